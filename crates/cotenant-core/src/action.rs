@@ -1,0 +1,202 @@
+//! What a policy may ask for, why it asks, and what became of it.
+
+use crate::cpuset::CpuSet;
+use crate::ids::{AppId, TaskId, Time};
+use crate::policy::State;
+use crate::signal::Signal;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Run the task on these hardware contexts (widened by `--pin` when applied).
+    Place {
+        /// Which task.
+        task: TaskId,
+        /// One context, or a domain's contexts where there are more tasks than contexts.
+        contexts: CpuSet,
+    },
+    /// Give the task back the mask that it had before Cotenant touched it.
+    Release {
+        /// Which task.
+        task: TaskId,
+    },
+}
+
+impl Action {
+    /// The task that it concerns.
+    pub fn task(&self) -> TaskId {
+        match self {
+            Self::Place { task, .. } | Self::Release { task } => *task,
+        }
+    }
+}
+
+/// An action as a policy returns it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// What to do.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// An action as a host carries it out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// What to do.
+    pub action: Action,
+    /// The mask to set: the decided contexts, widened by `--pin`, inside what the task is allowed. Empty for a release.
+    pub affinity: CpuSet,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What became of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Done.
+    Applied,
+    /// The task is no more.
+    Gone,
+    /// The task is not as the decision assumed: another agent changed its mask, or its id was recycled.
+    Stale,
+    /// Not permitted, or a cpuset forbids it.
+    Denied,
+    /// The host is not the machine that the decision is about (replay, advise).
+    NotThisMachine,
+}
+
+/// An action's outcome, as the next decision sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActionOutcome {
+    /// What was asked.
+    pub action: Action,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What a policy returns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What to do, in this order. Each task stands at most once.
+    pub proposals: Vec<Proposal>,
+    /// What to remember until the next round.
+    pub state: State,
+    /// When to decide next.
+    pub wake_at: Time,
+    /// Remarks for people: signals that are missing, limits that were hit. Same remark, same text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// The unit of a piece of evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Events per unhalted cycle of the task.
+    PerCycle,
+    /// Events per second of wall-clock time.
+    PerSecond,
+    /// A fraction, 0–1.
+    Fraction,
+}
+
+impl Unit {
+    /// The suffix on screens.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::PerCycle => "/cycle",
+            Self::PerSecond => "/s",
+            Self::Fraction => "",
+        }
+    }
+}
+
+/// A measured value and the threshold that it was held against.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What was measured.
+    pub signal: Signal,
+    /// Its unit.
+    pub unit: Unit,
+    /// The value.
+    pub value: f64,
+    /// The threshold.
+    pub threshold: f64,
+}
+
+/// The kind of a place that a reason names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlaceKind {
+    /// A package (socket).
+    Package,
+    /// A last-level-cache domain.
+    LlcDomain,
+    /// A memory node.
+    Node,
+    /// One hardware context.
+    Cpu,
+}
+
+/// Why a policy asks for something, in the terms of its algorithm. Kept as parts so that deciding does not format text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reason {
+    /// The part of the algorithm, such as `stage 1`.
+    pub stage: Cow<'static, str>,
+    /// The measurement that triggered it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+    /// What it does, with `{app}`, `{task}` and `{place}` standing for the fields below.
+    pub what: Cow<'static, str>,
+    /// The application with which the task is brought together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<AppId>,
+    /// The task with which it changes places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    /// Where it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<(PlaceKind, u32)>,
+}
+
+impl Reason {
+    /// A reason without measurement or partners.
+    pub fn new(stage: &'static str, what: &'static str) -> Self {
+        Self { stage: stage.into(), evidence: None, what: what.into(), app: None, task: None, place: None }
+    }
+}
+
+impl fmt::Display for Reason {
+    /// One line: `stage 1: inter 9.1e-4/cycle > 2.5e-4/cycle; colocate with app 3 on package 0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.stage)?;
+        if let Some(e) = self.evidence {
+            let relation = if e.value > e.threshold { '>' } else { '≤' };
+            let unit = e.unit.suffix();
+            write!(f, "{} {:.3e}{unit} {relation} {:.3e}{unit}; ", e.signal, e.value, e.threshold)?;
+        }
+        let mut what = self.what.to_string();
+        if let Some(app) = self.app {
+            what = what.replace("{app}", &format!("app {app}"));
+        }
+        if let Some(task) = self.task {
+            what = what.replace("{task}", &format!("task {task}"));
+        }
+        if let Some((kind, index)) = self.place {
+            let kind = match kind {
+                PlaceKind::Package => "package",
+                PlaceKind::LlcDomain => "LLC domain",
+                PlaceKind::Node => "node",
+                PlaceKind::Cpu => "CPU",
+            };
+            what = what.replace("{place}", &format!("{kind} {index}"));
+        }
+        f.write_str(&what)
+    }
+}

@@ -1,0 +1,27 @@
+//! Everything in Cotenant that is a function of plain values.
+//!
+//! One loop — wait → sample → view → decide → apply — drives every host ([`host`]). This crate holds the words that the loop
+//! speaks ([`topology`], [`sample`], [`view`], [`action`]) and the policies that decide ([`policy`]). It touches no file system,
+//! clock, environment or thread: those belong to the hosts, so that every decision can be tested, recorded and replayed anywhere.
+#![forbid(unsafe_code)]
+
+pub mod action;
+pub mod cpuset;
+pub mod host;
+pub mod ids;
+pub mod pin;
+pub mod policy;
+pub mod profile;
+pub mod sample;
+pub mod signal;
+pub mod topology;
+pub mod view;
+
+pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
+pub use cpuset::CpuSet;
+pub use host::{Host, Mode, Round, Wake};
+pub use ids::{AppId, CpuId, NodeId, TaskId, Time};
+pub use sample::{AppSample, CpuSample, Direction, Reading, Sample, TaskInfo, TaskSample};
+pub use signal::{Count, Counters, Signal};
+pub use topology::Topology;
+pub use view::View;

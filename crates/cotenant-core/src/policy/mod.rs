@@ -1,0 +1,105 @@
+//! Policies: pure functions from what is known to what should be done.
+
+mod none;
+
+pub use none::None;
+
+use crate::action::{ActionOutcome, Decision};
+use crate::ids::Time;
+use crate::pin::Pin;
+use crate::profile::{AppProfile, MachineProfile};
+use crate::topology::Topology;
+use crate::view::View;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a policy may know besides the view. All of it is in a recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Ctx<'a> {
+    /// The machine.
+    pub topology: &'a Topology,
+    /// Thresholds and clock of the machine.
+    pub machine: &'a MachineProfile,
+    /// Profiles of applications, by name.
+    pub apps: &'a BTreeMap<String, AppProfile>,
+    /// The user's settings.
+    pub config: &'a Config,
+}
+
+/// The user's settings that policies and the loop read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// Time between decisions.
+    pub interval: Duration,
+    /// How far contexts are widened when applied.
+    pub pin: Pin,
+    /// A CPU that others keep busy for more than this fraction of an interval is not idle.
+    pub foreign_busy: f64,
+    /// The mapping of `static`, in the notation `X*X*..`.
+    pub map: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { interval: Duration::from_millis(100), pin: Pin::default(), foreign_busy: 0.1, map: Option::None }
+    }
+}
+
+/// Why a policy cannot work here, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy {policy}: {why}; {remedy}")]
+pub struct Refusal {
+    /// Which policy.
+    pub policy: &'static str,
+    /// What is missing.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// What a policy remembers between rounds: plain and serialisable, so that any situation can be tested and replayed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing.
+    #[default]
+    Empty,
+}
+
+/// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
+pub trait Policy {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Whether it can work with what is known about the machine and the applications.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it cannot, with the remedy.
+    fn check(&self, _ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Whether it wants to decide as soon as tasks come or go, rather than at the next tick.
+    fn wants_task_changes(&self) -> bool {
+        false
+    }
+
+    /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
+}
+
+/// Names that [`by_name`] knows.
+pub const NAMES: &[&str] = &["none"];
+
+/// The policy of that name.
+///
+/// # Errors
+/// A line that lists the known names.
+pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
+    match name {
+        "none" => Ok(Box::new(None)),
+        _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
+    }
+}

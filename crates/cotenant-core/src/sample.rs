@@ -1,0 +1,101 @@
+//! What a host saw at one instant: raw and cumulative, never rates.
+
+use crate::cpuset::CpuSet;
+use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
+use crate::signal::Counters;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One look at everything that is managed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When it was taken.
+    pub at: Time,
+    /// Tasks in ascending order of [`TaskInfo::id`].
+    pub tasks: Vec<TaskSample>,
+    /// CPUs in ascending order of id; those that the host cannot see are absent.
+    pub cpus: Vec<CpuSample>,
+    /// Applications in ascending order of id.
+    pub apps: Vec<AppSample>,
+}
+
+/// What rarely changes about a task. Shared between samples; replaced when it changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskInfo {
+    /// Dense id.
+    pub id: TaskId,
+    /// The application that it belongs to.
+    pub app: AppId,
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Process (thread group) id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot (`/proc` stat field 22): with `tid`, the identity of a thread.
+    pub start_ticks: u64,
+    /// Command name, as the kernel knows it (at most 15 bytes).
+    pub comm: String,
+    /// CPUs that the user, the cpuset and the task's own original mask allow. Every placement stays inside.
+    pub allowed: CpuSet,
+}
+
+/// A task at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskSample {
+    /// What rarely changes.
+    pub info: Arc<TaskInfo>,
+    /// The CPU on which it runs or ran last.
+    pub cpu: Option<CpuId>,
+    /// Cumulative counts.
+    pub counters: Counters,
+    /// Resident pages by memory node, where they were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages_by_node: Option<Vec<(NodeId, u64)>>,
+}
+
+/// A CPU at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuSample {
+    /// Which.
+    pub id: CpuId,
+    /// Cumulative busy time, whoever used it, nanoseconds.
+    pub busy_ns: u64,
+}
+
+/// An application at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AppSample {
+    /// Which.
+    pub id: AppId,
+    /// Name: `-n NAME`, else the executable's base name.
+    pub name: String,
+    /// Units of work done, as reported by the program itself; cumulative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<u64>,
+    /// Metrics from outside, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<(String, Reading)>,
+}
+
+/// Whether more of a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Throughput-like.
+    HigherIsBetter,
+    /// Latency-like.
+    LowerIsBetter,
+}
+
+/// One reading of a metric: a value with what is needed to judge it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The value, in the metric's own unit.
+    pub value: f64,
+    /// Which way is better.
+    pub direction: Direction,
+    /// The time that it summarises.
+    pub window: Duration,
+    /// How many observations it summarises.
+    pub count: u64,
+}

@@ -1,0 +1,171 @@
+//! What can be counted about a task, and raw counts with the time that they were really counted.
+
+use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+macro_rules! signals {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// One cumulative, per-task signal. Events unless the name says otherwise.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Signal {
+            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl Signal {
+            /// All signals, in declaration order.
+            pub const ALL: &[Signal] = &[$(Signal::$variant,)*];
+
+            /// The name used in files and on screens.
+            pub const fn name(self) -> &'static str {
+                match self { $(Signal::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+signals! {
+    /// Unhalted core cycles.
+    Cycles = "cycles",
+    /// Instructions retired.
+    Instructions = "instructions",
+    /// Cycles stalled on memory.
+    StallCycles = "stall_cycles",
+    /// Retired loads that missed the first-level data cache.
+    L1Misses = "l1_misses",
+    /// Retired loads that missed the last private level of cache (SAM §2.3: `L2_MISS`).
+    PrivateMisses = "private_misses",
+    /// Retired loads served by the last-level cache (SAM §2.3: `L3_HIT`).
+    LlcHits = "llc_hits",
+    /// Retired loads that missed the last-level cache (SAM §2.3: `L3_MISS`).
+    LlcLoadMisses = "llc_load_misses",
+    /// Last-level cache misses, reads and writes: the memory-bandwidth signal (SAM §2.3: `LLC_MISSES`).
+    LlcMisses = "llc_misses",
+    /// Coherence inside the last-level-cache domain: loads served from another core of the domain.
+    Intra = "intra",
+    /// Coherence outside the socket: loads served by a cache of another socket.
+    Inter = "inter",
+    /// Coherence that leaves the last-level-cache domain but not the socket (chiplets: Zen `near_cache`).
+    Near = "near",
+    /// Loads served by the DRAM of another memory node.
+    Remote = "remote",
+    /// Loads served by the DRAM of the own memory node.
+    LocalDram = "local_dram",
+    /// Lines brought into the second-level cache.
+    L2LinesIn = "l2_lines_in",
+    /// Lines brought into the third-level cache.
+    L3LinesIn = "l3_lines_in",
+    /// Bus transactions (front-side bus machines), else lines moved to and from memory.
+    BusTransactions = "bus_transactions",
+    /// Time on a CPU, nanoseconds.
+    CpuTime = "cpu_ns",
+    /// Time runnable but waiting for a CPU, nanoseconds.
+    RunQueueWait = "wait_ns",
+    /// Page faults, minor and major.
+    PageFaults = "page_faults",
+    /// Migrations between CPUs.
+    Migrations = "cpu_migrations",
+    /// Context switches.
+    ContextSwitches = "context_switches",
+}
+
+impl Signal {
+    /// Number of signals.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The signal of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|s| s.name() == name)
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A raw cumulative count. `enabled_ns` is the time during which counting was asked for while the task ran, `running_ns` the part
+/// of it during which a counter was really assigned; software signals have both equal to their task's time or both 1 apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Events since the counter was opened; never scaled.
+    pub value: u64,
+    /// Nanoseconds enabled.
+    pub enabled_ns: u64,
+    /// Nanoseconds really counting, at most `enabled_ns`.
+    pub running_ns: u64,
+}
+
+impl Count {
+    /// A count that was never multiplexed and has no clock of its own, such as schedstat's.
+    pub const fn exact(value: u64) -> Self {
+        Self { value, enabled_ns: 0, running_ns: 0 }
+    }
+}
+
+/// The counts of one task. What the machine cannot count is absent, never zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Counters {
+    present: u32,
+    counts: [Count; Signal::COUNT],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { present: 0, counts: [Count::default(); Signal::COUNT] }
+    }
+}
+
+impl Counters {
+    /// The count of a signal, where it exists.
+    pub fn get(&self, signal: Signal) -> Option<Count> {
+        (self.present >> signal as u32 & 1 == 1).then(|| self.counts[signal as usize])
+    }
+
+    /// Sets the count of a signal.
+    pub fn set(&mut self, signal: Signal, count: Count) {
+        self.present |= 1 << signal as u32;
+        self.counts[signal as usize] = count;
+    }
+
+    /// Signals that are present, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Signal, Count)> + '_ {
+        Signal::ALL.iter().filter_map(|&s| Some((s, self.get(s)?)))
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl FromIterator<(Signal, Count)> for Counters {
+    fn from_iter<I: IntoIterator<Item = (Signal, Count)>>(iter: I) -> Self {
+        let mut counters = Self::default();
+        for (signal, count) in iter {
+            counters.set(signal, count);
+        }
+        counters
+    }
+}
+
+impl Serialize for Counters {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(self.iter().map(|(signal, c)| (signal, (c.value, c.enabled_ns, c.running_ns))))
+    }
+}
+
+impl<'de> Deserialize<'de> for Counters {
+    /// Signals of newer versions are skipped, so that an old program reads a new recording.
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let map = BTreeMap::<String, (u64, u64, u64)>::deserialize(d)?;
+        Ok(map
+            .into_iter()
+            .filter_map(|(name, (value, enabled_ns, running_ns))| {
+                Some((Signal::from_name(&name)?, Count { value, enabled_ns, running_ns }))
+            })
+            .collect())
+    }
+}

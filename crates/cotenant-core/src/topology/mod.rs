@@ -1,0 +1,544 @@
+//! The machine: CPUs, what they share, memory nodes, and how far apart they are.
+//!
+//! A topology is data: packages, dies, clusters, cores, caches, buses, memory controllers and links are all [`Resource`]s, sets of
+//! CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
+
+use crate::cpuset::CpuSet;
+use crate::ids::{CpuId, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// A hardware thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// The operating system's number.
+    pub id: CpuId,
+    /// Whether it is switched on. Offline CPUs belong to no resource.
+    pub online: bool,
+    /// Whether the cpuset that the topology was read in allows it.
+    pub allowed: bool,
+    /// Rank among the machine's kinds of cores, 0 = slowest; `None` where all are alike or nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub efficiency_class: Option<u8>,
+    /// Position on a mesh or package, in hops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coord: Option<(i32, i32)>,
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheType {
+    /// Data and instructions.
+    Unified,
+    /// Data.
+    Data,
+    /// Instructions.
+    Instruction,
+}
+
+/// What a resource is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A package (socket).
+    Package,
+    /// A die inside a package.
+    Die,
+    /// A cluster of cores (Arm, Intel E-core modules), or another group that the firmware reports.
+    Cluster,
+    /// A cache; its level is [`Resource::level`].
+    Cache(CacheType),
+    /// A core: CPUs that share a pipeline.
+    Core,
+    /// A bus, such as a front-side bus.
+    Bus,
+    /// A memory controller that is not itself a memory node.
+    MemoryController,
+    /// A link between packages or dies.
+    Link,
+}
+
+/// Something shared by CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resource {
+    /// What it is.
+    pub kind: Kind,
+    /// Level among its kind: caches count from the core outward (1, 2, 3, …), other kinds use 0.
+    #[serde(default)]
+    pub level: u8,
+    /// The online CPUs that share it.
+    pub cpus: CpuSet,
+    /// Bytes for caches, bytes per second for buses, controllers and links; `None` where unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
+    /// The operating system's or firmware's number, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os_index: Option<u32>,
+    /// Line size in bytes, for caches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_size: Option<u32>,
+    /// Associativity in ways, for caches; 0 = fully associative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ways: Option<u32>,
+}
+
+/// A memory node (NUMA node), with or without CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryNode {
+    /// The operating system's number.
+    pub id: NodeId,
+    /// Online CPUs local to it; empty for memory-only nodes.
+    pub cpus: CpuSet,
+    /// Size in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Whether the cpuset that the topology was read in allows it.
+    #[serde(default = "yes")]
+    pub allowed: bool,
+    /// Position on a mesh or package, in hops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coord: Option<(i32, i32)>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a distance is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DistanceUnit {
+    /// ACPI SLIT: 10 = local.
+    Slit,
+    /// Nanoseconds of idle latency.
+    Nanoseconds,
+    /// Hops.
+    Hops,
+}
+
+/// Distances to memory nodes. May be asymmetric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Distances {
+    /// The unit.
+    pub unit: DistanceUnit,
+    /// `rows[i][j]`: from the CPUs of the i-th node (or the i-th core where there is one row per core) to the memory of the j-th
+    /// node, in the order of [`Topology::nodes`] and [`Topology::cores`].
+    pub rows: Vec<Vec<f64>>,
+}
+
+/// What a topology is built from; the order of the lists does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Parts {
+    /// Name, where the machine has one.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// All CPUs, offline ones included.
+    pub cpus: Vec<Cpu>,
+    /// Everything that is shared.
+    #[serde(default)]
+    pub resources: Vec<Resource>,
+    /// Memory nodes.
+    #[serde(default)]
+    pub nodes: Vec<MemoryNode>,
+    /// Distances from nodes to nodes; rows and columns in ascending order of node id. Or from cores to nodes; rows in ascending
+    /// order of each core's lowest CPU.
+    #[serde(default)]
+    pub distances: Option<Distances>,
+}
+
+/// Why parts do not make a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// There is no online CPU.
+    #[error("the machine has no online CPU")]
+    NoCpu,
+    /// Something is listed twice.
+    #[error("{0} is listed twice")]
+    Twice(String),
+    /// A resource or node names a CPU that does not exist or is offline.
+    #[error("{what} names CPU {cpu}, which does not exist or is offline")]
+    UnknownCpu {
+        /// The resource or node.
+        what: String,
+        /// The CPU.
+        cpu: CpuId,
+    },
+    /// Resources of one kind and level must not share CPUs.
+    #[error("two resources of kind {0} share CPU {1}")]
+    Overlap(String, CpuId),
+    /// The distance matrix has the wrong shape or a bad value.
+    #[error("the distance matrix {0}")]
+    Distances(String),
+}
+
+/// A last-level-cache domain: the CPUs that share one last-level cache, as Cotenant places on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Usable CPUs.
+    pub cpus: CpuSet,
+    /// The same CPUs in the order in which they are filled: first contexts of all cores before second ones (SAM §4.3).
+    pub contexts: Vec<CpuId>,
+    /// Index of its package in [`Topology::packages`].
+    pub package: usize,
+    /// Index of its memory node in [`Topology::nodes`].
+    pub node: Option<usize>,
+}
+
+/// A machine. Immutable once built.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Parts", into = "Parts")]
+pub struct Topology {
+    parts: Parts,
+    usable: CpuSet,
+    online: CpuSet,
+    /// Per CPU number: indexes into the lists below; `NONE` where there is none.
+    index: Vec<Place>,
+    packages: Vec<CpuSet>,
+    cores: Vec<CpuSet>,
+    domains: Vec<Domain>,
+    /// Usable CPUs of each package in filling order.
+    package_contexts: Vec<Vec<CpuId>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    package: u32,
+    core: u32,
+    domain: u32,
+    node: u32,
+}
+
+const NONE: u32 = u32::MAX;
+const NOWHERE: Place = Place { package: NONE, core: NONE, domain: NONE, node: NONE };
+
+impl Topology {
+    /// Builds and checks a topology. Where no package is given all CPUs form one; a CPU without a core is its own core.
+    ///
+    /// # Errors
+    /// [`TopologyError`] says which part contradicts which.
+    pub fn new(mut parts: Parts) -> Result<Self, TopologyError> {
+        parts.cpus.sort_by_key(|c| c.id);
+        parts.nodes.sort_by_key(|n| n.id);
+        parts.resources.sort_by_key(|r| (r.kind, r.level, r.cpus.first(), std::cmp::Reverse(r.cpus.len())));
+        if let Some(pair) = parts.cpus.windows(2).find(|w| w[0].id == w[1].id) {
+            return Err(TopologyError::Twice(format!("CPU {}", pair[0].id)));
+        }
+        if let Some(pair) = parts.nodes.windows(2).find(|w| w[0].id == w[1].id) {
+            return Err(TopologyError::Twice(format!("memory node {}", pair[0].id)));
+        }
+        let online: CpuSet = parts.cpus.iter().filter(|c| c.online).map(|c| c.id).collect();
+        let usable: CpuSet = parts.cpus.iter().filter(|c| c.online && c.allowed).map(|c| c.id).collect();
+        if online.is_empty() {
+            return Err(TopologyError::NoCpu);
+        }
+        let known = |what: String, cpus: &CpuSet| match cpus.minus(&online).first() {
+            Some(cpu) => Err(TopologyError::UnknownCpu { what, cpu }),
+            None => Ok(()),
+        };
+        for r in &parts.resources {
+            known(format!("{:?} (level {})", r.kind, r.level), &r.cpus)?;
+        }
+        for n in &parts.nodes {
+            known(format!("memory node {}", n.id), &n.cpus)?;
+        }
+        parts.resources.retain(|r| !r.cpus.is_empty());
+        for pair in parts.resources.windows(2).filter(|w| w[0].kind == w[1].kind && w[0].level == w[1].level) {
+            if let Some(cpu) = pair[0].cpus.and(&pair[1].cpus).first() {
+                return Err(TopologyError::Overlap(format!("{:?} (level {})", pair[0].kind, pair[0].level), cpu));
+            }
+        }
+
+        let of_kind = |kind| parts.resources.iter().filter(move |r| r.kind == kind).map(|r| r.cpus.clone());
+        let packages = complete(of_kind(Kind::Package).collect(), &online, |rest| vec![rest.clone()]);
+        let cores = complete(of_kind(Kind::Core).collect(), &online, |rest| rest.iter().map(CpuSet::single).collect());
+        // The last level may differ from CPU to CPU (asymmetric machines), so it is found per CPU; without caches it is the package.
+        let mut caches: Vec<(u8, &CpuSet)> = parts
+            .resources
+            .iter()
+            .filter(|r| matches!(r.kind, Kind::Cache(CacheType::Unified | CacheType::Data)))
+            .map(|r| (r.level, &r.cpus))
+            .collect();
+        caches.sort_by_key(|(level, cpus)| (std::cmp::Reverse(*level), cpus.first()));
+        let mut last_level: Vec<CpuSet> = Vec::new();
+        let mut covered = CpuSet::new();
+        for (_, cpus) in caches {
+            let fresh = cpus.minus(&covered);
+            if !fresh.is_empty() {
+                covered = covered.or(cpus);
+                last_level.push(fresh);
+            }
+        }
+        let last_level = complete(last_level, &online, |rest| {
+            packages.iter().map(|p| p.and(rest)).filter(|p| !p.is_empty()).collect()
+        });
+
+        let mut index = vec![NOWHERE; online.last().map_or(0, |c| c.index() + 1)];
+        let mut mark = |sets: &[CpuSet], field: fn(&mut Place) -> &mut u32| {
+            for (i, set) in sets.iter().enumerate() {
+                for cpu in set.iter() {
+                    *field(&mut index[cpu.index()]) = i as u32;
+                }
+            }
+        };
+        mark(&packages, |p| &mut p.package);
+        mark(&cores, |p| &mut p.core);
+        mark(&last_level, |p| &mut p.domain);
+        // Where nodes nest (buggy firmware), the smallest node that holds a CPU is its own; of equals, the first.
+        let mut by_size: Vec<usize> = (0..parts.nodes.len()).collect();
+        by_size.sort_by_key(|&i| std::cmp::Reverse((parts.nodes[i].cpus.len(), i)));
+        for i in by_size {
+            for cpu in parts.nodes[i].cpus.iter() {
+                index[cpu.index()].node = i as u32;
+            }
+        }
+
+        let fill = |cpus: &CpuSet| filling_order(&cpus.and(&usable), &index, cores.len());
+        let package_contexts = packages.iter().map(&fill).collect();
+        let domains: Vec<Domain> = last_level
+            .iter()
+            .map(|cpus| {
+                let at = index[cpus.first().map_or(0, CpuId::index)];
+                Domain {
+                    cpus: cpus.and(&usable),
+                    contexts: fill(cpus),
+                    package: at.package as usize,
+                    node: (at.node != NONE).then_some(at.node as usize),
+                }
+            })
+            .collect();
+        let topology = Self { parts, usable, online, index, packages, cores, domains, package_contexts };
+        topology.check_distances()?;
+        Ok(topology)
+    }
+
+    fn check_distances(&self) -> Result<(), TopologyError> {
+        let Some(d) = &self.parts.distances else { return Ok(()) };
+        let (nodes, cores) = (self.parts.nodes.len(), self.cores.len());
+        let bad = |text: String| Err(TopologyError::Distances(text));
+        if d.rows.len() != nodes && d.rows.len() != cores {
+            return bad(format!("has {} rows; expected one per node ({nodes}) or per core ({cores})", d.rows.len()));
+        }
+        if let Some(row) = d.rows.iter().find(|row| row.len() != nodes) {
+            return bad(format!("has a row of {} columns; expected {nodes}", row.len()));
+        }
+        if d.rows.iter().flatten().any(|v| !v.is_finite() || *v < 0.0) {
+            return bad("has a negative or infinite value".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What it was built from, sorted.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Its name, where it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.parts.name.as_deref()
+    }
+
+    /// All CPUs in ascending order of number, offline ones included.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.parts.cpus
+    }
+
+    /// The CPU of that number.
+    pub fn cpu(&self, id: CpuId) -> Option<&Cpu> {
+        self.parts.cpus.binary_search_by_key(&id, |c| c.id).ok().map(|i| &self.parts.cpus[i])
+    }
+
+    /// All resources, sorted by kind, level and lowest CPU.
+    pub fn resources(&self) -> &[Resource] {
+        &self.parts.resources
+    }
+
+    /// Resources of a kind.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Resource> {
+        self.parts.resources.iter().filter(move |r| r.kind == kind)
+    }
+
+    /// Memory nodes in ascending order of number.
+    pub fn nodes(&self) -> &[MemoryNode] {
+        &self.parts.nodes
+    }
+
+    /// Online CPUs.
+    pub fn online(&self) -> &CpuSet {
+        &self.online
+    }
+
+    /// Online CPUs that the cpuset allows.
+    pub fn usable(&self) -> &CpuSet {
+        &self.usable
+    }
+
+    /// The online CPUs of each package, in ascending order of lowest CPU.
+    pub fn packages(&self) -> &[CpuSet] {
+        &self.packages
+    }
+
+    /// The usable CPUs of each package in filling order: first contexts of all cores before second ones.
+    pub fn package_contexts(&self) -> &[Vec<CpuId>] {
+        &self.package_contexts
+    }
+
+    /// The online CPUs of each core, in ascending order of lowest CPU.
+    pub fn cores(&self) -> &[CpuSet] {
+        &self.cores
+    }
+
+    /// Last-level-cache domains in ascending order of lowest CPU.
+    pub fn llc_domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    /// Index into [`Self::packages`] of a CPU's package.
+    pub fn package_of(&self, cpu: CpuId) -> Option<usize> {
+        self.place(cpu, |p| p.package)
+    }
+
+    /// Index into [`Self::cores`] of a CPU's core.
+    pub fn core_of(&self, cpu: CpuId) -> Option<usize> {
+        self.place(cpu, |p| p.core)
+    }
+
+    /// Index into [`Self::llc_domains`] of a CPU's domain.
+    pub fn llc_of(&self, cpu: CpuId) -> Option<usize> {
+        self.place(cpu, |p| p.domain)
+    }
+
+    /// Index into [`Self::nodes`] of a CPU's local memory node.
+    pub fn node_of(&self, cpu: CpuId) -> Option<usize> {
+        self.place(cpu, |p| p.node)
+    }
+
+    fn place(&self, cpu: CpuId, field: impl Fn(&Place) -> u32) -> Option<usize> {
+        self.index.get(cpu.index()).map(field).filter(|i| *i != NONE).map(|i| i as usize)
+    }
+
+    /// Distance from a CPU to the memory of the node of that index, where it is known.
+    pub fn distance(&self, cpu: CpuId, node: usize) -> Option<f64> {
+        let d = self.parts.distances.as_ref()?;
+        let row = if d.rows.len() == self.parts.nodes.len() { self.node_of(cpu)? } else { self.core_of(cpu)? };
+        d.rows.get(row)?.get(node).copied()
+    }
+}
+
+impl TryFrom<Parts> for Topology {
+    type Error = TopologyError;
+    fn try_from(parts: Parts) -> Result<Self, TopologyError> {
+        Self::new(parts)
+    }
+}
+
+impl From<Topology> for Parts {
+    fn from(topology: Topology) -> Parts {
+        topology.parts
+    }
+}
+
+/// `sets` sorted by lowest CPU, with what they leave of `all` added as `split` says.
+fn complete(mut sets: Vec<CpuSet>, all: &CpuSet, split: impl Fn(&CpuSet) -> Vec<CpuSet>) -> Vec<CpuSet> {
+    let rest = sets.iter().fold(all.clone(), |rest, set| rest.minus(set));
+    if !rest.is_empty() {
+        sets.extend(split(&rest));
+    }
+    sets.sort_by_key(CpuSet::first);
+    sets
+}
+
+/// CPUs by their rank within their core, then by core.
+fn filling_order(cpus: &CpuSet, index: &[Place], cores: usize) -> Vec<CpuId> {
+    let mut seen = vec![0u32; cores];
+    let mut ranked: Vec<(u32, u32, CpuId)> = cpus
+        .iter()
+        .map(|cpu| {
+            let core = index[cpu.index()].core;
+            let rank = seen[core as usize];
+            seen[core as usize] += 1;
+            (rank, core, cpu)
+        })
+        .collect();
+    ranked.sort_unstable();
+    ranked.into_iter().map(|(.., cpu)| cpu).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        CpuSet::parse_list(list).unwrap()
+    }
+
+    fn resource(kind: Kind, level: u8, cpus: &str) -> Resource {
+        Resource { kind, level, cpus: set(cpus), capacity: None, os_index: None, line_size: None, ways: None }
+    }
+
+    fn cpus(n: u32) -> Vec<Cpu> {
+        (0..n).map(|i| Cpu { id: CpuId(i), online: true, allowed: true, efficiency_class: None, coord: None }).collect()
+    }
+
+    /// 2 packages × 2 cores × 2 contexts, numbered as Linux does on Intel: siblings are n and n + 4.
+    fn two_sockets() -> Parts {
+        let mut resources = vec![resource(Kind::Package, 0, "0-1,4-5"), resource(Kind::Package, 0, "2-3,6-7")];
+        resources.extend((0..4).map(|c| resource(Kind::Core, 0, &format!("{c},{}", c + 4))));
+        resources.push(resource(Kind::Cache(CacheType::Unified), 3, "0-1,4-5"));
+        resources.push(resource(Kind::Cache(CacheType::Unified), 3, "2-3,6-7"));
+        Parts { cpus: cpus(8), resources, ..Parts::default() }
+    }
+
+    #[test]
+    fn first_contexts_come_before_second_ones() {
+        let t = Topology::new(two_sockets()).unwrap();
+        assert_eq!(t.package_contexts()[0], [0, 1, 4, 5].map(CpuId));
+        assert_eq!(t.llc_domains()[1].contexts, [2, 3, 6, 7].map(CpuId));
+        assert_eq!((t.package_of(CpuId(7)), t.core_of(CpuId(7)), t.llc_of(CpuId(7))), (Some(1), Some(3), Some(1)));
+        assert_eq!(t.package_of(CpuId(8)), None);
+    }
+
+    #[test]
+    fn without_caches_the_package_is_the_domain() {
+        let t = Topology::new(Parts { cpus: cpus(2), ..Parts::default() }).unwrap();
+        assert_eq!((t.packages().len(), t.cores().len(), t.llc_domains().len()), (1, 2, 1));
+        assert_eq!(t.llc_domains()[0].cpus, set("0-1"));
+    }
+
+    #[test]
+    fn the_last_level_is_found_per_cpu() {
+        // CPUs 0-1 share an L3; 2-3 have only private L2s: three domains.
+        let resources = vec![
+            resource(Kind::Cache(CacheType::Unified), 3, "0-1"),
+            resource(Kind::Cache(CacheType::Unified), 2, "0"),
+            resource(Kind::Cache(CacheType::Unified), 2, "1"),
+            resource(Kind::Cache(CacheType::Unified), 2, "2"),
+            resource(Kind::Cache(CacheType::Unified), 2, "3"),
+        ];
+        let t = Topology::new(Parts { cpus: cpus(4), resources, ..Parts::default() }).unwrap();
+        let domains: Vec<String> = t.llc_domains().iter().map(|d| d.cpus.to_string()).collect();
+        assert_eq!(domains, ["0-1", "2", "3"]);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert_eq!(Topology::new(Parts::default()), Err(TopologyError::NoCpu));
+        let mut twice = two_sockets();
+        twice.cpus.push(cpus(1).remove(0));
+        assert_eq!(Topology::new(twice), Err(TopologyError::Twice("CPU 0".into())));
+        let mut unknown = two_sockets();
+        unknown.resources.push(resource(Kind::Bus, 0, "0-8"));
+        assert!(matches!(Topology::new(unknown), Err(TopologyError::UnknownCpu { cpu: CpuId(8), .. })));
+        let mut overlap = two_sockets();
+        overlap.resources.push(resource(Kind::Package, 0, "1-2"));
+        assert!(matches!(Topology::new(overlap), Err(TopologyError::Overlap(..))));
+        let mut shape = two_sockets();
+        shape.distances = Some(Distances { unit: DistanceUnit::Slit, rows: vec![vec![10.0]] });
+        assert!(matches!(Topology::new(shape), Err(TopologyError::Distances(_))));
+    }
+
+    #[test]
+    fn survives_serialisation() {
+        let t = Topology::new(two_sockets()).unwrap();
+        assert_eq!(serde_json::from_str::<Topology>(&serde_json::to_string(&t).unwrap()).unwrap(), t);
+    }
+}

@@ -1,0 +1,251 @@
+//! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
+
+use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
+use crate::sample::{Reading, Sample, TaskInfo, TaskSample};
+use crate::signal::{Count, Signal};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A counter that really counted for less than this fraction of the time it was enabled is starved: scaling it up would invent
+/// more than it measured.
+pub const STARVED_BELOW: f64 = 0.01;
+
+/// What happened between two samples.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Time of the later sample.
+    pub at: Time,
+    /// Time between the two.
+    pub interval: Duration,
+    /// Tasks of the later sample, in ascending order of id.
+    pub tasks: Vec<TaskView>,
+    /// CPUs of the later sample, in ascending order of id.
+    pub cpus: Vec<CpuView>,
+    /// Applications of the later sample, in ascending order of id.
+    pub apps: Vec<AppView>,
+}
+
+/// A task's rates.
+#[derive(Clone, Debug)]
+pub struct TaskView {
+    /// What rarely changes.
+    pub info: Arc<TaskInfo>,
+    /// The CPU on which it runs or ran last.
+    pub cpu: Option<CpuId>,
+    /// Resident pages by memory node.
+    pub pages_by_node: Option<Vec<(NodeId, u64)>>,
+    /// Per second of wall-clock time; NaN stands for absent.
+    rates: [f64; Signal::COUNT],
+}
+
+/// A CPU's load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuView {
+    /// Which.
+    pub id: CpuId,
+    /// Fraction of the interval that it was busy, 0–1.
+    pub busy: f64,
+    /// Fraction of the interval that it was busy with work that is not in the view, 0–1.
+    pub foreign: f64,
+}
+
+/// An application's speed.
+#[derive(Clone, Debug)]
+pub struct AppView {
+    /// Which.
+    pub id: AppId,
+    /// Its name.
+    pub name: String,
+    /// Units of work per second, as reported by the program.
+    pub progress_per_s: Option<f64>,
+    /// Metrics from outside.
+    pub metrics: Vec<(String, Reading)>,
+}
+
+impl View {
+    /// Rates between two samples of the same host. Tasks that are new in `next` have no rates yet.
+    pub fn new(prev: &Sample, next: &Sample) -> Self {
+        let interval = next.at - prev.at;
+        let seconds = interval.as_secs_f64();
+        let tasks: Vec<TaskView> = merge(&prev.tasks, &next.tasks, |t| t.info.id)
+            .map(|(before, now)| TaskView::new(before, now, seconds))
+            .collect();
+        let mut cpus: Vec<CpuView> = merge(&prev.cpus, &next.cpus, |c| c.id)
+            .filter_map(|(before, now)| {
+                let busy_ns = now.busy_ns.checked_sub(before?.busy_ns)?;
+                let busy = (seconds > 0.0).then(|| (busy_ns as f64 / 1e9 / seconds).min(1.0))?;
+                Some(CpuView { id: now.id, busy, foreign: busy })
+            })
+            .collect();
+        for task in &tasks {
+            if let (Some(share), Some(cpu)) = (task.cpu_share(), task.cpu)
+                && let Ok(i) = cpus.binary_search_by_key(&cpu, |c| c.id)
+            {
+                cpus[i].foreign = (cpus[i].foreign - share).max(0.0);
+            }
+        }
+        let apps = merge(&prev.apps, &next.apps, |a| a.id)
+            .map(|(before, now)| AppView {
+                id: now.id,
+                name: now.name.clone(),
+                progress_per_s: before
+                    .and_then(|b| now.progress?.checked_sub(b.progress?))
+                    .filter(|_| seconds > 0.0)
+                    .map(|units| units as f64 / seconds),
+                metrics: now.metrics.clone(),
+            })
+            .collect();
+        Self { at: next.at, interval, tasks, cpus, apps }
+    }
+
+    /// The task of that id.
+    pub fn task(&self, id: TaskId) -> Option<&TaskView> {
+        self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i])
+    }
+
+    /// The load of a CPU, where it is known.
+    pub fn cpu(&self, id: CpuId) -> Option<&CpuView> {
+        self.cpus.binary_search_by_key(&id, |c| c.id).ok().map(|i| &self.cpus[i])
+    }
+}
+
+impl TaskView {
+    fn new(prev: Option<&TaskSample>, next: &TaskSample, seconds: f64) -> Self {
+        let mut rates = [f64::NAN; Signal::COUNT];
+        if let Some(prev) = prev
+            && seconds > 0.0
+        {
+            for (signal, now) in next.counters.iter() {
+                if let Some(events) = prev.counters.get(signal).and_then(|before| scaled_delta(before, now)) {
+                    rates[signal as usize] = events / seconds;
+                }
+            }
+        }
+        Self { info: next.info.clone(), cpu: next.cpu, pages_by_node: next.pages_by_node.clone(), rates }
+    }
+
+    /// Events per second of wall-clock time.
+    pub fn per_s(&self, signal: Signal) -> Option<f64> {
+        let rate = self.rates[signal as usize];
+        (!rate.is_nan()).then_some(rate)
+    }
+
+    /// Events per unhalted cycle of the task; `None` where it used no cycles.
+    pub fn per_cycle(&self, signal: Signal) -> Option<f64> {
+        let cycles = self.per_s(Signal::Cycles).filter(|c| *c > 0.0)?;
+        Some(self.per_s(signal)? / cycles)
+    }
+
+    /// Fraction of the interval on a CPU, 0–1.
+    pub fn cpu_share(&self) -> Option<f64> {
+        self.per_s(Signal::CpuTime).map(|ns_per_s| (ns_per_s / 1e9).min(1.0))
+    }
+
+    /// Whether it ran in the interval, by whatever signal tells; `None` where none does.
+    pub fn ran(&self) -> Option<bool> {
+        self.per_s(Signal::CpuTime).or_else(|| self.per_s(Signal::Cycles)).map(|rate| rate > 0.0)
+    }
+}
+
+/// Events between two counts, scaled from the time really counted to the time enabled (SAM §2.3: groups in turn).
+/// `None` where the counter went backwards or was starved.
+fn scaled_delta(before: Count, now: Count) -> Option<f64> {
+    let value = now.value.checked_sub(before.value)? as f64;
+    let enabled = now.enabled_ns.checked_sub(before.enabled_ns)? as f64;
+    let running = now.running_ns.checked_sub(before.running_ns)? as f64;
+    match enabled {
+        0.0 => Some(value), // a task that slept, or a count without a clock of its own
+        _ if running / enabled < STARVED_BELOW => None,
+        _ => Some(value * (enabled / running).max(1.0)),
+    }
+}
+
+/// Each element of `next` with the element of `prev` that has the same key; both are sorted by key.
+fn merge<'a, T, K: Ord + Copy>(
+    prev: &'a [T],
+    next: &'a [T],
+    key: impl Fn(&T) -> K,
+) -> impl Iterator<Item = (Option<&'a T>, &'a T)> {
+    let mut i = 0;
+    next.iter().map(move |now| {
+        while i < prev.len() && key(&prev[i]) < key(now) {
+            i += 1;
+        }
+        (prev.get(i).filter(|before| key(before) == key(now)), now)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{AppSample, CpuSample};
+
+    fn sample(at_ms: u64, tasks: &[(u32, u32, &[(Signal, Count)])]) -> Sample {
+        let task = |&(id, cpu, counts): &(u32, u32, &[(Signal, Count)])| TaskSample {
+            info: Arc::new(TaskInfo { id: TaskId(id), ..TaskInfo::default() }),
+            cpu: Some(CpuId(cpu)),
+            counters: counts.iter().copied().collect(),
+            pages_by_node: None,
+        };
+        Sample { at: Time::from_millis(at_ms), tasks: tasks.iter().map(task).collect(), ..Sample::default() }
+    }
+
+    fn multiplexed(value: u64, enabled_ns: u64, running_ns: u64) -> Count {
+        Count { value, enabled_ns, running_ns }
+    }
+
+    #[test]
+    fn scales_by_enabled_over_running() {
+        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; beside 2e8 cycles in 0.1 s → 2e-5 per cycle.
+        let cycles = |v| (Signal::Cycles, Count::exact(v));
+        let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(500, 0, 0)), cycles(0)])]);
+        let b = sample(100, &[(1, 0, &[(Signal::Inter, multiplexed(1_500, 100_000_000, 25_000_000)), cycles(200_000_000)])]);
+        let view = View::new(&a, &b);
+        let task = view.task(TaskId(1)).unwrap();
+        assert!((task.per_s(Signal::Inter).unwrap() - 40_000.0).abs() < 1e-6);
+        assert!((task.per_cycle(Signal::Inter).unwrap() - 2e-5).abs() < 1e-15);
+        assert_eq!(task.per_s(Signal::Remote), None, "never counted");
+    }
+
+    #[test]
+    fn starved_backwards_and_new_are_none() {
+        let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(9, 0, 0)), (Signal::Remote, Count::exact(9))])]);
+        let b = sample(
+            100,
+            &[
+                (1, 0, &[(Signal::Inter, multiplexed(9, 100_000_000, 0)), (Signal::Remote, Count::exact(8))]),
+                (2, 0, &[(Signal::Inter, Count::exact(5))]),
+            ],
+        );
+        let view = View::new(&a, &b);
+        assert_eq!(view.task(TaskId(1)).unwrap().per_s(Signal::Inter), None, "enabled but never running");
+        assert_eq!(view.task(TaskId(1)).unwrap().per_s(Signal::Remote), None, "went backwards");
+        assert_eq!(view.task(TaskId(2)).unwrap().per_s(Signal::Inter), None, "new");
+        assert_eq!(View::new(&a, &a).task(TaskId(1)).unwrap().per_s(Signal::Inter), None, "no time between");
+    }
+
+    #[test]
+    fn foreign_load_is_what_the_tasks_do_not_explain() {
+        // CPU 3 busy 80 of 100 ms, our task there 60 ms → 20 % foreign. CPU 4 busy 10 ms, none of it ours.
+        let cpu = |id, busy_ns| CpuSample { id: CpuId(id), busy_ns };
+        let mut a = sample(0, &[(1, 3, &[(Signal::CpuTime, Count::exact(0))])]);
+        a.cpus = vec![cpu(3, 0), cpu(4, 0)];
+        let mut b = sample(100, &[(1, 3, &[(Signal::CpuTime, Count::exact(60_000_000))])]);
+        b.cpus = vec![cpu(3, 80_000_000), cpu(4, 10_000_000)];
+        let view = View::new(&a, &b);
+        assert!((view.cpu(CpuId(3)).unwrap().foreign - 0.2).abs() < 1e-9);
+        assert!((view.cpu(CpuId(4)).unwrap().foreign - 0.1).abs() < 1e-9);
+        assert_eq!(view.task(TaskId(1)).unwrap().ran(), Some(true));
+    }
+
+    #[test]
+    fn progress_is_a_rate_of_reports() {
+        let app = |progress| AppSample { id: AppId(0), name: "a".into(), progress, metrics: vec![] };
+        let (mut a, mut b) = (sample(0, &[]), sample(500, &[]));
+        a.apps = vec![app(Some(100))];
+        b.apps = vec![app(Some(150))];
+        assert_eq!(View::new(&a, &b).apps[0].progress_per_s, Some(100.0));
+        b.apps = vec![app(None)];
+        assert_eq!(View::new(&a, &b).apps[0].progress_per_s, None);
+    }
+}

@@ -1,0 +1,4 @@
+//! The Linux host of Cotenant: reads sysfs and `/proc`, opens perf events, sets affinities, and undoes what it changed.
+//!
+//! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump of another
+//! machine reads like this one.

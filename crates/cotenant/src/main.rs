@@ -1,0 +1,3 @@
+//! The `cotenant` command.
+
+fn main() {}
