@@ -179,6 +179,9 @@ impl ViewBuilder {
     }
 
     /// The two samples, one interval apart. All counts are 0 in the earlier one.
+    ///
+    /// # Panics
+    /// Where the later sample is less than an interval after the start.
     pub fn samples(&self) -> (Sample, Sample) {
         let at = self.at.unwrap_or(Time::default() + self.interval);
         let interval_ns = self.interval.as_nanos() as u64;
