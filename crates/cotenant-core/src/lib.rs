@@ -14,6 +14,8 @@ pub mod policy;
 pub mod profile;
 pub mod sample;
 pub mod signal;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod topology;
 pub mod view;
 
