@@ -14,6 +14,7 @@ pub mod policy;
 pub mod profile;
 pub mod sample;
 pub mod signal;
+pub mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod topology;

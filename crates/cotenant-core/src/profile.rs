@@ -1,6 +1,8 @@
 //! What is known beforehand about a machine and about applications.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::Spanned;
 
 /// What is known about a machine besides its topology.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,9 +14,23 @@ pub struct MachineProfile {
     /// Thresholds of the policies, where they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thresholds: Option<Thresholds>,
+    /// What counts as high in the decision tree of `heuristic`, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heuristic: Option<High>,
     /// Where the figures come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+}
+
+/// From where on the decision tree of `heuristic` calls a characteristic *high* (Tang §4.1, Algorithm 1, which prints no value:
+/// both belong to a machine and are calibrated; see `docs/policies/heuristic.md`). Units as in [`AppProfile`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct High {
+    /// [`AppProfile::sharing`] at and above which threads gain from a common last-level cache, 0–1.
+    pub sharing: f64,
+    /// [`AppProfile::footprint_per_ms`] at and above which threads suffer from a common last-level cache.
+    pub footprint_per_ms: f64,
 }
 
 /// SAM's thresholds (ATC'15 §2.1–2.2); units are in the names.
@@ -50,4 +66,105 @@ pub struct AppProfile {
     /// Whether the application is the latency-sensitive one, P.
     #[serde(default)]
     pub latency_sensitive: bool,
+}
+
+/// Why a text of application profiles is refused, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct ProfileError {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong and what is expected.
+    pub message: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfilesFile {
+    #[serde(default)]
+    app: BTreeMap<String, AppTable>,
+}
+
+/// [`AppProfile`] with the places of its values.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AppTable {
+    bus_per_ms: Option<Spanned<f64>>,
+    sharing: Option<Spanned<f64>>,
+    footprint_per_ms: Option<Spanned<f64>>,
+    #[serde(default)]
+    latency_sensitive: bool,
+}
+
+/// Parses profiles of applications: TOML, one table `[app.NAME]` each, with the fields of [`AppProfile`].
+///
+/// # Errors
+/// [`ProfileError`] on malformed TOML, unknown keys, negative or infinite rates, and shares outside 0–1.
+pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileError> {
+    let error_at = |offset: usize, message: String| {
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        let (line, column) = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
+        ProfileError { line, column, message }
+    };
+    let file: ProfilesFile = toml::from_str(text).map_err(|e| {
+        error_at(e.span().map_or(0, |s| s.start), e.message().replace('\n', " "))
+    })?;
+    let check = |name: &str, key: &str, value: Option<Spanned<f64>>, max: f64| match value {
+        Some(v) if !(0.0..=max).contains(v.get_ref()) => {
+            let range = if max == 1.0 { "between 0 and 1" } else { "finite and not negative" };
+            Err(error_at(v.span().start, format!("{key} of app {name} is {}; it must be {range}", v.get_ref())))
+        }
+        v => Ok(v.map(Spanned::into_inner)),
+    };
+    file.app
+        .into_iter()
+        .map(|(name, t)| {
+            let profile = AppProfile {
+                bus_per_ms: check(&name, "bus_per_ms", t.bus_per_ms, f64::MAX)?,
+                sharing: check(&name, "sharing", t.sharing, 1.0)?,
+                footprint_per_ms: check(&name, "footprint_per_ms", t.footprint_per_ms, f64::MAX)?,
+                latency_sensitive: t.latency_sensitive,
+            };
+            Ok((name, profile))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_of_applications() {
+        let text = "[app.search]\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
+        let apps = parse_apps(text).unwrap();
+        let search = AppProfile {
+            bus_per_ms: Some(7_000.0),
+            sharing: Some(0.25),
+            footprint_per_ms: Some(3_000.0),
+            latency_sensitive: true,
+        };
+        assert_eq!(apps["search"], search);
+        assert_eq!(apps["my job"], AppProfile::default());
+        assert_eq!(parse_apps(""), Ok(BTreeMap::new()));
+    }
+
+    #[test]
+    fn errors_name_the_place_and_the_remedy() {
+        let cases = [
+            ("[app.a]\nsharing = 1.5", "2:11: sharing of app a is 1.5; it must be between 0 and 1"),
+            ("[app.a]\nbus_per_ms = -1", "2:14: bus_per_ms of app a is -1; it must be finite and not negative"),
+            ("[app.a]\n  footprint_per_ms = inf", "2:22: footprint_per_ms of app a is inf; it must be finite and not negative"),
+            ("[app.a]\nbus = 1", "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `latency_sensitive`"),
+            ("[apps.a]\n", "1:2: unknown field `apps`, expected `app`"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(parse_apps(text).unwrap_err().to_string(), message, "{text}");
+        }
+        assert_eq!(parse_apps("[app.a]\nsharing = ").unwrap_err().line, 2);
+        assert!(parse_apps("[app.a]\nsharing = nan").is_err());
+    }
 }
