@@ -3,6 +3,12 @@
 //! A topology is data: packages, dies, clusters, cores, caches, buses, memory controllers and links are all [`Resource`]s, sets of
 //! CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
 
+pub mod notation;
+pub mod tree;
+
+#[cfg(test)]
+mod fixtures;
+
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, NodeId};
 use serde::{Deserialize, Serialize};
