@@ -1,8 +1,12 @@
 //! Policies: pure functions from what is known to what should be done.
 
+mod heuristic;
 mod none;
+mod plan;
 
+pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
+pub use plan::Plan;
 
 use crate::action::{ActionOutcome, Decision};
 use crate::ids::Time;
@@ -66,6 +70,8 @@ pub enum State {
     /// Nothing.
     #[default]
     Empty,
+    /// Of `heuristic`.
+    Heuristic(Box<HeuristicState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -91,7 +97,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none"];
+pub const NAMES: &[&str] = &["none", "heuristic"];
 
 /// The policy of that name.
 ///
@@ -100,6 +106,7 @@ pub const NAMES: &[&str] = &["none"];
 pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
     match name {
         "none" => Ok(Box::new(None)),
+        "heuristic" => Ok(Box::new(Heuristic)),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }
 }
