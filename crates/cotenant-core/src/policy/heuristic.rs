@@ -79,10 +79,10 @@ fn tree(p: Traits, c: Traits, high: High) -> (Leaf, Evidence) {
 struct Cell {
     path: usize,
     contexts: Vec<CpuId>,
-    cores: usize,
+    cores: u32,
     /// Threads of P and of C that it gets.
-    p: usize,
-    c: usize,
+    p: u32,
+    c: u32,
 }
 
 /// The machine as cells, over the CPUs in `free`, in ascending order of path and LLC domain.
@@ -100,7 +100,7 @@ fn cells(topology: &Topology, free: &CpuSet) -> Vec<Cell> {
         for domain in topology.llc_domains() {
             let contexts: Vec<CpuId> =
                 domain.contexts.iter().copied().filter(|&c| cpus.contains(c) && free.contains(c)).collect();
-            let cores = contexts.iter().map(|&c| topology.core_of(c)).collect::<BTreeSet<_>>().len();
+            let cores = contexts.iter().map(|&c| topology.core_of(c)).collect::<BTreeSet<_>>().len() as u32;
             if !contexts.is_empty() {
                 cells.push(Cell { path, contexts, cores, p: 0, c: 0 });
             }
@@ -111,16 +111,16 @@ fn cells(topology: &Topology, free: &CpuSet) -> Vec<Cell> {
 
 /// Gives one more thread to the cell that minimises `key`, with first contexts of cores before second ones, then the first cell.
 /// False where all contexts are given away.
-fn give(cells: &mut [Cell], count: fn(&mut Cell) -> &mut usize, key: impl Fn(&[Cell], &Cell) -> [i64; 4]) -> bool {
-    let room = |cell: &&Cell| cell.p + cell.c < cell.contexts.len();
+fn give(cells: &mut [Cell], count: fn(&mut Cell) -> &mut u32, key: impl Fn(&[Cell], &Cell) -> [i64; 4]) -> bool {
+    let room = |cell: &&Cell| ((cell.p + cell.c) as usize) < cell.contexts.len();
     let layer = |cell: &Cell| (cell.p + cell.c) / cell.cores;
     let best =
         (0..cells.len()).filter(|&i| room(&&cells[i])).min_by_key(|&i| (layer(&cells[i]), key(cells, &cells[i]), i));
     best.map(|i| *count(&mut cells[i]) += 1).is_some()
 }
 
-fn on_path(cells: &[Cell], path: usize, count: impl Fn(&Cell) -> usize) -> i64 {
-    cells.iter().filter(|c| c.path == path).map(count).sum::<usize>() as i64
+fn on_path(cells: &[Cell], path: usize, count: impl Fn(&Cell) -> u32) -> i64 {
+    cells.iter().filter(|c| c.path == path).map(|c| i64::from(count(c))).sum()
 }
 
 /// Lays `n` threads of P on the cells as the leaf says. False where there are fewer contexts.
@@ -130,15 +130,15 @@ fn lay_p(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
             cells,
             |cell| &mut cell.p,
             |cells, cell| {
-                let room = |cores: i64| -cores.min(n as i64);
+                let room = |cores: i64| -cores.min(i64::from(n as u32));
                 let p_on_path = on_path(cells, cell.path, |c| c.p);
                 let [path, path_room] = match leaf.path {
                     Shared => [-p_on_path, room(on_path(cells, cell.path, |c| c.cores))],
                     Apart => [p_on_path, 0],
                 };
                 let [llc, llc_room] = match leaf.llc {
-                    Shared => [-(cell.p as i64), room(cell.cores as i64)],
-                    Apart => [cell.p as i64, 0],
+                    Shared => [-i64::from(cell.p), room(cell.cores.into())],
+                    Apart => [cell.p.into(), 0],
                 };
                 [path, path_room, llc, llc_room]
             },
@@ -155,7 +155,7 @@ fn lay_c(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
             |cells, cell| {
                 let (p, c) = (on_path(cells, cell.path, |c| c.p), on_path(cells, cell.path, |c| c.c));
                 let [path, path_even] = if leaf.path == Shared { [p, c] } else { [p + c, 0] };
-                let (p, c) = (cell.p as i64, cell.c as i64);
+                let (p, c) = (i64::from(cell.p), i64::from(cell.c));
                 let [llc, llc_even] = if leaf.llc == Shared { [p, c] } else { [p + c, 0] };
                 [path, path_even, llc, llc_even]
             },
@@ -171,7 +171,7 @@ fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
         Apart => used().all(|c| c.p == 1) || cells.iter().all(|c| c.p > 0),
         Shared => {
             let open = |path| cells.iter().filter(|c| c.path == path && c.p > 0 && c.p < c.cores).count();
-            used().any(|c| c.p > 1) && used().all(|c| open(c.path) <= 1) || used().map(|c| c.p).sum::<usize>() <= 1
+            used().any(|c| c.p > 1) && used().all(|c| open(c.path) <= 1) || used().map(|c| c.p).sum::<u32>() <= 1
         }
     }
 }
@@ -181,12 +181,12 @@ fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
 fn seat(
     topology: &Topology,
     cells: &[Cell],
-    quota: fn(&Cell) -> usize,
+    quota: fn(&Cell) -> u32,
     tasks: &[&TaskView],
     before: &BTreeMap<TaskId, CpuSet>,
     taken: &mut CpuSet,
 ) -> BTreeMap<TaskId, CpuSet> {
-    let mut room: Vec<usize> = cells.iter().map(quota).collect();
+    let mut room: Vec<u32> = cells.iter().map(quota).collect();
     let mut seats = BTreeMap::new();
     let mut waiting = Vec::new();
     let cell_of = |cpu: CpuId| cells.iter().position(|cell| cell.contexts.contains(&cpu));

@@ -1,9 +1,11 @@
 //! Policies: pure functions from what is known to what should be done.
 
+mod fixed;
 mod heuristic;
 mod none;
 mod plan;
 
+pub use fixed::Static;
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
 pub use plan::Plan;
@@ -70,6 +72,8 @@ pub enum State {
     /// Nothing.
     #[default]
     Empty,
+    /// Of `static`.
+    Static(Box<Plan>),
     /// Of `heuristic`.
     Heuristic(Box<HeuristicState>),
 }
@@ -97,7 +101,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none", "heuristic"];
+pub const NAMES: &[&str] = &["none", "static", "heuristic"];
 
 /// The policy of that name.
 ///
@@ -106,6 +110,7 @@ pub const NAMES: &[&str] = &["none", "heuristic"];
 pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
     match name {
         "none" => Ok(Box::new(None)),
+        "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }

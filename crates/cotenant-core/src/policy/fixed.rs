@@ -1,0 +1,290 @@
+//! `static`: the mapping that the user drew, `--map 'X*X*..'`. See `docs/policies/static.md`.
+
+use super::plan::Plan;
+use super::{Ctx, Policy, Refusal, State};
+use crate::action::{ActionOutcome, Decision, PlaceKind, Reason};
+use crate::cpuset::CpuSet;
+use crate::ids::{AppId, CpuId, TaskId, Time};
+use crate::topology::Topology;
+use crate::topology::notation::{FREE, parse_map};
+use crate::view::{TaskView, View};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The policy.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Static;
+
+/// This application: the first one.
+const SELF: char = 'X';
+/// All applications without a letter of their own.
+const OTHERS: char = '*';
+
+/// The CPUs of each letter, first contexts of cores before second ones, then in topology order. Only cores' marked contexts count.
+type Marks = BTreeMap<char, Vec<CpuId>>;
+
+/// Reads the map of the configuration.
+///
+/// # Errors
+/// What is wrong with it, and the remedy.
+fn marks(ctx: &Ctx<'_>) -> Result<Marks, (String, &'static str)> {
+    let Some(text) = &ctx.config.map else {
+        return Err((
+            "there is no map".to_owned(),
+            "draw one with --map 'X*X*..', one character per CPU in the order of `cotenant topo`",
+        ));
+    };
+    let slots =
+        parse_map(ctx.topology, text).map_err(|e| (e.to_string(), "see `cotenant topo` for the order of CPUs"))?;
+    let mut marks: BTreeMap<char, Vec<(usize, CpuId)>> = BTreeMap::new();
+    let mut used: BTreeMap<(char, Option<usize>), usize> = BTreeMap::new();
+    for (cpu, letter) in slots.into_iter().filter(|(_, letter)| *letter != FREE) {
+        let rank = used.entry((letter, ctx.topology.core_of(cpu))).or_default();
+        marks.entry(letter).or_default().push((*rank, cpu));
+        *rank += 1;
+    }
+    if marks.is_empty() {
+        return Err(("the map marks no CPU".to_owned(), "put X on the CPUs for this application"));
+    }
+    let fill = |mut cpus: Vec<(usize, CpuId)>| {
+        cpus.sort_by_key(|(rank, _)| *rank); // stable: topology order within a rank
+        cpus.into_iter().map(|(_, cpu)| cpu).collect()
+    };
+    Ok(marks.into_iter().map(|(letter, cpus)| (letter, fill(cpus))).collect())
+}
+
+/// The letter of each application: X the first, other letters in alphabetical order the further ones, `*` those that are left.
+fn letters(marks: &Marks, apps: &BTreeSet<AppId>) -> BTreeMap<AppId, char> {
+    let own = [SELF].into_iter().chain(marks.keys().copied().filter(|c| ![SELF, OTHERS].contains(c)));
+    let all = own.chain(std::iter::repeat(OTHERS));
+    apps.iter().copied().zip(all).filter(|(_, letter)| marks.contains_key(letter)).collect()
+}
+
+/// One context for each task where the marks suffice, else all marks for all: who has one of them keeps it, the others take what is
+/// free in order of id. Tasks that may not run on any mark are left out.
+fn seat(tasks: &[&TaskView], marks: &[CpuId], before: &BTreeMap<TaskId, CpuSet>) -> BTreeMap<TaskId, CpuSet> {
+    let all: CpuSet = marks.iter().copied().collect();
+    let mut seats = BTreeMap::new();
+    let mut free = all.clone();
+    let may = |task: &TaskView, cpu: CpuId| task.info.allowed.contains(cpu);
+    if tasks.len() <= marks.len() {
+        for task in tasks {
+            let kept = before.get(&task.info.id).filter(|set| set.len() == 1).and_then(CpuSet::first);
+            if let Some(cpu) = kept.filter(|&cpu| may(task, cpu) && free.remove(cpu)) {
+                seats.insert(task.info.id, CpuSet::single(cpu));
+            }
+        }
+    } else {
+        free = CpuSet::new();
+    }
+    for task in tasks {
+        if seats.contains_key(&task.info.id) {
+            continue;
+        }
+        let own = marks.iter().copied().find(|&cpu| free.contains(cpu) && may(task, cpu));
+        let contexts = match own {
+            Some(cpu) => {
+                free.remove(cpu);
+                CpuSet::single(cpu)
+            }
+            None => all.and(&task.info.allowed),
+        };
+        if !contexts.is_empty() {
+            seats.insert(task.info.id, contexts);
+        }
+    }
+    seats
+}
+
+fn layout(
+    topology: &Topology,
+    view: &View,
+    marks: &Marks,
+    before: &BTreeMap<TaskId, CpuSet>,
+) -> BTreeMap<TaskId, CpuSet> {
+    let apps: BTreeSet<AppId> = view.apps.iter().map(|a| a.id).chain(view.tasks.iter().map(|t| t.info.app)).collect();
+    let letters = letters(marks, &apps);
+    let mut seats = BTreeMap::new();
+    for (letter, cpus) in marks {
+        let usable: Vec<CpuId> = cpus.iter().copied().filter(|&cpu| topology.usable().contains(cpu)).collect();
+        let tasks: Vec<&TaskView> = view.tasks.iter().filter(|t| letters.get(&t.info.app) == Some(letter)).collect();
+        seats.extend(seat(&tasks, &usable, before));
+    }
+    seats
+}
+
+impl Policy for Static {
+    fn name(&self) -> &'static str {
+        "static"
+    }
+
+    fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        let refuse = |(why, remedy): (String, &str)| Refusal { policy: "static", why, remedy: remedy.to_owned() };
+        marks(ctx).map(drop).map_err(refuse)
+    }
+
+    fn wants_task_changes(&self) -> bool {
+        true
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
+        let mut plan = match state {
+            State::Static(plan) => *plan,
+            _ => Plan::default(),
+        };
+        plan.learn(ctx, view, outcomes, now);
+        let mut notes = Vec::new();
+        match marks(ctx) {
+            Ok(marks) => {
+                if !plan.fits(ctx, view.tasks.iter()) {
+                    let seats = layout(ctx.topology, view, &marks, plan.wanted());
+                    plan.set(view.tasks.iter().map(|t| t.info.id).collect(), seats);
+                }
+                if plan.wanted().len() < view.tasks.len() {
+                    notes.push(
+                        "the map has no CPU for some tasks, or none that they may use; they are left where they are"
+                            .to_owned(),
+                    );
+                }
+            }
+            Err((why, remedy)) => notes.push(format!("no decision: {why}; {remedy}")),
+        }
+        let reason = |id: TaskId| {
+            let mut reason = Reason::new("map", "the map marks {place} for {app}");
+            reason.app = view.task(id).map(|t| t.info.app);
+            reason.place = plan.wanted().get(&id).and_then(CpuSet::first).map(|cpu| (PlaceKind::Cpu, cpu.0));
+            if plan.wanted().get(&id).is_some_and(|set| set.len() > 1) {
+                reason.what =
+                    "{app} shares the CPUs that the map marks for it, from {place} on: it has more tasks than they"
+                        .into();
+            }
+            reason
+        };
+        let proposals = plan.proposals(now, reason);
+        Decision { proposals, state: State::Static(Box::new(plan)), wake_at: now + ctx.config.interval, notes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+    use crate::action::{Action, Outcome};
+    use crate::profile::MachineProfile;
+    use crate::testing::{ViewBuilder, machine, parts};
+
+    struct Bench {
+        topology: Topology,
+        machine: MachineProfile,
+        config: Config,
+    }
+
+    const NO_APPS: &BTreeMap<String, crate::profile::AppProfile> = &BTreeMap::new();
+
+    impl Bench {
+        fn new(topology: Topology, map: &str) -> Self {
+            let config = Config { map: Some(map.to_owned()), ..Config::default() };
+            Self { topology, machine: MachineProfile::default(), config }
+        }
+
+        fn ctx(&self) -> Ctx<'_> {
+            Ctx { topology: &self.topology, machine: &self.machine, apps: NO_APPS, config: &self.config }
+        }
+
+        /// One task on CPU 0 per entry: its id and its app.
+        fn view(&self, tasks: &[(u32, u32)]) -> ViewBuilder {
+            tasks.iter().fold(ViewBuilder::new(&self.topology), |b, &(id, app)| b.task(id, app, 0))
+        }
+
+        fn decide(&self, view: &View, state: State, outcomes: &[ActionOutcome]) -> Decision {
+            Static.decide(&self.ctx(), view, outcomes, state, view.at)
+        }
+    }
+
+    /// `task→CPUs` in order of task.
+    fn moves(decision: &Decision) -> String {
+        let text = |p: &crate::action::Proposal| match &p.action {
+            Action::Place { task, contexts } => format!("{task}→{contexts}"),
+            Action::Release { task } => format!("{task}→"),
+        };
+        decision.proposals.iter().map(text).collect::<Vec<_>>().join(" ")
+    }
+
+    fn applied(decision: &Decision) -> Vec<ActionOutcome> {
+        let outcome = |action: &Action| ActionOutcome { action: action.clone(), outcome: Outcome::Applied };
+        decision.proposals.iter().map(|p| outcome(&p.action)).collect()
+    }
+
+    #[test]
+    fn one_mark_each_in_order_of_id() {
+        // package 0: CPUs 0 1 │ package 1: CPUs 2 3
+        let bench = Bench::new(machine(2, 1, 2, 1), "X*|X*");
+        let decision = bench.decide(&bench.view(&[(7, 0), (3, 0), (5, 1)]).view(), State::Empty, &[]);
+        assert_eq!(moves(&decision), "3→0 5→1 7→2");
+        assert_eq!(decision.proposals[0].reason.to_string(), "map: the map marks CPU 0 for app 0");
+    }
+
+    #[test]
+    fn first_contexts_before_second_ones() {
+        // cores {0,4} {1,5} │ {2,6} {3,7}; topology order 0 4 1 5 2 6 3 7. All CPUs marked, five tasks: one core each, then 4.
+        let bench = Bench::new(machine(2, 1, 2, 2), "XXXXXXXX");
+        let tasks: Vec<(u32, u32)> = (0..5).map(|id| (id, 0)).collect();
+        assert_eq!(moves(&bench.decide(&bench.view(&tasks).view(), State::Empty, &[])), "0→0 1→1 2→2 3→3 4→4");
+    }
+
+    #[test]
+    fn letters_go_by_application() {
+        // X = app 0, A = app 4, B = app 9 (alphabetical order of letters, ascending order of apps), * = the rest.
+        let bench = Bench::new(machine(1, 1, 6, 1), "BXA**.");
+        let view = bench.view(&[(1, 0), (2, 4), (3, 9), (4, 10), (5, 11)]).view();
+        assert_eq!(moves(&bench.decide(&view, State::Empty, &[])), "1→1 2→2 3→0 4→3 5→4");
+        // Without a mark for others, they are left alone, and that is said.
+        let bench = Bench::new(machine(1, 1, 6, 1), "XX....");
+        let decision = bench.decide(&bench.view(&[(1, 0), (2, 4)]).view(), State::Empty, &[]);
+        assert_eq!((moves(&decision).as_str(), decision.notes.len()), ("1→0", 1));
+    }
+
+    #[test]
+    fn more_tasks_than_marks_share_them() {
+        let bench = Bench::new(machine(2, 1, 2, 1), "X..X");
+        let decision = bench.decide(&bench.view(&[(1, 0), (2, 0), (3, 0)]).view(), State::Empty, &[]);
+        assert_eq!(moves(&decision), "1→0,3 2→0,3 3→0,3");
+    }
+
+    #[test]
+    fn stays_put_and_places_newcomers() {
+        let bench = Bench::new(machine(2, 1, 2, 1), "XXX*");
+        let first = bench.decide(&bench.view(&[(1, 0), (2, 0)]).view(), State::Empty, &[]);
+        assert_eq!(moves(&first), "1→0 2→1");
+        let second = bench.decide(&bench.view(&[(1, 0), (2, 0)]).view(), first.state.clone(), &applied(&first));
+        assert_eq!(moves(&second), "", "fixed point");
+        // Task 1 ends, 8 and 9 come: 2 keeps CPU 1.
+        let third = bench.decide(&bench.view(&[(2, 0), (8, 0), (9, 0)]).view(), second.state, &[]);
+        assert_eq!(moves(&third), "8→0 9→2");
+    }
+
+    #[test]
+    fn keeps_inside_what_a_task_is_allowed() {
+        let bench = Bench::new(machine(2, 1, 2, 1), "XX*.");
+        // Task 1 may only use CPU 1; task 2 then finds CPU 0; task 3 may use neither mark.
+        let view = bench.view(&[(1, 0)]).allowed("1").task(2, 0, 0).view();
+        assert_eq!(moves(&bench.decide(&view, State::Empty, &[])), "1→1 2→0");
+        let decision = bench.decide(&bench.view(&[(3, 0)]).allowed("2-3").view(), State::Empty, &[]);
+        assert_eq!((moves(&decision).as_str(), decision.notes.len()), ("", 1));
+    }
+
+    #[test]
+    fn refuses_bad_maps_with_the_position() {
+        let mut parts = parts(2, 1, 2, 1);
+        parts.cpus[3].allowed = false;
+        let topology = Topology::new(parts).unwrap();
+        let why = |map: &str| Static.check(&Bench::new(topology.clone(), map).ctx()).unwrap_err().to_string();
+        assert!(why("XX").contains("2 CPUs, the machine has 4"), "{}", why("XX"));
+        assert!(why("X#..").contains("'#' at position 2"));
+        assert!(why("X..X").contains("position 4 of the mapping stands on CPU 3, which the cpuset forbids"));
+        assert!(why("....").contains("marks no CPU"));
+        let mut none = Bench::new(topology.clone(), "");
+        none.config.map = None;
+        assert!(Static.check(&none.ctx()).unwrap_err().to_string().contains("--map 'X*X*..'"));
+        assert_eq!(Static.check(&Bench::new(topology.clone(), "X*X.").ctx()), Ok(()));
+    }
+}
