@@ -12,6 +12,7 @@ pub mod ids;
 pub mod pin;
 pub mod policy;
 pub mod profile;
+pub mod record;
 pub mod sample;
 pub mod signal;
 pub mod stats;
