@@ -109,9 +109,8 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
         let (line, column) = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
         ProfileError { line, column, message }
     };
-    let file: ProfilesFile = toml::from_str(text).map_err(|e| {
-        error_at(e.span().map_or(0, |s| s.start), e.message().replace('\n', " "))
-    })?;
+    let file: ProfilesFile =
+        toml::from_str(text).map_err(|e| error_at(e.span().map_or(0, |s| s.start), e.message().replace('\n', " ")))?;
     let check = |name: &str, key: &str, value: Option<Spanned<f64>>, max: f64| match value {
         Some(v) if !(0.0..=max).contains(v.get_ref()) => {
             let range = if max == 1.0 { "between 0 and 1" } else { "finite and not negative" };
@@ -157,8 +156,14 @@ mod tests {
         let cases = [
             ("[app.a]\nsharing = 1.5", "2:11: sharing of app a is 1.5; it must be between 0 and 1"),
             ("[app.a]\nbus_per_ms = -1", "2:14: bus_per_ms of app a is -1; it must be finite and not negative"),
-            ("[app.a]\n  footprint_per_ms = inf", "2:22: footprint_per_ms of app a is inf; it must be finite and not negative"),
-            ("[app.a]\nbus = 1", "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `latency_sensitive`"),
+            (
+                "[app.a]\n  footprint_per_ms = inf",
+                "2:22: footprint_per_ms of app a is inf; it must be finite and not negative",
+            ),
+            (
+                "[app.a]\nbus = 1",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `latency_sensitive`",
+            ),
             ("[apps.a]\n", "1:2: unknown field `apps`, expected `app`"),
         ];
         for (text, message) in cases {

@@ -83,8 +83,10 @@ impl<W: Write> RecordWriter<W> {
         if text.len() > MAX_BLOCK {
             return Err(WriteError::TooLarge(text.len()));
         }
-        if let Err(e) = serde_json::from_slice::<Header>(&text) {
-            return Err(WriteError::Header(e.to_string()));
+        match serde_json::from_slice::<Header>(&text) {
+            Ok(back) if back == header => {}
+            Ok(_) => return Err(WriteError::Header("an infinite number would be lost".to_owned())),
+            Err(e) => return Err(WriteError::Header(e.to_string())),
         }
         let mut packed = Vec::new();
         frame::pack(&text, &mut packed);
