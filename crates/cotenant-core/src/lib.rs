@@ -12,6 +12,8 @@ pub mod ids;
 pub mod pin;
 pub mod policy;
 pub mod profile;
+pub mod record;
+pub mod replay;
 pub mod sample;
 pub mod signal;
 pub mod stats;

@@ -161,7 +161,7 @@ fn scaled_delta(before: Count, now: Count) -> Option<f64> {
 }
 
 /// Each element of `next` with the element of `prev` that has the same key; both are sorted by key.
-fn merge<'a, T, K: Ord + Copy>(
+pub(crate) fn merge<'a, T, K: Ord + Copy>(
     prev: &'a [T],
     next: &'a [T],
     key: impl Fn(&T) -> K,

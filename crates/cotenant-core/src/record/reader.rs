@@ -1,0 +1,128 @@
+//! Reading a recording, one round at a time.
+
+use super::row::{Decoder, End, Meaning};
+use super::{Header, MAGIC, RecordError, RecordedRound, Tail, VERSION, frame};
+use std::io::Read;
+
+/// A recording that is being read: an iterator over its rounds. Memory is bounded by one block and two samples, whatever the file's
+/// length. When the rounds are over, [`Recording::tail`] says how it ended.
+#[derive(Debug)]
+pub struct Recording<R> {
+    input: R,
+    header: Header,
+    decoder: Decoder,
+    block: Vec<u8>,
+    /// Where the next row starts in the block.
+    cursor: usize,
+    /// Bytes up to the end of the last block that is wholly good.
+    offset: u64,
+    /// Length of the current block in the file.
+    current: u64,
+    rounds: u64,
+    tail: Option<Tail>,
+}
+
+impl<R: Read> Recording<R> {
+    /// Reads the header. Give a buffered reader.
+    ///
+    /// # Errors
+    /// Where it is no recording, too new, or its header is damaged; anything after the header that is damaged ends the rounds and is
+    /// told by [`Self::tail`].
+    pub fn read(mut input: R) -> Result<Self, RecordError> {
+        let mut start = [0; 12];
+        let length = frame::fill(&mut input, &mut start)?;
+        if length < start.len() || start[..8] != MAGIC {
+            return Err(RecordError::NotARecording);
+        }
+        let found = u32::from_le_bytes([start[8], start[9], start[10], start[11]]);
+        if !(1..=VERSION).contains(&found) {
+            return Err(RecordError::Version { found });
+        }
+        let mut block = Vec::new();
+        let length = match frame::read(&mut input, &mut block) {
+            frame::Next::Block(length) => length,
+            frame::Next::End => return Err(RecordError::Header("the file ends before it".to_owned())),
+            frame::Next::Bad(why) => return Err(RecordError::Header(why)),
+        };
+        let header = serde_json::from_slice(&block).map_err(|e| RecordError::Header(e.to_string()))?;
+        Ok(Self {
+            input,
+            header,
+            decoder: Decoder::default(),
+            cursor: block.len(),
+            block,
+            offset: start.len() as u64,
+            current: length,
+            rounds: 0,
+            tail: None,
+        })
+    }
+
+    /// What was known when it started.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How it ends; `None` until the rounds are over.
+    pub fn tail(&self) -> Option<&Tail> {
+        self.tail.as_ref()
+    }
+
+    /// The next row of the current block, or of the next one.
+    fn row(&mut self) -> Result<(usize, usize), Tail> {
+        while self.cursor >= self.block.len() {
+            self.offset += std::mem::take(&mut self.current);
+            match frame::read(&mut self.input, &mut self.block) {
+                frame::Next::Block(length) => (self.cursor, self.current) = (0, length),
+                frame::Next::End => {
+                    return Err(self.truncated("there is no end mark (the recorder was killed)".to_owned()));
+                }
+                frame::Next::Bad(why) => return Err(self.truncated(why)),
+            }
+        }
+        let start = self.cursor;
+        let length = self.block[start..].iter().position(|b| *b == b'\n').unwrap_or(self.block.len() - start);
+        self.cursor = start + length + 1;
+        Ok((start, start + length))
+    }
+
+    fn truncated(&self, why: String) -> Tail {
+        Tail::Truncated { offset: self.offset, rounds: self.rounds, why }
+    }
+
+    fn step(&mut self) -> Result<RecordedRound, Tail> {
+        loop {
+            let (start, end) = self.row()?;
+            match self.decoder.row(&self.block[start..end]) {
+                Ok(Meaning::Base) => {}
+                Ok(Meaning::Round(round)) => {
+                    self.rounds += 1;
+                    return Ok(*round);
+                }
+                Ok(Meaning::End(End::Finished)) => return Err(Tail::Complete),
+                Ok(Meaning::End(End::Limit)) => return Err(Tail::Limit),
+                Err(why) => {
+                    let by = &self.header.cotenant;
+                    return Err(self.truncated(format!("a row is not understood ({why}; recorded by cotenant {by})")));
+                }
+            }
+        }
+    }
+}
+
+impl<R: Read> Iterator for Recording<R> {
+    type Item = RecordedRound;
+
+    fn next(&mut self) -> Option<RecordedRound> {
+        if self.tail.is_some() {
+            return None;
+        }
+        match self.step() {
+            Ok(round) => Some(round),
+            Err(tail) => {
+                self.tail = Some(tail);
+                None
+            }
+        }
+    }
+}

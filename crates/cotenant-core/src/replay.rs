@@ -1,0 +1,173 @@
+//! Replay: what a policy would have decided on the placements that a recording holds.
+//!
+//! The machine of a recording cannot be changed: every round shows the placements that really came about, whatever the replayed
+//! policy asked for in the round before. So replay answers, round by round, "what would P have decided *here*?", and makes no claim
+//! about speed or about what would have followed.
+//!
+//! What P remembers in a round:
+//! * P is the recorded policy: what the recording says that it remembered, [state](Decision::state) and outcomes. Each round stands
+//!   for itself, and with the same settings each decision equals the recorded one.
+//! * P is another policy, or the run only observed: the state that P's own decision of the round before returned, and outcomes
+//!   [as the recording bears them out](outcome_in).
+
+use crate::action::{Action, ActionOutcome, Decision, Order, Outcome};
+use crate::host::{Host, HostError, Wake, resolve};
+use crate::ids::Time;
+use crate::policy::{Ctx, Policy, State};
+use crate::record::RecordedRound;
+use crate::sample::Sample;
+use crate::topology::Topology;
+use crate::view::View;
+use std::iter::Peekable;
+
+/// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then` was taken:
+/// * the recorded run gave the same order: what was recorded;
+/// * else the task is no more by then: [`Outcome::Gone`];
+/// * else the task stands by then inside the mask that was ordered: [`Outcome::Applied`], as the policy may rely on it;
+/// * else, or where nothing tells: [`Outcome::NotThisMachine`], it did not happen.
+pub fn outcome_in(at: &RecordedRound, then: Option<&Sample>, order: &Order) -> Outcome {
+    if let Some(i) =
+        at.orders.iter().position(|recorded| recorded.action == order.action && recorded.affinity == order.affinity)
+    {
+        return at.outcomes.get(i).copied().unwrap_or(Outcome::NotThisMachine);
+    }
+    let Some(then) = then else { return Outcome::NotThisMachine };
+    let task = order.action.task();
+    match then.tasks.binary_search_by_key(&task, |t| t.info.id) {
+        Err(_) => Outcome::Gone,
+        Ok(i) => match then.tasks[i].cpu {
+            Some(cpu) if order.affinity.contains(cpu) => Outcome::Applied,
+            _ => Outcome::NotThisMachine,
+        },
+    }
+}
+
+/// A round with what the replayed policy decides in it.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The recorded round.
+    pub round: RecordedRound,
+    /// Rates in it.
+    pub view: View,
+    /// What the replayed policy decides.
+    pub decision: Decision,
+    /// That decision, resolved to orders.
+    pub orders: Vec<Order>,
+}
+
+impl Replayed {
+    /// Whether the recorded and the replayed decision ask for the same: the same actions, in whatever order. (An action without
+    /// its mask: `--pin` changes how a decision is applied, not the decision.)
+    pub fn agrees(&self) -> bool {
+        self.only_recorded().next().is_none() && self.only_replayed().next().is_none()
+    }
+
+    /// Places in the recorded round's orders of what only the recorded policy asked for.
+    pub fn only_recorded(&self) -> impl Iterator<Item = usize> {
+        not_in(&self.round.orders, &self.orders)
+    }
+
+    /// Places in [`Self::orders`] of what only the replayed policy asks for.
+    pub fn only_replayed(&self) -> impl Iterator<Item = usize> {
+        not_in(&self.orders, &self.round.orders)
+    }
+}
+
+fn not_in(orders: &[Order], others: &[Order]) -> impl Iterator<Item = usize> {
+    let missing = |action: &Action| others.iter().all(|order| order.action != *action);
+    orders.iter().enumerate().filter(move |(_, order)| missing(&order.action)).map(|(i, _)| i)
+}
+
+/// Replays rounds under a policy: an iterator with one [`Replayed`] per round. See the module's documentation for what it means.
+pub struct Replay<'a, I: Iterator<Item = RecordedRound>> {
+    rounds: Peekable<I>,
+    policy: &'a dyn Policy,
+    ctx: Ctx<'a>,
+    /// Whether the recording is of the same policy.
+    same: bool,
+    memory: (State, Vec<ActionOutcome>),
+}
+
+/// Replays `rounds`, recorded under the policy named `recorded`, under `policy` with what `ctx` says: the header's
+/// [`ctx`](crate::record::Header::ctx) for the recorded settings, or another one with thresholds or settings replaced.
+pub fn replay<'a, I>(rounds: I, recorded: &str, policy: &'a dyn Policy, ctx: Ctx<'a>) -> Replay<'a, I::IntoIter>
+where
+    I: IntoIterator<Item = RecordedRound>,
+{
+    let same = recorded == policy.name();
+    Replay { rounds: rounds.into_iter().peekable(), policy, ctx, same, memory: (State::default(), Vec::new()) }
+}
+
+impl<I: Iterator<Item = RecordedRound>> Iterator for Replay<'_, I> {
+    type Item = Replayed;
+
+    fn next(&mut self) -> Option<Replayed> {
+        let round = self.rounds.next()?;
+        let view = View::new(&round.prev, &round.sample);
+        let (state, outcomes) = std::mem::take(&mut self.memory);
+        let decision = self.policy.decide(&self.ctx, &view, &outcomes, state, round.sample.at);
+        let orders = resolve(&self.ctx, &round.sample, &decision);
+        self.memory = match &round.decision {
+            Some(recorded) if self.same => (recorded.state.clone(), round.results()),
+            _ => {
+                let then = self.rounds.peek().map(|next| &*next.sample);
+                let outcome = |order: &Order| ActionOutcome {
+                    action: order.action.clone(),
+                    outcome: outcome_in(&round, then, order),
+                };
+                (decision.state.clone(), orders.iter().map(outcome).collect())
+            }
+        };
+        Some(Replayed { round, view, decision, orders })
+    }
+}
+
+/// A recording as a host for [`crate::host::drive`], for whoever watches rounds: it ticks through the recorded samples and applies
+/// nothing; orders get the outcomes of [`outcome_in`]. The policy keeps its own memory, as on any host.
+pub struct ReplayHost<I: Iterator<Item = RecordedRound>> {
+    topology: Topology,
+    rounds: Peekable<I>,
+    now: Option<RecordedRound>,
+}
+
+impl<I: Iterator<Item = RecordedRound>> ReplayHost<I> {
+    /// A host on `rounds` of the machine `topology`.
+    pub fn new(topology: Topology, rounds: I) -> Self {
+        Self { topology, rounds: rounds.peekable(), now: None }
+    }
+}
+
+impl<I: Iterator<Item = RecordedRound>> Host for ReplayHost<I> {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        let sample = match &self.now {
+            Some(round) => Some(&*round.sample),
+            None => self.rounds.peek().map(|first| &*first.prev),
+        };
+        sample.cloned().ok_or_else(|| HostError {
+            what: "replaying a recording".to_owned(),
+            why: "it has no rounds".to_owned(),
+            remedy: "record a longer run".to_owned(),
+        })
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        let then = self.rounds.peek().map(|next| &*next.sample);
+        let outcome = |order| self.now.as_ref().map_or(Outcome::NotThisMachine, |now| outcome_in(now, then, order));
+        orders.iter().map(outcome).collect()
+    }
+
+    /// Goes to the next recorded round, whenever the policy wanted to wake.
+    fn wait(&mut self, _until: Time) -> Wake {
+        match self.rounds.next() {
+            Some(round) => {
+                self.now = Some(round);
+                Wake::Tick
+            }
+            None => Wake::Exit,
+        }
+    }
+}
