@@ -1,0 +1,203 @@
+//! What this machine can do for Cotenant besides counting: each thing with what its absence costs and the least that would help.
+
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// There, and usable.
+    Available,
+    /// There in part.
+    Limited,
+    /// Not there, or not for us.
+    Missing,
+}
+
+/// One line of `cotenant doctor`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Capability {
+    /// What.
+    pub name: String,
+    /// How it stands.
+    pub standing: Standing,
+    /// What was found.
+    pub found: String,
+    /// What is lost; empty where nothing is.
+    pub cost: String,
+    /// The least-privileged thing that would help; empty where nothing is needed or nothing can.
+    pub remedy: String,
+}
+
+impl Capability {
+    fn new(name: &str, standing: Standing, found: impl Into<String>, cost: &str, remedy: &str) -> Self {
+        let (cost, remedy) = if standing == Standing::Available { ("", "") } else { (cost, remedy) };
+        Self { name: name.into(), standing, found: found.into(), cost: cost.into(), remedy: remedy.into() }
+    }
+}
+
+/// Looks below `root` (`/` on a live machine).
+pub fn detect(root: &Path) -> Vec<Capability> {
+    vec![performance_events(root), memory_nodes(root), freezer(root), cpu_quota(root), resctrl(root), page_placement(root)]
+}
+
+fn text(root: &Path, path: &str) -> Option<String> {
+    fs::read_to_string(root.join(path)).ok().map(|t| t.trim().to_owned())
+}
+
+fn performance_events(root: &Path) -> Capability {
+    let name = "performance events";
+    let Some(paranoid) = text(root, "proc/sys/kernel/perf_event_paranoid").and_then(|t| t.parse::<i32>().ok()) else {
+        let cost = "no counters and no software events: only what /proc tells";
+        return Capability::new(name, Standing::Missing, "the kernel was built without them", cost, "");
+    };
+    let found = format!("kernel.perf_event_paranoid = {paranoid}");
+    match paranoid {
+        ..=2 => Capability::new(name, Standing::Available, found, "", ""),
+        _ => Capability::new(
+            name,
+            Standing::Limited,
+            found,
+            "without privilege no counters of other programs",
+            "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary",
+        ),
+    }
+}
+
+fn memory_nodes(root: &Path) -> Capability {
+    let nodes = fs::read_dir(root.join("sys/devices/system/node")).map_or(0, |dir| {
+        dir.filter_map(Result::ok)
+            .filter(|e| {
+                let name = e.file_name();
+                let number = name.to_str().and_then(|n| n.strip_prefix("node"));
+                number.is_some_and(|n| n.parse::<u32>().is_ok())
+            })
+            .count()
+    });
+    let standing = if nodes > 1 { Standing::Available } else { Standing::Limited };
+    let cost = "no memory is remote, so nothing can be gained by placing near memory";
+    Capability::new("memory nodes", standing, format!("{} node(s)", nodes.max(1)), cost, "")
+}
+
+/// Mount points of a cgroup hierarchy: version 2, or the version 1 hierarchy with that controller.
+fn cgroup_mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
+    let mounts = text(root, "proc/self/mounts").or_else(|| text(root, "proc/mounts")).unwrap_or_default();
+    let wanted = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let hit = match v1_controller {
+            None => kind == "cgroup2",
+            Some(controller) => kind == "cgroup" && options.split(',').any(|o| o == controller),
+        };
+        hit.then(|| place.trim_start_matches('/').to_owned())
+    };
+    mounts.lines().filter_map(wanted).collect()
+}
+
+fn freezer(root: &Path) -> Capability {
+    let v2 = cgroup_mounts(root, None);
+    let v1 = cgroup_mounts(root, Some("freezer"));
+    let (standing, found) = match (v2.first(), v1.first()) {
+        (Some(place), _) => (Standing::Available, format!("cgroup v2 at /{place}")),
+        (None, Some(place)) => (Standing::Available, format!("cgroup v1 at /{place}")),
+        (None, None) => (Standing::Missing, "no cgroup hierarchy that can freeze is mounted".to_owned()),
+    };
+    let cost = "pausing a program falls back to SIGSTOP, which is too coarse for a few milliseconds";
+    Capability::new("freezer", standing, found, cost, "mount -t cgroup2 none /sys/fs/cgroup, or run below systemd with Delegate=yes")
+}
+
+fn cpu_quota(root: &Path) -> Capability {
+    let v2 = cgroup_mounts(root, None).into_iter().find(|place| {
+        text(root, &format!("{place}/cgroup.controllers")).is_some_and(|c| c.split_whitespace().any(|c| c == "cpu"))
+    });
+    let (standing, found) = match (v2, cgroup_mounts(root, Some("cpu")).first()) {
+        (Some(place), _) => (Standing::Available, format!("cpu.max, cgroup v2 at /{place}")),
+        (None, Some(place)) => (Standing::Available, format!("cpu.cfs_quota_us, cgroup v1 at /{place}")),
+        (None, None) => (Standing::Missing, "no cgroup hierarchy has the cpu controller".to_owned()),
+    };
+    let remedy = "enable the cpu controller: echo +cpu > cgroup.subtree_control in the parent group";
+    Capability::new("CPU quota", standing, found, "programs cannot be throttled by quota", remedy)
+}
+
+fn resctrl(root: &Path) -> Capability {
+    let mounted = root.join("sys/fs/resctrl/schemata").exists();
+    let supported = text(root, "proc/filesystems").is_some_and(|t| t.lines().any(|l| l.ends_with("resctrl")));
+    let (standing, found) = match (mounted, supported) {
+        (true, _) => (Standing::Available, "mounted"),
+        (false, true) => (Standing::Limited, "supported but not mounted"),
+        (false, false) => (Standing::Missing, "not supported by this kernel or processor"),
+    };
+    let remedy = if supported { "mount -t resctrl resctrl /sys/fs/resctrl" } else { "" };
+    Capability::new("resctrl", standing, found, "cache ways and memory bandwidth cannot be limited or monitored", remedy)
+}
+
+fn page_placement(root: &Path) -> Capability {
+    let standing = if root.join("proc/self/numa_maps").exists() { Standing::Available } else { Standing::Missing };
+    let found = if standing == Standing::Available { "/proc/PID/numa_maps" } else { "no /proc/PID/numa_maps" };
+    let cost = "pages cannot be told apart by memory node";
+    Capability::new("page placement", standing, found, cost, "a kernel with CONFIG_NUMA")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(name: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
+        let root = std::env::temp_dir().join(format!("cotenant-capabilities-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        for (path, content) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        root
+    }
+
+    fn standing(all: &[Capability], name: &str) -> Standing {
+        all.iter().find(|c| c.name == name).unwrap().standing
+    }
+
+    #[test]
+    fn a_bare_container_has_nothing_and_says_what_it_costs() {
+        let root = machine("bare", &[("proc/filesystems", "nodev\tproc\n")]);
+        let all = detect(&root);
+        for name in ["performance events", "freezer", "CPU quota", "resctrl", "page placement"] {
+            assert_eq!(standing(&all, name), Standing::Missing, "{name}");
+        }
+        assert!(all.iter().all(|c| !c.cost.is_empty()));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_full_machine_lacks_nothing() {
+        let mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
+        let root = machine(
+            "full",
+            &[
+                ("proc/sys/kernel/perf_event_paranoid", "1\n"),
+                ("proc/self/mounts", mounts),
+                ("proc/self/numa_maps", ""),
+                ("proc/filesystems", "nodev\tresctrl\n"),
+                ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
+                ("sys/fs/resctrl/schemata", "L3:0=fff\n"),
+                ("sys/devices/system/node/node0/cpulist", "0\n"),
+                ("sys/devices/system/node/node1/cpulist", "1\n"),
+            ],
+        );
+        assert!(detect(&root).iter().all(|c| c.standing == Standing::Available && c.remedy.is_empty()));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn version_one_hierarchies_count() {
+        let mounts = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n";
+        let root = machine("v1", &[("proc/self/mounts", mounts), ("proc/sys/kernel/perf_event_paranoid", "4\n")]);
+        let all = detect(&root);
+        assert_eq!(standing(&all, "freezer"), Standing::Available);
+        assert_eq!(standing(&all, "CPU quota"), Standing::Available);
+        assert_eq!(standing(&all, "performance events"), Standing::Limited);
+        fs::remove_dir_all(root).unwrap();
+    }
+}
