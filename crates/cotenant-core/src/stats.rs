@@ -44,6 +44,12 @@ impl Summary {
         let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
         Self { n, mean, variance: if n > 1 { squares / (n - 1) as f64 } else { 0.0 } }
     }
+
+    /// The mean with its interval; `None` below two observations.
+    pub fn estimate(&self) -> Option<Estimate> {
+        let n = (self.n > 1).then_some(self.n as f64)?;
+        Some(Estimate { value: self.mean, half_width: student_t_95(n - 1.0) * (self.variance / n).sqrt() })
+    }
 }
 
 /// A value with its 95 % confidence interval `value ± half_width`.
@@ -59,6 +65,11 @@ impl Estimate {
     /// The lower end.
     pub fn low(self) -> f64 {
         self.value - self.half_width
+    }
+
+    /// The upper end.
+    pub fn high(self) -> f64 {
+        self.value + self.half_width
     }
 }
 
@@ -95,6 +106,15 @@ mod tests {
         };
         let to = (x / nu.sqrt()).atan();
         integral(to) * to / (integral(FRAC_PI_2) * FRAC_PI_2)
+    }
+
+    #[test]
+    fn a_mean_has_an_interval() {
+        // 1, 2, 3: mean 2, variance 1, t(2) = 4.303, half width 4.303/√3 = 2.484.
+        let e = Summary::of(&[1.0, 2.0, 3.0]).estimate().unwrap();
+        assert_eq!(e.value, 2.0);
+        assert!((e.half_width - 2.484).abs() < 1e-3 && (e.high() - e.low() - 2.0 * e.half_width).abs() < 1e-12);
+        assert_eq!(Summary::of(&[1.0]).estimate(), None);
     }
 
     #[test]
