@@ -1,8 +1,10 @@
 //! Policies: pure functions from what is known to what should be done.
 
 mod none;
+pub mod sam;
 
 pub use none::None;
+pub use sam::{Sam, SamConfig, SamState};
 
 use crate::action::{ActionOutcome, Decision};
 use crate::ids::Time;
@@ -39,11 +41,19 @@ pub struct Config {
     pub foreign_busy: f64,
     /// The mapping of `static`, in the notation `X*X*..`.
     pub map: Option<String>,
+    /// Which of our additions to `sam` are on.
+    pub sam: SamConfig,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { interval: Duration::from_millis(100), pin: Pin::default(), foreign_busy: 0.1, map: Option::None }
+        Self {
+            interval: Duration::from_millis(100),
+            pin: Pin::default(),
+            foreign_busy: 0.1,
+            map: Option::None,
+            sam: SamConfig::default(),
+        }
     }
 }
 
@@ -66,6 +76,8 @@ pub enum State {
     /// Nothing.
     #[default]
     Empty,
+    /// What `sam` remembers.
+    Sam(SamState),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -91,7 +103,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none"];
+pub const NAMES: &[&str] = &["none", "sam"];
 
 /// The policy of that name.
 ///
@@ -100,6 +112,7 @@ pub const NAMES: &[&str] = &["none"];
 pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
     match name {
         "none" => Ok(Box::new(None)),
+        "sam" => Ok(Box::new(Sam)),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }
 }
