@@ -4,11 +4,13 @@ mod fixed;
 mod heuristic;
 mod none;
 mod plan;
+pub mod sam;
 
 pub use fixed::Static;
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
 pub use plan::Plan;
+pub use sam::{Sam, SamConfig, SamState};
 
 use crate::action::{ActionOutcome, Decision};
 use crate::ids::Time;
@@ -45,11 +47,19 @@ pub struct Config {
     pub foreign_busy: f64,
     /// The mapping of `static`, in the notation `X*X*..`.
     pub map: Option<String>,
+    /// Which of our additions to `sam` are on.
+    pub sam: SamConfig,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { interval: Duration::from_millis(100), pin: Pin::default(), foreign_busy: 0.1, map: Option::None }
+        Self {
+            interval: Duration::from_millis(100),
+            pin: Pin::default(),
+            foreign_busy: 0.1,
+            map: Option::None,
+            sam: SamConfig::default(),
+        }
     }
 }
 
@@ -76,6 +86,8 @@ pub enum State {
     Static(Box<Plan>),
     /// Of `heuristic`.
     Heuristic(Box<HeuristicState>),
+    /// What `sam` remembers.
+    Sam(SamState),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -101,7 +113,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none", "static", "heuristic"];
+pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam"];
 
 /// The policy of that name.
 ///
@@ -112,6 +124,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "none" => Ok(Box::new(None)),
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
+        "sam" => Ok(Box::new(Sam)),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }
 }

@@ -1,0 +1,135 @@
+//! `sam`: sharing-aware mapping (Srikanthan, Dwarkadas, Shen: "Data Sharing or Resource Contention", USENIX ATC 2015).
+//!
+//! Every interval each task is classified by its counters, then three stages move tasks between sockets: sharers together, tasks
+//! that meet remote memory home, memory-bound tasks apart. `docs/policies/sam.md` says what is the paper's and what is ours.
+
+mod board;
+mod classify;
+mod config;
+mod round;
+mod stage1;
+mod stage2;
+mod stage3;
+mod state;
+#[cfg(test)]
+mod tests;
+mod units;
+
+pub use config::{SamConfig, SamConfigError};
+pub use state::{Move, Origin, SamState};
+
+use super::{Ctx, Policy, Refusal, State};
+use crate::action::{ActionOutcome, Decision};
+use crate::ids::Time;
+use crate::view::View;
+use board::{At, Board};
+use classify::{Class, Limits, Rates, Seen};
+use round::{Round, Task};
+use units::Level;
+
+/// Sharing-aware mapping.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sam;
+
+impl Policy for Sam {
+    fn name(&self) -> &'static str {
+        "sam"
+    }
+
+    fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        let refuse =
+            |why: &str, remedy: &str| Err(Refusal { policy: "sam", why: why.to_owned(), remedy: remedy.to_owned() });
+        if ctx.machine.thresholds.is_none() {
+            return refuse(
+                "this machine's thresholds of coherence and bandwidth are unknown",
+                "give a machine file with [thresholds] by --profile or --machine",
+            );
+        }
+        if !ctx.config.sam.wall_clock && ctx.machine.clock_hz.is_none() {
+            return refuse(
+                "the paper's bandwidth per cycle needs the clock, which is unknown",
+                "give a machine file with clock_hz by --profile or --machine, or set +wall-clock",
+            );
+        }
+        Ok(())
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
+        let mut state = if let State::Sam(state) = state { state } else { SamState::default() };
+        state.learn(outcomes);
+        let wake_at = now + ctx.config.interval;
+        let config = ctx.config.sam;
+        let memory = Level::memory(ctx.topology, config.memory_nodes);
+        let Some(limits) = Limits::new(ctx, config, &memory) else {
+            state.moves.clear();
+            let notes = self.check(ctx).err().map(|refusal| refusal.to_string()).into_iter().collect();
+            return Decision { proposals: Vec::new(), state: State::Sam(state), wake_at, notes };
+        };
+
+        let sharing = Level::sharing(ctx.topology, config.llc_domains);
+        let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
+        let (rates, seen) = classify::look(view, sharing.is_split(), clock);
+        // A task of which nothing is known yet is taken to run: its context is not idle.
+        let board = Board::new(ctx, view, sharing, memory, |t| view.tasks[t].ran() != Some(false));
+        let tasks = classify_all(view, &state, config, &board, &limits, &rates, seen);
+        let notes = seen.notes(&limits);
+        let mut round = Round {
+            topology: ctx.topology,
+            view,
+            config,
+            limits,
+            now,
+            tasks,
+            board,
+            proposals: Vec::new(),
+            moves: Vec::new(),
+        };
+        stage1::run(&mut round);
+        stage2::run(&mut round);
+        if seen.mem {
+            stage3::run(&mut round);
+        }
+
+        let mut moves = round.moves;
+        moves.sort_unstable_by_key(|m| m.task);
+        let origins = round.tasks.iter().filter_map(|t| t.origin).collect();
+        Decision { proposals: round.proposals, state: State::Sam(SamState { origins, moves }), wake_at, notes }
+    }
+}
+
+/// Joins what is seen of each task with what is remembered of it; both are in ascending order of id.
+fn classify_all(
+    view: &View,
+    state: &SamState,
+    config: SamConfig,
+    board: &Board<'_>,
+    limits: &Limits,
+    rates: &[Rates],
+    seen: Seen,
+) -> Vec<Task> {
+    let (mut origins, mut moves) = (state.origins.iter().peekable(), state.moves.iter().peekable());
+    let mut tasks = Vec::with_capacity(view.tasks.len());
+    for (t, task) in view.tasks.iter().enumerate() {
+        let id = task.info.id;
+        while origins.next_if(|o| o.task < id).is_some() {}
+        while moves.next_if(|m| m.task < id).is_some() {}
+        let last = moves.next_if(|m| m.task == id);
+        let ran = task.ran() == Some(true);
+        let at = board.unit(At::Memory, t);
+        // One that is seen at home is home, unless it was sent away just now and has not run since.
+        let origin = origins.next_if(|o| o.task == id).copied().filter(|o| {
+            (o.unit as usize) < board.level(At::Memory).len() && !(ran && last.is_none() && at == Some(o.unit as usize))
+        });
+        let cooled = last.filter(|m| config.cooldown && view.at - m.at <= view.interval).map(|m| m.sharer);
+        let class = match at {
+            None => Class::Absent,
+            Some(_) if !ran => Class::Unknown,
+            Some(unit) => {
+                let package = board.level(At::Memory).unit(unit).package;
+                classify::class(&rates[t], seen, limits, package, cooled)
+            }
+        };
+        tasks.push(Task { rates: rates[t], class, origin, before: origin, moved: false });
+    }
+    tasks
+}

@@ -1,0 +1,156 @@
+//! One decision in the making: the tasks, the board, and what was decided so far.
+
+use super::board::{At, Board};
+use super::classify::{Class, Limits, Rates};
+use super::config::SamConfig;
+use super::state::{Move, Origin};
+use crate::action::{Action, Proposal, Reason};
+use crate::cpuset::CpuSet;
+use crate::ids::{CpuId, TaskId, Time};
+use crate::topology::Topology;
+use crate::view::View;
+
+/// A task, at its position in the view.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    pub rates: Rates,
+    pub class: Class,
+    /// Where it was before it was moved reluctantly.
+    pub origin: Option<Origin>,
+    /// The same at the start of the round.
+    pub before: Option<Origin>,
+    /// No task moves twice in a round.
+    pub moved: bool,
+}
+
+impl Task {
+    /// LLC misses per second; 0 where unknown.
+    pub fn demand(&self) -> f64 {
+        self.rates.mem.unwrap_or(0.0)
+    }
+}
+
+/// One decision in the making.
+pub(super) struct Round<'a> {
+    pub topology: &'a Topology,
+    pub view: &'a View,
+    pub config: SamConfig,
+    pub limits: Limits,
+    pub now: Time,
+    pub tasks: Vec<Task>,
+    pub board: Board<'a>,
+    pub proposals: Vec<Proposal>,
+    pub moves: Vec<Move>,
+}
+
+impl<'a> Round<'a> {
+    /// The CPUs that a task may use.
+    pub fn allowed(&self, task: usize) -> &'a CpuSet {
+        &self.view.tasks[task].info.allowed
+    }
+
+    /// The id of a task.
+    pub fn id(&self, task: usize) -> TaskId {
+        self.view.tasks[task].info.id
+    }
+
+    /// Moves a task to a free context.
+    pub fn relocate(&mut self, at: At, task: usize, to: CpuId, reason: Reason) {
+        let view = self.view;
+        self.board.relocate(task, to, |t| &view.tasks[t].info.allowed);
+        self.propose(at, task, reason);
+    }
+
+    /// Lets two tasks change places.
+    pub fn swap(&mut self, at: At, task: usize, reason: Reason, victim: usize, victims: Reason) {
+        self.board.swap(task, victim);
+        self.propose(at, task, reason);
+        self.propose(at, victim, victims);
+    }
+
+    /// Whether each of two tasks may stand where the other does.
+    pub fn may_swap(&self, at: At, a: usize, b: usize) -> bool {
+        let (Some(cpu_a), Some(cpu_b)) = (self.board.cpu(a), self.board.cpu(b)) else { return false };
+        self.board.fits(at, cpu_b, self.allowed(a)) && self.board.fits(at, cpu_a, self.allowed(b))
+    }
+
+    fn propose(&mut self, at: At, task: usize, mut reason: Reason) {
+        reason.place = self.board.unit(at, task).map(|unit| self.board.level(at).place(unit));
+        let contexts = self.board.contexts(at, task, self.allowed(task));
+        let id = self.id(task);
+        self.proposals.push(Proposal { action: Action::Place { task: id, contexts }, reason });
+        let t = &mut self.tasks[task];
+        t.moved = true;
+        self.moves.push(Move { task: id, at: self.now, sharer: t.class.shares(), before: t.before });
+    }
+}
+
+/// The tasks of each unit by class, in ascending order of id: the sets of the paper's figure 3. Tasks that moved in this round are
+/// no members any more, since none moves twice.
+pub(super) struct Sets {
+    spans: Vec<(u32, u32)>,
+    tasks: Vec<u32>,
+}
+
+const CLASSES: usize = 3;
+
+fn rank(class: Class) -> Option<usize> {
+    match class {
+        Class::Inter => Some(0),
+        Class::Cpu => Some(1),
+        Class::Mem => Some(2),
+        Class::Absent | Class::Unknown | Class::Intra => None,
+    }
+}
+
+impl Sets {
+    /// The sets of a level's units.
+    pub fn new(round: &Round<'_>, at: At) -> Self {
+        let key = |t: usize| {
+            let task = &round.tasks[t];
+            let rank = rank(task.class).filter(|_| !task.moved)?;
+            Some(round.board.unit(at, t)? * CLASSES + rank)
+        };
+        let mut spans = vec![(0u32, 0u32); round.board.level(at).len() * CLASSES];
+        for k in (0..round.tasks.len()).filter_map(key) {
+            spans[k].1 += 1;
+        }
+        let mut total = 0;
+        for span in &mut spans {
+            let count = span.1;
+            *span = (total, total);
+            total += count;
+        }
+        let mut tasks = vec![0; total as usize];
+        for t in 0..round.tasks.len() {
+            if let Some(k) = key(t) {
+                tasks[spans[k].1 as usize] = t as u32;
+                spans[k].1 += 1;
+            }
+        }
+        Self { spans, tasks }
+    }
+
+    /// The first member that `fits`.
+    pub fn first(
+        &mut self,
+        round: &Round<'_>,
+        unit: usize,
+        class: Class,
+        mut fits: impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        let span = &mut self.spans[unit * CLASSES + rank(class)?];
+        let moved = |t: u32| round.tasks[t as usize].moved;
+        // Members go from the front, nearly always: what is used up must not be looked at again for every mover.
+        while span.0 < span.1 && moved(self.tasks[span.0 as usize]) {
+            span.0 += 1;
+        }
+        let members = &self.tasks[span.0 as usize..span.1 as usize];
+        members.iter().copied().filter(|t| !moved(*t)).map(|t| t as usize).find(|t| fits(*t))
+    }
+
+    /// Whether a set has no member.
+    pub fn is_empty(&mut self, round: &Round<'_>, unit: usize, class: Class) -> bool {
+        self.first(round, unit, class, |_| true).is_none()
+    }
+}
