@@ -70,8 +70,8 @@ impl Machine {
             let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
             MachineError { line: before.matches('\n').count() + 1, column, what }
         };
-        let file: File = toml::from_str(text)
-            .map_err(|e| fail((e.message().replace('\n', ", "), e.span().unwrap_or_default())))?;
+        let file: File =
+            toml::from_str(text).map_err(|e| fail((e.message().replace('\n', ", "), e.span().unwrap_or_default())))?;
         let span = file.topology.span();
         let mut parts = file.topology.into_inner().into_parts(&span).map_err(fail)?;
         parts.name = Some(file.name.clone());
@@ -225,10 +225,9 @@ impl TopologyTable {
     fn into_parts(self, whole: &Range<usize>) -> Result<Parts, Fault> {
         let here = |what: &str| (what.to_owned(), whole.clone());
         let mut parts = match (&self.synthetic, &self.cpus) {
-            (Some(text), None) => synthetic::parse(text.get_ref())
-                .map_err(|e| (e.to_string(), text.span()))?
-                .parts()
-                .clone(),
+            (Some(text), None) => {
+                synthetic::parse(text.get_ref()).map_err(|e| (e.to_string(), text.span()))?.parts().clone()
+            }
             (None, Some(cpus)) => Parts {
                 cpus: cpus
                     .iter()

@@ -80,8 +80,11 @@ pub fn mem_total(text: &str) -> Option<u64> {
 /// Where one of them is no number, or there is none.
 pub fn distances(text: &str) -> Result<Vec<f64>, ValueError> {
     let err = || error(text, "a row of distances such as 10 21");
-    let row: Vec<f64> =
-        text.split_ascii_whitespace().map(|w| w.parse::<u32>().map(f64::from)).collect::<Result<_, _>>().map_err(|_| err())?;
+    let row: Vec<f64> = text
+        .split_ascii_whitespace()
+        .map(|w| w.parse::<u32>().map(f64::from))
+        .collect::<Result<_, _>>()
+        .map_err(|_| err())?;
     if row.is_empty() { Err(err()) } else { Ok(row) }
 }
 

@@ -78,7 +78,10 @@ resources = [{ kind = "data_cache", level = 1, cpus = "0", size = "8 KiB", line_
     .unwrap();
     let t = &m.topology;
     assert_eq!((t.online().to_string(), t.usable().to_string()), ("0-3,5".into(), "0-3".into()));
-    assert_eq!((t.distance(CpuId(0), 0), t.distance(CpuId(3), 0), t.distance(CpuId(5), 0)), (Some(1.0), Some(2.0), Some(15.0)));
+    assert_eq!(
+        (t.distance(CpuId(0), 0), t.distance(CpuId(3), 0), t.distance(CpuId(5), 0)),
+        (Some(1.0), Some(2.0), Some(15.0))
+    );
     assert_eq!(t.of_kind(Kind::Cache(CacheType::Data)).next().unwrap().capacity, Some(8192));
 }
 

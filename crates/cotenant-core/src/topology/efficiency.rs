@@ -118,9 +118,17 @@ mod tests {
     fn capacity_ranks_before_frequency_and_the_name_before_both() {
         let cap = |capacity, max| Strength { capacity: Some(capacity), max_khz: Some(max), ..Strength::default() };
         assert_eq!(ranks(&[cap(446, 2_000_000), cap(1024, 1_800_000)]), [0, 1]);
-        let named = |core_type, capacity| Strength { core_type: Some(core_type), capacity: Some(capacity), ..Strength::default() };
+        let named = |core_type, capacity| Strength {
+            core_type: Some(core_type),
+            capacity: Some(capacity),
+            ..Strength::default()
+        };
         assert_eq!(
-            ranks(&[named(CoreType::Performance, 500), named(CoreType::Efficient, 600), named(CoreType::LowPower, 700)]),
+            ranks(&[
+                named(CoreType::Performance, 500),
+                named(CoreType::Efficient, 600),
+                named(CoreType::LowPower, 700)
+            ]),
             [2, 1, 0]
         );
     }

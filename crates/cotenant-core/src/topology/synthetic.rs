@@ -18,7 +18,9 @@ use scan::Scanner;
 
 /// A text that is no synthetic description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("synthetic description, column {column}: {what}; expected levels such as package:2 l3:1(size=8MiB) core:4 pu:2")]
+#[error(
+    "synthetic description, column {column}: {what}; expected levels such as package:2 l3:1(size=8MiB) core:4 pu:2"
+)]
 pub struct SyntheticError {
     /// Column in bytes, from 1.
     pub column: usize,

@@ -63,9 +63,10 @@ impl<'a> Reader<'a> {
         let mut parts = Parts::default();
         let mut online = CpuSet::new();
         for pu in objects().filter(|n| n.attribute("type") == Some("PU")) {
-            let id = CpuId(self.number(pu, "os_index")?.filter(|i| *i <= u64::from(MAX_CPU)).ok_or_else(|| {
-                self.error(pu.range().start, format!("a PU needs an os_index of at most {MAX_CPU}"))
-            })? as u32);
+            let id =
+                CpuId(self.number(pu, "os_index")?.filter(|i| *i <= u64::from(MAX_CPU)).ok_or_else(|| {
+                    self.error(pu.range().start, format!("a PU needs an os_index of at most {MAX_CPU}"))
+                })? as u32);
             let holds = |name| Ok(self.set(pu, name)?.is_none_or(|set| set.contains(id)));
             let is_online = holds("cpuset")? && holds("online_cpuset")?;
             let allowed = is_online && allowed.as_ref().is_none_or(|set| set.contains(id));
@@ -120,16 +121,15 @@ impl<'a> Reader<'a> {
                 parts.nodes.push(MemoryNode { id: NodeId(id), cpus: cpus()?, bytes, allowed, coord: None });
                 return Ok(());
             }
-            "Cache" | "L1Cache" | "L2Cache" | "L3Cache" | "L4Cache" | "L5Cache" | "L1iCache" | "L2iCache" | "L3iCache" => {
-                Kind::Cache(match object.attribute("cache_type") {
-                    None | Some("0") => CacheType::Unified,
-                    Some("1") => CacheType::Data,
-                    Some("2") => CacheType::Instruction,
-                    Some(other) => {
-                        return Err(self.error(object.range().start, format!("there is no cache_type {other}")));
-                    }
-                })
-            }
+            "Cache" | "L1Cache" | "L2Cache" | "L3Cache" | "L4Cache" | "L5Cache" | "L1iCache" | "L2iCache"
+            | "L3iCache" => Kind::Cache(match object.attribute("cache_type") {
+                None | Some("0") => CacheType::Unified,
+                Some("1") => CacheType::Data,
+                Some("2") => CacheType::Instruction,
+                Some(other) => {
+                    return Err(self.error(object.range().start, format!("there is no cache_type {other}")));
+                }
+            }),
             _ => return Ok(()),
         };
         let is_cache = matches!(kind, Kind::Cache(_));
@@ -188,7 +188,8 @@ impl<'a> Reader<'a> {
                 && n.attribute("indexing").is_none_or(|i| i == "os")
         };
         for matrix in self.doc.descendants().filter(is_matrix) {
-            if self.number(matrix, "kind")?.is_none_or(|k| k & FROM_OS_LATENCY != FROM_OS_LATENCY) || !values.is_empty() {
+            if self.number(matrix, "kind")?.is_none_or(|k| k & FROM_OS_LATENCY != FROM_OS_LATENCY) || !values.is_empty()
+            {
                 continue;
             }
             for child in matrix.children() {
@@ -228,9 +229,8 @@ impl<'a> Reader<'a> {
     }
 
     fn float(&self, node: Element<'a>, name: &str) -> Result<f64, XmlError> {
-        let (at, text) = self
-            .attribute(node, name)
-            .ok_or_else(|| self.error(node.range().start, format!("{} is missing", name)))?;
+        let (at, text) =
+            self.attribute(node, name).ok_or_else(|| self.error(node.range().start, format!("{} is missing", name)))?;
         text.parse().map_err(|_| self.error(at, format!("{name}: '{text}' is not a number")))
     }
 
@@ -327,7 +327,10 @@ mod tests {
  </object></object></object></topology>"#,
         )
         .unwrap();
-        assert_eq!((t.online().to_string(), t.cpus().len(), t.packages().len(), t.cores().len()), ("0-1".into(), 3, 1, 2));
+        assert_eq!(
+            (t.online().to_string(), t.cpus().len(), t.packages().len(), t.cores().len()),
+            ("0-1".into(), 3, 1, 2)
+        );
         assert_eq!((t.nodes().len(), t.nodes()[0].bytes), (1, Some(4096)));
     }
 
@@ -351,7 +354,8 @@ mod tests {
     #[test]
     fn entities_do_not_explode() {
         let mut text = String::from("<!DOCTYPE topology [<!ENTITY a \"aaaaaaaaaa\">");
-        for (name, of) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip(["a", "b", "c", "d", "e", "f", "g", "h"]) {
+        for (name, of) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip(["a", "b", "c", "d", "e", "f", "g", "h"])
+        {
             text.push_str(&format!("<!ENTITY {name} \"{}\">", format!("&{of};").repeat(10)));
         }
         text.push_str("]><topology><object type=\"Machine\">&i;</object></topology>");

@@ -88,7 +88,8 @@ impl Indexes {
                 (Some(Type::Group(None)), Some(Type::Group(_))) => true,
                 (of, level) => of.is_some() && of == level,
             };
-            match levels.iter().position(matches) {
+            // As in hwloc, the CPUs themselves are always the innermost loop; steps (2*10:1*2) say anything else.
+            match levels[..levels.len() - 1].iter().position(matches) {
                 Some(depth) if !depths.contains(&depth) => depths.push(depth),
                 Some(_) => return Err(error(self.at, format!("'{word}' is there twice"))),
                 None => return Err(error(self.at, format!("there is no level '{word}'"))),

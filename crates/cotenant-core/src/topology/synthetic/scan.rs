@@ -87,7 +87,15 @@ fn cache(depth: &str, suffix: &str) -> Option<Type> {
 
 /// Cuts the text; the first level is the machine itself. Also returns the indexes of attached nodes.
 pub(super) fn levels(s: &mut Scanner<'_>) -> Result<(Vec<Level>, Indexes), SyntheticError> {
-    let level = |of, at, arity, width| Level { of, at, arity, width, bytes: None, indexes: Indexes::none(at), attached: vec![] };
+    let level = |of, at, arity, width| Level {
+        of,
+        at,
+        arity,
+        width,
+        bytes: None,
+        indexes: Indexes::none(at),
+        attached: vec![],
+    };
     let mut levels = vec![level(Some(Type::Machine), 0, 1, 1)];
     let mut attached_indexes = Indexes::none(0);
     if s.skip("(") {

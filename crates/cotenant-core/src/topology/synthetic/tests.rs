@@ -33,7 +33,7 @@ fn nodes_sizes_and_indexes() {
     // Linux on Intel: first contexts of all cores, then second ones.
     let t = parse("[numa] package:2 l3:1(size=25600KiB) core:10 pu:2(indexes=package:core)").unwrap();
     assert_eq!(sets(&t, Kind::Package, 0)[0], "0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38");
-    let t = parse("package:2 core:10 pu:2(indexes=core:pu:package)").unwrap();
+    let t = parse("package:2 core:10 pu:2(indexes=2*10:1*2:20*2)").unwrap();
     assert_eq!(sets(&t, Kind::Package, 0), ["0-19", "20-39"]);
     assert_eq!(sets(&t, Kind::Core, 0)[0], "0,10");
     let t = parse("package:2(indexes=7,3) core:2 pu:1(indexes=3,1,2,0)").unwrap();
@@ -74,7 +74,8 @@ fn errors_name_the_column() {
         ("core:2 pu:2(indexes=package)", 21, "no level 'package'"),
         ("core:2 pu:2(indexes=core:core)", 21, "twice"),
         ("core:2 pu:2(indexes=2*3)", 21, "numbers 3 of 4"),
-        ("core:2(indexes=pu) pu:2", 16, "neither a list"),
+        ("core:2(indexes=pu) pu:2", 16, "no level 'pu'"),
+        ("package:2(indexes=core) core:2 pu:2", 19, "neither a list"),
         ("core:2 pu:2(indexes=0,0,1,1)", 1, "CPU 0 is listed twice"),
     ] {
         let e = parse(text).expect_err(text);
