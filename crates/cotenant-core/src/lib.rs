@@ -9,6 +9,8 @@ pub mod action;
 pub mod cpuset;
 pub mod host;
 pub mod ids;
+pub mod machine;
+pub mod parse;
 pub mod pin;
 pub mod policy;
 pub mod profile;

@@ -8,6 +8,10 @@ pub mod tree;
 
 #[cfg(test)]
 mod fixtures;
+pub mod assembly;
+pub mod efficiency;
+pub mod synthetic;
+pub mod xml;
 
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, NodeId};
@@ -152,12 +156,19 @@ pub struct Parts {
     pub distances: Option<Distances>,
 }
 
+/// The most CPUs that a machine may have: twice the largest `NR_CPUS` of any Linux architecture, so that a typo cannot exhaust
+/// memory.
+pub const MAX_CPUS: usize = 1 << 14;
+
 /// Why parts do not make a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// There is no online CPU.
     #[error("the machine has no online CPU")]
     NoCpu,
+    /// There are more CPUs, or higher numbers of CPUs, than any machine has.
+    #[error("the machine has {0}; at most {MAX_CPUS} CPUs numbered up to {max} are accepted", max = crate::cpuset::MAX_CPU)]
+    TooMany(String),
     /// Something is listed twice.
     #[error("{0} is listed twice")]
     Twice(String),
@@ -232,6 +243,12 @@ impl Topology {
         if let Some(pair) = parts.nodes.windows(2).find(|w| w[0].id == w[1].id) {
             return Err(TopologyError::Twice(format!("memory node {}", pair[0].id)));
         }
+        if parts.cpus.len() > MAX_CPUS {
+            return Err(TopologyError::TooMany(format!("{} CPUs", parts.cpus.len())));
+        }
+        if let Some(last) = parts.cpus.last().filter(|c| c.id.0 > crate::cpuset::MAX_CPU) {
+            return Err(TopologyError::TooMany(format!("a CPU {}", last.id)));
+        }
         let online: CpuSet = parts.cpus.iter().filter(|c| c.online).map(|c| c.id).collect();
         let usable: CpuSet = parts.cpus.iter().filter(|c| c.online && c.allowed).map(|c| c.id).collect();
         if online.is_empty() {
@@ -248,9 +265,13 @@ impl Topology {
             known(format!("memory node {}", n.id), &n.cpus)?;
         }
         parts.resources.retain(|r| !r.cpus.is_empty());
-        for pair in parts.resources.windows(2).filter(|w| w[0].kind == w[1].kind && w[0].level == w[1].level) {
-            if let Some(cpu) = pair[0].cpus.and(&pair[1].cpus).first() {
-                return Err(TopologyError::Overlap(format!("{:?} (level {})", pair[0].kind, pair[0].level), cpu));
+        for alike in parts.resources.chunk_by(|a, b| a.kind == b.kind && a.level == b.level) {
+            let mut seen = CpuSet::new();
+            for r in alike {
+                if let Some(cpu) = seen.and(&r.cpus).first() {
+                    return Err(TopologyError::Overlap(format!("{:?} (level {})", r.kind, r.level), cpu));
+                }
+                seen = seen.or(&r.cpus);
             }
         }
 
@@ -537,6 +558,13 @@ mod tests {
         let mut overlap = two_sockets();
         overlap.resources.push(resource(Kind::Package, 0, "1-2"));
         assert!(matches!(Topology::new(overlap), Err(TopologyError::Overlap(..))));
+        // Not neighbours in the order of their lowest CPU: the third crosses the first.
+        let mut apart = two_sockets();
+        apart.resources.retain(|r| r.kind != Kind::Package);
+        apart.resources.extend(["0,5", "1", "2,5"].map(|cpus| resource(Kind::Package, 0, cpus)));
+        assert!(matches!(Topology::new(apart), Err(TopologyError::Overlap(_, CpuId(5)))));
+        let crowd = Parts { cpus: cpus(MAX_CPUS as u32 + 1), ..Parts::default() };
+        assert!(matches!(Topology::new(crowd), Err(TopologyError::TooMany(_))));
         let mut shape = two_sockets();
         shape.distances = Some(Distances { unit: DistanceUnit::Slit, rows: vec![vec![10.0]] });
         assert!(matches!(Topology::new(shape), Err(TopologyError::Distances(_))));

@@ -1,0 +1,104 @@
+//! Which CPUs there are, and their cores, clusters, dies and packages.
+
+use super::sysfs::{CPU, Sysfs};
+use cotenant_core::parse::CpuInfo;
+use cotenant_core::topology::assembly::Assembly;
+use cotenant_core::topology::{Kind, Resource};
+use cotenant_core::{CpuId, CpuSet};
+use std::collections::BTreeMap;
+
+/// The CPUs of the machine.
+pub(super) struct Listed {
+    /// All of them.
+    pub(super) all: CpuSet,
+    /// Those that are switched on.
+    pub(super) online: CpuSet,
+    /// Whether sysfs tells what they share.
+    pub(super) has_topology: bool,
+}
+
+/// The CPUs that sysfs lists. As in hwloc, one that is online but tells no topology (it is just going offline) is not used; where
+/// none tells any, sysfs is of no use and the answer is `None`.
+pub(super) fn listed(fs: &Sysfs<'_>, notes: &mut Assembly) -> Option<Listed> {
+    let all: CpuSet = fs.numbered(CPU, "cpu")?.into_iter().map(CpuId).collect();
+    let online_list = fs.list(&format!("{CPU}/online"));
+    let is_online = |cpu: &CpuId| match &online_list {
+        Some(list) => list.contains(*cpu),
+        None => fs.text(&Sysfs::cpu_path(*cpu, "online")).is_none_or(|t| t.trim() != "0"),
+    };
+    let (online, mute): (Vec<CpuId>, Vec<CpuId>) =
+        all.iter().filter(is_online).partition(|cpu| fs.root.exists(&Sysfs::cpu_path(*cpu, "topology")));
+    if online.is_empty() {
+        return None;
+    }
+    if !mute.is_empty() {
+        let mute: CpuSet = mute.into_iter().collect();
+        notes.note(format!("CPUs {mute} are online but have no {CPU}/cpuN/topology; they are taken as offline"));
+    }
+    Some(Listed { all, online: online.into_iter().collect(), has_topology: true })
+}
+
+/// The CPUs where sysfs is hidden or has no topology: those of `/proc/cpuinfo` with the packages and cores that it names, else those
+/// of the caller.
+pub(super) fn without_sysfs(info: &CpuInfo, fallback: Option<&CpuSet>, out: &mut Assembly) -> Option<Listed> {
+    let from_info: CpuSet = info.cpus.keys().copied().collect();
+    if !from_info.is_empty() {
+        out.note(format!("{CPU} tells no topology; packages and cores are those of /proc/cpuinfo, caches are unknown"));
+        let mut packages: BTreeMap<u32, CpuSet> = BTreeMap::new();
+        let mut cores: BTreeMap<(Option<u32>, u32), CpuSet> = BTreeMap::new();
+        for (&cpu, &(package, core)) in &info.cpus {
+            if let Some(package) = package {
+                packages.entry(package).or_default().insert(cpu);
+            }
+            if let Some(core) = core {
+                cores.entry((package, core)).or_default().insert(cpu);
+            }
+        }
+        packages.into_iter().for_each(|(id, cpus)| out.insert(resource(Kind::Package, cpus, Some(id))));
+        cores.into_iter().for_each(|((_, id), cpus)| out.insert(resource(Kind::Core, cpus, Some(id))));
+        return Some(Listed { all: from_info.clone(), online: from_info, has_topology: false });
+    }
+    let cpus = fallback.filter(|cpus| !cpus.is_empty())?;
+    out.note(format!(
+        "neither {CPU} nor /proc/cpuinfo can be read here; CPUs {cpus} are taken as one package without shared caches; \
+         mount /sys into the container to place by what is shared"
+    ));
+    Some(Listed { all: cpus.clone(), online: cpus.clone(), has_topology: false })
+}
+
+fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
+    Resource { kind, level: 0, cpus, capacity: None, os_index, line_size: None, ways: None }
+}
+
+/// Reads packages, dies, clusters and cores of the online CPUs.
+pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo, out: &mut Assembly) {
+    // On AMD's families 15h and 16h, two cores form a compute unit that the kernel calls siblings.
+    let has_compute_units = info.vendor.as_deref() == Some("AuthenticAMD") && matches!(info.family, Some(21 | 22));
+    let mut done: BTreeMap<Kind, CpuSet> = BTreeMap::new();
+    for cpu in online.iter() {
+        // The first name is that of kernels since 5.3, the second the older one.
+        for (kind, names, id) in [
+            (Kind::Core, &["core_cpus", "thread_siblings"][..], "core_id"),
+            (Kind::Cluster, &["cluster_cpus"][..], "cluster_id"),
+            (Kind::Die, &["die_cpus"][..], "die_id"),
+            (Kind::Package, &["package_cpus", "core_siblings"][..], "physical_package_id"),
+        ] {
+            let covered = done.entry(kind).or_default();
+            if covered.contains(cpu) {
+                continue;
+            }
+            let paths: Vec<String> = names.iter().map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))).collect();
+            let Some(mut cpus) = fs.mask(&paths).map(|set| set.and(online)) else { continue };
+            let id_of = |cpu| fs.id(&Sysfs::cpu_path(cpu, &format!("topology/{id}")));
+            if kind == Kind::Core && has_compute_units && cpus.iter().any(|other| id_of(other) != id_of(cpu)) {
+                cpus = CpuSet::single(cpu);
+            }
+            // Clusters and dies of one CPU are what kernels write where there are none.
+            if cpus.first() != Some(cpu) || (cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die)) {
+                continue;
+            }
+            *covered = covered.or(&cpus);
+            out.insert(resource(kind, cpus, id_of(cpu)));
+        }
+    }
+}
