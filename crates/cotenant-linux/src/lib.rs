@@ -2,3 +2,19 @@
 //!
 //! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump of another
 //! machine reads like this one.
+
+pub mod affinity;
+pub mod apply;
+pub mod backoff;
+pub mod book;
+pub mod claims;
+pub mod fault;
+pub mod guardian;
+pub mod journal;
+pub mod restore;
+pub mod sys;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
