@@ -3,7 +3,23 @@
 //! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump of another
 //! machine reads like this one.
 
+pub mod affinity;
+pub mod apply;
+pub mod backoff;
+pub mod book;
+pub mod capabilities;
+pub mod claims;
+pub mod fault;
 pub mod fsroot;
+pub mod guardian;
+pub mod journal;
+pub mod restore;
+pub mod sys;
 pub mod topology;
 
 pub use fsroot::FsRoot;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! One thread's identity and mask: who it is, whether it is ours to touch, and setting its mask without hitting another.
+
+use crate::sys;
+use cotenant_core::CpuSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+
+/// `PF_KTHREAD` of the kernel's `sched.h`, in the flags field of `/proc` stat.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// What `/proc/PID/task/TID/stat` says that matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadStat {
+    /// Command name.
+    pub comm: String,
+    /// One letter, such as `R`.
+    pub state: char,
+    /// Process id of the parent process.
+    pub ppid: u32,
+    /// Session id.
+    pub sid: u32,
+    /// `PF_*` flags.
+    pub flags: u64,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+    /// `SCHED_*` policy.
+    pub policy: i32,
+}
+
+impl ThreadStat {
+    /// Parses the line; `None` where it is no such line. The command name may hold spaces and parentheses.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (head, tail) = line.rsplit_once(')')?;
+        let (_, comm) = head.split_once('(')?;
+        // Field 3 of proc(5) is the first after the name.
+        let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Self {
+            comm: comm.to_owned(),
+            state: field(3)?.chars().next()?,
+            ppid: field(4)?.parse().ok()?,
+            sid: field(6)?.parse().ok()?,
+            flags: field(9)?.parse().ok()?,
+            start_ticks: field(22)?.parse().ok()?,
+            policy: field(41)?.parse().ok()?,
+        })
+    }
+
+    /// Whether it has ended and only waits to be reaped.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// Why Cotenant leaves such a task alone, if it does: kernel threads, real-time and deadline tasks.
+    pub fn off_limits(&self) -> Option<&'static str> {
+        match self.policy {
+            _ if self.flags & PF_KTHREAD != 0 => Some("it is a kernel thread"),
+            libc::SCHED_FIFO | libc::SCHED_RR => Some("it has a real-time policy"),
+            libc::SCHED_DEADLINE => Some("it has a deadline policy"),
+            _ => None,
+        }
+    }
+}
+
+/// Why a mask was not set.
+#[derive(Debug, thiserror::Error)]
+pub enum SetError {
+    /// The thread has ended.
+    #[error("it has ended")]
+    Gone,
+    /// The thread id belongs to another thread by now.
+    #[error("its id belongs to another thread by now")]
+    Recycled,
+    /// Nothing of the mask is in its cpuset.
+    #[error("its cpuset holds none of these CPUs")]
+    OutsideCpuset,
+    /// The kernel refuses.
+    #[error("the kernel refuses: {0}")]
+    Refused(io::Error),
+}
+
+impl SetError {
+    /// The meaning of an `errno` of `sched_setaffinity` or of reading `/proc`.
+    pub fn from_errno(e: io::Error) -> Self {
+        match e.raw_os_error() {
+            Some(libc::ESRCH | libc::ENOENT) => Self::Gone,
+            Some(libc::EINVAL) => Self::OutsideCpuset,
+            _ => Self::Refused(e),
+        }
+    }
+}
+
+/// A thread that is held: its open stat file is bound to the kernel's `struct pid`, not to the number, so that reading it again
+/// fails once the thread has ended, even if the number has been given to another.
+///
+/// Thus a set between two successful reads has hit this thread and no other. The window that remains: the thread ends after the
+/// read before, and its number is handed out again before the set. The kernel hands out numbers in a cycle, so that takes as many
+/// forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports [`SetError::Recycled`].
+#[derive(Debug)]
+pub struct Held {
+    stat_file: File,
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// As read when it was taken hold of.
+    pub stat: ThreadStat,
+    /// Owner: the effective user, or root where the process is not dumpable.
+    pub uid: u32,
+}
+
+impl Held {
+    /// Takes hold of a thread.
+    ///
+    /// # Errors
+    /// [`SetError::Gone`] where there is none, or only its corpse; [`SetError::Refused`] where `/proc` hides it.
+    pub fn open(pid: u32, tid: u32) -> Result<Self, SetError> {
+        let stat_file = File::open(format!("/proc/{pid}/task/{tid}/stat")).map_err(SetError::from_errno)?;
+        let uid = stat_file.metadata().map_err(SetError::from_errno)?.uid();
+        let stat = read_stat(&stat_file).map_err(SetError::from_errno)?;
+        if stat.is_dead() {
+            return Err(SetError::Gone);
+        }
+        Ok(Self { stat_file, tid, pid, stat, uid })
+    }
+
+    /// Takes hold of the thread of that identity.
+    ///
+    /// # Errors
+    /// As [`Held::open`], and [`SetError::Recycled`] where the number belongs to a thread that started at another time.
+    pub fn open_exactly(pid: u32, tid: u32, start_ticks: u64) -> Result<Self, SetError> {
+        let held = Self::open(pid, tid)?;
+        if held.stat.start_ticks == start_ticks { Ok(held) } else { Err(SetError::Recycled) }
+    }
+
+    /// Whether it still lives.
+    pub fn lives(&self) -> bool {
+        read_stat(&self.stat_file).is_ok_and(|s| !s.is_dead())
+    }
+
+    /// Its mask now.
+    ///
+    /// # Errors
+    /// [`SetError::Gone`].
+    pub fn mask(&self) -> Result<CpuSet, SetError> {
+        sys::getaffinity(self.tid).map_err(SetError::from_errno)
+    }
+
+    /// Sets its mask and returns the one that holds then: the kernel cuts it to the cpuset.
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub fn set(&self, mask: &CpuSet) -> Result<CpuSet, SetError> {
+        self.verified(sys::setaffinity(self.tid, mask))
+    }
+
+    /// Gives it the freedom of its whole cpuset, now and later; returns the mask that holds then.
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub fn set_free(&self) -> Result<CpuSet, SetError> {
+        self.verified(sys::setaffinity_all(self.tid))
+    }
+
+    fn verified(&self, result: io::Result<()>) -> Result<CpuSet, SetError> {
+        result.map_err(SetError::from_errno)?;
+        let holds = self.mask()?;
+        match read_stat(&self.stat_file) {
+            Ok(_) => Ok(holds),
+            Err(_) if PathBuf::from(format!("/proc/{}", self.tid)).exists() => Err(SetError::Recycled),
+            Err(_) => Err(SetError::Gone),
+        }
+    }
+
+    /// What its cpuset allows of the CPUs that are online; `None` where neither can be read.
+    pub fn cpuset(&self) -> Option<CpuSet> {
+        let online = CpuSet::parse_list(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?).ok()?;
+        let path = fs::read_to_string(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid)).ok()?;
+        Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
+    }
+}
+
+/// The effective CPUs of a cpuset, from whichever hierarchy has the controller.
+fn effective_cpus(path: &str) -> Option<CpuSet> {
+    let files = [("/sys/fs/cgroup/cpuset", "cpuset.effective_cpus"), ("/sys/fs/cgroup", "cpuset.cpus.effective")];
+    files.iter().find_map(|(mount, file)| {
+        let text = fs::read_to_string(format!("{mount}{path}/{file}")).ok()?;
+        CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
+    })
+}
+
+/// What holds after `asked` was set under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and cut to the cpuset anew
+/// whenever that changes; where nothing is left, the whole cpuset holds).
+pub fn under_cpuset(asked: &CpuSet, cpuset: &CpuSet) -> CpuSet {
+    let cut = asked.and(cpuset);
+    if cut.is_empty() { cpuset.clone() } else { cut }
+}
+
+fn read_stat(file: &File) -> io::Result<ThreadStat> {
+    let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the fields that matter end at the 41st
+    let len = file.read_at(&mut line, 0)?;
+    ThreadStat::parse(&String::from_utf8_lossy(&line[..len])).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The stat of a process' leader; `None` where there is none.
+pub fn process_stat(pid: u32) -> Option<ThreadStat> {
+    ThreadStat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no such folder.
+pub fn numbers_in(folder: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_lines_with_any_name() {
+        let line = "42 (a) b (c) S 7 42 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 1 0 2 0 0 0";
+        let stat = ThreadStat::parse(line).unwrap();
+        assert_eq!((stat.comm.as_str(), stat.state, stat.ppid, stat.sid), ("a) b (c", 'S', 7, 9));
+        assert_eq!((stat.start_ticks, stat.policy), (12345, libc::SCHED_RR));
+        assert_eq!(stat.off_limits(), Some("it has a real-time policy"));
+        for bad in ["", "42", "42 (a", "42 (a) S 7", "42 (a) S x 42 9"] {
+            assert_eq!(ThreadStat::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn kernel_threads_are_off_limits() {
+        let Some(stat) = process_stat(2) else {
+            eprintln!("skipped: kernel threads are not visible here (pid namespace)");
+            return;
+        };
+        if stat.comm != "kthreadd" {
+            eprintln!("skipped: pid 2 is no kernel thread here (pid namespace)");
+            return;
+        }
+        assert_eq!(stat.off_limits(), Some("it is a kernel thread"));
+    }
+
+    #[test]
+    fn a_held_thread_that_ended_is_gone() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let held = Held::open(child.id(), child.id()).unwrap();
+        assert!(held.lives());
+        assert!(matches!(
+            Held::open_exactly(child.id(), child.id(), held.stat.start_ticks + 1),
+            Err(SetError::Recycled)
+        ));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!held.lives());
+        assert!(matches!(held.mask(), Err(SetError::Gone)));
+        assert!(matches!(Held::open(child.id(), child.id()), Err(SetError::Gone)));
+    }
+
+    #[test]
+    fn the_cpuset_holds_the_mask() {
+        let me = std::process::id();
+        let held = Held::open(me, me).unwrap();
+        assert!(held.mask().unwrap().is_subset(&held.cpuset().unwrap()));
+    }
+
+    #[test]
+    fn what_a_cpuset_leaves() {
+        let set = |s| CpuSet::parse_list(s).unwrap();
+        assert_eq!(under_cpuset(&set("0-3"), &set("2-5")), set("2-3"));
+        assert_eq!(under_cpuset(&set("0-3"), &set("4-5")), set("4-5"));
+    }
+}

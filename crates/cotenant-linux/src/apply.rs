@@ -1,0 +1,502 @@
+//! Carrying out orders: journal first, then set; never outside what a task was allowed, never against another agent.
+
+use crate::affinity::{self, Held, SetError};
+use crate::backoff::{BackOff, Verdict};
+use crate::book::{self, Book, Identity};
+use crate::claims::{ClaimError, Claims};
+use crate::fault::point;
+use crate::guardian::{Guardian, GuardianCommand};
+use crate::journal::{self, Here, Journal, Owner, Record};
+use crate::restore::{self, RestoreReport};
+use crate::sys;
+use cotenant_core::{Action, CpuSet, Order, Outcome, TaskId, TaskInfo, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::env;
+use std::fs::File;
+use std::io;
+use std::ops::Bound;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Tasks whose mask is looked at per [`Applier::tend`], in turn: a few microseconds, and 1,000 tasks within 125 rounds.
+const LOOKED_AT_PER_ROUND: usize = 8;
+
+/// Remarks that are kept at most.
+const MOST_NOTES: usize = 100;
+
+/// How changes are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplyOptions {
+    /// Where the journal and the claims are. Local to the machine, and the same for all Cotenants of a user.
+    pub state_dir: PathBuf,
+    /// Whether tasks of other users may be touched.
+    pub other_users: bool,
+    /// How the guardian is started.
+    pub guardian: GuardianCommand,
+    /// A journal is compacted when it exceeds this and twice what the last compaction left, bytes.
+    pub compact_above: u64,
+}
+
+impl ApplyOptions {
+    /// With the folder of this user, own tasks only, and this binary as guardian.
+    ///
+    /// # Errors
+    /// As [`default_state_dir`].
+    pub fn new() -> Result<Self, ApplyError> {
+        let state_dir = default_state_dir()?;
+        Ok(Self { state_dir, other_users: false, guardian: GuardianCommand::default(), compact_above: 1 << 20 })
+    }
+}
+
+/// Where a user's Cotenants keep their state: `/run/cotenant` for root; `$XDG_STATE_HOME/cotenant`, else
+/// `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter goes at the last logout, while programs that
+/// were started under nohup go on, so it comes last.
+///
+/// # Errors
+/// Where the environment names none of them.
+pub fn default_state_dir() -> Result<PathBuf, ApplyError> {
+    let uid = sys::euid();
+    if uid == 0 {
+        return Ok("/run/cotenant".into()); // not by environment: a shell and a systemd unit must agree
+    }
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let run = PathBuf::from(format!("/run/user/{uid}"));
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .or_else(|| run.is_dir().then_some(run))
+        .map(|base| base.join("cotenant"))
+        .ok_or(ApplyError::NoStateDir)
+}
+
+/// Why nothing can be changed at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// No place for the journal.
+    #[error("no place for the journal: neither XDG_STATE_HOME nor HOME is set; set one of them")]
+    NoStateDir,
+    /// `/proc` cannot be read.
+    #[error("cannot read /proc: {0}; mount it")]
+    Proc(io::Error),
+}
+
+/// A task when it is seen first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTask {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Process id of its parent.
+    pub ppid: u32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Its mask now.
+    pub current: CpuSet,
+}
+
+/// What is known of a task that has been touched.
+#[derive(Clone, Debug)]
+struct TaskState {
+    pid: u32,
+    /// What it may have at most, and gets back.
+    original: CpuSet,
+    /// The mask that holds because of us, if one does.
+    ours: Option<CpuSet>,
+    back_off: BackOff,
+}
+
+/// Journal and guardian, from the first change on.
+#[derive(Debug)]
+struct Active {
+    journal: Journal,
+    guardian: Guardian,
+    /// Size above which the journal is compacted next, bytes.
+    compact_above: u64,
+}
+
+/// Carries out orders and undoes them. One per process: it is what the guardian watches over.
+#[derive(Debug)]
+pub struct Applier {
+    options: ApplyOptions,
+    here: Here,
+    me: Owner,
+    active: Option<Active>,
+    book: Book,
+    claims: Claims,
+    tasks: BTreeMap<Identity, TaskState>,
+    cursor: Identity,
+    notes: BTreeSet<String>,
+}
+
+impl Applier {
+    /// Undoes first what killed Cotenants of this user left behind, so that the masks that are seen are the tasks' own. Starts
+    /// no guardian and writes nothing before the first change.
+    ///
+    /// # Errors
+    /// [`ApplyError::Proc`].
+    pub fn new(options: ApplyOptions) -> Result<Self, ApplyError> {
+        let here = Here::read().map_err(ApplyError::Proc)?;
+        let me = Owner::me().map_err(ApplyError::Proc)?;
+        let mut notes = BTreeSet::new();
+        let left = restore::restore(&options.state_dir);
+        if left.restored > 0 {
+            notes.insert(format!("{} task(s) that a killed cotenant had left were restored first", left.restored));
+        }
+        let claims = Claims::new(&options.state_dir, here.clone(), me);
+        let (book, tasks) = (Book::default(), BTreeMap::new());
+        Ok(Self { options, here, me, active: None, book, claims, tasks, cursor: (0, 0), notes })
+    }
+
+    /// Remarks for people: what was refused and why. Same remark, same text.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.iter().cloned().collect()
+    }
+
+    fn note(&mut self, note: String) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.insert(note);
+        }
+    }
+
+    /// The guardian's process id and a descriptor that hangs up when it dies; `None` before the first change.
+    pub fn guardian(&self) -> Option<(u32, BorrowedFd<'_>)> {
+        self.active.as_ref().map(|a| (a.guardian.pid(), a.guardian.fd()))
+    }
+
+    /// The mask that a task would have without us. A child inherits our mask: its original is its creator's. Such a task is
+    /// entered in the journal at once, so that it is given back even if its creator is long gone by then.
+    pub fn original_mask(&mut self, task: &NewTask) -> CpuSet {
+        let id = (task.tid, task.start_ticks);
+        if let Some(state) = self.tasks.get(&id) {
+            return state.original.clone();
+        }
+        match self.inherited(task) {
+            None => task.current.clone(),
+            Some(original) => {
+                let sid = affinity::process_stat(task.pid).map_or(0, |s| s.sid);
+                // Where the journal cannot take it, the walk at the end finds it through its creator.
+                let _ = self.enter(id, task.pid, sid, &original, &task.current);
+                let _ = self.claims.claim(task.pid);
+                let ours = Some(task.current.clone());
+                let state = TaskState { pid: task.pid, original: original.clone(), ours, back_off: BackOff::default() };
+                self.tasks.insert(id, state);
+                original
+            }
+        }
+    }
+
+    fn inherited(&self, task: &NewTask) -> Option<CpuSet> {
+        self.active.as_ref()?;
+        let from = |pid: u32| {
+            self.book.knows_process(pid).then_some(())?;
+            let leader = affinity::process_stat(pid)?.start_ticks;
+            self.book.inherited(pid, leader, Some(task.start_ticks), &task.current)
+        };
+        let orphan = || {
+            let adopted = task.ppid == self.me.pid && task.pid != task.ppid;
+            adopted.then(|| self.book.inherited_by_orphan(None, task.start_ticks, &task.current)).flatten()
+        };
+        let mut ancestors = std::iter::successors(Some(task.ppid), |pid| Some(affinity::process_stat(*pid)?.ppid));
+        from(task.pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 1).find_map(from)).or_else(orphan).cloned()
+    }
+
+    /// Carries out orders, one outcome each, in order.
+    pub fn apply(
+        &mut self,
+        now: Time,
+        orders: &[Order],
+        lookup: &dyn Fn(TaskId) -> Option<Arc<TaskInfo>>,
+    ) -> Vec<Outcome> {
+        self.tend(now);
+        let outcomes = orders.iter().map(|order| match lookup(order.action.task()) {
+            None => Outcome::Gone,
+            Some(info) => self.one(now, order, &info).unwrap_or_else(|refusal| self.refused(&info, refusal)),
+        });
+        outcomes.collect()
+    }
+
+    /// What is due in every round, whether there are orders or not: replaces a guardian that was killed, and looks whether another
+    /// agent has changed the mask of some of our tasks.
+    pub fn tend(&mut self, now: Time) {
+        if self.active.is_some()
+            && let Err(why) = self.activate()
+        {
+            self.note(why);
+        }
+        let next = self.tasks.range((Bound::Excluded(self.cursor), Bound::Unbounded)).map(|(id, _)| *id);
+        let due: Vec<Identity> = next.take(LOOKED_AT_PER_ROUND).collect();
+        self.cursor = due.last().copied().unwrap_or_default();
+        for id in due {
+            let pid = self.tasks[&id].pid;
+            match Held::open_exactly(pid, id.0, id.1).and_then(|held| held.mask().map(|mask| (held, mask))) {
+                Ok((held, mask)) => {
+                    self.is_ours(now, &held, &mask);
+                }
+                Err(_) => {
+                    self.tasks.remove(&id);
+                }
+            }
+        }
+        self.compact();
+    }
+
+    fn refused(&mut self, info: &TaskInfo, refusal: Refusal) -> Outcome {
+        match refusal {
+            Refusal::Gone => {
+                self.tasks.remove(&(info.tid, info.start_ticks));
+                Outcome::Gone
+            }
+            Refusal::Stale => Outcome::Stale,
+            Refusal::Denied(why) => {
+                self.note(format!("{} ({}) is left alone: {why}", info.comm, info.pid));
+                Outcome::Denied
+            }
+            Refusal::Nothing(why) => {
+                self.note(why);
+                Outcome::Denied
+            }
+        }
+    }
+
+    fn one(&mut self, now: Time, order: &Order, info: &TaskInfo) -> Result<Outcome, Refusal> {
+        let id = (info.tid, info.start_ticks);
+        match self.tasks.get(&id).map(|t| t.back_off.verdict(now)) {
+            Some(Verdict::LeftAlone) => return Err(Refusal::Stale),
+            Some(Verdict::GivenUp) => return Err(Refusal::Denied("another agent keeps changing its mask".to_owned())),
+            Some(Verdict::Free) | None => {}
+        }
+        let held = Held::open_exactly(info.pid, info.tid, info.start_ticks)?;
+        if let Some(why) = held.stat.off_limits() {
+            return Err(Refusal::Denied(why.to_owned()));
+        }
+        if held.uid != sys::euid() && !self.options.other_users {
+            return Err(Refusal::Denied(format!("it belongs to user {}", held.uid)));
+        }
+        let current = held.mask()?;
+        if self.tasks.contains_key(&id) && !self.is_ours(now, &held, &current) {
+            return Err(Refusal::Stale);
+        }
+        match &order.action {
+            Action::Release { .. } => self.release(&held),
+            Action::Place { .. } => self.place(&held, &order.affinity, &current),
+        }
+    }
+
+    /// Whether a known task has the mask that we know of. If not, another agent has changed it: that mask is the task's own from
+    /// now on, and the task is left alone for a while.
+    fn is_ours(&mut self, now: Time, held: &Held, current: &CpuSet) -> bool {
+        let id = (held.tid, held.stat.start_ticks);
+        let Some(state) = self.tasks.get_mut(&id) else { return false };
+        let known = state.ours.as_ref().unwrap_or(&state.original);
+        if known == current {
+            return true;
+        }
+        // The cpuset or the online CPUs may have changed under our mask; what is left of it is still ours.
+        if state.ours.is_some() && held.cpuset().is_some_and(|c| affinity::under_cpuset(known, &c) == *current) {
+            return true;
+        }
+        state.original = current.clone();
+        if state.ours.take().is_none() {
+            return false; // not against us
+        }
+        state.back_off.hit(now);
+        if state.back_off.verdict(now) == Verdict::GivenUp {
+            self.note(format!(
+                "{} (thread {}) is left alone for good: another agent changes its mask again and again",
+                held.stat.comm, held.tid
+            ));
+        }
+        self.leave(id);
+        false
+    }
+
+    fn release(&mut self, held: &Held) -> Result<Outcome, Refusal> {
+        let id = (held.tid, held.stat.start_ticks);
+        let Some(state) = self.tasks.get_mut(&id).filter(|t| t.ours.is_some()) else { return Ok(Outcome::Applied) };
+        point("set.before");
+        let holds = restore::give(held, &state.original);
+        point("set.after");
+        state.original = holds?;
+        state.ours = None;
+        self.leave(id);
+        Ok(Outcome::Applied)
+    }
+
+    fn place(&mut self, held: &Held, wanted: &CpuSet, current: &CpuSet) -> Result<Outcome, Refusal> {
+        let id = (held.tid, held.stat.start_ticks);
+        if !self.tasks.contains_key(&id) {
+            let pid = held.pid;
+            let original = self.original_mask(&NewTask {
+                tid: held.tid,
+                pid,
+                ppid: held.stat.ppid,
+                start_ticks: held.stat.start_ticks,
+                current: current.clone(),
+            });
+            // One that inherited our mask is known by now.
+            self.tasks.entry(id).or_insert(TaskState { pid, original, ours: None, back_off: BackOff::default() });
+        }
+        let original = self.tasks[&id].original.clone();
+        if wanted.is_empty() || !wanted.is_subset(&original) {
+            return Err(Refusal::Denied(format!(
+                "CPUs {wanted} are not all among those that it is allowed, {original}"
+            )));
+        }
+        if wanted == current {
+            return Ok(Outcome::Applied);
+        }
+        self.claims.claim(held.pid)?;
+        self.activate().map_err(Refusal::Nothing)?;
+        self.enter(id, held.pid, held.stat.sid, &original, wanted).map_err(|e| {
+            Refusal::Nothing(format!("nothing is changed: the journal cannot be written ({e}); make room for it"))
+        })?;
+        point("set.before");
+        let set = held.set(wanted);
+        point("set.after");
+        let holds = set?;
+        if holds != *wanted {
+            // The cpuset has cut it. Where this record is lost, undoing finds out by asking the cpuset again.
+            let _ = self.enter(id, held.pid, held.stat.sid, &original, &holds);
+        }
+        point("readback.after");
+        self.tasks.get_mut(&id).expect("entered above").ours = Some(holds);
+        Ok(Outcome::Applied)
+    }
+
+    /// Makes sure that there is a journal and a living guardian.
+    fn activate(&mut self) -> Result<(), String> {
+        let start = |journal: &Journal| {
+            Guardian::start(&self.options.guardian, journal.path())
+                .map_err(|e| format!("nothing is changed: the guardian cannot be started ({e})"))
+        };
+        match &mut self.active {
+            Some(active) if active.guardian.lives() => {}
+            Some(active) => {
+                let next = start(&active.journal)?;
+                std::mem::replace(&mut active.guardian, next).bury();
+                self.note("the guardian was killed; another has taken its place".to_owned());
+            }
+            None => {
+                let dir = &self.options.state_dir;
+                let journal = Journal::create(dir, &self.here, self.me)
+                    .map_err(|e| format!("nothing is changed: no journal can be made in {} ({e})", dir.display()))?;
+                match start(&journal) {
+                    Ok(guardian) => {
+                        let compact_above = self.options.compact_above;
+                        self.active = Some(Active { journal, guardian, compact_above });
+                    }
+                    Err(why) => {
+                        journal.remove();
+                        return Err(why);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Journals that a mask is about to be set, or has been found to hold because of us.
+    fn enter(&mut self, id: Identity, pid: u32, sid: u32, original: &CpuSet, set: &CpuSet) -> io::Result<()> {
+        if self.book.knows(id, set, original) {
+            return Ok(());
+        }
+        let Some(active) = &mut self.active else { return Err(io::ErrorKind::NotFound.into()) };
+        let (original, set) = (original.clone(), set.clone());
+        let record = Record::Set { tid: id.0, start: id.1, pid, sid, at: sys::boot_ticks(), original, set };
+        active.journal.append(&record)?;
+        self.book.note(&record);
+        Ok(())
+    }
+
+    /// Journals that a task is not ours any more. Where that cannot be written, undoing still sees it by its mask.
+    fn leave(&mut self, id: Identity) {
+        let record = Record::Left { tid: id.0, start: id.1 };
+        if let Some(active) = &mut self.active {
+            let _ = active.journal.append(&record);
+        }
+        self.book.note(&record);
+    }
+
+    /// Drops from the journal what nobody alive needs, once it has grown. Where that fails it grows on.
+    fn compact(&mut self) {
+        let Some(active) = self.active.as_mut().filter(|a| a.journal.len() > a.compact_above) else { return };
+        let Ok(Some(contents)) = File::open(active.journal.path()).and_then(|mut f| journal::read(&mut f)) else {
+            return;
+        };
+        let stats: HashMap<u32, u32> = affinity::numbers_in("/proc")
+            .into_iter()
+            .filter_map(|pid| Some((pid, affinity::process_stat(pid)?.sid)))
+            .collect();
+        let sessions: HashSet<u32> = stats.values().copied().collect();
+        let pids: HashMap<Identity, u32> = self.book.tasks.iter().map(|(id, entry)| (*id, entry.pid)).collect();
+        let records = book::essential(
+            contents.records,
+            |id| pids.get(&id).is_some_and(|pid| Held::open_exactly(*pid, id.0, id.1).is_ok()),
+            |pid| stats.contains_key(&pid),
+            |sid| sessions.contains(&sid),
+        );
+        if active.journal.compact(&records).is_ok() {
+            self.book = Book::from_records(&records);
+        }
+        active.compact_above = self.options.compact_above.max(active.journal.len() * 2);
+    }
+
+    /// Undoes everything and ends the guardian. Afterwards it is as new; also done when it is dropped.
+    pub fn finish(&mut self) -> RestoreReport {
+        let mut report = RestoreReport::default();
+        if let Some(Active { journal, guardian, .. }) = self.active.take() {
+            report = restore::undo(&self.book, self.me, &[guardian.pid()]);
+            report.journals = 1;
+            journal.remove();
+            self.claims.release();
+            guardian.dismiss();
+        }
+        self.claims.release();
+        self.book = Book::default();
+        self.tasks.clear();
+        report
+    }
+
+    /// The journal's folder.
+    pub fn state_dir(&self) -> &Path {
+        &self.options.state_dir
+    }
+}
+
+impl Drop for Applier {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Why an order was not carried out.
+#[derive(Debug)]
+enum Refusal {
+    Gone,
+    Stale,
+    /// This task.
+    Denied(String),
+    /// Any task.
+    Nothing(String),
+}
+
+impl From<SetError> for Refusal {
+    fn from(e: SetError) -> Self {
+        match e {
+            SetError::Gone => Self::Gone,
+            SetError::Recycled => Self::Stale,
+            SetError::OutsideCpuset | SetError::Refused(_) => Self::Denied(e.to_string()),
+        }
+    }
+}
+
+impl From<ClaimError> for Refusal {
+    fn from(e: ClaimError) -> Self {
+        match e {
+            ClaimError::Gone => Self::Gone,
+            ClaimError::Taken(_) => Self::Denied(e.to_string()),
+            ClaimError::File(_) => Self::Nothing(format!("nothing is changed: {e}")),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Whoever dies wherever, the masks come back.
+
+use super::roles::{Player, Subject, applier_of, dying, journals, two_cpus};
+use crate::affinity;
+use crate::fault;
+use crate::restore::restore;
+use crate::sys;
+use crate::testing::{TempDir, eventually};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+/// Steps that reach every point: placing, moving, giving back, placing again, undoing.
+const STEPS: [&str; 5] = ["flip", "flop", "release", "flip", "finish"];
+
+/// The masks come back by themselves, and nothing is left for `restore` but perhaps a journal under which nothing was applied.
+fn expect_undone(subject: &Subject, state: &Path, case: &str) {
+    eventually(&format!("{case}: masks {:?}", subject.masks()), || subject.is_as_before());
+    let report = restore(state);
+    assert_eq!((report.restored, report.failed, journals(state)), (0, 0, 0), "{case}: {report:?}");
+}
+
+#[test]
+fn a_clean_run_leaves_nothing() {
+    if two_cpus().is_none() {
+        return;
+    }
+    let (dir, subject) = (TempDir::new("clean"), Subject::new(3));
+    let state = dir.path().join("state");
+    let mut applier = Player::start(applier_of(&subject, &state, &["tend", "hold", "flip", "hold", "finish"]));
+    assert_eq!(applier.hear("hold"), "0", "no guardian before the first change");
+    assert!(!state.exists(), "nothing is written before the first change");
+    applier.say("");
+    assert_eq!(applier.hear("flip"), "Applied Applied Applied");
+    let guardian: u32 = applier.hear("hold").parse().unwrap();
+    assert!(affinity::process_stat(guardian).is_some_and(|s| s.sid == guardian), "a session of its own");
+    let [a, b] = two_cpus().unwrap();
+    assert_eq!(subject.masks(), [a.clone(), b, a]);
+    assert_eq!(journals(&state), 1);
+    applier.say("");
+    assert!(applier.hear("finish").contains("restored: 3"));
+    assert!(applier.end().success());
+    assert!(subject.is_as_before());
+    assert_eq!(journals(&state), 0);
+    assert!(affinity::process_stat(guardian).is_none());
+}
+
+#[test]
+fn dying_at_any_point_leaves_nothing() {
+    if two_cpus().is_none() {
+        return;
+    }
+    let (dir, subject) = (TempDir::new("points"), Subject::new(2));
+    let state = dir.path().join("state");
+    let mut deaths = 0;
+    for point in fault::POINTS {
+        for n in 1.. {
+            let fired = dir.path().join("fired");
+            let mut applier =
+                Player::start(dying(applier_of(&subject, &state, &STEPS), &format!("main:{point}:{n}"), &fired));
+            let status = applier.end();
+            expect_undone(&subject, &state, &format!("{point}, time {n}"));
+            if std::fs::remove_file(&fired).is_err() {
+                assert!(status.success(), "{point}, time {n}: {status}");
+                assert!(n > 1, "crash point {point} was never reached");
+                break;
+            }
+            assert_eq!(status.signal(), Some(libc::SIGKILL), "{point}, time {n}");
+            deaths += 1;
+        }
+    }
+    eprintln!("died {deaths} times at {} points", fault::POINTS.len());
+}
+
+#[test]
+fn a_guardian_that_dies_at_any_point_is_made_up_for_by_restore() {
+    if two_cpus().is_none() {
+        return;
+    }
+    let (dir, subject) = (TempDir::new("guardian-points"), Subject::new(2));
+    let state = dir.path().join("state");
+    let of_restoring = |p: &&&str| p.starts_with("restore.") || p.starts_with("journal.remove");
+    for point in fault::GUARDIAN_POINTS.iter().chain(fault::POINTS.iter().filter(of_restoring)) {
+        for n in 1.. {
+            let fired = dir.path().join("fired");
+            let steps = ["flip", "hold"];
+            let mut applier =
+                Player::start(dying(applier_of(&subject, &state, &steps), &format!("guardian:{point}:{n}"), &fired));
+            let outcomes = applier.hear("flip");
+            let guardian: u32 = applier.hear("hold").parse().unwrap();
+            if guardian == 0 {
+                assert_eq!(outcomes, "Denied Denied", "{point}: nothing is changed without a guardian");
+                assert!(subject.is_as_before());
+            }
+            applier.kill();
+            eventually("the guardian ends", || {
+                guardian == 0 || affinity::process_stat(guardian).is_none_or(|s| s.is_dead())
+            });
+            let report = restore(&state);
+            assert_eq!(report.failed, 0, "{report:?}");
+            assert!(subject.is_as_before(), "{point}, time {n}: {:?}", subject.masks());
+            assert_eq!(journals(&state), 0);
+            if std::fs::remove_file(&fired).is_err() {
+                assert_eq!(report.restored, 0, "the guardian did it");
+                assert!(n > 1, "crash point {point} was never reached");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn both_killed_at_once_is_what_restore_is_for() {
+    let Some([a, b]) = two_cpus() else { return };
+    let (dir, subject) = (TempDir::new("both"), Subject::new(2));
+    let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold"]));
+    let guardian = applier.hear("hold").parse().unwrap();
+    sys::kill(guardian, libc::SIGKILL).unwrap();
+    applier.kill();
+    eventually("the guardian is dead", || affinity::process_stat(guardian).is_none_or(|s| s.is_dead()));
+    assert_eq!(subject.masks(), [a, b]);
+    assert_eq!(restore(dir.path()).restored, 2);
+    assert!(subject.is_as_before());
+    assert_eq!(journals(dir.path()), 0);
+}
+
+#[test]
+fn a_killed_guardian_is_replaced() {
+    if two_cpus().is_none() {
+        return;
+    }
+    let (dir, subject) = (TempDir::new("replaced"), Subject::new(2));
+    let mut applier =
+        Player::start(applier_of(&subject, dir.path(), &["flip", "hold", "tend", "hold", "notes", "flop", "hold"]));
+    let first: u32 = applier.hear("hold").parse().unwrap();
+    sys::kill(first, libc::SIGKILL).unwrap();
+    eventually("the guardian is dead", || affinity::process_stat(first).is_none_or(|s| s.is_dead()));
+    applier.say("");
+    let second: u32 = applier.hear("hold").parse().unwrap();
+    assert!(second != first && affinity::process_stat(second).is_some(), "even without a change");
+    applier.say("");
+    assert!(applier.hear("notes").contains("the guardian was killed"));
+    applier.hear("hold");
+    applier.kill();
+    expect_undone(&subject, dir.path(), "second guardian");
+}
+
+#[test]
+fn restore_leaves_the_living_alone() {
+    let Some([a, b]) = two_cpus() else { return };
+    let (dir, subject) = (TempDir::new("living"), Subject::new(2));
+    let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold", "finish"]));
+    applier.hear("hold");
+    let report = restore(dir.path());
+    assert_eq!((report.restored, report.notes.len()), (0, 1), "{report:?}");
+    assert_eq!(subject.masks(), [a, b]);
+    applier.say("");
+    assert!(applier.end().success());
+    assert!(subject.is_as_before());
+}
+
+#[test]
+fn a_panic_leaves_nothing() {
+    if two_cpus().is_none() {
+        return;
+    }
+    let (dir, subject) = (TempDir::new("panic"), Subject::new(2));
+    let mut command = applier_of(&subject, dir.path(), &["flip", "panic"]);
+    let mut applier = Player::start({
+        command.stderr(std::process::Stdio::null());
+        command
+    });
+    assert_eq!(applier.end().code(), Some(101), "libtest's code for a panic");
+    assert!(subject.is_as_before(), "undone while unwinding, without waiting for the guardian");
+    assert_eq!(journals(dir.path()), 0);
+}
+
+/// xorshift64*: random enough for times.
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed >> 12;
+    *seed ^= *seed << 25;
+    *seed ^= *seed >> 27;
+    seed.wrapping_mul(0x2545_F491_4F6C_DD1D)
+}
+
+#[test]
+fn twenty_random_kills_leave_nothing() {
+    if two_cpus().is_none() {
+        return;
+    }
+    let seed = std::env::var("COTENANT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260_101);
+    eprintln!("COTENANT_SEED={seed}");
+    let mut state = seed;
+    let (dir, subject) = (TempDir::new("random"), Subject::new(4));
+    let steps: Vec<&str> = ["flip", "flop", "release"].into_iter().cycle().take(3000).collect();
+    for i in 0..20 {
+        let mut applier = Player::start(applier_of(&subject, dir.path(), &steps));
+        applier.hear("flip");
+        std::thread::sleep(std::time::Duration::from_micros(next(&mut state) % 20_000));
+        applier.kill();
+        expect_undone(&subject, dir.path(), &format!("kill {i}"));
+    }
+}

@@ -1,0 +1,366 @@
+//! The processes that the tests are about, each of them this test binary in another role.
+
+use crate::affinity::{self, Held};
+use crate::apply::{Applier, ApplyOptions};
+use crate::fault;
+use crate::guardian::{self, GuardianCommand};
+use crate::sys;
+use cotenant_core::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+/// Names the role; without it, [`role`] is an empty test.
+const ROLE: &str = "COTENANT_TEST_ROLE";
+
+/// Arguments with which the test binary runs [`role`] and nothing else; what follows is the role's own.
+const ENTRY: [&str; 5] = ["tests::roles::role", "--exact", "--nocapture", "--test-threads=1", "--"];
+
+/// The entry of all roles.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let args: Vec<String> = std::env::args().skip_while(|a| a != "--").skip(1).collect();
+    match role.as_str() {
+        "guardian" => {
+            guardian::main(args.iter().map(Into::into));
+        }
+        "subject" => subject(args[0].parse().unwrap()),
+        "applier" => applier(&args),
+        other => panic!("no role {other}"),
+    }
+    std::process::exit(0);
+}
+
+/// This test binary in a role.
+pub fn command(role: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(ENTRY).args(args).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// A process in a role, with which one talks in lines.
+pub struct Player {
+    pub process: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Player {
+    pub fn start(mut command: Command) -> Self {
+        let mut process = command.spawn().unwrap();
+        let (stdin, stdout) = (process.stdin.take(), BufReader::new(process.stdout.take().unwrap()));
+        Self { process, stdin, stdout }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The rest of the next line that begins with `word`; `None` where the process has ended before it.
+    pub fn heard(&mut self, word: &str) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.stdout.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            // libtest's own words may stand before ours in a line.
+            if let Some((_, rest)) = line.split_once(&format!("@{word}")) {
+                return Some(rest.trim().to_owned());
+            }
+        }
+    }
+
+    pub fn hear(&mut self, word: &str) -> String {
+        self.heard(word).unwrap_or_else(|| panic!("ended before it said {word}"))
+    }
+
+    pub fn kill(&mut self) -> ExitStatus {
+        let _ = self.process.kill();
+        self.process.wait().unwrap()
+    }
+
+    /// Lets it end and waits for that.
+    pub fn end(&mut self) -> ExitStatus {
+        self.stdin = None;
+        while self.heard("").is_some() {}
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Says a line to the test that started this process.
+fn say(line: &str) {
+    println!("@{line}");
+}
+
+/// The first two CPUs of this process; `None`, announced, where there is only one.
+pub fn two_cpus() -> Option<[CpuSet; 2]> {
+    let mine = sys::getaffinity(0).unwrap();
+    let mut cpus = mine.iter().map(CpuSet::single);
+    let pair = cpus.next().zip(cpus.next());
+    if pair.is_none() {
+        eprintln!("skipped: this test needs two CPUs, and there is one");
+    }
+    pair.map(|(a, b)| [a, b])
+}
+
+/// A subject under test.
+pub struct Subject {
+    pub player: Player,
+    /// Its worker threads.
+    pub tids: Vec<u32>,
+    /// The masks of its workers before anything was done.
+    pub originals: Vec<CpuSet>,
+}
+
+impl Subject {
+    pub fn new(threads: usize) -> Self {
+        Self::from_command(command("subject", &[&threads.to_string()]))
+    }
+
+    pub fn from_command(command: Command) -> Self {
+        let mut player = Player::start(command);
+        let tids: Vec<u32> = player.hear("tids").split(' ').map(|t| t.parse().unwrap()).collect();
+        let originals = tids.iter().map(|tid| sys::getaffinity(*tid).unwrap()).collect();
+        Self { player, tids, originals }
+    }
+
+    pub fn masks(&self) -> Vec<CpuSet> {
+        self.tids.iter().map(|tid| sys::getaffinity(*tid).unwrap()).collect()
+    }
+
+    pub fn is_as_before(&self) -> bool {
+        self.masks() == self.originals
+    }
+
+    /// Lets worker `index` do something; returns the pid or tid that it answers with.
+    pub fn act(&mut self, what: &str, index: usize) -> u32 {
+        self.player.say(&format!("{what} {index}"));
+        self.player.hear(what).parse().unwrap()
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A process with `n` workers that do what standard input says: `fork I` (a child that sleeps), `orphan I` (a grandchild whose
+/// parent ends), `thread I` (a thread that sleeps), `exec I` (the worker replaces the process), `pin I` (it sets its own mask to
+/// its first CPU), `churn I` (it starts threads that end at once, for ever).
+fn subject(n: usize) {
+    let (tx, rx) = channel();
+    let workers: Vec<Sender<Job>> = (0..n)
+        .map(|_| {
+            let (jobs, todo) = channel::<Job>();
+            let tx = tx.clone();
+            std::thread::Builder::new()
+                .stack_size(64 << 10)
+                .spawn(move || {
+                    tx.send(gettid()).unwrap();
+                    for job in todo {
+                        job();
+                    }
+                })
+                .unwrap();
+            jobs
+        })
+        .collect();
+    let tids: Vec<String> = rx.iter().take(n).map(|tid: u32| tid.to_string()).collect();
+    say(&format!("tids {}", tids.join(" ")));
+    // tids arrive in any order: find the worker by its tid.
+    let index_of = |position: usize| -> Sender<Job> {
+        let wanted: u32 = tids[position].parse().unwrap();
+        let (tx, rx) = channel();
+        for worker in &workers {
+            let (tx, worker_again) = (tx.clone(), worker.clone());
+            let _ = worker.send(Box::new(move || {
+                if gettid() == wanted {
+                    tx.send(worker_again).unwrap();
+                }
+            }));
+        }
+        rx.recv().unwrap()
+    };
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (what, index) = line.split_once(' ').unwrap();
+        let what = what.to_owned();
+        let job: Job = Box::new(move || match what.as_str() {
+            "fork" => say(&format!("fork {}", sleeper().spawn().unwrap().id())),
+            "orphan" => {
+                let mut shell = Command::new("sh");
+                let output = shell.args(["-c", "sleep 1000 >&- 2>&- & echo $!"]).output().unwrap();
+                say(&format!("orphan {}", String::from_utf8(output.stdout).unwrap().trim()));
+            }
+            "thread" => {
+                std::thread::spawn(|| {
+                    say(&format!("thread {}", gettid()));
+                    std::thread::park();
+                });
+            }
+            "exec" => {
+                say(&format!("exec {}", std::process::id()));
+                panic!("{}", sleeper().exec());
+            }
+            "pin" => {
+                sys::setaffinity(0, &CpuSet::single(sys::getaffinity(0).unwrap().first().unwrap())).unwrap();
+                say(&format!("pin {}", gettid()));
+            }
+            "churn" => {
+                say("churn 0");
+                loop {
+                    let _ = std::thread::spawn(|| ()).join();
+                }
+            }
+            other => panic!("cannot {other}"),
+        });
+        index_of(index.parse().unwrap()).send(job).unwrap();
+    }
+}
+
+fn sleeper() -> Command {
+    let mut command = Command::new("sleep");
+    command.arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn gettid() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    (unsafe { libc::gettid() }) as u32
+}
+
+/// Options as the applier role uses them; the guardian is this test binary, too.
+pub fn options(state_dir: &Path) -> ApplyOptions {
+    let guardian = GuardianCommand {
+        program: PathBuf::from("/proc/self/exe"),
+        args: ENTRY.map(Into::into).to_vec(),
+        env: vec![(ROLE.into(), "guardian".into())],
+    };
+    ApplyOptions { state_dir: state_dir.to_owned(), other_users: false, guardian, compact_above: 1 }
+}
+
+/// The identities of threads, as a host would know them.
+pub fn infos(pid: u32, tids: &[u32]) -> Vec<Arc<TaskInfo>> {
+    let info = |(i, tid): (usize, &u32)| {
+        let held = Held::open(pid, *tid).ok()?;
+        let (start_ticks, comm) = (held.stat.start_ticks, held.stat.comm.clone());
+        let allowed = held.mask().ok()?;
+        Some(Arc::new(TaskInfo {
+            id: TaskId(i as u32),
+            tid: *tid,
+            pid,
+            start_ticks,
+            comm,
+            allowed,
+            ..TaskInfo::default()
+        }))
+    };
+    tids.iter().enumerate().filter_map(info).collect()
+}
+
+/// Orders that place the tasks in turn on the two masks, beginning with the `first`.
+pub fn orders(infos: &[Arc<TaskInfo>], masks: &[CpuSet; 2], first: usize) -> Vec<Order> {
+    let order = |(i, info): (usize, &Arc<TaskInfo>)| {
+        let affinity = masks[(first + i) % 2].clone();
+        let action = Action::Place { task: info.id, contexts: affinity.clone() };
+        Order { action, affinity, reason: Reason::new("test", "test") }
+    };
+    infos.iter().enumerate().map(order).collect()
+}
+
+pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<Order> {
+    let release = |info: &Arc<TaskInfo>| Action::Release { task: info.id };
+    let order = |action| Order { action, affinity: CpuSet::new(), reason: Reason::new("test", "test") };
+    infos.iter().map(release).map(order).collect()
+}
+
+pub fn lookup(infos: &[Arc<TaskInfo>]) -> impl Fn(TaskId) -> Option<Arc<TaskInfo>> + '_ {
+    |id| infos.iter().find(|i| i.id == id).cloned()
+}
+
+/// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of standard input,
+/// where `S` in `at S` is the time in seconds that later steps are told.
+fn applier(args: &[String]) {
+    let [state_dir, pid, tids, steps @ ..] = args else { panic!("usage: STATE_DIR PID TIDS STEP…") };
+    let pid = pid.parse().unwrap();
+    let tids: Vec<u32> = match tids.as_str() {
+        "all" => affinity::numbers_in(&format!("/proc/{pid}/task")),
+        list => list.split(',').map(|t| t.parse().unwrap()).collect(),
+    };
+    let masks = two_cpus().unwrap();
+    let mut options = options(Path::new(state_dir));
+    options.other_users = steps.iter().any(|s| s == "others");
+    if steps.iter().any(|s| s == "full-disk") {
+        sys::ignore(libc::SIGXFSZ).unwrap();
+        let limit = libc::rlimit { rlim_cur: 300, rlim_max: 300 };
+        // SAFETY: the limit is a valid struct that outlives the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+        options.compact_above = u64::MAX;
+    }
+    let mut applier = Applier::new(options).unwrap();
+    let infos = infos(pid, &tids);
+    let mut now = Time::default();
+    let mut lines = std::io::stdin().lines();
+    for step in steps {
+        let orders = match step.as_str() {
+            "flip" => orders(&infos, &masks, 0),
+            "flop" => orders(&infos, &masks, 1),
+            "release" => releases(&infos),
+            "tend" => Vec::new(),
+            _ => {
+                match step.as_str() {
+                    "others" | "full-disk" => {}
+                    "hold" => {
+                        say(&format!("hold {}", applier.guardian().map_or(0, |(pid, _)| pid)));
+                        let line = lines.next().unwrap_or_else(|| Ok(String::new())).unwrap();
+                        if let Some(seconds) = line.strip_prefix("at ") {
+                            now = Time::from_secs(seconds.parse().unwrap());
+                        }
+                    }
+                    "panic" => panic!("as the test wants it"),
+                    "finish" => say(&format!("finish {:?}", applier.finish())),
+                    "notes" => say(&format!("notes {:?}", applier.notes())),
+                    other => panic!("no step {other}"),
+                }
+                continue;
+            }
+        };
+        let outcomes = applier.apply(now, &orders, &lookup(&infos));
+        let texts: Vec<String> = outcomes.iter().map(|o| format!("{o:?}")).collect();
+        say(&format!("{step} {}", texts.join(" ")));
+    }
+}
+
+/// An applier of that subject.
+pub fn applier_of(subject: &Subject, state_dir: &Path, steps: &[&str]) -> Command {
+    let tids: Vec<String> = subject.tids.iter().map(u32::to_string).collect();
+    let pid = subject.player.pid().to_string();
+    let tids = tids.join(",");
+    let args: Vec<&str> = [state_dir.to_str().unwrap(), &pid, &tids].into_iter().chain(steps.iter().copied()).collect();
+    command("applier", &args)
+}
+
+/// Lets a command die at a point; the file tells whether it did.
+pub fn dying(mut command: Command, plan: &str, fired: &Path) -> Command {
+    command.env(fault::VAR, plan).env(fault::FIRED_VAR, fired);
+    command
+}
+
+/// Journals in a state folder.
+pub fn journals(state_dir: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(state_dir) else { return 0 };
+    entries.filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("journal-")).count()
+}
