@@ -9,6 +9,7 @@ pub mod action;
 pub mod cpuset;
 pub mod host;
 pub mod ids;
+pub mod moves;
 pub mod pin;
 pub mod policy;
 pub mod profile;
@@ -21,6 +22,7 @@ pub mod stats;
 pub mod testing;
 pub mod topology;
 pub mod view;
+pub mod why;
 
 pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
 pub use cpuset::CpuSet;
