@@ -72,18 +72,11 @@ impl FromStr for Query {
     }
 }
 
-/// The time that `12.3s` says, and half a unit of its last digit in nanoseconds. Exact: no floating point.
+/// The time that `12.3s` says, and half a unit of its last digit in nanoseconds.
 fn seconds(text: &str) -> Option<(Time, u64)> {
-    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
     let number = text.trim().strip_suffix('s')?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
-        return None;
-    }
-    let unit = 10_u64.pow(9 - fraction.len() as u32);
-    let part = if fraction.is_empty() { 0 } else { fraction.parse::<u64>().ok()? * unit };
-    let ns = whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part)?;
-    Some((Time(ns), unit / 2))
+    let digits = number.split_once('.').map_or(0, |(_, fraction)| fraction.len() as u32);
+    Some((number.parse().ok()?, 10_u64.checked_pow(9_u32.checked_sub(digits)?)? / 2))
 }
 
 impl Query {
