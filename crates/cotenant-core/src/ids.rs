@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::str::FromStr;
 use std::time::Duration;
 
 macro_rules! id {
@@ -66,6 +67,30 @@ impl Time {
     }
 }
 
+/// A text that is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a time; give seconds since the start, such as 12.3s")]
+pub struct TimeError(String);
+
+impl FromStr for Time {
+    type Err = TimeError;
+
+    /// Seconds since the start, `12.3s` or `12.3`, to the nanosecond and exact.
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        let error = || TimeError(text.to_owned());
+        let number = text.trim();
+        let number = number.strip_suffix('s').unwrap_or(number);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 9 {
+            return Err(error());
+        }
+        let parsed = |digits: &str| digits.parse::<u64>().map_err(|_| error());
+        let part = parsed(&format!("{fraction:0<9}"))?;
+        parsed(whole)?.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(part)).map(Self).ok_or_else(error)
+    }
+}
+
 impl Add<Duration> for Time {
     type Output = Time;
     fn add(self, d: Duration) -> Time {
@@ -78,5 +103,23 @@ impl Sub for Time {
     /// Time since `earlier`; zero where `earlier` is later.
     fn sub(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_exactly() {
+        let time = |text: &str| text.parse::<Time>().map(|t| t.0).ok();
+        assert_eq!(time("12.3s"), Some(12_300_000_000));
+        assert_eq!(time(" 7"), Some(7_000_000_000));
+        assert_eq!(time("0.000000001s"), Some(1));
+        assert_eq!(time("1."), Some(1_000_000_000));
+        for bad in ["", "s", ".5", "-1s", "1e3", "1.2.3", "1.0000000001", "99999999999999999999", "18446744074s", "1 s"]
+        {
+            assert_eq!(time(bad), None, "{bad}");
+        }
     }
 }

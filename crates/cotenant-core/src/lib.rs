@@ -11,6 +11,7 @@ pub mod host;
 pub mod ids;
 pub mod machine;
 pub mod parse;
+pub mod moves;
 pub mod pin;
 pub mod policy;
 pub mod profile;
@@ -23,6 +24,7 @@ pub mod stats;
 pub mod testing;
 pub mod topology;
 pub mod view;
+pub mod why;
 
 pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
 pub use cpuset::CpuSet;

@@ -1,0 +1,45 @@
+//! The subcommands: each has its arguments and a function that runs them.
+
+pub mod replay;
+pub mod why;
+
+use anyhow::Context;
+use cotenant_core::record::Recording;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.
+///
+/// # Errors
+/// Those of `write`, and of standard output.
+pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = write(&mut out).and_then(|code| {
+        out.flush()?;
+        Ok(code)
+    });
+    match result {
+        Err(e) if broken_pipe(&e) => Ok(ExitCode::SUCCESS),
+        result => result,
+    }
+}
+
+fn broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        kind.or(json) == Some(io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Opens a recording.
+///
+/// # Errors
+/// Where it cannot be opened or is no recording; the path is named.
+pub fn open_recording(path: &Path) -> anyhow::Result<Recording<BufReader<File>>> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("{name}: give a file that `cotenant record` wrote"))?;
+    Recording::read(BufReader::new(file)).with_context(|| name.to_string())
+}

@@ -1,0 +1,321 @@
+//! `cotenant replay`: what another policy would have decided on the placements of a recording.
+
+use super::{open_recording, print};
+use anyhow::Context;
+use cotenant_core::Time;
+use cotenant_core::action::Outcome;
+use cotenant_core::host::Mode;
+use cotenant_core::moves::Move;
+use cotenant_core::pin::Pin;
+use cotenant_core::policy::{self, Policy};
+use cotenant_core::profile::MachineProfile;
+use cotenant_core::record::{Header, Tail};
+use cotenant_core::replay::{Replayed, replay};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What would a policy have decided on the placements of a recording?
+///
+/// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is decided: the answer is
+/// about single decisions and says nothing about speed. Moves that only the recorded policy made are marked `-`, those that only the
+/// replayed one makes `+`, and those of both `=`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The recording.
+    pub file: PathBuf,
+    /// Policy to replay; the recorded one where absent.
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// Machine profile (TOML with `[thresholds]`) instead of the recorded one.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// One threshold instead of the recorded one, such as `coherence_per_cycle=1e-4`. May be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub threshold: Vec<String>,
+    /// Mapping for policy `static`, such as `X*X*..`, instead of the recorded one.
+    #[arg(long)]
+    pub map: Option<String>,
+    /// How far decided contexts are widened (cpu, llc, node), instead of as recorded.
+    #[arg(long, value_parser = parse_pin)]
+    pub pin: Option<Pin>,
+    /// Show rounds from this time on, such as `12.3s`. Earlier ones are decided all the same: the policy remembers them.
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<Time>,
+    /// Show rounds up to this time.
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<Time>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_pin(text: &str) -> Result<Pin, String> {
+    match text {
+        "cpu" => Ok(Pin::Cpu),
+        "llc" => Ok(Pin::Llc),
+        "node" => Ok(Pin::Node),
+        _ => Err("expected cpu, llc or node".to_owned()),
+    }
+}
+
+/// Who asked for a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum By {
+    Both,
+    Recorded,
+    Replayed,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    by: By,
+    #[serde(flatten)]
+    what: Move,
+    /// What became of it in the recorded run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    at_s: f64,
+    agrees: bool,
+    moves: Vec<Line>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    rounds: u64,
+    last_s: f64,
+    /// The most tasks in one round.
+    tasks: usize,
+    recorded_moves: u64,
+    recorded_applied: u64,
+    replayed_moves: u64,
+    differing_rounds: u64,
+}
+
+#[derive(Serialize)]
+struct Recorded<'a> {
+    cotenant: &'a str,
+    kernel: &'a str,
+    tier: &'a str,
+    machine: Option<&'a str>,
+    cpus: usize,
+    policy: &'a str,
+    mode: Mode,
+    started_unix_s: Option<u64>,
+    redacted: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    recorded: Recorded<'a>,
+    policy: &'a str,
+    /// Rounds in which either policy moves something.
+    rounds: &'a [Shown],
+    summary: &'a Summary,
+    notes: &'a [String],
+    tail: &'a Tail,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where the file is no readable recording, or the policy cannot work with what it holds.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    print(|out| write(args, out))
+}
+
+/// Writes the replay.
+///
+/// # Errors
+/// Where the file is no readable recording, the policy cannot work with what it holds, or `out` takes no more.
+pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let mut recording = open_recording(&args.file)?;
+    let header = recording.header().clone();
+    let settings = overridden(&header, args)?;
+    let name = args.policy.as_deref().unwrap_or(&header.policy);
+    let policy = policy::by_name(name).map_err(anyhow::Error::msg)?;
+    let ctx = settings.ctx();
+    policy.check(&ctx)?;
+
+    let (mut summary, mut shown, mut notes) = (Summary::default(), Vec::new(), Vec::new());
+    if !args.json {
+        opening(out, args, &header, &*policy)?;
+    }
+    for round in replay(recording.by_ref(), &header.policy, &*policy, ctx) {
+        summary.add(&round);
+        for note in round.decision.notes.iter().filter(|_| args.shows(&round)) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        if (round.orders.is_empty() && round.round.orders.is_empty()) || !args.shows(&round) {
+            continue;
+        }
+        let round = Shown::new(&round);
+        if args.json {
+            shown.push(round);
+        } else {
+            round.print(out)?;
+        }
+    }
+    let tail = recording.tail().unwrap_or(&Tail::Complete);
+    if args.json {
+        let recorded = recorded(&header);
+        let json = Json { recorded, policy: policy.name(), rounds: &shown, summary: &summary, notes: &notes, tail };
+        serde_json::to_writer_pretty(&mut *out, &json)?;
+        writeln!(out)?;
+    } else {
+        for note in notes {
+            writeln!(out, "remark of {}: {note}", policy.name())?;
+        }
+        summary.print(out, &header, &*policy)?;
+        if *tail != Tail::Complete {
+            writeln!(out, "The recording is {tail}.")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn shows(&self, round: &Replayed) -> bool {
+        let at = round.view.at;
+        self.from.is_none_or(|from| at >= from) && self.to.is_none_or(|to| at <= to)
+    }
+}
+
+/// The recorded header with what the arguments replace.
+fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
+    let mut settings = header.clone();
+    if let Some(path) = &args.profile {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("{name}: give a machine profile"))?;
+        settings.machine = toml::from_str::<MachineProfile>(&text).with_context(|| name.to_string())?;
+    }
+    for change in &args.threshold {
+        let (key, value) =
+            change.split_once('=').with_context(|| format!("--threshold {change}: expected NAME=VALUE"))?;
+        let number: f64 =
+            value.trim().parse().with_context(|| format!("--threshold {change}: '{value}' is no number"))?;
+        let missing =
+            || format!("--threshold {change}: the recording has no thresholds to change; give all with --profile FILE");
+        let old = settings.machine.thresholds.with_context(missing)?;
+        let mut table = toml::Table::try_from(old)?;
+        table.insert(key.trim().to_owned(), number.into());
+        let error = |e: toml::de::Error| anyhow::anyhow!("--threshold {change}: {}", e.message());
+        settings.machine.thresholds = Some(table.try_into().map_err(error)?);
+    }
+    if let Some(map) = &args.map {
+        settings.config.map = Some(map.clone());
+    }
+    settings.config.pin = args.pin.unwrap_or(settings.config.pin);
+    Ok(settings)
+}
+
+fn recorded(header: &Header) -> Recorded<'_> {
+    Recorded {
+        cotenant: &header.cotenant,
+        kernel: &header.host.kernel,
+        tier: &header.host.tier,
+        machine: header.topology.name(),
+        cpus: header.topology.online().len(),
+        policy: &header.policy,
+        mode: header.mode,
+        started_unix_s: header.started_unix_s,
+        redacted: header.redacted,
+    }
+}
+
+fn opening(out: &mut dyn Write, args: &Args, header: &Header, policy: &dyn Policy) -> anyhow::Result<()> {
+    let topology = &header.topology;
+    let mode = match header.mode {
+        Mode::Observe => "observing, no policy",
+        Mode::Advise => "advising",
+        Mode::Enforce => "enforcing",
+    };
+    writeln!(
+        out,
+        "{}: recorded by cotenant {} under {} ({mode}) on {} CPUs in {} packages, replayed under {}",
+        args.file.display(),
+        header.cotenant,
+        header.policy,
+        topology.online().len(),
+        topology.packages().len(),
+        policy.name()
+    )?;
+    Ok(())
+}
+
+impl Shown {
+    fn new(replayed: &Replayed) -> Self {
+        let (round, sample) = (&replayed.round, &replayed.round.sample);
+        let only_recorded: Vec<usize> = replayed.only_recorded().collect();
+        let line = |(i, order)| {
+            let by = if only_recorded.contains(&i) { By::Recorded } else { By::Both };
+            Line { by, what: Move::new(sample, order), outcome: round.outcomes.get(i).copied() }
+        };
+        let mut moves: Vec<Line> = round.orders.iter().enumerate().map(line).collect();
+        moves.extend(replayed.only_replayed().map(|i| Line {
+            by: By::Replayed,
+            what: Move::new(sample, &replayed.orders[i]),
+            outcome: None,
+        }));
+        Self { at_s: replayed.view.at.as_secs_f64(), agrees: replayed.agrees(), moves }
+    }
+
+    fn print(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        for line in &self.moves {
+            let mark = match line.by {
+                By::Both => '=',
+                By::Recorded => '-',
+                By::Replayed => '+',
+            };
+            write!(out, "{:>10.3} s {mark} {}", self.at_s, line.what)?;
+            match line.outcome {
+                None | Some(Outcome::Applied | Outcome::NotThisMachine) => {}
+                Some(Outcome::Gone) => write!(out, " (the task was gone)")?,
+                Some(Outcome::Stale) => write!(out, " (another agent had changed it)")?,
+                Some(Outcome::Denied) => write!(out, " (was not permitted)")?,
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    fn add(&mut self, round: &Replayed) {
+        self.rounds += 1;
+        self.last_s = round.view.at.as_secs_f64();
+        self.tasks = self.tasks.max(round.view.tasks.len());
+        self.recorded_moves += round.round.orders.len() as u64;
+        self.recorded_applied += round.round.outcomes.iter().filter(|o| **o == Outcome::Applied).count() as u64;
+        self.replayed_moves += round.orders.len() as u64;
+        self.differing_rounds += u64::from(!round.agrees());
+    }
+
+    fn print(&self, out: &mut dyn Write, header: &Header, policy: &dyn Policy) -> anyhow::Result<()> {
+        let recorded = match header.mode {
+            Mode::Observe => "recorded without a policy".to_owned(),
+            _ => {
+                format!("recorded {}: {} moves, {} applied", header.policy, self.recorded_moves, self.recorded_applied)
+            }
+        };
+        writeln!(
+            out,
+            "{} rounds in {:.3} s, at most {} tasks; {recorded}; replayed {}: {} moves; they differ in {} rounds",
+            self.rounds,
+            self.last_s,
+            self.tasks,
+            policy.name(),
+            self.replayed_moves,
+            self.differing_rounds
+        )?;
+        Ok(())
+    }
+}

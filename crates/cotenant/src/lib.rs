@@ -1,0 +1,4 @@
+//! What the `cotenant` command consists of.
+
+pub mod cmd;
+pub mod recorder;

@@ -1,0 +1,137 @@
+//! Recording to a file: opened before anything is started, and never a reason for a run to end.
+
+use cotenant_core::host::Round;
+use cotenant_core::record::{Header, MAGIC, RecordWriter, Status, WriteError};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Arguments of every subcommand that can record.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Record samples, decisions and outcomes to FILE. A recording that is already there is kept as FILE.old; any other file is
+    /// left alone.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Stop recording, not the run, when FILE reaches this size (suffixes K, M, G: powers of 1024).
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    pub record_limit: u64,
+    /// Leave the command line and the names of programs and threads out of the recording.
+    #[arg(long)]
+    pub record_redacted: bool,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, shift) = match text.char_indices().last() {
+        Some((i, 'K' | 'k')) => (&text[..i], 10),
+        Some((i, 'M' | 'm')) => (&text[..i], 20),
+        Some((i, 'G' | 'g')) => (&text[..i], 30),
+        _ => (text, 0),
+    };
+    let size = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    size.ok_or_else(|| "expected a size such as 512M or 1G".to_owned())
+}
+
+/// Why a recording cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum RecorderError {
+    /// The file cannot be made.
+    #[error("cannot record to {path}: {why}; give --record a file in a folder that you may write to")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// Something else lives there.
+    #[error("cannot record to {0}: it exists and is not a recording; remove it or give --record another name")]
+    Occupied(PathBuf),
+    /// It is a folder.
+    #[error("cannot record to {0}: it is a folder; give --record a file name in it")]
+    Folder(PathBuf),
+    /// The header cannot be written.
+    #[error("cannot record to {path}: {why}")]
+    Start {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        why: WriteError,
+    },
+}
+
+/// Records rounds to a file.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    writer: RecordWriter<File>,
+    limit: u64,
+}
+
+impl Recorder {
+    /// Makes the file (readable by its owner alone) and writes the header, so that whatever would go wrong at once does so before a
+    /// command is started.
+    ///
+    /// # Errors
+    /// One line with the path and the remedy.
+    pub fn create(path: &Path, header: &Header, limit: u64) -> Result<Self, RecorderError> {
+        let file = open(path)?;
+        let writer = RecordWriter::new(file, header, limit)
+            .map_err(|why| RecorderError::Start { path: path.to_owned(), why })?;
+        Ok(Self { path: path.to_owned(), writer, limit })
+    }
+
+    /// Records a round. Where recording ends here (error, size limit), the line to tell the user, once; the run goes on.
+    pub fn round(&mut self, round: &Round<'_>) -> Option<String> {
+        match self.writer.round(round) {
+            Ok(Status::LimitReached) => {
+                let (path, limit) = (self.path.display(), self.limit);
+                Some(format!("{path}: the recording reached its limit of {limit} bytes and ends here; the run goes on"))
+            }
+            Ok(Status::Recording | Status::Stopped) => None,
+            Err(why) => Some(self.lost(&why)),
+        }
+    }
+
+    /// Ends the recording. The line to tell the user, where the end could not be written.
+    pub fn finish(self) -> Option<String> {
+        let Self { path, writer, .. } = self;
+        let why = writer.finish().err()?;
+        Some(format!("{}: {why}; the recording stays readable up to here", path.display()))
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.writer.written()
+    }
+
+    fn lost(&self, why: &WriteError) -> String {
+        format!("{}: {why}; the run goes on, the recording stays readable up to here", self.path.display())
+    }
+}
+
+/// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as they are.
+fn open(path: &Path) -> Result<File, RecorderError> {
+    let failed = |why| RecorderError::Open { path: path.to_owned(), why };
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(e)),
+        Ok(meta) if meta.is_dir() => return Err(RecorderError::Folder(path.to_owned())),
+        Ok(meta) if !meta.is_file() => return OpenOptions::new().write(true).open(path).map_err(failed),
+        // As `mktemp` leaves it.
+        Ok(meta) if meta.len() == 0 => return OpenOptions::new().write(true).open(path).map_err(failed),
+        Ok(_) => {
+            let mut start = [0; MAGIC.len()];
+            let known = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == MAGIC;
+            if !known {
+                return Err(RecorderError::Occupied(path.to_owned()));
+            }
+            let mut old = OsString::from(path);
+            old.push(".old");
+            fs::rename(path, old).map_err(failed)?;
+        }
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)
+}
