@@ -1,3 +1,73 @@
 //! Chores of the repository: `cargo xtask TASK`.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod tidy;
+
+use anyhow::{Context, Result, bail};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Parser)]
+#[command(about = "Chores of the Cotenant repository")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check what neither the compiler nor clippy checks: documents, links, markers of unfinished work
+    Tidy,
+    /// Write man pages to target/man
+    Man,
+    /// Write shell completions to target/completions
+    Completions,
+    /// Rewrite the golden files from what the code does now
+    Bless,
+    /// Everything that is too long for continuous integration: long fuzzing, every crash point many times, benchmarks
+    Full,
+}
+
+fn main() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository")?;
+    match Cli::parse().task {
+        Task::Tidy => tidy::check(root),
+        Task::Man => man(&root.join("target/man")),
+        Task::Completions => completions(&root.join("target/completions")),
+        Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
+        Task::Full => full(root),
+    }
+}
+
+fn man(to: &PathBuf) -> Result<()> {
+    fs::create_dir_all(to)?;
+    clap_mangen::generate_to(cotenant::cli::Cli::command(), to)?;
+    println!("man pages are in {}", to.display());
+    Ok(())
+}
+
+fn completions(to: &PathBuf) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+        clap_complete::generate_to(shell, &mut cotenant::cli::Cli::command(), "cotenant", to)?;
+    }
+    println!("completions are in {}", to.display());
+    Ok(())
+}
+
+fn full(root: &Path) -> Result<()> {
+    let long = [("COTENANT_FUZZ_SECONDS", "300"), ("COTENANT_KILLS", "200"), ("PROPTEST_CASES", "5000")];
+    cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)?;
+    cargo(root, &["bench", "--workspace"], &[])
+}
+
+fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(args).envs(env.iter().copied()).current_dir(root).status()?;
+    if !status.success() {
+        bail!("cargo {} failed", args.join(" "));
+    }
+    Ok(())
+}

@@ -42,7 +42,8 @@ pub struct MachineError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    what: String,
+    /// What is wrong and what is expected.
+    pub what: String,
 }
 
 impl Machine {
@@ -66,9 +67,8 @@ impl Machine {
     /// [`MachineError`] names the line and column of what is malformed, unknown or contradicts itself.
     pub fn parse(text: &str) -> Result<Self, MachineError> {
         let fail = |(what, span): Fault| {
-            let before = text.get(..span.start).unwrap_or(text);
-            let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
-            MachineError { line: before.matches('\n').count() + 1, column, what }
+            let (line, column) = parse::position(text, span.start);
+            MachineError { line, column, what }
         };
         let file: File =
             toml::from_str(text).map_err(|e| fail((e.message().replace('\n', ", "), e.span().unwrap_or_default())))?;

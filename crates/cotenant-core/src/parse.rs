@@ -15,6 +15,13 @@ fn error(text: &str, expected: &'static str) -> ValueError {
     ValueError { text: text.trim().chars().take(60).collect(), expected }
 }
 
+/// Line and column (in characters), both from 1, of a byte offset: for errors that name the place.
+pub fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
 /// A whole number, decimal or `0x` hexadecimal.
 ///
 /// # Errors

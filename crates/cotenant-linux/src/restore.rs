@@ -20,7 +20,7 @@ const MAX_PASSES: u32 = 100;
 const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What undoing came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RestoreReport {
     /// Tasks that have their own mask again.
     pub restored: usize,

@@ -1,4 +1,41 @@
-//! What the `cotenant` command consists of.
+//! The `cotenant` command as a library, so that man pages and completions come from the same definitions.
+#![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod cmd;
 pub mod recorder;
+mod settings;
+mod units;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Exit code for failures that are not the user's words.
+const FAILED: u8 = 1;
+/// Exit code for wrong arguments.
+const USAGE: u8 = 2;
+
+/// A failure whose cause is what the user typed or a file that the user named: exit code 2.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub String);
+
+/// Shorthand for [`UsageError`] inside `anyhow`.
+pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
+    UsageError(text.into()).into()
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|first| first == cotenant_linux::guardian::SUBCOMMAND) {
+        return cotenant_linux::guardian::main(args);
+    }
+    match cmd::run(&cli::Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("cotenant: {error:#}");
+            ExitCode::from(if error.is::<UsageError>() { USAGE } else { FAILED })
+        }
+    }
+}

@@ -1,3 +1,7 @@
 //! The `cotenant` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cotenant::main()
+}

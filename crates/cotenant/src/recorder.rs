@@ -16,23 +16,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Stop recording, not the run, when FILE reaches this size (suffixes K, M, G: powers of 1024).
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = crate::units::bytes)]
     pub record_limit: u64,
     /// Leave the command line and the names of programs and threads out of the recording.
     #[arg(long)]
     pub record_redacted: bool,
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let (number, shift) = match text.char_indices().last() {
-        Some((i, 'K' | 'k')) => (&text[..i], 10),
-        Some((i, 'M' | 'm')) => (&text[..i], 20),
-        Some((i, 'G' | 'g')) => (&text[..i], 30),
-        _ => (text, 0),
-    };
-    let size = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    size.ok_or_else(|| "expected a size such as 512M or 1G".to_owned())
 }
 
 /// Why a recording cannot be started.

@@ -1,14 +1,28 @@
 //! The subcommands: each has its arguments and a function that runs them.
 
 pub mod replay;
+pub mod restore;
 pub mod why;
 
+use crate::cli::Command;
 use anyhow::Context;
 use cotenant_core::record::Recording;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
+
+/// Runs a subcommand.
+///
+/// # Errors
+/// Those of the subcommand.
+pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Replay(args) => replay::run(args),
+        Command::Why(args) => why::run(args),
+        Command::Restore(args) => restore::run(args),
+    }
+}
 
 /// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.
 ///

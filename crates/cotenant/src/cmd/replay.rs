@@ -8,7 +8,6 @@ use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::{self, Policy};
-use cotenant_core::profile::MachineProfile;
 use cotenant_core::record::{Header, Tail};
 use cotenant_core::replay::{Replayed, replay};
 use serde::Serialize;
@@ -193,9 +192,7 @@ impl Args {
 fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     let mut settings = header.clone();
     if let Some(path) = &args.profile {
-        let name = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("{name}: give a machine profile"))?;
-        settings.machine = toml::from_str::<MachineProfile>(&text).with_context(|| name.to_string())?;
+        settings.machine = crate::settings::read_profile(path)?;
     }
     for change in &args.threshold {
         let (key, value) =

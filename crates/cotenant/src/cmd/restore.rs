@@ -1,0 +1,29 @@
+//! `cotenant restore`: undo whatever a killed Cotenant left behind.
+
+use anyhow::Result;
+use std::process::ExitCode;
+
+/// Arguments of `cotenant restore`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Restores, and says what was restored. Exit code 1 where something could not be given back.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let report = cotenant_linux::restore::restore(&cotenant_linux::apply::default_state_dir()?);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        println!(
+            "{} task(s) given back, {} had ended, {} changed by others and left alone, {} failed",
+            report.restored, report.gone, report.foreign, report.failed
+        );
+        for note in &report.notes {
+            println!("note: {note}");
+        }
+    }
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,180 @@
+//! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
+
+use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, SamVariant};
+use crate::{units, usage};
+use anyhow::Result;
+use cotenant_core::policy::{self, Config, Ctx, Policy};
+use cotenant_core::parse;
+use cotenant_core::profile::{self, AppProfile, MachineProfile};
+use cotenant_core::{CpuSet, Mode, Topology};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The settings file. Every key is optional and means what the option of the same name means.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct File {
+    policy: Option<String>,
+    map: Option<String>,
+    sam: Option<String>,
+    interval: Option<String>,
+    pin: Option<String>,
+    mode: Option<String>,
+    cpus: Option<String>,
+    profile: Option<PathBuf>,
+    profiles: Option<PathBuf>,
+}
+
+/// Everything that a decision depends on, resolved.
+pub(crate) struct Setup {
+    pub topology: Topology,
+    pub machine: MachineProfile,
+    pub apps: BTreeMap<String, AppProfile>,
+    pub config: Config,
+    pub policy: Box<dyn Policy>,
+    pub mode: Mode,
+    /// CPUs that the user allows; `None` = all.
+    pub cpus: Option<CpuSet>,
+}
+
+impl Setup {
+    /// Resolves options against a machine, and asks the policy whether it can work there.
+    pub fn new(args: &PolicyArgs, topology: Topology, machine: MachineProfile) -> Result<Self> {
+        Self::resolve(args, None, None, topology, machine)
+    }
+
+    /// The same for a live machine, with mode and CPUs.
+    pub fn live(args: &ManageArgs, topology: Topology, machine: MachineProfile) -> Result<Self> {
+        Self::resolve(&args.policy, args.mode, args.cpus.as_deref(), topology, machine)
+    }
+
+    fn resolve(
+        args: &PolicyArgs,
+        mode: Option<ModeArg>,
+        cpus: Option<&str>,
+        topology: Topology,
+        machine: MachineProfile,
+    ) -> Result<Self> {
+        let (file, file_path) = read_file(args.config.as_deref())?;
+        let in_file = |key: &str| format!("{file_path}: {key}");
+        let choice = |key: &str, text: &Option<String>, known: &str| {
+            usage(format!("{} = '{}' is not known; use {known}", in_file(key), text.as_deref().unwrap_or_default()))
+        };
+        let mut config = Config::default();
+        if let Some(text) = &file.interval {
+            config.interval = units::interval(text).map_err(|why| usage(format!("{}: {why}", in_file("interval"))))?;
+        }
+        config.interval = args.interval.unwrap_or(config.interval);
+        let pin = match (args.pin, file.pin.as_deref()) {
+            (Some(pin), _) => Some(pin),
+            (None, None) => None,
+            (None, Some(text)) => Some(value::<PinArg>(text).ok_or_else(|| choice("pin", &file.pin, "cpu, llc or node"))?),
+        };
+        if let Some(pin) = pin {
+            config.pin = pin.into();
+        }
+        let mode = match (mode, file.mode.as_deref()) {
+            (Some(mode), _) => Some(mode),
+            (None, None) => None,
+            (None, Some(text)) => {
+                Some(value::<ModeArg>(text).ok_or_else(|| choice("mode", &file.mode, "observe, advise or enforce"))?)
+            }
+        };
+        let sam = match (args.sam, file.sam.as_deref()) {
+            (Some(sam), _) => Some(sam),
+            (None, None) => None,
+            (None, Some(text)) => {
+                Some(value::<SamVariant>(text).ok_or_else(|| choice("sam", &file.sam, "paper or extended"))?)
+            }
+        };
+        if sam == Some(SamVariant::Paper) {
+            config.sam = policy::sam::SamConfig::paper_exact();
+        }
+        config.map = args.map.clone().or(file.map);
+
+        let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
+            Some(path) => read_profile(path)?,
+            None => machine,
+        };
+        let apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
+            Some(path) => {
+                let text = read(path)?;
+                profile::parse_apps(&text).map_err(|e| usage(format!("{}:{e}", path.display())))?
+            }
+            None => BTreeMap::new(),
+        };
+        let cpus = match cpus.or(file.cpus.as_deref()) {
+            None => None,
+            Some(text) => Some(user_cpus(text, &topology)?),
+        };
+        let name = args.policy.clone().or(file.policy).unwrap_or_else(|| "auto".to_owned());
+        let policy = policy::by_name(&name).map_err(usage)?;
+        let setup = Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
+        setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
+        Ok(setup)
+    }
+
+    /// What the policy may know.
+    pub fn ctx(&self) -> Ctx<'_> {
+        Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
+    }
+
+    /// Time between decisions.
+    pub fn interval(&self) -> Duration {
+        self.config.interval
+    }
+}
+
+fn value<T: clap::ValueEnum>(text: &str) -> Option<T> {
+    T::from_str(text, true).ok()
+}
+
+fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
+    let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("--cpus: {e}")))?;
+    if cpus.and(topology.usable()).is_empty() {
+        return Err(usage(format!("--cpus {cpus}: none of these CPUs can be used here; usable: {}", topology.usable())));
+    }
+    Ok(cpus)
+}
+
+/// The text of a file that the user named.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| usage(format!("{}: {e}", path.display())))
+}
+
+/// Reads thresholds: a machine file, or a file with the keys of a profile alone.
+pub(crate) fn read_profile(path: &Path) -> Result<MachineProfile> {
+    let text = read(path)?;
+    profile::parse_machine(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
+}
+
+fn read_file(named: Option<&Path>) -> Result<(File, String)> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => match default_path().filter(|p| p.exists()) {
+            Some(path) => path,
+            None => return Ok((File::default(), String::new())),
+        },
+    };
+    let text = read(&path)?;
+    let file = toml::from_str(&text).map_err(|e| {
+        let (line, column) = e.span().map_or((1, 1), |span| parse::position(&text, span.start));
+        usage(format!("{}:{line}:{column}: {}", path.display(), e.message()))
+    })?;
+    Ok((file, path.display().to_string()))
+}
+
+fn default_path() -> Option<PathBuf> {
+    let dir = std::env::var_os("XDG_CONFIG_HOME").filter(|d| !d.is_empty()).map(PathBuf::from);
+    let dir = dir.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))?;
+    Some(dir.join("cotenant/config.toml"))
+}
+
+/// The machine that this is.
+pub(crate) fn live_machine() -> Result<(Topology, MachineProfile)> {
+    let fallback = cotenant_linux::sys::getaffinity(0).ok();
+    let found = cotenant_linux::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
+    Ok((found.topology, MachineProfile::default()))
+}

@@ -1,0 +1,84 @@
+//! Quantities as people type them.
+
+use std::time::Duration;
+
+/// Shortest interval that is accepted: below it, sampling would be most of what the machine does.
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest interval that is accepted.
+const MAX_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Parses a duration such as `100ms`, `2s`, `250us`; a bare number is milliseconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" | "" => 1e-3,
+        "s" => 1.0,
+        "min" => 60.0,
+        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s or min, as in 100ms")),
+    };
+    number
+        .parse::<f64>()
+        .ok()
+        .and_then(|n| Duration::try_from_secs_f64(n * seconds).ok())
+        .ok_or_else(|| format!("'{text}' is no duration; write for example 100ms or 2s"))
+}
+
+/// Parses a sampling interval: a duration between 1 ms and 1 h.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let d = duration(text)?;
+    if (MIN_INTERVAL..=MAX_INTERVAL).contains(&d) {
+        Ok(d)
+    } else {
+        Err(format!("an interval lies between 1ms and 60min, not {text}"))
+    }
+}
+
+/// Parses a size in bytes such as `512K`, `64M`, `1G` (powers of 1,024).
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(format!("'{unit}' is no unit of size; use K, M, G or T, as in 64M")),
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(1 << shift))
+        .ok_or_else(|| format!("'{text}' is no size; write for example 64M"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("100ms").unwrap(), Duration::from_millis(100));
+        assert_eq!(duration("50").unwrap(), Duration::from_millis(50));
+        assert_eq!(duration("1.5s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(duration("250us").unwrap(), Duration::from_micros(250));
+        for bad in ["", "ms", "-1s", "1h", "1..5s", "99999999999999999999s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+        assert!(interval("0").is_err());
+        assert!(interval("2h").is_err());
+        assert!(interval("0.5ms").is_err());
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("64M").unwrap(), 64 << 20);
+        assert_eq!(bytes("1GiB").unwrap(), 1 << 30);
+        assert_eq!(bytes("512").unwrap(), 512);
+        for bad in ["", "M", "-1", "1X", "99999999999T"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What neither the compiler nor clippy checks.
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Marks of unfinished work, split so that this file does not carry them.
+const UNFINISHED: &[&str] = &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("#[ig", "nore")];
+
+/// Runs every check and fails with the list of what is wrong.
+pub fn check(root: &Path) -> Result<()> {
+    let files = tracked(root)?;
+    let mut wrong = Vec::new();
+    for file in &files {
+        let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
+        let name = file.display();
+        match file.extension().and_then(|e| e.to_str()) {
+            Some("rs") => wrong.extend(
+                UNFINISHED.iter().filter(|m| text.contains(**m)).map(|m| format!("{name}: contains '{m}'; finish it or leave it out")),
+            ),
+            Some("md") => wrong.extend(broken_links(root, file, &text)),
+            Some("toml") if file.starts_with("machines") && !text.contains("source") => {
+                wrong.push(format!("{name}: no source; say where its figures come from"));
+            }
+            _ => {}
+        }
+    }
+    wrong.extend(undocumented_dependencies(root)?);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!("tidy found {} problem(s):\n{}", wrong.len(), wrong.join("\n"))
+}
+
+fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
+    let list = Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root).output().context("git ls-files")?;
+    Ok(String::from_utf8(list.stdout)?.lines().map(PathBuf::from).collect())
+}
+
+/// Links to files of the repository that are not there.
+fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    text.match_indices("](")
+        .filter_map(|(at, _)| text[at + 2..].split(')').next())
+        .map(|link| link.split('#').next().unwrap_or_default())
+        .filter(|link| !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:") && !link.contains(' '))
+        .filter(|link| !root.join(folder).join(link).exists())
+        .map(|link| format!("{}: the link to '{link}' leads nowhere", file.display()))
+        .collect()
+}
+
+/// Every dependency has a line in CONTRIBUTING.md that says why it is there.
+fn undocumented_dependencies(root: &Path) -> Result<Vec<String>> {
+    let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
+    let why = fs::read_to_string(root.join("CONTRIBUTING.md"))?;
+    let dependencies = manifest["workspace"]["dependencies"].as_table().context("workspace.dependencies is a table")?;
+    Ok(dependencies
+        .keys()
+        .filter(|name| !name.starts_with("cotenant") && !why.contains(&format!("`{name}`")))
+        .map(|name| format!("CONTRIBUTING.md: no line says why '{name}' is a dependency"))
+        .collect())
+}
