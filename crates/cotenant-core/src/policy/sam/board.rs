@@ -135,6 +135,11 @@ impl<'a> Board<'a> {
         &self.levels[at as usize]
     }
 
+    /// The level whose units are the same as this one's: on ordinary machines both levels are the packages.
+    pub fn shared_units(&self, at: At) -> At {
+        if self.levels.iter().any(Level::is_split) { at } else { At::Sharing }
+    }
+
     /// The unit where a task is.
     pub fn unit(&self, at: At, task: usize) -> Option<usize> {
         self.levels[at as usize].of(self.cpu(task)?)

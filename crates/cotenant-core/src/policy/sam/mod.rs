@@ -83,6 +83,7 @@ impl Policy for Sam {
             board,
             proposals: Vec::new(),
             moves: Vec::new(),
+            sets: [None, None],
         };
         stage1::run(&mut round);
         stage2::run(&mut round);

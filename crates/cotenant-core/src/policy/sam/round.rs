@@ -41,6 +41,8 @@ pub(super) struct Round<'a> {
     pub board: Board<'a>,
     pub proposals: Vec<Proposal>,
     pub moves: Vec<Move>,
+    /// Sets that an earlier stage made, by level.
+    pub sets: [Option<Sets>; 2],
 }
 
 impl<'a> Round<'a> {
@@ -66,6 +68,17 @@ impl<'a> Round<'a> {
         self.board.swap(task, victim);
         self.propose(at, task, reason);
         self.propose(at, victim, victims);
+    }
+
+    /// The sets of a level's units, made anew only where no earlier stage left them.
+    pub fn take_sets(&mut self, at: At) -> Sets {
+        let cached = self.sets[self.board.shared_units(at) as usize].take();
+        cached.unwrap_or_else(|| Sets::new(self, at))
+    }
+
+    /// Leaves the sets for the next stage.
+    pub fn leave_sets(&mut self, at: At, sets: Sets) {
+        self.sets[self.board.shared_units(at) as usize] = Some(sets);
     }
 
     /// Whether each of two tasks may stand where the other does.
@@ -105,7 +118,7 @@ fn rank(class: Class) -> Option<usize> {
 
 impl Sets {
     /// The sets of a level's units.
-    pub fn new(round: &Round<'_>, at: At) -> Self {
+    fn new(round: &Round<'_>, at: At) -> Self {
         let key = |t: usize| {
             let task = &round.tasks[t];
             let rank = rank(task.class).filter(|_| !task.moved)?;

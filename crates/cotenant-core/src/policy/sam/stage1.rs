@@ -31,7 +31,7 @@ pub(super) fn run(round: &mut Round<'_>) {
         return;
     }
     let mut counts = count(round, units);
-    let mut sets = Sets::new(round, At::Sharing);
+    let mut sets = round.take_sets(At::Sharing);
     // Where packages have several units, sharers first come together inside their package.
     for same_package in [true, false] {
         for i in 0..units {
@@ -43,6 +43,7 @@ pub(super) fn run(round: &mut Round<'_>) {
             }
         }
     }
+    round.leave_sets(At::Sharing, sets);
 }
 
 fn count(round: &Round<'_>, units: usize) -> Counts {

@@ -26,7 +26,7 @@ pub(super) fn run(round: &mut Round<'_>) {
     if strays.is_empty() {
         return;
     }
-    let mut sets = Sets::new(round, At::Memory);
+    let mut sets = round.take_sets(At::Memory);
     let away = Away::new(round);
     let mut loads = stage3::loads(round);
     for stray in strays {
@@ -34,6 +34,7 @@ pub(super) fn run(round: &mut Round<'_>) {
             go_home(round, &mut sets, &away, &mut loads, stray);
         }
     }
+    round.leave_sets(At::Memory, sets);
 }
 
 /// Tasks above the threshold that have a home elsewhere, by unit and id.
@@ -107,7 +108,7 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
         !by_pages || loads[home] + demand - instead <= round.limits.unit_bandwidth[home]
     };
     let swaps =
-        |round: &Round<'_>, v: usize| round.may_swap(At::Memory, t, v) && has_room(round, round.tasks[v].demand());
+        |round: &Round<'_>, v: usize| has_room(round, round.tasks[v].demand()) && round.may_swap(At::Memory, t, v);
     // A task is not sent from its own pages so that another comes to its.
     let victim = |round: &Round<'_>, v: usize| swaps(round, v) && !(by_pages && page_home(round, v) == Some(home));
 

@@ -26,7 +26,7 @@ pub(super) fn run(round: &mut Round<'_>) {
     if units < 2 || (0..units).all(|i| loads[i] <= limit(round, i)) {
         return;
     }
-    let mut sets = Sets::new(round, At::Memory);
+    let mut sets = round.take_sets(At::Memory);
     for i in 0..units {
         for j in 0..units {
             if i != j && loads[i] > limit(round, i) && loads[j] < limit(round, j) {

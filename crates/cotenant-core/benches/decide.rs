@@ -1,0 +1,143 @@
+//! What a decision costs. Prints one JSON object per line, times in microseconds:
+//! `{"bench":"decide","policy":"sam","cpus":40,"tasks":80,"case":"calm","moves":0,"iterations":…,"median_us":…,"min_us":…,"max_us":…}`.
+//!
+//! `cargo bench -p cotenant-core --bench decide [-- POLICY…]`; without names, every policy that accepts the machine.
+//!
+//! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
+
+use cotenant_core::policy::{self, Config, Ctx, Policy, State};
+use cotenant_core::profile::{MachineProfile, Thresholds};
+use cotenant_core::testing::{ViewBuilder, machine};
+use cotenant_core::{Signal, Topology, View};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+const CYCLES: u64 = 220_000_000;
+
+/// A machine and what its tasks do.
+struct Case {
+    name: &'static str,
+    topology: Topology,
+    view: View,
+}
+
+/// Packages, LLC domains per package, cores per domain, contexts per core.
+const MACHINES: &[(u32, u32, u32, u32)] = &[(2, 1, 10, 2), (4, 1, 32, 2), (8, 1, 64, 2), (2, 32, 8, 2)];
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &(packages, llcs, cores, smt) in MACHINES {
+        let topology = machine(packages, llcs, cores, smt);
+        // Twice as many tasks as CPUs, all of them running.
+        cases.push(case("calm", &topology, 2, |_, _| Role::Cpu));
+        // Sharers all over the machine, memory-bound tasks crowded on the first package, some of them away from their pages.
+        cases.push(case("migrating", &topology, 2, |task, package| match task % 8 {
+            0 | 1 => Role::Sharer,
+            2 | 3 if package == 0 => Role::Memory,
+            4 if package != 0 => Role::Stray,
+            _ => Role::Cpu,
+        }));
+        // Twice as many tasks as CPUs, of which a quarter runs: places are contexts, and half of them are idle.
+        cases.push(case("sleepers", &topology, 2, |task, _| match task % 8 {
+            0 => Role::Sharer,
+            4 => Role::Cpu,
+            _ => Role::Asleep,
+        }));
+    }
+    cases
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    Asleep,
+    Cpu,
+    Sharer,
+    Memory,
+    Stray,
+}
+
+fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32, usize) -> Role) -> Case {
+    let cpus = topology.cpus().len() as u32;
+    let mut builder = ViewBuilder::new(topology);
+    for task in 0..cpus * per_cpu {
+        let cpu = task / per_cpu; // roles repeat every few CPUs, so every package has all of them
+        let package = topology.package_of(topology.cpus()[cpu as usize].id).unwrap_or(0);
+        let role = role(task, package);
+        let ran = if matches!(role, Role::Asleep) { 0 } else { 1 };
+        let count = |wanted: bool, events: u64| if wanted { events } else { 0 };
+        builder = builder
+            .task(task, task % 5, cpu)
+            .cycles(CYCLES / u64::from(per_cpu) * ran)
+            .signal(Signal::CpuTime, 100_000_000 / u64::from(per_cpu) * ran)
+            .signal(Signal::Inter, count(matches!(role, Role::Sharer), 110_000))
+            .signal(Signal::Intra, 0)
+            .signal(Signal::Remote, count(matches!(role, Role::Stray), 88_000))
+            .signal(Signal::LlcMisses, count(matches!(role, Role::Memory), 900_000));
+        if matches!(role, Role::Stray) {
+            builder = builder.pages(&[(0, 10_000)]);
+        }
+    }
+    for cpu in 0..cpus {
+        builder = builder.cpu_busy(cpu, 1.0);
+    }
+    Case { name, topology: topology.clone(), view: builder.view() }
+}
+
+fn measure(policy: &dyn Policy, case: &Case, profile: &MachineProfile, config: &Config) {
+    let apps = BTreeMap::new();
+    let ctx = Ctx { topology: &case.topology, machine: profile, apps: &apps, config };
+    if policy.check(&ctx).is_err() {
+        return;
+    }
+    let decide = || policy.decide(&ctx, black_box(&case.view), &[], State::Empty, case.view.at);
+    let moves = decide().proposals.len();
+    let mut times = Vec::new();
+    let started = Instant::now();
+    while times.len() < 5_000 && (times.len() < 50 || started.elapsed() < Duration::from_secs(1)) {
+        let start = Instant::now();
+        black_box(decide());
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    let us = |d: Duration| d.as_nanos() as f64 / 1e3;
+    println!(
+        "{}",
+        serde_json::json!({
+            "bench": "decide",
+            "policy": policy.name(),
+            "machine": format!("{}x{}", case.topology.packages().len(), case.topology.llc_domains().len()),
+            "cpus": case.topology.cpus().len(),
+            "tasks": case.view.tasks.len(),
+            "case": case.name,
+            "moves": moves,
+            "iterations": times.len(),
+            "median_us": us(times[times.len() / 2]),
+            "min_us": us(times[0]),
+            "max_us": us(times[times.len() - 1]),
+        })
+    );
+}
+
+fn main() {
+    // `cargo bench` adds options of its own.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let names: Vec<&str> =
+        if wanted.is_empty() { policy::NAMES.to_vec() } else { wanted.iter().map(String::as_str).collect() };
+    let thresholds = Thresholds {
+        coherence_per_cycle: 2.5e-4,
+        socket_bandwidth_per_s: 7.5e7,
+        task_bandwidth_per_s: None,
+        remote_per_cycle: Some(1e-4),
+    };
+    let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds: Some(thresholds), source: None };
+    let config = Config::default();
+    for case in cases() {
+        for name in &names {
+            match policy::by_name(name) {
+                Ok(policy) => measure(policy.as_ref(), &case, &profile, &config),
+                Err(unknown) => eprintln!("{unknown}"),
+            }
+        }
+    }
+}
