@@ -1,0 +1,3 @@
+//! What the `cotenant` command consists of.
+
+pub mod machine_arg;
