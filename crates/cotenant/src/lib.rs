@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod cmd;
 pub mod recorder;
+pub mod machine_arg;
 mod settings;
 mod units;
 

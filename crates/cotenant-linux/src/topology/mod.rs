@@ -15,7 +15,7 @@ mod sysfs;
 use crate::fsroot::FsRoot;
 use cotenant_core::topology::assembly::Assembly;
 use cotenant_core::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, TopologyError};
-use cotenant_core::{CpuSet, NodeId, parse};
+use cotenant_core::{CpuId, CpuSet, NodeId, parse};
 use sysfs::Sysfs;
 
 /// A machine as it was read.
@@ -44,6 +44,24 @@ pub enum ReadError {
         #[source]
         error: TopologyError,
     },
+}
+
+/// Reads this machine. Where sysfs is hidden, the CPUs are those that the process may run on.
+///
+/// # Errors
+/// As [`read`].
+pub fn live() -> Result<Discovered, ReadError> {
+    read(&FsRoot::live(), Some(&own_cpus()))
+}
+
+/// The CPUs that this process may run on; where `/proc` is hidden too, as many as the standard library counts.
+fn own_cpus() -> CpuSet {
+    let status = FsRoot::live().read("/proc/self/status").unwrap_or_default();
+    let listed = status.lines().find_map(|line| CpuSet::parse_list(line.strip_prefix("Cpus_allowed_list:")?).ok());
+    listed.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| {
+        let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        (0..count.min(MAX_CPUS)).map(|n| CpuId(n as u32)).collect()
+    })
 }
 
 /// Reads the machine below `root`. No privileges are needed.
@@ -96,7 +114,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
     } else {
         for node in &mut parts.nodes {
             // Sets of nodes are written, and kept, like sets of CPUs.
-            node.allowed = is_allowed(&allowed_nodes, cotenant_core::CpuId(node.id.0));
+            node.allowed = is_allowed(&allowed_nodes, CpuId(node.id.0));
         }
     }
     let notes = assembly.finish_into(&mut parts);
