@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Marks of unfinished work, split so that this file does not carry them.
-const UNFINISHED: &[&str] = &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("#[ig", "nore")];
+const UNFINISHED: &[&str] =
+    &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("#[ig", "nore")];
 
 /// Runs every check and fails with the list of what is wrong.
 pub fn check(root: &Path) -> Result<()> {
@@ -17,7 +18,10 @@ pub fn check(root: &Path) -> Result<()> {
         let name = file.display();
         match file.extension().and_then(|e| e.to_str()) {
             Some("rs") => wrong.extend(
-                UNFINISHED.iter().filter(|m| text.contains(**m)).map(|m| format!("{name}: contains '{m}'; finish it or leave it out")),
+                UNFINISHED
+                    .iter()
+                    .filter(|m| text.contains(**m))
+                    .map(|m| format!("{name}: contains '{m}'; finish it or leave it out")),
             ),
             Some("md") => wrong.extend(broken_links(root, file, &text)),
             Some("toml") if file.starts_with("machines") && !text.contains("source") => {
@@ -34,7 +38,11 @@ pub fn check(root: &Path) -> Result<()> {
 }
 
 fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
-    let list = Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root).output().context("git ls-files")?;
+    let list = Command::new("git")
+        .args(["ls-files", "-co", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git ls-files")?;
     Ok(String::from_utf8(list.stdout)?.lines().map(PathBuf::from).collect())
 }
 

@@ -130,7 +130,7 @@ fn main() {
         task_bandwidth_per_s: None,
         remote_per_cycle: Some(1e-4),
     };
-    let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds: Some(thresholds), source: None };
+    let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds: Some(thresholds), ..MachineProfile::default() };
     let config = Config::default();
     for case in cases() {
         for name in &names {

@@ -101,7 +101,8 @@ impl ProfileError {
 pub fn parse_machine(text: &str) -> Result<MachineProfile, ProfileError> {
     let table: toml::Table = toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?;
     let profile = if table.contains_key("topology") {
-        let machine = Machine::parse(text).map_err(|e| ProfileError { line: e.line, column: e.column, message: e.what })?;
+        let machine =
+            Machine::parse(text).map_err(|e| ProfileError { line: e.line, column: e.column, message: e.what })?;
         machine.profile
     } else {
         toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?
@@ -178,7 +179,8 @@ mod tests {
         let text = "[thresholds]\ncoherence_per_cycle = 2.5e-4\nsocket_bandwidth_per_s = 75e6\n";
         let thresholds = parse_machine(text).unwrap().thresholds.unwrap();
         assert_eq!((thresholds.coherence_per_cycle, thresholds.task_bandwidth_per_s), (2.5e-4, None));
-        let file = format!("name = 'a'\ndescription = ''\nsource = ''\ntopology.synthetic = 'pu:2'\n[profile.{}", &text[1..]);
+        let file =
+            format!("name = 'a'\ndescription = ''\nsource = ''\ntopology.synthetic = 'pu:2'\n[profile.{}", &text[1..]);
         assert_eq!(parse_machine(&file).unwrap().thresholds, Some(thresholds), "a machine file's own profile");
         let bad = parse_machine(&text.replace("75e6", "-75e6")).unwrap_err();
         assert_eq!(bad.to_string(), "3:1: socket_bandwidth_per_s must be positive and finite");

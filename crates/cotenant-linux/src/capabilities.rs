@@ -40,7 +40,14 @@ impl Capability {
 
 /// Looks below `root` (`/` on a live machine).
 pub fn detect(root: &Path) -> Vec<Capability> {
-    vec![performance_events(root), memory_nodes(root), freezer(root), cpu_quota(root), resctrl(root), page_placement(root)]
+    vec![
+        performance_events(root),
+        memory_nodes(root),
+        freezer(root),
+        cpu_quota(root),
+        resctrl(root),
+        page_placement(root),
+    ]
 }
 
 fn text(root: &Path, path: &str) -> Option<String> {
@@ -105,7 +112,13 @@ fn freezer(root: &Path) -> Capability {
         (None, None) => (Standing::Missing, "no cgroup hierarchy that can freeze is mounted".to_owned()),
     };
     let cost = "pausing a program falls back to SIGSTOP, which is too coarse for a few milliseconds";
-    Capability::new("freezer", standing, found, cost, "mount -t cgroup2 none /sys/fs/cgroup, or run below systemd with Delegate=yes")
+    Capability::new(
+        "freezer",
+        standing,
+        found,
+        cost,
+        "mount -t cgroup2 none /sys/fs/cgroup, or run below systemd with Delegate=yes",
+    )
 }
 
 fn cpu_quota(root: &Path) -> Capability {
@@ -130,7 +143,13 @@ fn resctrl(root: &Path) -> Capability {
         (false, false) => (Standing::Missing, "not supported by this kernel or processor"),
     };
     let remedy = if supported { "mount -t resctrl resctrl /sys/fs/resctrl" } else { "" };
-    Capability::new("resctrl", standing, found, "cache ways and memory bandwidth cannot be limited or monitored", remedy)
+    Capability::new(
+        "resctrl",
+        standing,
+        found,
+        "cache ways and memory bandwidth cannot be limited or monitored",
+        remedy,
+    )
 }
 
 fn page_placement(root: &Path) -> Capability {

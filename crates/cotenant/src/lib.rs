@@ -3,8 +3,8 @@
 
 pub mod cli;
 pub mod cmd;
-pub mod recorder;
 pub mod machine_arg;
+pub mod recorder;
 mod settings;
 mod units;
 

@@ -3,8 +3,8 @@
 use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, SamVariant};
 use crate::{units, usage};
 use anyhow::Result;
-use cotenant_core::policy::{self, Config, Ctx, Policy};
 use cotenant_core::parse;
+use cotenant_core::policy::{self, Config, Ctx, Policy};
 use cotenant_core::profile::{self, AppProfile, MachineProfile};
 use cotenant_core::{CpuSet, Mode, Topology};
 use serde::Deserialize;
@@ -70,7 +70,9 @@ impl Setup {
         let pin = match (args.pin, file.pin.as_deref()) {
             (Some(pin), _) => Some(pin),
             (None, None) => None,
-            (None, Some(text)) => Some(value::<PinArg>(text).ok_or_else(|| choice("pin", &file.pin, "cpu, llc or node"))?),
+            (None, Some(text)) => {
+                Some(value::<PinArg>(text).ok_or_else(|| choice("pin", &file.pin, "cpu, llc or node"))?)
+            }
         };
         if let Some(pin) = pin {
             config.pin = pin.into();
@@ -111,7 +113,8 @@ impl Setup {
         };
         let name = args.policy.clone().or(file.policy).unwrap_or_else(|| "auto".to_owned());
         let policy = policy::by_name(&name).map_err(usage)?;
-        let setup = Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
+        let setup =
+            Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
         Ok(setup)
     }
@@ -134,7 +137,10 @@ fn value<T: clap::ValueEnum>(text: &str) -> Option<T> {
 fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
     let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("--cpus: {e}")))?;
     if cpus.and(topology.usable()).is_empty() {
-        return Err(usage(format!("--cpus {cpus}: none of these CPUs can be used here; usable: {}", topology.usable())));
+        return Err(usage(format!(
+            "--cpus {cpus}: none of these CPUs can be used here; usable: {}",
+            topology.usable()
+        )));
     }
     Ok(cpus)
 }

@@ -6,10 +6,10 @@
 pub mod notation;
 pub mod tree;
 
-#[cfg(test)]
-mod fixtures;
 pub mod assembly;
 pub mod efficiency;
+#[cfg(test)]
+mod fixtures;
 pub mod synthetic;
 pub mod xml;
 

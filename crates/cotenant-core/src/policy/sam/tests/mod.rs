@@ -78,10 +78,8 @@ pub fn scene(drawing: &str) -> Scene {
 impl Scene {
     /// A scene with that many contexts per core.
     pub fn draw(drawing: &str, smt: u32) -> Self {
-        let packages: Vec<Vec<Vec<&str>>> = drawing
-            .split('|')
-            .map(|p| p.split('/').map(|d| d.split_whitespace().collect()).collect())
-            .collect();
+        let packages: Vec<Vec<Vec<&str>>> =
+            drawing.split('|').map(|p| p.split('/').map(|d| d.split_whitespace().collect()).collect()).collect();
         let contexts = packages[0][0].len() as u32;
         let topology = machine(packages.len() as u32, packages[0].len() as u32, contexts / smt, smt);
         let mut actors = Vec::new();
@@ -89,18 +87,20 @@ impl Scene {
             let drawn: Vec<&&str> = drawn.iter().flatten().collect();
             assert_eq!(drawn.len(), contexts.len(), "every context is drawn");
             for (names, cpu) in drawn.iter().zip(contexts) {
-                actors.extend(names.chars().filter(|c| *c != '.').map(|name| Actor {
-                    name,
-                    app: 0,
-                    cpu: cpu.0,
-                    counts: [Signal::Inter, Signal::Intra, Signal::Remote, Signal::LlcMisses]
-                        .into_iter()
-                        .map(|s| (s, 0))
-                        .chain([(Signal::Cycles, CYCLES)])
-                        .collect(),
-                    allowed: None,
-                    pages: None,
-                    newborn: false,
+                actors.extend(names.chars().filter(|c| *c != '.').map(|name| {
+                    Actor {
+                        name,
+                        app: 0,
+                        cpu: cpu.0,
+                        counts: [Signal::Inter, Signal::Intra, Signal::Remote, Signal::LlcMisses]
+                            .into_iter()
+                            .map(|s| (s, 0))
+                            .chain([(Signal::Cycles, CYCLES)])
+                            .collect(),
+                        allowed: None,
+                        pages: None,
+                        newborn: false,
+                    }
                 }));
             }
         }
@@ -112,7 +112,11 @@ impl Scene {
         };
         Self {
             topology,
-            profile: MachineProfile { clock_hz: Some(2.2e9), thresholds: Some(thresholds), source: None },
+            profile: MachineProfile {
+                clock_hz: Some(2.2e9),
+                thresholds: Some(thresholds),
+                ..MachineProfile::default()
+            },
             config: Config::default(),
             actors,
             state: SamState::default(),

@@ -1,0 +1,51 @@
+//! `cotenant attach`: manage what runs already.
+
+use super::managed;
+use crate::cli::ManageArgs;
+use crate::settings::{self, Setup};
+use anyhow::Result;
+use cotenant_linux::observe::Target;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `cotenant attach`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// What to attach to
+    #[command(flatten)]
+    target: TargetArgs,
+    /// How to manage it
+    #[command(flatten)]
+    manage: ManageArgs,
+}
+
+/// What runs already.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct TargetArgs {
+    /// Processes, by id
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// All processes of a control group, by its folder
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+}
+
+impl TargetArgs {
+    /// As the observer takes it.
+    pub(super) fn target(&self) -> Target {
+        match &self.cgroup {
+            Some(path) => Target::Cgroup(path.clone()),
+            None => Target::Pids(self.pid.clone()),
+        }
+    }
+}
+
+/// Attaches until the targets end or a signal asks to stop; then everything is undone.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let (topology, machine) = settings::live_machine()?;
+    let setup = Setup::live(&args.manage, topology, machine)?;
+    let summary = managed::attached(&setup, &args.manage, args.target.target())?;
+    managed::report(&summary, &args.manage)?;
+    Ok(ExitCode::SUCCESS)
+}

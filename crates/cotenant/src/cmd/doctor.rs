@@ -1,0 +1,121 @@
+//! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would help.
+
+use crate::settings;
+use anyhow::Result;
+use cotenant_linux::capabilities::{self, Capability, Standing};
+use cotenant_linux::rivals::{self, Rival};
+use cotenant_linux::tier::{self, TierReport};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Arguments of `cotenant doctor`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    packages: usize,
+    numa_nodes: usize,
+    llc_domains: usize,
+    cores: usize,
+    cpus: usize,
+    tier: TierReport,
+    capabilities: Vec<Capability>,
+    rivals: Vec<Rival>,
+    policies: Vec<Advice>,
+}
+
+/// What a policy can do here.
+#[derive(Debug, Serialize)]
+struct Advice {
+    policy: &'static str,
+    text: String,
+}
+
+/// Examines this machine.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let (topology, _) = settings::live_machine()?;
+    let root = Path::new("/");
+    let tier = tier::probe(&topology);
+    let policies = advice(&tier, topology.packages().len(), topology.usable().len());
+    let report = Report {
+        packages: topology.packages().len(),
+        numa_nodes: topology.nodes().len(),
+        llc_domains: topology.llc_domains().len(),
+        cores: topology.cores().len(),
+        cpus: topology.usable().len(),
+        tier,
+        capabilities: capabilities::detect(root),
+        rivals: rivals::detect(root),
+        policies,
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&mut out, &report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn advice(tier: &TierReport, packages: usize, cpus: usize) -> Vec<Advice> {
+    let sam = if !tier.is_full() {
+        "decides nothing here: coherence and memory traffic cannot be counted".to_owned()
+    } else if packages < 2 {
+        "has nothing to do here: one package".to_owned()
+    } else {
+        "can work; give it thresholds with --profile".to_owned()
+    };
+    let placing = if cpus < 2 { "has no choice here: one CPU" } else { "can work" };
+    vec![
+        Advice { policy: "sam", text: sam.clone() },
+        Advice { policy: "auto", text: if tier.is_full() { sam } else { "does what 'none' does here, and says so".to_owned() } },
+        Advice { policy: "heuristic", text: format!("{placing}; it needs --profiles with what is known of each program") },
+        Advice { policy: "static", text: format!("{placing}; it needs --map") },
+        Advice { policy: "none", text: "works everywhere: changes nothing, measures".to_owned() },
+    ]
+}
+
+fn print(out: &mut impl Write, r: &Report) -> Result<()> {
+    writeln!(
+        out,
+        "Machine: {} package(s), {} memory node(s), {} last-level cache(s), {} core(s), {} usable CPU(s)",
+        r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus
+    )?;
+    writeln!(out, "Counters: {}", r.tier)?;
+    for missing in r.tier.missing() {
+        writeln!(out, "  - {missing}")?;
+    }
+    writeln!(out, "Abilities:")?;
+    for c in &r.capabilities {
+        let mark = match c.standing {
+            Standing::Available => '✓',
+            Standing::Limited => '~',
+            Standing::Missing => '✗',
+        };
+        writeln!(out, "  {mark} {}: {}", c.name, c.found)?;
+        if !c.cost.is_empty() {
+            writeln!(out, "      costs: {}", c.cost)?;
+        }
+        if !c.remedy.is_empty() {
+            writeln!(out, "      helps: {}", c.remedy)?;
+        }
+    }
+    writeln!(out, "Others that place tasks here:{}", if r.rivals.is_empty() { " none found" } else { "" })?;
+    for rival in &r.rivals {
+        writeln!(out, "  ! {}: {}", rival.name, rival.meaning)?;
+        writeln!(out, "      helps: {}", rival.remedy)?;
+    }
+    writeln!(out, "Policies:")?;
+    for a in &r.policies {
+        writeln!(out, "  {:<10} {}", a.policy, a.text)?;
+    }
+    Ok(())
+}
