@@ -4,6 +4,7 @@
 //! CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
 
 pub mod notation;
+pub mod symmetry;
 pub mod tree;
 
 pub mod assembly;

@@ -1,0 +1,360 @@
+//! Symmetries of a machine, and which mappings they make the same.
+//!
+//! A *symmetry* permutes the online CPUs so that every resource lands on one of the same kind, level, capacity, line size and
+//! associativity, every memory node on one of the same size, efficiency classes and allowed CPUs on their like, and all distances to
+//! memory and all hops between coordinates are kept. Two mappings are of one *class* where a symmetry maps one onto the other: they
+//! must perform alike, so `AToM` tries, and the search for the optimum visits, one mapping per class (Tang, ch. 4.2).
+//!
+//! Where resources nest, swaps of like siblings generate all symmetries, and a canonical form is a sort of strings up the tree: no
+//! permutation is ever listed. Each swap is checked against what does not nest (distances, coordinates, crossing resources).
+//! Siblings that only some swaps connect, as nodes of one blade are closer to each other than to others, become a level of the tree of
+//! their own. Where that leaves swaps that fail (a mesh, a ring of nodes), the blocks that are still regular inside are units, and all
+//! permutations of units are searched and listed. Past [`MAX_SKELETON`] of them, or past a bounded effort, only the checked swaps
+//! count: [`Symmetry::is_exact`] is then false, and mappings that are alike may be told apart, but never the reverse.
+
+mod check;
+mod classes;
+mod skeleton;
+#[cfg(test)]
+mod tests;
+
+pub use classes::Classes;
+
+use super::tree::{Item, Tree};
+use super::{CacheType, Kind, Topology};
+use crate::ids::{CpuId, NodeId};
+use check::Checker;
+use std::collections::BTreeMap;
+
+/// What stands on a CPU in a mapping: the number of an application, or [`FREE`].
+pub type Slot = u32;
+
+/// Nothing stands there.
+pub const FREE: Slot = Slot::MAX;
+
+/// Most symmetries between units that are listed: those of an 8-dimensional hypercube would fit a hundred times over in memory,
+/// but each costs a comparison in every canonical form.
+pub const MAX_SKELETON: usize = 1 << 14;
+
+/// Further labels that a symmetry must preserve; what is absent is labelled 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// Of CPUs.
+    pub cpus: BTreeMap<CpuId, u64>,
+    /// Of memory nodes, for instance the number of pages that an application has there.
+    pub nodes: BTreeMap<NodeId, u64>,
+}
+
+/// The symmetries of a machine.
+#[derive(Clone, Debug)]
+pub struct Symmetry<'t> {
+    topology: &'t Topology,
+    labels: Labels,
+    cpus: Vec<CpuId>,
+    blocks: Vec<Block>,
+    root: usize,
+    /// Permutations of positions that permute units, identity included.
+    skeleton: Vec<Vec<u32>>,
+    exact: bool,
+}
+
+/// A vertex of the tree, or a group of siblings, as symmetries see it. Positions are indexes into [`Symmetry::cpus`].
+#[derive(Clone, Debug)]
+struct Block {
+    /// Blocks of one type are isomorphic as trees.
+    kind: u32,
+    /// Its CPUs so that the k-th of one block corresponds to the k-th of another of its type.
+    leaves: Vec<u32>,
+    /// Children that may be permuted at will among each other.
+    classes: Vec<Vec<usize>>,
+    /// Whether all isomorphic siblings below may be swapped: all its tree symmetries are symmetries.
+    free: bool,
+    /// The package or cache class that it is one of, as [`classes`] balances them.
+    level: Option<(Kind, u8)>,
+}
+
+/// What a vertex must agree in with another to be isomorphic, apart from its children.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Label {
+    Machine,
+    Group,
+    Resource { kind: Kind, level: u8, capacity: Option<u64>, line_size: Option<u32>, ways: Option<u32> },
+    Node { size: Option<u64>, allowed: bool, mapped: bool, extra: u64 },
+    Cpu { efficiency: Option<u8>, allowed: bool, mapped: bool, extra: u64, slot: Slot },
+}
+
+/// A memory node's size as symmetries compare it: rounded up to an eighth of the power of two below, because firmware and kernel
+/// keep one to a few percent for themselves, differently on nodes with the same modules.
+fn installed_size(bytes: u64) -> u64 {
+    let eighth = (1u64 << bytes.max(1).ilog2()).div_ceil(8);
+    bytes.div_ceil(eighth).saturating_mul(eighth)
+}
+
+impl<'t> Symmetry<'t> {
+    /// The symmetries of a machine.
+    pub fn new(topology: &'t Topology) -> Self {
+        Self::with_labels(topology, Labels::default())
+    }
+
+    /// The symmetries of a machine that preserve the caller's labels too.
+    pub fn with_labels(topology: &'t Topology, labels: Labels) -> Self {
+        Self::preserving(topology, labels, None)
+    }
+
+    /// Those that also map each CPU onto one with the same slot.
+    fn preserving(topology: &'t Topology, labels: Labels, slots: Option<&[Slot]>) -> Self {
+        let tree = Tree::new(topology);
+        let cpus = tree.cpus();
+        let checker = Checker::new(topology, &labels, &cpus);
+        let mut builder = Builder {
+            topology,
+            labels: &labels,
+            slots,
+            tree: &tree,
+            blocks: Vec::new(),
+            checker,
+            kinds: BTreeMap::new(),
+            at: 0,
+        };
+        let mut root = builder.build(0);
+        let Builder { mut blocks, mut checker, .. } = builder;
+        let identity: Vec<u32> = (0..cpus.len() as u32).collect();
+        let (mut skeleton, mut exact) = (vec![identity], true);
+        if !blocks[root].free {
+            match skeleton::search(&blocks, root, &mut checker) {
+                Some(found) => {
+                    skeleton = found;
+                    root = freeze(&mut blocks, root);
+                }
+                None => exact = false,
+            }
+        }
+        Self { topology, labels, cpus, blocks, root, skeleton, exact }
+    }
+
+    /// The CPUs that a mapping speaks of, one slot each: the online ones in topology order.
+    pub fn cpus(&self) -> &[CpuId] {
+        &self.cpus
+    }
+
+    /// Whether all symmetries were found.
+    pub fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// The representative of a mapping's class: mappings have the same one exactly where a symmetry maps one onto the other.
+    ///
+    /// # Panics
+    /// Where `mapping` has not one slot for each of [`Self::cpus`].
+    pub fn canonical(&self, mapping: &[Slot]) -> Vec<Slot> {
+        assert_eq!(mapping.len(), self.cpus.len(), "one slot for each online CPU");
+        let sorted = self.sorted(self.root, mapping);
+        let mut placed = vec![FREE; mapping.len()];
+        for (&position, slot) in self.blocks[self.root].leaves.iter().zip(sorted) {
+            placed[position as usize] = slot;
+        }
+        let image = |by: &Vec<u32>| -> Vec<Slot> { by.iter().map(|&from| placed[from as usize]).collect() };
+        let seen_by = |by: &'_ Vec<u32>, at: usize| placed[by[at] as usize];
+        let least = self.skeleton.iter().reduce(|best, other| {
+            let differs = (0..placed.len()).map(|at| seen_by(other, at).cmp(&seen_by(best, at))).find(|o| o.is_ne());
+            if differs == Some(std::cmp::Ordering::Less) { other } else { best }
+        });
+        least.map_or_else(|| placed.clone(), image)
+    }
+
+    /// The slots of a block in the order of its leaves, like siblings sorted.
+    fn sorted(&self, at: usize, mapping: &[Slot]) -> Vec<Slot> {
+        let block = &self.blocks[at];
+        if block.classes.is_empty() {
+            return block.leaves.iter().map(|&p| mapping[p as usize]).collect();
+        }
+        let mut slots = Vec::with_capacity(block.leaves.len());
+        for class in &block.classes {
+            let mut strings: Vec<Vec<Slot>> = class.iter().map(|&child| self.sorted(child, mapping)).collect();
+            strings.sort_unstable();
+            slots.extend(strings.into_iter().flatten());
+        }
+        slots
+    }
+
+    /// Whether a symmetry maps one mapping onto the other.
+    ///
+    /// # Panics
+    /// Where a mapping has not one slot for each of [`Self::cpus`].
+    pub fn equivalent(&self, a: &[Slot], b: &[Slot]) -> bool {
+        self.canonical(a) == self.canonical(b)
+    }
+
+    /// Permutations that generate all symmetries found: each lists the CPUs that move, with where they go.
+    pub fn generators(&self) -> Vec<Vec<(CpuId, CpuId)>> {
+        let named = |moves: Vec<(u32, u32)>| -> Vec<(CpuId, CpuId)> {
+            moves.into_iter().map(|(from, to)| (self.cpus[from as usize], self.cpus[to as usize])).collect()
+        };
+        let mut open = vec![self.root];
+        let mut generators = Vec::new();
+        while let Some(at) = open.pop() {
+            for class in &self.blocks[at].classes {
+                open.extend(class);
+                for pair in class.windows(2) {
+                    generators.push(named(swap(&self.blocks[pair[0]], &self.blocks[pair[1]])));
+                }
+            }
+        }
+        let moving = |by: &Vec<u32>| {
+            (0u32..).zip(by.iter().copied()).filter(|(to, from)| to != from).map(|(to, from)| (from, to)).collect()
+        };
+        generators.extend(self.skeleton.iter().map(moving).filter(|m: &Vec<_>| !m.is_empty()).map(named));
+        generators
+    }
+}
+
+/// The moves that exchange two blocks of one type.
+fn swap(a: &Block, b: &Block) -> Vec<(u32, u32)> {
+    a.leaves.iter().zip(&b.leaves).flat_map(|(&a, &b)| [(a, b), (b, a)]).collect()
+}
+
+/// Forbids every swap above the units, because the skeleton has them; returns the new root.
+fn freeze(blocks: &mut Vec<Block>, at: usize) -> usize {
+    if blocks[at].free {
+        return at;
+    }
+    let mut children: Vec<usize> = blocks[at].classes.concat();
+    children.sort_by_key(|&child| blocks[child].leaves.iter().min().copied());
+    let children: Vec<usize> = children.into_iter().map(|child| freeze(blocks, child)).collect();
+    let leaves = children.iter().flat_map(|&child| blocks[child].leaves.clone()).collect();
+    let classes = children.into_iter().map(|child| vec![child]).collect();
+    blocks.push(Block { leaves, classes, ..blocks[at].clone() });
+    blocks.len() - 1
+}
+
+struct Builder<'a> {
+    topology: &'a Topology,
+    labels: &'a Labels,
+    slots: Option<&'a [Slot]>,
+    tree: &'a Tree,
+    blocks: Vec<Block>,
+    checker: Checker<'a>,
+    kinds: BTreeMap<(Label, Vec<u32>), u32>,
+    /// Position of the next leaf: blocks are built in topology order.
+    at: u32,
+}
+
+impl Builder<'_> {
+    fn build(&mut self, vertex: usize) -> usize {
+        let item = self.tree.vertices[vertex].item;
+        let label = self.label(item);
+        if let Item::Cpu(_) = item {
+            let kind = self.kind_of(label, Vec::new());
+            let leaves = vec![self.at];
+            self.at += 1;
+            return self.push(Block { kind, leaves, classes: Vec::new(), free: true, level: None });
+        }
+        let mut children = Vec::new();
+        for i in 0..self.tree.vertices[vertex].children.len() {
+            children.push(self.build(self.tree.vertices[vertex].children[i]));
+        }
+        let level = match &label {
+            Label::Resource { kind: kind @ (Kind::Package | Kind::Cache(_)), level, .. } => Some((*kind, *level)),
+            _ => None,
+        };
+        loop {
+            let classes = self.classes(&children);
+            let block = self.block(label.clone(), classes, level);
+            let grouped = !block.free
+                && children.iter().all(|&c| self.blocks[c].free)
+                && block.classes.iter().any(|c| c.len() > 1);
+            if !grouped {
+                return self.push(block);
+            }
+            // Which free siblings may be swapped is itself preserved by every symmetry: a level between.
+            children.clear();
+            for class in block.classes {
+                children.push(if let [single] = class[..] {
+                    single
+                } else {
+                    let group = self.block(Label::Group, vec![class], None);
+                    self.push(group)
+                });
+            }
+        }
+    }
+
+    fn push(&mut self, block: Block) -> usize {
+        self.blocks.push(block);
+        self.blocks.len() - 1
+    }
+
+    fn block(&mut self, label: Label, mut classes: Vec<Vec<usize>>, level: Option<(Kind, u8)>) -> Block {
+        let kind = |c: &Vec<usize>| self.blocks[c[0]].kind;
+        classes.sort_by_key(kind);
+        let free = classes.windows(2).all(|w| kind(&w[0]) != kind(&w[1]))
+            && classes.iter().flatten().all(|&c| self.blocks[c].free);
+        let children: Vec<u32> = classes.iter().flatten().map(|&c| self.blocks[c].kind).collect();
+        let leaves = classes.iter().flatten().flat_map(|&c| self.blocks[c].leaves.clone()).collect();
+        Block { kind: self.kind_of(label, children), leaves, classes, free, level }
+    }
+
+    fn kind_of(&mut self, label: Label, children: Vec<u32>) -> u32 {
+        let next = self.kinds.len() as u32;
+        *self.kinds.entry((label, children)).or_insert(next)
+    }
+
+    /// Siblings by which of them may be swapped.
+    fn classes(&mut self, children: &[usize]) -> Vec<Vec<usize>> {
+        let mut classes: Vec<Vec<usize>> = Vec::new();
+        for &child in children {
+            let block = &self.blocks[child];
+            let like = classes.iter().position(|class| {
+                let other = &self.blocks[class[0]];
+                other.kind == block.kind && self.checker.is_symmetry(&swap(other, block))
+            });
+            match like {
+                Some(i) => classes[i].push(child),
+                None => classes.push(vec![child]),
+            }
+        }
+        classes
+    }
+
+    fn label(&self, item: Item) -> Label {
+        match item {
+            Item::Machine => Label::Machine,
+            Item::Resource(i) => {
+                let r = &self.topology.resources()[i];
+                Label::Resource {
+                    kind: r.kind,
+                    level: r.level,
+                    capacity: r.capacity,
+                    line_size: r.line_size,
+                    ways: r.ways,
+                }
+            }
+            Item::Node(i) => node_label(self.topology, self.labels, i),
+            Item::Cpu(id) => {
+                let cpu = self.topology.cpu(id);
+                Label::Cpu {
+                    efficiency: cpu.and_then(|c| c.efficiency_class),
+                    allowed: cpu.is_some_and(|c| c.allowed),
+                    mapped: cpu.is_some_and(|c| c.coord.is_some()),
+                    extra: self.labels.cpus.get(&id).copied().unwrap_or(0),
+                    slot: self.slots.map_or(FREE, |slots| slots[self.at as usize]),
+                }
+            }
+        }
+    }
+}
+
+fn node_label(topology: &Topology, labels: &Labels, index: usize) -> Label {
+    let node = &topology.nodes()[index];
+    Label::Node {
+        size: node.bytes.map(installed_size),
+        allowed: node.allowed,
+        mapped: node.coord.is_some(),
+        extra: labels.nodes.get(&node.id).copied().unwrap_or(0),
+    }
+}
+
+/// Whether a class of resources is balanced by [`Symmetry::classes`].
+fn balances(kind: Kind) -> bool {
+    matches!(kind, Kind::Package | Kind::Cache(CacheType::Unified | CacheType::Data | CacheType::Instruction))
+}
