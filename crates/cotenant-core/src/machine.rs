@@ -274,7 +274,7 @@ impl TopologyTable {
                 return Err(("a mesh has at least one column".to_owned(), mesh.span()));
             }
             for cpu in &mut parts.cpus {
-                cpu.coord = Some(((cpu.id.0 % columns) as i32, (cpu.id.0 / columns) as i32));
+                cpu.coord = Some(((cpu.id.0 % columns).cast_signed(), (cpu.id.0 / columns).cast_signed()));
             }
         }
         for table in &self.coordinates {

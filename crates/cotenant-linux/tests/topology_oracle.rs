@@ -5,7 +5,8 @@ mod oracle;
 
 use cotenant_core::topology::{Topology, synthetic, xml};
 use cotenant_linux::{FsRoot, topology};
-use oracle::{Seen, Sizes, dump, lstopo, shared};
+use oracle::{Seen, Sizes, copy, dump, lstopo, shared};
+use std::fs;
 
 fn read(path: &std::path::Path) -> Topology {
     topology::read(&FsRoot::at(path), None).unwrap().topology
@@ -23,7 +24,7 @@ fn check(name: &str, test: &str) {
     let Some(root) = dump(test, name) else { return };
     let t = read(&root);
     if let Some(view) = shared(test, &format!("topologies/{name}.console")) {
-        same(&Seen::ours(&t, Sizes::Rounded), &Seen::console(&std::fs::read_to_string(view).unwrap()), "expected view");
+        same(&Seen::ours(&t, Sizes::Rounded), &Seen::console(&fs::read_to_string(view).unwrap()), "expected view");
     }
     let root = root.to_str().unwrap();
     let Some(view) = lstopo(test, &["--input", root, "-v", "--no-io", "--of", "console"]) else { return };
@@ -78,12 +79,60 @@ dumps! {
     sixteen_packages: "96em64t-4no4pa3ca2co",
 }
 
+/// Real dumps with something taken away or changed, against the installed lstopo.
+#[test]
+fn changed_dumps() {
+    let test = "changed_dumps";
+    let every = |root: &std::path::Path, change: &dyn Fn(&std::path::Path)| {
+        for entry in fs::read_dir(root.join("sys/devices/system/cpu")).unwrap() {
+            change(&entry.unwrap().path());
+        }
+    };
+    let remove = |path: std::path::PathBuf| {
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    };
+    let changes: [(&str, &dyn Fn(&std::path::Path)); 7] = [
+        ("no caches", &|root| every(root, &|cpu| remove(cpu.join("cache")))),
+        ("no siblings", &|root| every(root, &|cpu| remove(cpu.join("topology/core_siblings")))),
+        ("no cores", &|root| every(root, &|cpu| remove(cpu.join("topology/thread_siblings")))),
+        ("no nodes", &|root| remove(root.join("sys/devices/system/node"))),
+        ("one CPU", &|root| fs::write(root.join("sys/devices/system/cpu/online"), "0\n").unwrap()),
+        ("a CPU without topology", &|root| remove(root.join("sys/devices/system/cpu/cpu1/topology"))),
+        ("cgroup 2", &|root| {
+            fs::create_dir_all(root.join("sys/fs/cgroup/job")).unwrap();
+            fs::write(root.join("sys/fs/cgroup/cpuset.cpus.effective"), "0-3\n").unwrap();
+            fs::write(root.join("sys/fs/cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();
+            fs::write(root.join("sys/fs/cgroup/job/cpuset.cpus.effective"), "1-2\n").unwrap();
+            // hwloc before 3 looks nowhere else.
+            fs::write(root.join("proc/mounts"), "none /sys/fs/cgroup cgroup2 rw 0 0\n").unwrap();
+            fs::create_dir_all(root.join("proc/self")).unwrap();
+            fs::write(root.join("proc/self/cgroup"), "0::/job\n").unwrap();
+            remove(root.join("proc/self/cpuset"));
+        }),
+    ];
+    for name in ["16em64t-4s2c2t", "48amd64-4pa2n6c-sparse"] {
+        for (what, change) in changes {
+            // On the second only what concerns nodes. Not the CPU without topology: lstopo 2 then shows its node at the machine.
+            if name.starts_with("48") && !["no nodes", "one CPU"].contains(&what) {
+                continue;
+            }
+            let Some(root) = copy(test, name) else { return };
+            change(&root);
+            let view = lstopo(test, &["--input", root.to_str().unwrap(), "-v", "--no-io", "--of", "console"]);
+            let ours = Seen::ours(&read(&root), Sizes::Exact);
+            fs::remove_dir_all(&root).unwrap();
+            let Some(view) = view else { return };
+            same(&ours, &Seen::console(&view), &format!("{name}, {what}"));
+        }
+    }
+}
+
 #[test]
 fn xml_files() {
     let test = "xml_files";
     for name in ["192em64t-12gr2n8c2t", "40intel64-2g2n4c+pcilocality"] {
         let Some(path) = shared(test, &format!("topologies/{name}.xml")) else { return };
-        let t = xml::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let t = xml::parse(&fs::read_to_string(&path).unwrap()).unwrap();
         if name.starts_with("40") {
             let Some(root) = dump(test, name) else { return };
             same(&Seen::ours(&read(&root), Sizes::Exact), &Seen::ours(&t, Sizes::Exact), "dump and XML");
@@ -94,8 +143,8 @@ fn xml_files() {
         }
         // The installed lstopo may be older than the file: formats 3 and 2 differ in nothing that is read here.
         let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.2.xml"));
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&copy, text.replace("topology version=\"3.0\"", "topology version=\"2.0\"")).unwrap();
+        let format_3 = fs::read_to_string(&path).unwrap();
+        fs::write(&copy, format_3.replace("topology version=\"3.0\"", "topology version=\"2.0\"")).unwrap();
         let args = ["--input", copy.to_str().unwrap(), "-v", "--no-io", "--of", "console"];
         let Some(view) = lstopo(test, &args) else { return };
         same(&Seen::ours(&t, Sizes::Exact), &Seen::console(&view), name);
@@ -109,8 +158,8 @@ fn this_machine() {
         eprintln!("{test}: skipped, sysfs is hidden here");
         return;
     };
-    let Some(text) = lstopo(test, &["--of", "xml"]) else { return };
-    let theirs = xml::parse(&text).unwrap();
+    let Some(view) = lstopo(test, &["--of", "xml"]) else { return };
+    let theirs = xml::parse(&view).unwrap();
     let (mut ours, mut theirs) = (Seen::ours(&found.topology, Sizes::Exact), Seen::ours(&theirs, Sizes::Exact));
     // hwloc asks the CPUs themselves too (cpuid), which tells kinds of cores that sysfs may hide, and sets its own cpukinds.
     ours.kinds.clear();

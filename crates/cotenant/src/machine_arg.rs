@@ -61,14 +61,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// [`MachineArgError`] says what was tried; errors in files name file, line and column.
 pub fn resolve(arg: Option<&str>) -> Result<Found, MachineArgError> {
-    match arg {
-        Some(arg) => resolve_in(arg, &data_dirs(|name| env::var_os(name))),
-        None => {
-            let found = topology::live().map_err(|e| MachineArgError(e.to_string()))?;
-            let machine = Machine::unnamed(found.topology, "this machine", "sysfs");
-            Ok(Found { machine, is_live: true, notes: found.notes })
-        }
+    if let Some(arg) = arg {
+        return resolve_in(arg, &data_dirs(|name| env::var_os(name)));
     }
+    let found = topology::live().map_err(|e| MachineArgError(e.to_string()))?;
+    let machine = Machine::unnamed(found.topology, "this machine", "sysfs");
+    Ok(Found { machine, is_live: true, notes: found.notes })
 }
 
 fn resolve_in(arg: &str, data_dirs: &[PathBuf]) -> Result<Found, MachineArgError> {

@@ -48,6 +48,12 @@ struct Reader<'a> {
 
 type Element<'a> = Node<'a, 'a>;
 
+/// An attribute, and where its value stands.
+fn attribute<'a>(node: Element<'a>, name: &str) -> Option<(usize, &'a str)> {
+    let a = node.attributes().find(|a| a.name() == name)?;
+    Some((a.range_value().start, a.value()))
+}
+
 impl<'a> Reader<'a> {
     fn error(&self, at: usize, what: impl Into<String>) -> XmlError {
         let pos = self.doc.text_pos_at(at);
@@ -152,18 +158,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn attribute(&self, node: Element<'a>, name: &str) -> Option<(usize, &'a str)> {
-        let a = node.attributes().find(|a| a.name() == name)?;
-        Some((a.range_value().start, a.value()))
-    }
-
     fn set(&self, node: Element<'a>, name: &str) -> Result<Option<CpuSet>, XmlError> {
-        let Some((at, text)) = self.attribute(node, name) else { return Ok(None) };
+        let Some((at, text)) = attribute(node, name) else { return Ok(None) };
         CpuSet::parse_mask(text).map(Some).map_err(|e| self.error(at, format!("{name}: {e}")))
     }
 
     fn number(&self, node: Element<'a>, name: &str) -> Result<Option<u64>, XmlError> {
-        let Some((at, text)) = self.attribute(node, name) else { return Ok(None) };
+        let Some((at, text)) = attribute(node, name) else { return Ok(None) };
         // hwloc writes "unknown" as -1.
         if text == "-1" {
             return Ok(None);
@@ -230,7 +231,7 @@ impl<'a> Reader<'a> {
 
     fn float(&self, node: Element<'a>, name: &str) -> Result<f64, XmlError> {
         let (at, text) =
-            self.attribute(node, name).ok_or_else(|| self.error(node.range().start, format!("{} is missing", name)))?;
+            attribute(node, name).ok_or_else(|| self.error(node.range().start, format!("{name} is missing")))?;
         text.parse().map_err(|_| self.error(at, format!("{name}: '{text}' is not a number")))
     }
 
@@ -353,12 +354,15 @@ mod tests {
 
     #[test]
     fn entities_do_not_explode() {
-        let mut text = String::from("<!DOCTYPE topology [<!ENTITY a \"aaaaaaaaaa\">");
-        for (name, of) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip(["a", "b", "c", "d", "e", "f", "g", "h"])
-        {
-            text.push_str(&format!("<!ENTITY {name} \"{}\">", format!("&{of};").repeat(10)));
-        }
-        text.push_str("]><topology><object type=\"Machine\">&i;</object></topology>");
+        let laughs: Vec<String> = ('b'..='i')
+            .zip('a'..)
+            .map(|(name, of)| format!("<!ENTITY {name} \"{}\">", format!("&{of};").repeat(10)))
+            .collect();
+        let text = format!(
+            "<!DOCTYPE topology [<!ENTITY a \"aaaaaaaaaa\">{}]>\
+             <topology><object type=\"Machine\">&i;</object></topology>",
+            laughs.concat()
+        );
         assert!(parse(&text).is_err());
     }
 }

@@ -54,8 +54,12 @@ pub(super) fn without_sysfs(info: &CpuInfo, fallback: Option<&CpuSet>, out: &mut
                 cores.entry((package, core)).or_default().insert(cpu);
             }
         }
-        packages.into_iter().for_each(|(id, cpus)| out.insert(resource(Kind::Package, cpus, Some(id))));
-        cores.into_iter().for_each(|((_, id), cpus)| out.insert(resource(Kind::Core, cpus, Some(id))));
+        for (id, cpus) in packages {
+            out.insert(resource(Kind::Package, cpus, Some(id)));
+        }
+        for ((_, id), cpus) in cores {
+            out.insert(resource(Kind::Core, cpus, Some(id)));
+        }
         return Some(Listed { all: from_info.clone(), online: from_info, has_topology: false });
     }
     let cpus = fallback.filter(|cpus| !cpus.is_empty())?;

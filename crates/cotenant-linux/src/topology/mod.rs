@@ -117,9 +117,9 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
             node.allowed = is_allowed(&allowed_nodes, CpuId(node.id.0));
         }
     }
-    let notes = assembly.finish_into(&mut parts);
+    let said = assembly.finish_into(&mut parts);
     let topology = Topology::new(parts).map_err(|error| ReadError::Contradiction { path: shown(), error })?;
-    Ok(Discovered { topology, notes })
+    Ok(Discovered { topology, notes: said })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use cotenant_core::{CpuSet, NodeId};
 
 /// Reads the nodes; none where the kernel knows no NUMA. As in hwloc, a node whose CPUs belong to an earlier node already (buggy
 /// firmware) is left out, except where the user asked for such nodes (`numa=fake=`).
-pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, notes: &mut Assembly) -> (Vec<MemoryNode>, Option<Distances>) {
+pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> (Vec<MemoryNode>, Option<Distances>) {
     let listed = match fs.list(&format!("{NODE}/online")) {
         Some(list) => list.iter().map(|n| n.0).collect(),
         None => fs.numbered(NODE, "node").unwrap_or_default(),
@@ -21,12 +21,11 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, notes: &mut Assembly) -> (Ve
     for (column, &id) in listed.iter().enumerate() {
         let folder = format!("{NODE}/node{id}");
         let Some(cpus) = fs.mask(&[format!("{folder}/cpumap")]) else {
-            notes.note(format!("{folder}/cpumap cannot be read; the node is left out"));
+            out.note(format!("{folder}/cpumap cannot be read; the node is left out"));
             continue;
         };
         if taken.intersects(&cpus) && !fake {
-            notes
-                .note(format!("node {id} claims CPUs {cpus}, some of which belong to an earlier node; it is left out"));
+            out.note(format!("node {id} claims CPUs {cpus}, some of which belong to an earlier node; it is left out"));
             continue;
         }
         taken = taken.or(&cpus);
@@ -36,7 +35,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, notes: &mut Assembly) -> (Ve
     }
     let distances = if nodes.len() > 1 { distances(fs, &listed, &kept) } else { None };
     if nodes.len() > 1 && distances.is_none() {
-        notes.note(format!("{NODE}/node*/distance is absent or malformed; distances between nodes are unknown"));
+        out.note(format!("{NODE}/node*/distance is absent or malformed; distances between nodes are unknown"));
     }
     (nodes, distances)
 }

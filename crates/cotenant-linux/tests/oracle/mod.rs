@@ -46,8 +46,9 @@ fn size(bytes: u64, sizes: Sizes) -> String {
 
 fn object(cpus: &CpuSet, number: Option<u32>, details: &[(&str, String)]) -> String {
     let number = number.map_or(String::new(), |n| format!(" P#{n}"));
-    let details: String = details.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| format!(" {k}={v}")).collect();
-    format!("{cpus}{number}{details}")
+    let details: Vec<String> =
+        details.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| format!(" {k}={v}")).collect();
+    format!("{cpus}{number}{}", details.concat())
 }
 
 impl Seen {
@@ -95,7 +96,9 @@ impl Seen {
             };
             add(name, object(&cpus, r.os_index, &details));
         }
-        objects.values_mut().for_each(|list| list.sort());
+        for list in objects.values_mut() {
+            list.sort();
+        }
         let rows = t.parts().distances.as_ref().map_or(vec![], |d| d.rows.clone());
         let kept: Vec<usize> = (0..t.nodes().len()).filter(|&i| t.nodes()[i].allowed).collect();
         let distances = match kept.len() {
@@ -177,7 +180,9 @@ impl Seen {
             let seen: usize = found.iter().filter(|(name, _)| of_kind(name)).map(|(_, n)| n).sum();
             assert_eq!(seen, n, "{kind}s in the tree of the console view, and as it counts them itself");
         }
-        objects.values_mut().for_each(|list| list.sort());
+        for list in objects.values_mut() {
+            list.sort();
+        }
         // The matrix is in the order in which the nodes are shown.
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         order.sort_by_key(|&i| nodes[i]);
@@ -255,6 +260,32 @@ pub fn dump(test: &str, name: &str) -> Option<PathBuf> {
     // The archive holds one folder, whose name is not always the archive's.
     let root = std::fs::read_dir(&done).unwrap().next().unwrap().unwrap().path();
     Some(root)
+}
+
+/// A copy of what is read of a dump, for a test to change; `None` where there is no dump.
+pub fn copy(test: &str, name: &str) -> Option<PathBuf> {
+    let from = dump(test, name)?;
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.{}.{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&to);
+    for part in ["proc", "dev", "sys/devices/system/cpu", "sys/devices/system/node"] {
+        if from.join(part).is_dir() {
+            copy_tree(&from.join(part), &to.join(part));
+        }
+    }
+    Some(to)
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (source, kind) = (entry.path(), entry.file_type().unwrap());
+        let target = to.join(entry.file_name());
+        if kind.is_dir() {
+            copy_tree(&source, &target);
+        } else if kind.is_file() {
+            std::fs::write(target, std::fs::read(source).unwrap()).unwrap();
+        }
+    }
 }
 
 /// What `lstopo-no-graphics` prints; `None`, and says so, where it is not installed.
