@@ -10,7 +10,9 @@ impl Dump {
         let dump = Self(std::env::temp_dir().join(format!("cotenant-topology-{name}-{}", std::process::id())));
         let _ = std::fs::remove_dir_all(&dump.0);
         std::fs::create_dir_all(&dump.0).unwrap();
-        files.iter().for_each(|(path, text)| dump.write(path, text));
+        for (path, text) in files {
+            dump.write(path, text);
+        }
         dump
     }
 
