@@ -79,6 +79,9 @@ dumps! {
     sixteen_packages: "96em64t-4no4pa3ca2co",
 }
 
+/// What is done to a copy of a dump.
+type Change<'a> = &'a dyn Fn(&std::path::Path);
+
 /// Real dumps with something taken away or changed, against the installed lstopo.
 #[test]
 fn changed_dumps() {
@@ -91,7 +94,7 @@ fn changed_dumps() {
     let remove = |path: std::path::PathBuf| {
         let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     };
-    let changes: [(&str, &dyn Fn(&std::path::Path)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("no caches", &|root| every(root, &|cpu| remove(cpu.join("cache")))),
         ("no siblings", &|root| every(root, &|cpu| remove(cpu.join("topology/core_siblings")))),
         ("no cores", &|root| every(root, &|cpu| remove(cpu.join("topology/thread_siblings")))),
