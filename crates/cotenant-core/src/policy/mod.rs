@@ -1,11 +1,13 @@
 //! Policies: pure functions from what is known to what should be done.
 
+mod auto;
 mod fixed;
 mod heuristic;
 mod none;
 mod plan;
 pub mod sam;
 
+pub use auto::{Auto, AutoState};
 pub use fixed::Static;
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
@@ -84,6 +86,8 @@ pub enum State {
     Empty,
     /// Of `static`.
     Static(Box<Plan>),
+    /// Of `auto`.
+    Auto(Box<AutoState>),
     /// Of `heuristic`.
     Heuristic(Box<HeuristicState>),
     /// What `sam` remembers.
