@@ -7,7 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::host::resolve;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
 use crate::moves::Move;
-use crate::policy::{Ctx, Policy, State};
+use crate::policy::{Ctx, Policy, SamState, State};
 use crate::profile::Thresholds;
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Counters, Signal};
@@ -246,10 +246,10 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             None => None,
         };
         let origin = origin.flatten();
-        if let Some(origin) = origin.filter(|o| *o as usize >= topology.packages().len()) {
-            let packages = topology.packages().len();
+        let homes = topology.packages().len().max(nodes.len());
+        if let Some(origin) = origin.filter(|o| *o as usize >= homes) {
             return Err(wrong(format_args!(
-                "its origin is package {origin}; the machine has {packages}, counted from 0"
+                "its origin is {origin}; the machine has {homes} packages, counted from 0"
             )));
         }
         let tid = tid.unwrap_or(id.0);
@@ -333,8 +333,9 @@ impl<'de> Visitor<'de> for SnapshotSeed<'_> {
         let apps = apps_of(&tasks, apps.unwrap_or_default())?;
         let cpus = cpus_of(self.0, cpus.unwrap_or_default(), interval)?;
         let origins: Vec<(TaskId, u32)> = tasks.iter().filter_map(|t| Some((t.sample.info.id, t.origin?))).collect();
-        let state = match state.unwrap_or_default() {
-            state => state,
+        let state = match state {
+            None if !origins.is_empty() => State::Sam(SamState::from_origins(origins)),
+            state => state.unwrap_or_default(),
         };
         let after: Vec<TaskSample> = tasks.into_iter().map(|t| with_app(t, &apps)).collect();
         let zero = |t: &TaskSample| TaskSample {
@@ -399,7 +400,7 @@ fn with_app(task: TaskIn, apps: &[AppSample]) -> TaskSample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Config, Static};
+    use crate::policy::{Config, Sam, Static};
     use crate::profile::MachineProfile;
     use crate::testing::machine;
 
@@ -448,7 +449,7 @@ mod tests {
             ("{\"tasks\":[{\"id\":1,\"app\":\"a\",\"inter\":\"1\"}]}", "1:39: invalid type: string"),
             (
                 "{\"tasks\":[{\"id\":1,\"app\":\"a\",\"origin\":2}]}",
-                "1:39: task 1: its origin is package 2; the machine has 2",
+                "1:39: task 1: its origin is 2; the machine has 2 packages",
             ),
             (
                 "{\"tasks\":[{\"id\":1,\"app\":\"a\",\"pages_by_node\":[1,2,3]}]}",
@@ -491,6 +492,21 @@ mod tests {
         next["at_s"] = 5.into();
         let denied = Snapshot::parse(&next.to_string(), &topology).unwrap().decide(&ctx, &Static);
         assert_eq!(denied.moves, [], "asked again later");
+    }
+
+    #[test]
+    fn an_origin_leads_home() {
+        // 1e-3 remote loads per cycle, above the threshold of 5e-4, and 1 as the origin: SAM's stage 2 takes the task there.
+        let text = r#"{"tasks":[{"id":4,"app":"a","cpu":0,"cycles":2.2e8,"inter":0,"intra":0,"remote":2.2e5,"llc_misses":1e5,"origin":1}],
+            "interval_s":0.1,
+            "thresholds":{"coherence_per_cycle":2.5e-4,"socket_bandwidth_per_s":75e6,"remote_per_cycle":5e-4}}"#;
+        let topology = machine(2, 1, 2, 1);
+        let (profile, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
+        let ctx = Ctx { topology: &topology, machine: &profile, apps: &apps, config: &config };
+        let answer = Snapshot::parse(text, &topology).unwrap().decide(&ctx, &Sam);
+        let moved: Vec<_> =
+            answer.moves.iter().map(|m| (m.task.0, m.to_cpus.clone(), m.reason.stage.as_str())).collect();
+        assert_eq!(moved, [(4, vec![CpuId(2)], "stage 2")], "{:?}", answer.notes);
     }
 
     #[test]

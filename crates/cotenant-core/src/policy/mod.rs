@@ -117,7 +117,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam"];
+pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam", "auto"];
 
 /// The policy of that name.
 ///
@@ -129,6 +129,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
         "sam" => Ok(Box::new(Sam)),
+        "auto" => Ok(Box::new(Auto::new(Box::new(Sam)))),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }
 }
