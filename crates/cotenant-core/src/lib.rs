@@ -19,6 +19,7 @@ pub mod record;
 pub mod replay;
 pub mod sample;
 pub mod signal;
+pub mod snapshot;
 pub mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

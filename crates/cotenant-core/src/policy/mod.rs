@@ -1,11 +1,13 @@
 //! Policies: pure functions from what is known to what should be done.
 
+mod auto;
 mod fixed;
 mod heuristic;
 mod none;
 mod plan;
 pub mod sam;
 
+pub use auto::{Auto, AutoState};
 pub use fixed::Static;
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
@@ -84,6 +86,8 @@ pub enum State {
     Empty,
     /// Of `static`.
     Static(Box<Plan>),
+    /// Of `auto`.
+    Auto(Box<AutoState>),
     /// Of `heuristic`.
     Heuristic(Box<HeuristicState>),
     /// What `sam` remembers.
@@ -113,7 +117,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam"];
+pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam", "auto"];
 
 /// The policy of that name.
 ///
@@ -125,6 +129,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
         "sam" => Ok(Box::new(Sam)),
+        "auto" => Ok(Box::new(Auto::new(Box::new(Sam)))),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! Core has no file system: [`RecordWriter`] writes to any [`std::io::Write`], [`Recording`] reads from any [`std::io::Read`].
 
+mod decode;
+mod encode;
 mod frame;
 mod reader;
 mod redact;

@@ -1,6 +1,7 @@
 //! Reading a recording, one round at a time.
 
-use super::row::{Decoder, End, Meaning};
+use super::decode::{Decoder, Meaning};
+use super::row::End;
 use super::{Header, MAGIC, RecordError, RecordedRound, Tail, VERSION, frame};
 use std::io::Read;
 
@@ -68,8 +69,8 @@ impl<R: Read> Recording<R> {
         self.tail.as_ref()
     }
 
-    /// The next row of the current block, or of the next one.
-    fn row(&mut self) -> Result<(usize, usize), Tail> {
+    /// Goes to the next block once the current one is used up.
+    fn fill(&mut self) -> Result<(), Tail> {
         while self.cursor >= self.block.len() {
             self.offset += std::mem::take(&mut self.current);
             match frame::read(&mut self.input, &mut self.block) {
@@ -80,10 +81,7 @@ impl<R: Read> Recording<R> {
                 frame::Next::Bad(why) => return Err(self.truncated(why)),
             }
         }
-        let start = self.cursor;
-        let length = self.block[start..].iter().position(|b| *b == b'\n').unwrap_or(self.block.len() - start);
-        self.cursor = start + length + 1;
-        Ok((start, start + length))
+        Ok(())
     }
 
     fn truncated(&self, why: String) -> Tail {
@@ -92,8 +90,11 @@ impl<R: Read> Recording<R> {
 
     fn step(&mut self) -> Result<RecordedRound, Tail> {
         loop {
-            let (start, end) = self.row()?;
-            match self.decoder.row(&self.block[start..end]) {
+            self.fill()?;
+            let mut rows = &self.block[self.cursor..];
+            let meaning = self.decoder.row(&mut rows);
+            self.cursor = self.block.len() - rows.len();
+            match meaning {
                 Ok(Meaning::Base) => {}
                 Ok(Meaning::Round(round)) => {
                     self.rounds += 1;

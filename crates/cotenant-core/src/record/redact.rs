@@ -1,7 +1,7 @@
 //! Names out of recordings: tasks become `task-ID`, applications `app-ID`.
 
 use super::Header;
-use super::row::finite;
+use super::encode::finite;
 use crate::profile::AppProfile;
 use crate::sample::{AppSample, TaskInfo};
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! Writing a recording.
 
+use super::encode::{self, Encoder};
 use super::redact::Redactor;
-use super::row::{self, Encoder, End};
+use super::row::End;
 use super::{Header, MAGIC, MAX_BLOCK, VERSION, frame};
 use crate::host::Round;
 use crate::ids::Time;
@@ -123,7 +124,7 @@ impl<W: Write> RecordWriter<W> {
         }
         if self.last != Some((round.prev.at, round.prev.tasks.len())) {
             self.encoder.sample(&mut self.pending, None, round.prev);
-            row::close(&mut self.pending);
+            self.encoder.close(&mut self.pending);
             if self.pending.len() > FLUSH_BYTES {
                 let status = self.flush()?;
                 if status != Status::Recording {
@@ -136,7 +137,7 @@ impl<W: Write> RecordWriter<W> {
         if let Some(decision) = round.decision {
             self.encoder.decision(&mut self.pending, decision, round.orders, round.outcomes);
         }
-        row::close(&mut self.pending);
+        self.encoder.close(&mut self.pending);
         let length = self.pending.len() - start;
         if length > MAX_BLOCK {
             self.stopped = true;
@@ -203,7 +204,7 @@ impl<W: Write> RecordWriter<W> {
     }
 
     fn end(&mut self, end: End) -> Result<(), WriteError> {
-        frame::pack(&row::end(self.last.map_or(Time::default(), |(at, _)| at), end), &mut self.packed);
+        frame::pack(&encode::end(self.last.map_or(Time::default(), |(at, _)| at), end), &mut self.packed);
         self.put()?;
         self.stopped = true;
         Ok(())

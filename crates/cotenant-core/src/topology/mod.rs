@@ -4,6 +4,8 @@
 //! CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
 
 pub mod notation;
+pub mod render;
+pub mod report;
 pub mod symmetry;
 pub mod tree;
 

@@ -109,8 +109,11 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
     };
     let swaps =
         |round: &Round<'_>, v: usize| has_room(round, round.tasks[v].demand()) && round.may_swap(At::Memory, t, v);
-    // A task is not sent from its own pages so that another comes to its.
-    let victim = |round: &Round<'_>, v: usize| swaps(round, v) && !(by_pages && page_home(round, v) == Some(home));
+    // A task is not sent from its own pages so that another comes to its; a memory-bound one not where its pages are unknown.
+    let victim = |round: &Round<'_>, v: usize, class: Class| {
+        let elsewhere = || page_home(round, v).map_or(class == Class::Cpu, |own| own != home);
+        swaps(round, v) && (!by_pages || elsewhere())
+    };
 
     let back = away.at_from(home, at).find(|&k| !round.tasks[k].moved && swaps(round, k));
     let free = round.board.free(At::Memory, home, round.allowed(t)).filter(|_| has_room(round, 0.0));
@@ -123,9 +126,9 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
         round.tasks[t].origin = None;
         round.relocate(At::Memory, t, cpu, why);
         demand
-    } else if let Some(v) = sets.first(round, home, Class::Cpu, |v| victim(round, v)) {
+    } else if let Some(v) = sets.first(round, home, Class::Cpu, |v| victim(round, v, Class::Cpu)) {
         swap(round, stray, v, "make way for {task}, which goes home: CPU-bound, swap to {place}")
-    } else if let Some(v) = sets.first(round, home, Class::Mem, |v| !displaced && victim(round, v)) {
+    } else if let Some(v) = sets.first(round, home, Class::Mem, |v| !displaced && victim(round, v, Class::Mem)) {
         let origin = Origin { task: round.id(v), unit: home as u32, displaced: true };
         round.tasks[v].origin = round.tasks[v].origin.or(Some(origin));
         swap(round, stray, v, "make way for {task}, which goes home: memory-bound, reluctantly to {place}")

@@ -1,0 +1,212 @@
+//! What every policy must hold to, on random machines, tasks, rates and outcomes.
+
+mod world;
+
+use cotenant_core::policy::{self, Policy, State};
+use cotenant_core::{Action, ActionOutcome, CpuSet, Decision, Outcome, TaskId, Time, host};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use world::{Signals, World, domains_of, worlds};
+
+/// Rounds until `auto` has measured enough to act.
+const PATIENCE: u64 = 15;
+
+fn all() -> Vec<Box<dyn Policy>> {
+    policy::NAMES.iter().map(|name| policy::by_name(name).expect("a known name")).collect()
+}
+
+/// Few cases by default, to stay quick; `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 48 };
+    ProptestConfig { cases, ..default }
+}
+
+/// Allowed CPUs only, each task once, only tasks that exist, and nothing that could not be carried out.
+fn assert_legal(world: &World, at: Time, decision: &Decision, name: &str) {
+    let (_, sample) = world.samples(at);
+    let mut seen = BTreeSet::new();
+    for proposal in &decision.proposals {
+        let task = proposal.action.task();
+        assert!(seen.insert(task), "{name}: task {task} stands twice");
+        let info =
+            &sample.tasks.iter().find(|t| t.info.id == task).unwrap_or_else(|| panic!("{name}: no task {task}")).info;
+        if let Action::Place { contexts, .. } = &proposal.action {
+            let may = info.allowed.and(world.topology.usable());
+            assert!(
+                !contexts.is_empty() && contexts.is_subset(&may),
+                "{name}: {contexts:?} for task {task}, which may use {may:?}"
+            );
+        }
+        let reason = proposal.reason.to_string();
+        assert!(reason.len() > 5 && !reason.contains('{'), "{name}: '{reason}'");
+    }
+    let orders = host::resolve(&world.ctx(), &sample, decision);
+    assert_eq!(orders.len(), decision.proposals.len(), "{name}: an order was dropped");
+    for order in orders {
+        let allowed =
+            &sample.tasks.iter().find(|t| t.info.id == order.action.task()).expect("checked above").info.allowed;
+        assert!(order.affinity.is_subset(allowed), "{name}: {:?} is wider than {allowed:?}", order.affinity);
+    }
+    assert!(decision.wake_at > at, "{name}: it would wake at {:?}, now is {at:?}", decision.wake_at);
+}
+
+fn outcomes(decision: &Decision, outcome: impl Fn(TaskId) -> Outcome) -> Vec<ActionOutcome> {
+    let of = |action: &Action| ActionOutcome { action: action.clone(), outcome: outcome(action.task()) };
+    decision.proposals.iter().map(|p| of(&p.action)).collect()
+}
+
+fn decide(policy: &dyn Policy, world: &World, at: Time, outcomes: &[ActionOutcome], state: State) -> Decision {
+    policy.decide(&world.ctx(), &world.view(at), outcomes, state, at)
+}
+
+/// Rounds on an unchanged world, nothing carried out and nothing said about it, until something is proposed.
+fn first_acts(policy: &dyn Policy, world: &World, state: State, step: Time) -> Option<(Decision, Time)> {
+    let (mut state, mut at) = (state, Time(0));
+    for _ in 0..PATIENCE {
+        at = Time(at.0 + step.0);
+        let decision = decide(policy, world, at, &[], state);
+        if !decision.proposals.is_empty() {
+            return Some((decision, at));
+        }
+        state = decision.state;
+    }
+    None
+}
+
+const ROUND: Time = Time::from_millis(100);
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// Chains of rounds in which rates change at random, and each action fares at random.
+    #[test]
+    fn legal_and_deterministic_in_any_chain(
+        start in worlds(),
+        rounds in proptest::collection::vec((proptest::collection::vec(any::<Signals>(), 1..8), any::<u64>()), 12..16),
+    ) {
+        for policy in all() {
+            let (name, mut world, mut state, mut last) = (policy.name(), start.clone(), State::Empty, Vec::new());
+            for (i, (signals, luck)) in (1..).zip(&rounds) {
+                let at = Time::from_millis(100 * i);
+                world.set_signals(signals);
+                let decision = decide(&*policy, &world, at, &last, state.clone());
+                assert_legal(&world, at, &decision, name);
+                prop_assert_eq!(&decide(&*policy, &world, at, &last, state.clone()), &decision, "{}: not a function", name);
+                let stored: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
+                prop_assert_eq!(&decide(&*policy, &world, at, &last, stored), &decision, "{}: its state is not plain", name);
+                let fate = |task: TaskId| match luck >> (task.0 % 16 * 4) & 7 {
+                    0 => Outcome::Denied,
+                    1 => Outcome::Stale,
+                    2 => Outcome::Gone,
+                    3 => Outcome::NotThisMachine,
+                    _ => Outcome::Applied,
+                };
+                last = outcomes(&decision, fate);
+                world.carry_out(&last);
+                if luck & 15 == 9 {
+                    world.tasks.pop();
+                }
+                state = decision.state;
+            }
+        }
+    }
+
+    /// A state of any other policy, or of another machine, is no reason to fail.
+    #[test]
+    fn any_state_is_taken(one in worlds(), other in worlds()) {
+        for before in all() {
+            let Some((decision, at)) = first_acts(&*before, &one, State::Empty, ROUND) else { continue };
+            let fate = outcomes(&decision, |_| Outcome::Applied);
+            for policy in all() {
+                let next = decide(&*policy, &other, at, &fate, decision.state.clone());
+                assert_legal(&other, at, &next, policy.name());
+            }
+        }
+    }
+
+    /// Swapping equivalent cores inside a last-level-cache domain changes neither who moves nor between which domains.
+    #[test]
+    fn cores_of_a_domain_are_equal(world in worlds().prop_map(World::with_whole_domains), keys in proptest::collection::vec(any::<u8>(), 36)) {
+        let relabelled = world.relabelled(&keys);
+        for policy in all() {
+            let moves = |world: &World| first_acts(&*policy, world, State::Empty, ROUND).map(|(decision, _)| {
+                let mut moves = BTreeMap::new();
+                for p in &decision.proposals {
+                    let from = world.tasks.iter().find(|t| t.id == p.action.task().0).and_then(|t| t.cpu).and_then(|c| world.topology.llc_of(c));
+                    let to = match &p.action {
+                        Action::Place { contexts, .. } => domains_of(&world.topology, contexts),
+                        Action::Release { .. } => BTreeSet::new(),
+                    };
+                    moves.insert(p.action.task(), (from, to));
+                }
+                moves
+            });
+            prop_assert_eq!(moves(&world), moves(&relabelled), "{}", policy.name());
+        }
+    }
+
+    /// After a decision of which nothing was carried out, the policy still takes its tasks to be where they were: whenever it acts
+    /// again in the same situation, it decides the same.
+    #[test]
+    fn what_was_denied_did_not_happen(world in worlds(), fate in prop_oneof![Just(Outcome::Denied), Just(Outcome::Stale), Just(Outcome::NotThisMachine)]) {
+        for policy in all() {
+            let Some((first, mut at)) = first_acts(&*policy, &world, State::Empty, ROUND) else { continue };
+            let (mut state, mut last) = (first.state.clone(), outcomes(&first, |_| fate));
+            // Hours between the rounds, so that no wait after a refusal is left.
+            let again = (0..3).find_map(|_| {
+                at = Time(at.0 + Time::from_secs(7_200).0);
+                let decision = decide(&*policy, &world, at, &last, std::mem::take(&mut state));
+                last = outcomes(&decision, |_| fate);
+                state = decision.state.clone();
+                (!decision.proposals.is_empty()).then_some(decision)
+            });
+            prop_assert_eq!(again.map(|d| d.proposals), Some(first.proposals), "{}", policy.name());
+        }
+    }
+
+    /// With unchanged rates, and everything carried out, moves end. For `sam` only where tasks may go anywhere: a free sharer is drawn
+    /// to and fro between sharers that are confined to different sockets.
+    #[test]
+    fn settles(start in worlds()) {
+        for name in ["static", "heuristic", "sam"] {
+            let policy = policy::by_name(name).unwrap();
+            let start = if name == "sam" { start.clone().with_free_tasks() } else { start.clone() };
+            let (mut world, mut state, mut last) = (start.clone(), State::Empty, Vec::new());
+            let bound = 2 + start.tasks.len() as u64;
+            let mut history = Vec::new();
+            for i in 1..=bound + 3 {
+                let decision = decide(&*policy, &world, Time::from_millis(100 * i), &last, state);
+                last = outcomes(&decision, |_| Outcome::Applied);
+                world.carry_out(&last);
+                history.push(decision.proposals.iter().map(|p| format!("{} {:?}", p.reason.stage, p.action)).collect::<Vec<_>>());
+                prop_assert!(i <= bound || decision.proposals.is_empty(), "{name} still moves tasks in round {i}: {history:#?}");
+                state = decision.state;
+            }
+        }
+    }
+}
+
+/// The generator reaches what the properties are about; a suite over idle worlds would prove nothing.
+#[test]
+fn the_worlds_are_worth_it() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut acted, mut forbidden, mut crowded, mut offline) = (BTreeMap::<&str, u32>::new(), 0, 0, 0);
+    for _ in 0..200 {
+        let world = worlds().new_tree(&mut runner).unwrap().current();
+        let usable: &CpuSet = world.topology.usable();
+        forbidden += u32::from(world.tasks.iter().any(|t| !usable.is_subset(&t.allowed)));
+        crowded += u32::from(world.tasks.len() > usable.len());
+        offline += u32::from(world.topology.online().len() < world.topology.cpus().len());
+        for policy in all() {
+            *acted.entry(policy.name()).or_default() +=
+                u32::from(first_acts(&*policy, &world, State::Empty, ROUND).is_some());
+        }
+    }
+    assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
+    assert_eq!(acted["none"], 0);
+    for name in ["static", "heuristic", "sam", "auto"] {
+        assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
+    }
+}
