@@ -64,7 +64,7 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
         let cpu = task / per_cpu; // roles repeat every few CPUs, so every package has all of them
         let package = topology.package_of(topology.cpus()[cpu as usize].id).unwrap_or(0);
         let role = role(task, package);
-        let ran = if matches!(role, Role::Asleep) { 0 } else { 1 };
+        let ran = u64::from(!matches!(role, Role::Asleep));
         let count = |wanted: bool, events: u64| if wanted { events } else { 0 };
         builder = builder
             .task(task, task % 5, cpu)

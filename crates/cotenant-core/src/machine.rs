@@ -3,7 +3,7 @@
 use crate::cpuset::CpuSet;
 use crate::ids::NodeId;
 use crate::parse;
-use crate::profile::MachineProfile;
+use crate::profile::{High, MachineProfile, Thresholds};
 use crate::topology::{
     CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology, synthetic,
 };
@@ -76,6 +76,12 @@ impl Machine {
         let mut parts = file.topology.into_inner().into_parts(&span).map_err(fail)?;
         parts.name = Some(file.name.clone());
         let topology = Topology::new(parts).map_err(|e| fail((e.to_string(), span)))?;
+        let profile = MachineProfile {
+            clock_hz: file.clock_hz,
+            thresholds: file.thresholds,
+            heuristic: file.heuristic,
+            source: Some(file.source.clone()),
+        };
         Ok(Self {
             name: file.name,
             description: file.description,
@@ -84,7 +90,7 @@ impl Machine {
             sources: file.sources,
             assumptions: file.assumptions,
             topology,
-            profile: file.profile,
+            profile,
         })
     }
 }
@@ -104,8 +110,9 @@ struct File {
     #[serde(default)]
     assumptions: Vec<String>,
     topology: Spanned<TopologyTable>,
-    #[serde(default)]
-    profile: MachineProfile,
+    clock_hz: Option<f64>,
+    thresholds: Option<Thresholds>,
+    heuristic: Option<High>,
 }
 
 #[derive(Deserialize)]

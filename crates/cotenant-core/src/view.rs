@@ -180,8 +180,11 @@ mod tests {
     use super::*;
     use crate::sample::{AppSample, CpuSample};
 
-    fn sample(at_ms: u64, tasks: &[(u32, u32, &[(Signal, Count)])]) -> Sample {
-        let task = |&(id, cpu, counts): &(u32, u32, &[(Signal, Count)])| TaskSample {
+    /// Id, CPU, counts.
+    type Task<'a> = (u32, u32, &'a [(Signal, Count)]);
+
+    fn sample(at_ms: u64, tasks: &[Task<'_>]) -> Sample {
+        let task = |&(id, cpu, counts): &Task<'_>| TaskSample {
             info: Arc::new(TaskInfo { id: TaskId(id), ..TaskInfo::default() }),
             cpu: Some(CpuId(cpu)),
             counters: counts.iter().copied().collect(),

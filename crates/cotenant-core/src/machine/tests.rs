@@ -5,6 +5,7 @@ use proptest::prelude::*;
 const FILE: &str = r#"name = "toy"
 description = "Two packages on two buses"
 source = "made up for this test"
+clock_hz = 2.33e9
 assumptions = ["everything"]
 
 [sources]
@@ -37,10 +38,7 @@ memory = 4096
 unit = "nanoseconds"
 rows = [[77.3, 129.8], [129.8, 73.5]]
 
-[profile]
-clock_hz = 2.33e9
-
-[profile.thresholds]
+[thresholds]
 coherence_per_cycle = 2.5e-4
 socket_bandwidth_per_s = 75e6
 "#;
@@ -93,10 +91,10 @@ fn errors_name_line_and_column() {
     };
     for (from, to, expected) in [
         ("name =", "nam =", "1:1: unknown field `nam`"),
-        ("l2:1(size=4MiB)", "l2:1(size=lots)", "10:13: synthetic description, column 21"),
+        ("l2:1(size=4MiB)", "l2:1(size=lots)", "11:13: synthetic description, column 21"),
         ("cpus = \"2-3\"\n\n", "cpus = \"2-9\"\n\n", "there is no CPU 4"),
-        ("kind = \"bus\"", "kind = \"omnibus\"", "14:8: unknown variant `omnibus`"),
-        ("bytes_per_s = 10_600_000_000", "size = \"4 MiB\"", "13:1: only caches have 'size'"),
+        ("kind = \"bus\"", "kind = \"omnibus\"", "15:8: unknown variant `omnibus`"),
+        ("bytes_per_s = 10_600_000_000", "size = \"4 MiB\"", "14:1: only caches have 'size'"),
         ("cpus = \"0-1\"\nbytes", "cpus = \"0~1\"\nbytes", "15:8: '0~1' is not a CPU list"),
         ("memory = \"8 GiB\"", "memory = \"8 GiBit\"", "25:10: '8 GiBit' is not a size"),
         ("memory = 4096", "memory = -1", "expected bytes"),
