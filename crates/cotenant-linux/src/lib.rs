@@ -11,8 +11,10 @@ pub mod claims;
 pub mod fault;
 pub mod guardian;
 pub mod journal;
+pub mod launch;
 pub mod restore;
 pub mod sys;
+pub mod waiter;
 
 #[cfg(test)]
 mod testing;
