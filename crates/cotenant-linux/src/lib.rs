@@ -13,9 +13,11 @@ pub mod fault;
 pub mod fsroot;
 pub mod guardian;
 pub mod journal;
+pub mod launch;
 pub mod restore;
 pub mod sys;
 pub mod topology;
+pub mod waiter;
 
 pub use fsroot::FsRoot;
 

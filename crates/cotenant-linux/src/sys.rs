@@ -2,8 +2,13 @@
 
 use cotenant_core::CpuSet;
 use std::ffi::c_int;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Words of the mask buffers to begin with: 8,192 CPUs, the most that x86 and Arm kernels are built for.
 const MASK_WORDS: usize = 128;
@@ -162,25 +167,247 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(owned(fd as RawFd))
 }
 
-/// Sends a signal through a pidfd: never to a recycled pid.
-///
-/// # Errors
-/// `ESRCH` where the process is gone, `EPERM`.
-pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
-    // SAFETY: a null siginfo asks the kernel to fill in that of kill(2).
-    let result = unsafe {
-        let none = std::ptr::null::<libc::siginfo_t>();
-        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, none, 0)
-    };
-    check_long(result).map(|_| ())
-}
-
 /// Whether the other end of a socket or pipe is closed.
 pub fn hung_up(fd: impl AsFd) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one valid pollfd; a timeout of 0 does not wait.
     let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
+}
+
+/// Makes orphaned descendants children of this process.
+///
+/// # Errors
+/// Never on Linux ≥ 3.4.
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(|_| ())
+}
+
+/// Asks for a signal when the thread that started this process ends. Async-signal-safe.
+///
+/// # Errors
+/// For numbers that are no signals.
+pub fn set_parent_death_signal(signal: c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) }).map(|_| ())
+}
+
+/// Reaps one child that has ended; `None` where there is none.
+pub fn reap() -> Option<(u32, ExitStatus)> {
+    let mut status = 0;
+    // SAFETY: the status is writable.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    (pid > 0).then(|| (pid.cast_unsigned(), ExitStatus::from_raw(status)))
+}
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub struct SignalMask(libc::sigset_t);
+
+/// The mask of this process before [`SignalFd::block`] changed it.
+static OUTER_MASK: OnceLock<SignalMask> = OnceLock::new();
+
+impl SignalMask {
+    /// These signals.
+    pub fn of(signals: impl IntoIterator<Item = c_int>) -> Self {
+        // SAFETY: sigemptyset makes any sigset_t a valid one; sigaddset changes only that, and refuses numbers that are no signals.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in signals {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            Self(set)
+        }
+    }
+
+    /// What this thread blocks.
+    pub fn current() -> Self {
+        let mut set = Self::of([]);
+        // SAFETY: a null new mask only asks for the old one, which is writable; cannot fail then.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set.0) };
+        set
+    }
+
+    /// What this process blocked before we blocked anything.
+    pub fn outer() -> Self {
+        OUTER_MASK.get().copied().unwrap_or_else(Self::current)
+    }
+
+    /// Blocks these signals and no others in this thread. Async-signal-safe.
+    ///
+    /// # Errors
+    /// Never for a valid set.
+    pub fn apply(&self) -> io::Result<()> {
+        // SAFETY: the set is valid; a null old mask is not written.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            e => Err(io::Error::from_raw_os_error(e)),
+        }
+    }
+}
+
+impl fmt::Debug for SignalMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: the set is valid; numbers that are no signals are not members.
+        let members = (1..=64).filter(|signal| unsafe { libc::sigismember(&raw const self.0, *signal) } == 1);
+        f.debug_set().entries(members).finish()
+    }
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Its number.
+    pub number: c_int,
+    /// Whether the kernel sent it by itself, such as for Ctrl-C at a terminal.
+    pub from_kernel: bool,
+}
+
+/// A descriptor from which blocked signals are read.
+#[derive(Debug)]
+pub struct SignalFd {
+    fd: OwnedFd,
+    mask: SignalMask,
+}
+
+impl SignalFd {
+    /// For these signals; they still have their usual effect until [`SignalFd::block`].
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn new(mask: &SignalMask) -> io::Result<Self> {
+        // SAFETY: the mask is valid; -1 asks for a new descriptor.
+        let fd = check(unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+        Ok(Self { fd: owned(fd), mask: *mask })
+    }
+
+    /// Blocks them in this thread, besides what it blocks already; returns what that was.
+    ///
+    /// # Errors
+    /// Never for a valid set.
+    pub fn block(&self) -> io::Result<SignalMask> {
+        let before = SignalMask::current();
+        OUTER_MASK.get_or_init(|| before);
+        // SAFETY: the set is valid; a null old mask is not written.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const self.mask.0, std::ptr::null_mut()) } {
+            0 => Ok(before),
+            e => Err(io::Error::from_raw_os_error(e)),
+        }
+    }
+
+    /// The next signal that is pending.
+    ///
+    /// # Errors
+    /// Only where the kernel fails.
+    pub fn read(&self) -> io::Result<Option<Signal>> {
+        // SAFETY: all bytes of this plain struct may be zero; the kernel writes it as a whole or not at all.
+        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        // SAFETY: the struct is writable for exactly the number of bytes passed.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size_of_val(&info)) };
+        match check_long(read as libc::c_long) {
+            Ok(_) => {
+                Ok(Some(Signal { number: info.ssi_signo.cast_signed(), from_kernel: info.ssi_code == libc::SI_KERNEL }))
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A descriptor that becomes readable at a time.
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    /// Not set.
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) })?;
+        Ok(Self(owned(fd)))
+    }
+
+    /// Becomes readable once after that time, never where it is `None` or zero.
+    ///
+    /// # Errors
+    /// Only where the kernel fails.
+    pub fn set(&self, after: Option<Duration>) -> io::Result<()> {
+        let after = after.unwrap_or_default();
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let seconds = libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX);
+        let value = libc::timespec { tv_sec: seconds, tv_nsec: after.subsec_nanos().into() };
+        let spec = libc::itimerspec { it_interval: zero, it_value: value };
+        // SAFETY: the new value is readable; a null old value is not written.
+        check(unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut()) })
+            .map(|_| ())
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits for many descriptors.
+#[derive(Debug)]
+pub struct Epoll(OwnedFd);
+
+impl Epoll {
+    /// Of none so far.
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        Ok(Self(owned(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)))
+    }
+
+    /// Reports the token while the descriptor is readable or hung up.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP).cast_unsigned(), u64: token };
+        // SAFETY: the event is readable; both descriptors are open as long as they are borrowed.
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event) })
+            .map(|_| ())
+    }
+
+    /// Reports it no more.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let none = std::ptr::null_mut();
+        // SAFETY: a null event is allowed for removals since Linux 2.6.9.
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), none) }).map(|_| ())
+    }
+
+    /// Tokens of ready descriptors, at most 16; where `block` is set, at least one, unless a signal handler ran.
+    ///
+    /// # Errors
+    /// Only where the kernel fails.
+    pub fn wait(&self, block: bool) -> io::Result<Vec<u64>> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        let timeout = if block { -1 } else { 0 };
+        // SAFETY: the buffer is writable for the number of events passed.
+        match check(unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), 16, timeout) }) {
+            Ok(ready) => Ok(events[..ready as usize].iter().map(|e| e.u64).collect()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
-//! What the tests of this crate share.
+//! What the tests of this crate share; not every test binary needs all of it.
+#![allow(dead_code)]
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// A folder that goes when it is dropped.
@@ -28,11 +32,75 @@ impl Drop for TempDir {
     }
 }
 
-/// Waits until a condition holds; panics after 30 s.
+/// Waits until a condition holds; panics where it takes too long.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "not within 30 s: {what}");
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How long a process may take to say something, or a condition to come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process with which one talks in lines.
+pub struct Player {
+    pub process: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Player {
+    pub fn start(mut command: Command) -> Self {
+        let mut process = command.spawn().unwrap();
+        let (said, lines) = channel();
+        let stdout = BufReader::new(process.stdout.take().unwrap());
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+        Self { stdin: process.stdin.take(), process, lines }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// The rest of the next line that begins with `@word`; panics where its output ends before.
+    pub fn hear(&mut self, word: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let line = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            let line = line.unwrap_or_else(|e| panic!("did not say {word}: {e}"));
+            // libtest's own words may stand before ours in a line.
+            if let Some((_, rest)) = line.split_once(&format!("@{word}")) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    pub fn kill(&mut self) -> ExitStatus {
+        let _ = self.process.kill();
+        self.process.wait().unwrap()
+    }
+
+    /// Lets it end and waits for that.
+    pub fn end(&mut self) -> ExitStatus {
+        self.stdin = None;
+        let mut status = None;
+        eventually("it ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

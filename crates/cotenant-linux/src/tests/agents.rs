@@ -1,9 +1,9 @@
 //! Other agents: children, other programs that change masks, other users, cpusets, a second Cotenant.
 
-use super::roles::{Player, Subject, applier_of, journals, two_cpus};
+use super::roles::{Subject, applier_of, journals, two_cpus};
 use crate::restore::restore;
 use crate::sys;
-use crate::testing::{TempDir, eventually};
+use crate::testing::{Player, TempDir, eventually};
 
 /// Kills a process when dropped.
 struct Reaper(u32);

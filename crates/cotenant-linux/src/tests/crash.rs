@@ -1,11 +1,11 @@
 //! Whoever dies wherever, the masks come back.
 
-use super::roles::{Player, Subject, applier_of, dying, journals, two_cpus};
+use super::roles::{Subject, applier_of, dying, journals, two_cpus};
 use crate::affinity;
 use crate::fault;
 use crate::restore::restore;
 use crate::sys;
-use crate::testing::{TempDir, eventually};
+use crate::testing::{Player, TempDir, eventually};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 

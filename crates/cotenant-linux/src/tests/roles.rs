@@ -5,12 +5,12 @@ use crate::apply::{Applier, ApplyOptions};
 use crate::fault;
 use crate::guardian::{self, GuardianCommand};
 use crate::sys;
+use crate::testing::Player;
 use cotenant_core::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
@@ -41,66 +41,6 @@ pub fn command(role: &str, args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(ENTRY).args(args).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
     command
-}
-
-/// A process in a role, with which one talks in lines.
-pub struct Player {
-    pub process: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Player {
-    pub fn start(mut command: Command) -> Self {
-        let mut process = command.spawn().unwrap();
-        let (stdin, stdout) = (process.stdin.take(), BufReader::new(process.stdout.take().unwrap()));
-        Self { process, stdin, stdout }
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    pub fn say(&mut self, line: &str) {
-        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// The rest of the next line that begins with `word`; `None` where the process has ended before it.
-    pub fn heard(&mut self, word: &str) -> Option<String> {
-        loop {
-            let mut line = String::new();
-            if self.stdout.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            // libtest's own words may stand before ours in a line.
-            if let Some((_, rest)) = line.split_once(&format!("@{word}")) {
-                return Some(rest.trim().to_owned());
-            }
-        }
-    }
-
-    pub fn hear(&mut self, word: &str) -> String {
-        self.heard(word).unwrap_or_else(|| panic!("ended before it said {word}"))
-    }
-
-    pub fn kill(&mut self) -> ExitStatus {
-        let _ = self.process.kill();
-        self.process.wait().unwrap()
-    }
-
-    /// Lets it end and waits for that.
-    pub fn end(&mut self) -> ExitStatus {
-        self.stdin = None;
-        while self.heard("").is_some() {}
-        self.process.wait().unwrap()
-    }
-}
-
-impl Drop for Player {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Says a line to the test that started this process.

@@ -1,0 +1,137 @@
+//! Waiting for whatever comes first: the time, a signal, the end of our program, or a descriptor.
+
+use crate::launch::Child;
+use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer};
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitStatus;
+use std::time::Instant;
+
+/// Signals that ask a program to do something. They are passed on to ours, or end our work where we have started none.
+const PASSED_ON: [c_int; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+const TIMER: u64 = u64::MAX;
+const SIGNALS: u64 = u64::MAX - 1;
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The time came.
+    Tick,
+    /// A signal came. Our program, if there is one, has got it too.
+    Signal(c_int),
+    /// Our program has ended.
+    ChildExited(ExitStatus),
+    /// The descriptor that was added with this token is ready or hung up.
+    Other(u64),
+}
+
+/// Waits. Holds the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD back from this thread and the threads
+/// that it starts later, so make it first thing in `main`; signals that are ignored (nohup) stay so. SIGTSTP and SIGCONT keep
+/// their usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
+#[derive(Debug)]
+pub struct Waiter {
+    epoll: Epoll,
+    timer: Timer,
+    signals: SignalFd,
+    outer: SignalMask,
+    child: Option<u32>,
+    pending: VecDeque<Event>,
+}
+
+impl Waiter {
+    /// Blocks the signals and makes the descriptors.
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let passed_on = PASSED_ON.into_iter().filter(|s| !sys::is_ignored(*s));
+        let signals = SignalFd::new(&SignalMask::of(passed_on.chain([libc::SIGCHLD])))?;
+        let (epoll, timer) = (Epoll::new()?, Timer::new()?);
+        epoll.add(timer.as_fd(), TIMER)?;
+        epoll.add(signals.as_fd(), SIGNALS)?;
+        let outer = signals.block()?;
+        Ok(Self { epoll, timer, signals, outer, child: None, pending: VecDeque::new() })
+    }
+
+    /// Reports the end of this program from now on, passes signals on to it, and reaps every child of this process: also the
+    /// descendants that it leaves to us. Other children's exit codes are lost to those who started them.
+    pub fn watch(&mut self, child: &Child) {
+        self.child = Some(child.pid());
+        self.reap(); // it may have ended before
+    }
+
+    /// Wakes up when a descriptor becomes readable or hangs up. It is reported until it is read or closed.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn add(&self, fd: BorrowedFd<'_>, token: u32) -> io::Result<()> {
+        self.epoll.add(fd, token.into())
+    }
+
+    /// Does so no more.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.epoll.remove(fd)
+    }
+
+    /// Waits until the time, or for ever; signals and the end of our program come before it, other descriptors after it.
+    ///
+    /// # Errors
+    /// Only where the kernel fails its own descriptors.
+    pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Event> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(event);
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let due = left.is_some_and(|left| left.is_zero());
+            self.timer.set(left)?;
+            let ready = self.epoll.wait(!due)?;
+            if ready.contains(&SIGNALS) {
+                self.read_signals()?;
+            }
+            if self.pending.is_empty() && (due || ready.contains(&TIMER)) {
+                return Ok(Event::Tick);
+            }
+            self.pending.extend(ready.into_iter().filter(|token| *token < SIGNALS).map(Event::Other));
+        }
+    }
+
+    fn read_signals(&mut self) -> io::Result<()> {
+        while let Some(signal) = self.signals.read()? {
+            if signal.number == libc::SIGCHLD {
+                self.reap();
+                continue;
+            }
+            // The terminal has sent it to the whole process group, our program included.
+            if let Some(pid) = self.child.filter(|_| !signal.from_kernel) {
+                let _ = sys::kill(pid, signal.number); // not reaped yet, so the pid is its own
+            }
+            self.pending.push_back(Event::Signal(signal.number));
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) {
+        if self.child.is_none() {
+            return;
+        }
+        while let Some((pid, status)) = sys::reap() {
+            if self.child == Some(pid) {
+                self.child = None;
+                self.pending.push_back(Event::ChildExited(status));
+            }
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let _ = self.outer.apply();
+    }
+}

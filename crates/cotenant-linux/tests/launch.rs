@@ -1,0 +1,230 @@
+//! A started program behaves as if it had been started without us.
+//!
+//! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
+
+use cotenant_linux::affinity;
+use cotenant_linux::launch::{self, Child};
+use cotenant_linux::sys;
+use cotenant_linux::waiter::{Event, Waiter};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::panic;
+use std::process::{self, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use testing::{Player, TempDir, eventually};
+
+#[path = "../src/testing.rs"]
+mod testing;
+
+const TESTS: [(&str, fn()); 9] = [
+    ("exit_codes_pass_through", exit_codes_pass_through),
+    ("what_cannot_be_started_says_so", what_cannot_be_started_says_so),
+    ("signals_pass_through", signals_pass_through),
+    ("time_passes_meanwhile", time_passes_meanwhile),
+    ("no_signal_is_blocked_in_the_program", no_signal_is_blocked_in_the_program),
+    ("a_paused_program_goes_on_when_we_are_killed", a_paused_program_goes_on_when_we_are_killed),
+    ("what_it_leaves_behind_comes_to_us", what_it_leaves_behind_comes_to_us),
+    ("ctrl_c_reaches_the_program_once", ctrl_c_reaches_the_program_once),
+    ("ctrl_z_stops_both_and_fg_resumes_both", ctrl_z_stops_both_and_fg_resumes_both),
+];
+
+/// Runs the tests whose names contain the first argument that is no option; `runner CMD…` is the process that they are about.
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|a| a == "runner") {
+        runner(&args[1..]);
+    }
+    let filter = args.iter().find(|a| !a.starts_with('-')).cloned().unwrap_or_default();
+    let chosen = TESTS.iter().filter(|(name, _)| name.contains(&filter));
+    let failed: Vec<_> = chosen
+        .filter(|(name, test)| {
+            println!("test {name}");
+            panic::catch_unwind(test).is_err()
+        })
+        .map(|(name, _)| name)
+        .collect();
+    if failed.is_empty() {
+        println!("launch: ok");
+        return ExitCode::SUCCESS;
+    }
+    println!("launch: failed: {failed:?}");
+    ExitCode::FAILURE
+}
+
+/// Runs a command as `cotenant run` does, says what happens, and ends with its code.
+fn runner(args: &[String]) -> ! {
+    let mut waiter = Waiter::new().unwrap();
+    let child = match Child::spawn(&args[0], &args[1..]) {
+        Ok(child) => child,
+        Err(e) => {
+            println!("@error {e}");
+            process::exit(e.exit_code().into());
+        }
+    };
+    println!("@child {}", child.pid());
+    waiter.watch(&child);
+    loop {
+        match waiter.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap() {
+            Event::Tick => println!("@tick"),
+            Event::Signal(n) => println!("@signal {n}"),
+            Event::ChildExited(status) => process::exit(launch::exit_code(status).into()),
+            Event::Other(token) => panic!("nobody added {token}"),
+        }
+    }
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg("runner").args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+fn run(args: &[&str]) -> Player {
+    Player::start(command(args))
+}
+
+fn state(pid: u32) -> Option<char> {
+    affinity::process_stat(pid).map(|s| s.state)
+}
+
+fn exit_codes_pass_through() {
+    let code = |args: &[&str]| run(args).end().code();
+    assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code(&["true"]), Some(0));
+    assert_eq!(code(&["sh", "-c", "kill -TERM $$"]), Some(128 + libc::SIGTERM));
+    assert_eq!(code(&["sh", "-c", "kill -KILL $$"]), Some(128 + libc::SIGKILL));
+}
+
+fn what_cannot_be_started_says_so() {
+    let dir = TempDir::new("exec");
+    let text = dir.path().join("text");
+    fs::write(&text, "no program").unwrap();
+    fs::set_permissions(&text, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut missing = run(&["/no/such/program"]);
+    assert!(missing.hear("error").contains("/no/such/program: command not found"));
+    assert_eq!(missing.end().code(), Some(127));
+    for path in [&text, dir.path()] {
+        let mut refused = run(&[path.to_str().unwrap()]);
+        assert!(refused.hear("error").contains("cannot be executed: Permission denied"));
+        assert_eq!(refused.end().code(), Some(126));
+    }
+}
+
+fn signals_pass_through() {
+    for (name, signal) in
+        [("TERM", libc::SIGTERM), ("HUP", libc::SIGHUP), ("INT", libc::SIGINT), ("USR1", libc::SIGUSR1)]
+    {
+        let script = format!("trap 'exit 9' {name}; echo @ready; while :; do sleep 0.01; done");
+        let mut runner = run(&["sh", "-c", &script]);
+        runner.hear("ready");
+        sys::kill(runner.pid(), signal).unwrap();
+        assert_eq!(runner.hear("signal"), signal.to_string());
+        assert_eq!(runner.end().code(), Some(9), "{name}");
+    }
+}
+
+fn time_passes_meanwhile() {
+    let mut runner = run(&["sleep", "1000"]);
+    let child = runner.hear("child").parse().unwrap();
+    runner.hear("tick");
+    runner.hear("tick");
+    sys::kill(child, libc::SIGKILL).unwrap();
+    assert_eq!(runner.end().code(), Some(128 + libc::SIGKILL));
+}
+
+fn no_signal_is_blocked_in_the_program() {
+    let mut runner = run(&["sh", "-c", "sed -n 's/^SigBlk:/@blocked /p' /proc/self/status"]);
+    assert_eq!(u64::from_str_radix(&runner.hear("blocked"), 16), Ok(0));
+}
+
+fn a_paused_program_goes_on_when_we_are_killed() {
+    let mut runner = run(&["sleep", "1000"]);
+    let child: u32 = runner.hear("child").parse().unwrap();
+    sys::kill(child, libc::SIGSTOP).unwrap();
+    eventually("it is paused", || state(child) == Some('T'));
+    runner.kill();
+    eventually("it goes on", || state(child) == Some('S'));
+    sys::kill(child, libc::SIGKILL).unwrap();
+}
+
+fn what_it_leaves_behind_comes_to_us() {
+    let mut runner = run(&["sh", "-c", "sh -c 'sleep 1000 <&- >&- 2>&- & echo @orphan $!'; echo @left; exec sleep 1000"]);
+    let child: u32 = runner.hear("child").parse().unwrap();
+    let orphan: u32 = runner.hear("orphan").parse().unwrap();
+    runner.hear("left");
+    eventually("it is adopted", || affinity::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
+    sys::kill(orphan, libc::SIGKILL).unwrap();
+    eventually("it is reaped", || affinity::process_stat(orphan).is_none());
+    sys::kill(child, libc::SIGKILL).unwrap();
+}
+
+/// A new pseudo-terminal: our end, the program's end.
+fn pty() -> (File, OwnedFd) {
+    let (mut ours, mut theirs) = (0, 0);
+    let none = std::ptr::null_mut();
+    // SAFETY: both descriptors are writable; null stands for no name, default settings and default size. The new descriptors
+    // are ours alone.
+    unsafe {
+        assert_eq!(libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()), 0);
+        (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))
+    }
+}
+
+/// Reads a terminal until a line contains the word; returns what came by then.
+fn read_until(terminal: &mut File, word: &str) -> String {
+    let mut text = String::new();
+    let mut buffer = [0; 256];
+    while !text.contains(word) {
+        let n = terminal.read(&mut buffer).unwrap_or_else(|e| panic!("{e} before {word} in {text:?}"));
+        text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+    }
+    text
+}
+
+/// A shell with job control on a terminal of its own, which runs `script`; `$RUN` in it is the runner.
+fn shell(script: &str) -> (File, process::Child) {
+    let (ours, theirs) = pty();
+    let exe = std::env::current_exe().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-mc", &script.replace("$RUN", &format!("{} runner", exe.display()))]);
+    let fd = || theirs.try_clone().unwrap();
+    shell.stdin(fd()).stdout(fd()).stderr(fd());
+    // SAFETY: two async-signal-safe system calls: a session of its own, whose terminal is standard input.
+    unsafe {
+        shell.pre_exec(|| {
+            sys::setsid()?;
+            if libc::ioctl(0, libc::TIOCSCTTY, 0) == -1 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    (ours, shell.spawn().unwrap())
+}
+
+fn ctrl_c_reaches_the_program_once() {
+    let program = "trap 'n=$((n+1))' INT; echo READY; while [ -z \"$n\" ]; do sleep 0.01; done; sleep 0.1; echo GOT=$n";
+    let (mut terminal, mut shell) = shell(&format!("$RUN sh -c '{program}'; echo CODE=$?"));
+    read_until(&mut terminal, "READY");
+    terminal.write_all(b"\x03").unwrap();
+    let text = read_until(&mut terminal, "CODE=");
+    assert!(text.contains("GOT=1"), "{text}");
+    shell.wait().unwrap();
+}
+
+fn ctrl_z_stops_both_and_fg_resumes_both() {
+    let (mut terminal, mut shell) = shell("$RUN sleep 1000; read x; fg; echo CODE=$?");
+    let text = read_until(&mut terminal, "@tick");
+    let child: u32 = text.split_once("@child ").unwrap().1.split_ascii_whitespace().next().unwrap().parse().unwrap();
+    let runner = affinity::process_stat(child).unwrap().ppid;
+    terminal.write_all(b"\x1a").unwrap();
+    eventually("both are stopped", || state(child) == Some('T') && state(runner) == Some('T'));
+    terminal.write_all(b"\n").unwrap();
+    eventually("both go on", || state(child) == Some('S') && state(runner) != Some('T'));
+    terminal.write_all(b"\x03").unwrap();
+    read_until(&mut terminal, "CODE=130");
+    shell.wait().unwrap();
+}
