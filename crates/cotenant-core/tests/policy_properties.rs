@@ -2,8 +2,10 @@
 
 mod world;
 
-use cotenant_core::policy::{self, Policy, State};
-use cotenant_core::{Action, ActionOutcome, CpuSet, Decision, Outcome, TaskId, Time, host};
+use cotenant_core::policy::{self, Config, Ctx, Policy, State};
+use cotenant_core::profile::{MachineProfile, Thresholds};
+use cotenant_core::testing::{ViewBuilder, parts};
+use cotenant_core::{Action, ActionOutcome, CpuSet, Decision, Outcome, Signal, TaskId, Time, Topology, host};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use world::{Signals, World, domains_of, worlds};
@@ -209,4 +211,36 @@ fn the_worlds_are_worth_it() {
     for name in ["static", "heuristic", "sam", "auto"] {
         assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
     }
+}
+
+/// Found by `settles`: where packages differ in cores they differ in what makes a task memory-bound (the socket's bandwidth over its
+/// cores), so that a swap can bring home more traffic than it takes away.
+#[test]
+fn sam_does_not_swap_a_socket_into_more_traffic() {
+    // CPUs 0-2: 25 M/s make a task memory-bound; CPU 3, with 4 and 5 offline: 75 M/s.
+    let mut parts = parts(2, 1, 3, 1);
+    let online = CpuSet::parse_list("0-3").unwrap();
+    parts.cpus.iter_mut().for_each(|c| c.online = online.contains(c.id));
+    parts.resources.iter_mut().for_each(|r| r.cpus = r.cpus.and(&online));
+    parts.nodes.iter_mut().for_each(|n| n.cpus = n.cpus.and(&online));
+    let topology = Topology::new(parts).unwrap();
+    let thresholds = Thresholds {
+        coherence_per_cycle: 2.5e-4,
+        socket_bandwidth_per_s: 75e6,
+        task_bandwidth_per_s: None,
+        remote_per_cycle: Some(1e-3),
+    };
+    let machine = MachineProfile { thresholds: Some(thresholds), ..MachineProfile::default() };
+    let (apps, config) = (BTreeMap::new(), Config::default());
+    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+    // package 0: 30 24 24 M/s, above 75 │ package 1: 60 M/s, which is not memory-bound there
+    let view = [(0, 3_000_000), (1, 2_400_000), (2, 2_400_000), (3, 6_000_000)]
+        .into_iter()
+        .fold(ViewBuilder::new(&topology), |b, (id, misses)| {
+            let task = b.task(id, 0, id).cycles(220_000_000).signal(Signal::Inter, 0).signal(Signal::Intra, 0);
+            task.signal(Signal::Remote, 0).signal(Signal::LlcMisses, misses)
+        })
+        .view();
+    let decision = policy::by_name("sam").unwrap().decide(&ctx, &view, &[], State::Empty, view.at);
+    assert_eq!(decision.proposals, [], "30 for 60 M/s would make 108 of 78");
 }

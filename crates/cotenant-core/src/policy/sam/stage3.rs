@@ -57,6 +57,10 @@ fn balance(round: &mut Round<'_>, sets: &mut Sets, loads: &mut [f64], i: usize, 
             continue;
         }
         let shift = round.tasks[t].demand() - victim.map_or(0.0, |v| round.tasks[v].demand());
+        if shift <= 0.0 {
+            after = Some(t); // its victim demands as much: they would change places for ever
+            continue;
+        }
         if loads[j] + shift > limits[1] {
             return;
         }
