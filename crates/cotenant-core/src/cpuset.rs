@@ -74,11 +74,11 @@ impl CpuSet {
     /// Parses the kernel's mask form, comma-separated 32-bit hexadecimal words, most significant first; `0x` prefixes are allowed.
     ///
     /// # Errors
-    /// On anything else, and on masks wider than [`MAX_CPU`] bits.
+    /// On anything else, and on masks with CPUs above [`MAX_CPU`].
     pub fn parse_mask(text: &str) -> Result<Self, CpuSetError> {
         let err = |why: &str| CpuSetError { text: text.trim().to_owned(), form: "mask", why: why.to_owned() };
         let words: Vec<&str> = text.trim().split(',').collect();
-        if words.len() > MAX_CPU as usize / 32 {
+        if words.len() > MAX_CPU as usize / 32 + 1 {
             return Err(err("it is too wide"));
         }
         let mut set = Self::new();
@@ -92,8 +92,11 @@ impl CpuSet {
             if words.len() > 1 && value > u64::from(u32::MAX) {
                 return Err(err("a word has more than 32 bits"));
             }
-            for bit in (0..64).filter(|b| value >> b & 1 == 1) {
-                set.insert(CpuId(i as u32 * 32 + bit));
+            for cpu in (0..64).filter(|b| value >> b & 1 == 1).map(|bit| i as u32 * 32 + bit) {
+                if cpu > MAX_CPU {
+                    return Err(err("it is too wide"));
+                }
+                set.insert(CpuId(cpu));
             }
         }
         Ok(set)

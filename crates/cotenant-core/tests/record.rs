@@ -296,6 +296,8 @@ fn sample() -> impl Strategy<Value = Sample> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Any samples whatever, also counters that go backwards, layouts that change and tasks that come back.
     #[test]
     fn any_samples_come_back(mut samples in proptest::collection::vec(sample(), 2..8), gap in 0..7usize) {

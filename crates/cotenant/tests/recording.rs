@@ -59,13 +59,13 @@ fn read(path: &Path) -> (usize, Tail) {
 #[test]
 fn a_recording_is_made_for_its_owner_and_an_older_one_is_kept() {
     let folder = Folder::new("old");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     let header = header("gather", Mode::Enforce);
     assert!(record(&path, &header, 1 << 30).is_empty());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let first = fs::read(&path).unwrap();
     assert!(record(&path, &header, 1 << 30).is_empty());
-    assert_eq!(fs::read(folder.file("a.ctr.old")).unwrap(), first);
+    assert_eq!(fs::read(folder.file("a.rec.old")).unwrap(), first);
     assert_eq!(read(&path), (30, Tail::Complete));
 }
 
@@ -79,8 +79,8 @@ fn what_is_no_recording_is_left_alone() {
     assert!(error(&precious).contains("it exists and is not a recording; remove it or give --record another name"));
     assert_eq!(fs::read_to_string(&precious).unwrap(), "do not lose me");
     assert!(error(&folder.0).contains("it is a folder"));
-    assert!(error(&folder.file("missing/a.ctr")).contains("give --record a file in a folder that you may write to"));
-    assert!(error(&precious.join("a.ctr")).contains("cannot record to"));
+    assert!(error(&folder.file("missing/a.rec")).contains("give --record a file in a folder that you may write to"));
+    assert!(error(&precious.join("a.rec")).contains("cannot record to"));
     assert!(Recorder::create(&folder.file("b"), &header, 10).unwrap_err().to_string().contains("raise --record-limit"));
     // As `mktemp` leaves a file.
     let empty = folder.file("empty");
@@ -103,7 +103,7 @@ fn a_full_disk_is_told_before_the_start_where_it_shows() {
 #[test]
 fn the_limit_is_told_once() {
     let folder = Folder::new("limit");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     let header = header("gather", Mode::Enforce);
     let start = Recorder::create(&path, &header, 1 << 30).unwrap().written();
     fs::remove_file(&path).unwrap();
@@ -119,7 +119,7 @@ fn the_limit_is_told_once() {
 #[test]
 fn a_recorder_that_dies_leaves_all_but_the_last_second() {
     let folder = Folder::new("killed");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     let header = header("gather", Mode::Enforce);
     let mut recorder = Recorder::create(&path, &header, 1 << 30).unwrap();
     let mut rounds: Vec<(usize, f64)> = Vec::new();
@@ -157,7 +157,7 @@ fn replayed(path: &Path, rest: &[&str]) -> Result<String, String> {
 #[test]
 fn replay_shows_what_another_policy_would_have_done() {
     let folder = Folder::new("replay");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     let header = header("gather", Mode::Enforce);
     record(&path, &header, 1 << 30);
     let text = replayed(&path, &["--policy", "none", "--to", "0.3s"]).unwrap();
@@ -182,7 +182,7 @@ fn replay_shows_what_another_policy_would_have_done() {
 #[test]
 fn replay_refuses_with_a_remedy() {
     let folder = Folder::new("refuse");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     record(&path, &header("gather", Mode::Enforce), 1 << 30);
     let error = |rest: &[&str]| replayed(&path, rest).unwrap_err();
     assert!(error(&[]).contains("there is no policy 'gather'"), "the test's own policy has no name");
@@ -190,16 +190,16 @@ fn replay_refuses_with_a_remedy() {
     assert!(error(&["--policy", "none", "--threshold", "coherence_per_cycle=x"]).contains("'x' is no number"));
     assert!(error(&["--policy", "none", "--profile", "/nonexistent"]).contains("/nonexistent: No such file"));
     assert!(replayed(&path, &["--policy", "none", "--threshold", "coherence_per_cycle=1e-3"]).is_ok());
-    let text = folder.file("no.ctr");
+    let text = folder.file("no.rec");
     fs::write(&text, "just text, and long enough").unwrap();
-    assert!(replayed(&text, &[]).unwrap_err().contains("no.ctr: this is not a recording"));
+    assert!(replayed(&text, &[]).unwrap_err().contains("no.rec: this is not a recording"));
     assert!(replayed(&folder.file("absent"), &[]).unwrap_err().contains("give a file that `cotenant record` wrote"));
 }
 
 #[test]
 fn a_truncated_recording_is_used_and_said() {
     let folder = Folder::new("cut");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     record(&path, &header("gather", Mode::Enforce), 1 << 30);
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 60]).unwrap();
@@ -214,7 +214,7 @@ fn a_truncated_recording_is_used_and_said() {
 #[test]
 fn why_says_by_its_exit_code_whether_there_was_anything() {
     let folder = Folder::new("why");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     record(&path, &header("gather", Mode::Enforce), 1 << 30);
     let code = |what: &str| format!("{:?}", why::write(&args(&path, &[what]), &mut Vec::new()).unwrap());
     let (success, failure) =
@@ -239,7 +239,7 @@ fn sizes_have_suffixes() {
 #[test]
 fn every_policy_that_has_a_name_replays() {
     let folder = Folder::new("all");
-    let path = folder.file("a.ctr");
+    let path = folder.file("a.rec");
     record(&path, &header("gather", Mode::Enforce), 1 << 30);
     for name in policy::NAMES {
         match replayed(&path, &["--policy", name]) {
