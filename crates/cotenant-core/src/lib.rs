@@ -11,6 +11,7 @@ pub mod host;
 pub mod ids;
 pub mod pin;
 pub mod policy;
+pub mod proc_text;
 pub mod profile;
 pub mod sample;
 pub mod signal;

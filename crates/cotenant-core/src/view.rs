@@ -199,7 +199,10 @@ mod tests {
         // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; beside 2e8 cycles in 0.1 s → 2e-5 per cycle.
         let cycles = |v| (Signal::Cycles, Count::exact(v));
         let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(500, 0, 0)), cycles(0)])]);
-        let b = sample(100, &[(1, 0, &[(Signal::Inter, multiplexed(1_500, 100_000_000, 25_000_000)), cycles(200_000_000)])]);
+        let b = sample(
+            100,
+            &[(1, 0, &[(Signal::Inter, multiplexed(1_500, 100_000_000, 25_000_000)), cycles(200_000_000)])],
+        );
         let view = View::new(&a, &b);
         let task = view.task(TaskId(1)).unwrap();
         assert!((task.per_s(Signal::Inter).unwrap() - 40_000.0).abs() < 1e-6);
