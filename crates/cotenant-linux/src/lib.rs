@@ -2,3 +2,5 @@
 //!
 //! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump of another
 //! machine reads like this one.
+
+pub mod events;
