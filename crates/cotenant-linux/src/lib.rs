@@ -4,3 +4,7 @@
 //! machine reads like this one.
 
 pub mod events;
+pub mod fsroot;
+pub mod perf;
+
+pub use fsroot::FsRoot;

@@ -164,34 +164,34 @@ static GOLDEN_COVE: Table = Table {
     absent: CLIENT_ABSENT,
 };
 
-const NO_ATOM: &str = "not in the table of efficiency cores";
+const NO_TABLE: &str = "no event table for this kind of core; only architectural events are counted";
 
-/// Efficiency cores of hybrid processors: what the architecture itself promises.
-pub(super) static ATOM: Table = Table {
-    name: "efficiency cores",
+/// Efficiency cores of hybrid processors, and models without a table: what the architecture itself promises.
+pub(super) static ARCHITECTURAL: Table = Table {
+    name: "Intel architectural events",
     counters: 4,
     fixed: true,
     entries: &[MISS],
     absent: &[
-        (StallCycles, NO_ATOM),
-        (L1Misses, NO_ATOM),
-        (PrivateMisses, NO_ATOM),
-        (LlcHits, NO_ATOM),
-        (LlcLoadMisses, NO_ATOM),
-        (Intra, NO_ATOM),
-        (Inter, ONE_SOCKET),
-        (Near, ONE_DOMAIN),
-        (Remote, ONE_SOCKET),
-        (LocalDram, ONE_SOCKET),
-        (L2LinesIn, NO_ATOM),
-        (L3LinesIn, VICTIM),
+        (StallCycles, NO_TABLE),
+        (L1Misses, NO_TABLE),
+        (PrivateMisses, NO_TABLE),
+        (LlcHits, NO_TABLE),
+        (LlcLoadMisses, NO_TABLE),
+        (Intra, NO_TABLE),
+        (Inter, NO_TABLE),
+        (Near, NO_TABLE),
+        (Remote, NO_TABLE),
+        (LocalDram, NO_TABLE),
+        (L2LinesIn, NO_TABLE),
+        (L3LinesIn, NO_TABLE),
         (BusTransactions, UNCORE),
     ],
 };
 
 /// The table of a model of family 6 (Intel SDM volume 4, table 2-1; perfmon's `mapfile.csv`).
-pub(super) fn table(model: u32, stepping: u32) -> Option<&'static Table> {
-    Some(match model {
+pub(super) fn table(model: u32, stepping: u32) -> &'static Table {
+    match model {
         0x3e => &IVT,
         0x3f => &HSX,
         0x4f | 0x56 => &BDX,
@@ -203,6 +203,6 @@ pub(super) fn table(model: u32, stepping: u32) -> Option<&'static Table> {
         0xad | 0xae => &GNR,
         0x4e | 0x5e | 0x8e | 0x9e | 0xa5 | 0xa6 => &SKYLAKE,
         0x97 | 0x9a | 0xb7 | 0xba | 0xbf => &GOLDEN_COVE,
-        _ => return None,
-    })
+        _ => &ARCHITECTURAL,
+    }
 }

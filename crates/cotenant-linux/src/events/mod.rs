@@ -101,7 +101,7 @@ impl Table {
     /// The table of a processor; `None` for families without one.
     pub fn of(model: Model) -> Option<&'static Self> {
         match model {
-            Model::Intel { family: 6, model, stepping } => intel::table(model, stepping),
+            Model::Intel { family: 6, model, stepping } => Some(intel::table(model, stepping)),
             Model::Amd { family, model } => amd::table(family, model),
             Model::Arm { part } => arm::table(part),
             Model::Intel { .. } => None,
@@ -110,7 +110,7 @@ impl Table {
 
     /// The table of the efficiency cores of hybrid processors.
     pub fn of_efficiency_cores() -> &'static Self {
-        &intel::ATOM
+        &intel::ARCHITECTURAL
     }
 
     /// What gives a signal.

@@ -134,6 +134,8 @@ fn pfm_name(pmu: &str, name: &str) -> String {
         "near_cache" => "NEAR_CACHE_NEAR_FAR",
         "far_cache" => "FAR_CACHE_NEAR_FAR",
         "alternate_memories" => "ALT_MEM_NEAR_FAR",
+        "LLC_HIT" => "L3_HIT",
+        "LLC_MISS" => "L3_MISS",
         // libpfm 4.13 carries the older names of the same unit masks.
         "XSNP_NO_FWD" if pmu == "icx" => "XSNP_HIT",
         "XSNP_FWD" if pmu == "icx" => "XSNP_HITM",
