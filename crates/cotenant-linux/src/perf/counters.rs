@@ -39,6 +39,8 @@ pub struct Opener<K> {
     user_only: bool,
     /// Descriptors that may still be opened.
     left: usize,
+    /// Tasks whose counters were opened.
+    pub opened: usize,
     /// Signals that the plan lost, and why.
     pub lost: Vec<(Signal, String)>,
     /// Tasks that have fewer counters than planned because descriptors ran out.
@@ -63,6 +65,7 @@ impl<K: Kernel> Opener<K> {
             plan: Arc::new(plan),
             user_only: false,
             left: descriptors,
+            opened: 0,
             lost: Vec::new(),
             short: 0,
             refused: None,
@@ -85,6 +88,7 @@ impl<K: Kernel> Opener<K> {
             match self.try_open(tid) {
                 Ok(counters) => {
                     self.left -= counters.len();
+                    self.opened += 1;
                     self.short += usize::from(counters.len() < self.plan.len());
                     return Opened::Counting(counters);
                 }
