@@ -14,6 +14,7 @@ pub mod moves;
 pub mod parse;
 pub mod pin;
 pub mod policy;
+pub mod proc_text;
 pub mod profile;
 pub mod record;
 pub mod replay;

@@ -179,8 +179,7 @@ mod tests {
         let text = "[thresholds]\ncoherence_per_cycle = 2.5e-4\nsocket_bandwidth_per_s = 75e6\n";
         let thresholds = parse_machine(text).unwrap().thresholds.unwrap();
         assert_eq!((thresholds.coherence_per_cycle, thresholds.task_bandwidth_per_s), (2.5e-4, None));
-        let file =
-            format!("name = 'a'\ndescription = ''\nsource = ''\ntopology.synthetic = 'pu:2'\n{text}");
+        let file = format!("name = 'a'\ndescription = ''\nsource = ''\ntopology.synthetic = 'pu:2'\n{text}");
         assert_eq!(parse_machine(&file).unwrap().thresholds, Some(thresholds), "a machine file's own profile");
         let bad = parse_machine(&text.replace("75e6", "-75e6")).unwrap_err();
         assert_eq!(bad.to_string(), "3:1: socket_bandwidth_per_s must be positive and finite");

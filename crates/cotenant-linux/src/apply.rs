@@ -7,6 +7,7 @@ use crate::claims::{ClaimError, Claims};
 use crate::fault::point;
 use crate::guardian::{Guardian, GuardianCommand};
 use crate::journal::{self, Here, Journal, Owner, Record};
+use crate::observe::NewTask;
 use crate::restore::{self, RestoreReport};
 use crate::sys;
 use cotenant_core::{Action, CpuSet, Order, Outcome, TaskId, TaskInfo, Time};
@@ -78,21 +79,6 @@ pub enum ApplyError {
     /// `/proc` cannot be read.
     #[error("cannot read /proc: {0}; mount it")]
     Proc(io::Error),
-}
-
-/// A task when it is seen first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewTask {
-    /// Thread id.
-    pub tid: u32,
-    /// Process id.
-    pub pid: u32,
-    /// Process id of its parent.
-    pub ppid: u32,
-    /// Start time in clock ticks since boot.
-    pub start_ticks: u64,
-    /// Its mask now.
-    pub current: CpuSet,
 }
 
 /// What is known of a task that has been touched.
@@ -172,13 +158,13 @@ impl Applier {
             return state.original.clone();
         }
         match self.inherited(task) {
-            None => task.current.clone(),
+            None => task.mask.clone(),
             Some(original) => {
                 let sid = affinity::process_stat(task.pid).map_or(0, |s| s.sid);
                 // Where the journal cannot take it, the walk at the end finds it through its creator.
-                let _ = self.enter(id, task.pid, sid, &original, &task.current);
+                let _ = self.enter(id, task.pid, sid, &original, &task.mask);
                 let _ = self.claims.claim(task.pid);
-                let ours = Some(task.current.clone());
+                let ours = Some(task.mask.clone());
                 let state = TaskState { pid: task.pid, original: original.clone(), ours, back_off: BackOff::default() };
                 self.tasks.insert(id, state);
                 original
@@ -191,11 +177,11 @@ impl Applier {
         let from = |pid: u32| {
             self.book.knows_process(pid).then_some(())?;
             let leader = affinity::process_stat(pid)?.start_ticks;
-            self.book.inherited(pid, leader, Some(task.start_ticks), &task.current)
+            self.book.inherited(pid, leader, Some(task.start_ticks), &task.mask)
         };
         let orphan = || {
             let adopted = task.ppid == self.me.pid && task.pid != task.ppid;
-            adopted.then(|| self.book.inherited_by_orphan(None, task.start_ticks, &task.current)).flatten()
+            adopted.then(|| self.book.inherited_by_orphan(None, task.start_ticks, &task.mask)).flatten()
         };
         let mut ancestors = std::iter::successors(Some(task.ppid), |pid| Some(affinity::process_stat(*pid)?.ppid));
         from(task.pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 1).find_map(from)).or_else(orphan).cloned()
@@ -332,7 +318,7 @@ impl Applier {
                 pid,
                 ppid: held.stat.ppid,
                 start_ticks: held.stat.start_ticks,
-                current: current.clone(),
+                mask: current.clone(),
             });
             // One that inherited our mask is known by now.
             self.tasks.entry(id).or_insert(TaskState { pid, original, ours: None, back_off: BackOff::default() });

@@ -1,15 +1,19 @@
 //! The live machine as a [`Host`].
 
-use crate::apply::{Applier, ApplyError, ApplyOptions, NewTask};
-use crate::launch::{Child, Event, LaunchError, Output, Status, Waiter};
-use crate::observe::{AppTarget, ObserveError, Observer, Options, Target};
+use crate::apply::{Applier, ApplyError, ApplyOptions};
+use crate::launch::{self, Child, LaunchError};
+use crate::observe::{AppTarget, NewTask, ObserveError, Observer, Options};
 use crate::restore::RestoreReport;
+use crate::tasks::Target;
 use crate::tier::TierReport;
+use crate::waiter::{Event, Waiter};
 use cotenant_core::host::HostError;
-use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, TaskId, TaskInfo, Time, Topology, Wake};
-use std::ffi::OsString;
+use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, TaskInfo, Time, Topology, Wake};
+use std::collections::BTreeSet;
+use std::io;
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How a live machine is managed.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +24,8 @@ pub struct HostOptions {
     pub act: bool,
     /// Whether tasks of other users are managed.
     pub other_users: bool,
+    /// Whether the pages of each process are told apart by memory node: dear.
+    pub pages: bool,
 }
 
 /// Why a host could not begin.
@@ -34,6 +40,9 @@ pub enum StartError {
     /// The command could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The kernel gave no descriptors to wait with.
+    #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
+    Wait(io::Error),
 }
 
 /// How a managed run ended.
@@ -43,4 +52,185 @@ pub struct Finish {
     pub exit_code: u8,
     /// What was given back.
     pub restored: RestoreReport,
+}
+
+/// The machine that this is, with the programs that are managed on it.
+#[derive(Debug)]
+pub struct LinuxHost {
+    topology: Topology,
+    observer: Observer,
+    applier: Option<Applier>,
+    waiter: Waiter,
+    child: Option<Child>,
+    start: Instant,
+    cpus: Option<CpuSet>,
+    /// Tasks of the last sample, in ascending order of id.
+    infos: Vec<Arc<TaskInfo>>,
+    exit: Option<u8>,
+    notes: BTreeSet<String>,
+}
+
+impl LinuxHost {
+    /// Starts a command and manages it with all its descendants until it ends.
+    ///
+    /// # Errors
+    /// [`StartError`]; the command does not run then.
+    pub fn launch(
+        topology: &Topology,
+        name: String,
+        command: Command,
+        options: &HostOptions,
+    ) -> Result<Self, StartError> {
+        // Signals are held back before the command starts, so that none is lost in between; the command gets them unblocked.
+        let mut waiter = Waiter::new().map_err(StartError::Wait)?;
+        let applier = applier(options)?;
+        let child = Child::spawn_command(command)?;
+        waiter.watch(&child);
+        let target = AppTarget { name, target: Target::Tree { root_pid: child.pid() } };
+        Self::begin(topology, vec![target], options, waiter, applier, Some(child))
+    }
+
+    /// Manages what runs already, until it ends or a signal asks to stop.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub fn attach(topology: &Topology, targets: Vec<AppTarget>, options: &HostOptions) -> Result<Self, StartError> {
+        let waiter = Waiter::new().map_err(StartError::Wait)?;
+        let applier = applier(options)?;
+        Self::begin(topology, targets, options, waiter, applier, None)
+    }
+
+    fn begin(
+        topology: &Topology,
+        targets: Vec<AppTarget>,
+        options: &HostOptions,
+        waiter: Waiter,
+        applier: Option<Applier>,
+        child: Option<Child>,
+    ) -> Result<Self, StartError> {
+        let observe = Options { pages: options.pages, other_users: options.other_users, ..Options::default() };
+        let observer = Observer::new(topology, targets, observe)?;
+        Ok(Self {
+            topology: topology.clone(),
+            observer,
+            applier,
+            waiter,
+            child,
+            start: Instant::now(),
+            cpus: options.cpus.clone(),
+            infos: Vec::new(),
+            exit: None,
+            notes: BTreeSet::new(),
+        })
+    }
+
+    /// What can be counted here, and how much of the time each counter ran.
+    pub fn tier(&self) -> TierReport {
+        self.observer.tier()
+    }
+
+    /// Remarks for people: what was refused or given up, and why.
+    pub fn notes(&self) -> Vec<String> {
+        let refused = self.applier.iter().flat_map(Applier::notes);
+        self.notes.iter().cloned().chain(refused).collect()
+    }
+
+    /// Undoes everything, and waits for the command where it still runs.
+    pub fn finish(mut self) -> Finish {
+        let mut restored = self.applier.as_mut().map(Applier::finish).unwrap_or_default();
+        while self.child.is_some() && self.exit.is_none() {
+            match self.waiter.wait(None) {
+                Ok(Event::ChildExited(status)) => self.exit = Some(launch::exit_code(status)),
+                Ok(_) => {}
+                Err(e) => {
+                    restored.notes.push(format!("cannot wait for the command: {e}"));
+                    break;
+                }
+            }
+        }
+        Finish { exit_code: self.exit.unwrap_or(0), restored }
+    }
+
+    fn now(&self) -> Time {
+        Time::default() + self.start.elapsed()
+    }
+}
+
+fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
+    if !options.act {
+        return Ok(None);
+    }
+    let apply = ApplyOptions { other_users: options.other_users, ..ApplyOptions::new()? };
+    Applier::new(apply).map(Some)
+}
+
+impl Host for LinuxHost {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        let at = self.now();
+        let (applier, cpus) = (&mut self.applier, &self.cpus);
+        let mut allowed = |task: &NewTask| {
+            let own = match applier {
+                Some(applier) => applier.original_mask(task),
+                None => task.mask.clone(),
+            };
+            cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus))
+        };
+        let sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
+            what: "sampling".to_owned(),
+            why: e.to_string(),
+            remedy: "what was changed has been given back".to_owned(),
+        })?;
+        self.infos.clear();
+        self.infos.extend(sample.tasks.iter().map(|t| t.info.clone()));
+        Ok(sample)
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        let now = self.now();
+        let infos = &self.infos;
+        let lookup = |id| infos.binary_search_by_key(&id, |info| info.id).ok().map(|i| infos[i].clone());
+        match &mut self.applier {
+            Some(applier) => applier.apply(now, orders, &lookup),
+            None => vec![Outcome::NotThisMachine; orders.len()],
+        }
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        if self.exit.is_some() || (self.child.is_none() && self.observer.is_empty()) {
+            return Wake::Exit;
+        }
+        let until = self.start + Duration::from_nanos(until.0);
+        loop {
+            match self.waiter.wait(Some(until)) {
+                Ok(Event::Tick) => return Wake::Tick,
+                Ok(Event::ChildExited(status)) => {
+                    self.exit = Some(launch::exit_code(status));
+                    return Wake::Exit;
+                }
+                // The command has got it too and decides itself whether to end.
+                Ok(Event::Signal(_)) if self.child.is_some() => {}
+                Ok(Event::Signal(_)) => return Wake::Exit,
+                Ok(Event::Other(_)) => {}
+                Err(e) => {
+                    self.notes.insert(format!("waiting failed: {e}; the run goes on unmanaged"));
+                    return Wake::Exit;
+                }
+            }
+        }
+    }
+}
+
+/// What can be counted on this machine, tried on this process itself.
+///
+/// # Errors
+/// [`ObserveError`] where `/proc` cannot be read.
+pub fn probe_tier(topology: &Topology) -> Result<TierReport, ObserveError> {
+    let target = Target::Pids(vec![std::process::id()]);
+    let mut observer = Observer::new(topology, vec![AppTarget { name: String::new(), target }], Options::default())?;
+    observer.sample(Time::default(), &mut |task| task.mask.clone())?;
+    Ok(observer.tier())
 }

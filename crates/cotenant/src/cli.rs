@@ -22,10 +22,22 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Start a command and manage it; its exit code and signals pass through
+    Run(cmd::run::Args),
+    /// Manage what runs already
+    Attach(cmd::attach::Args),
+    /// Did it help? Run a command in turn with and without Cotenant
+    Compare(cmd::compare::Args),
+    /// Start a command, or watch what runs, and record raw samples (and decisions)
+    Record(cmd::record::Args),
     /// What would a policy have decided on a recording
     Replay(cmd::replay::Args),
     /// Why was a task moved, or why not
     Why(cmd::why::Args),
+    /// One decision from files, printed with its reasons
+    Decide(cmd::decide::Args),
+    /// What this machine can tell and do, what is missing, and the least that would help
+    Doctor(cmd::doctor::Args),
     /// Undo whatever a killed Cotenant left behind
     Restore(cmd::restore::Args),
 }

@@ -9,6 +9,7 @@ mod settings;
 mod units;
 
 use clap::Parser;
+use cotenant_linux::host::StartError;
 use std::process::ExitCode;
 
 /// Exit code for failures that are not the user's words.
@@ -36,7 +37,25 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("cotenant: {error:#}");
-            ExitCode::from(if error.is::<UsageError>() { USAGE } else { FAILED })
+            ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<StartError>() {
+        Some(StartError::Launch(why)) => why.exit_code(), // as shells say it: 127 not found, 126 not executable
+        _ if error.is::<UsageError>() => USAGE,
+        _ => FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::cli::Cli::command().debug_assert();
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of every subcommand that can record.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "recording")]
 pub struct Args {
     /// Record samples, decisions and outcomes to FILE. A recording that is already there is kept as FILE.old; any other file is
     /// left alone.

@@ -10,7 +10,6 @@ use cotenant_core::{CpuSet, Mode, Topology};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The settings file. Every key is optional and means what the option of the same name means.
 #[derive(Debug, Default, Deserialize)]
@@ -122,11 +121,6 @@ impl Setup {
     /// What the policy may know.
     pub fn ctx(&self) -> Ctx<'_> {
         Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
-    }
-
-    /// Time between decisions.
-    pub fn interval(&self) -> Duration {
-        self.config.interval
     }
 }
 

@@ -95,12 +95,12 @@ fn errors_name_line_and_column() {
         ("cpus = \"2-3\"\n\n", "cpus = \"2-9\"\n\n", "there is no CPU 4"),
         ("kind = \"bus\"", "kind = \"omnibus\"", "15:8: unknown variant `omnibus`"),
         ("bytes_per_s = 10_600_000_000", "size = \"4 MiB\"", "14:1: only caches have 'size'"),
-        ("cpus = \"0-1\"\nbytes", "cpus = \"0~1\"\nbytes", "15:8: '0~1' is not a CPU list"),
-        ("memory = \"8 GiB\"", "memory = \"8 GiBit\"", "25:10: '8 GiBit' is not a size"),
+        ("cpus = \"0-1\"\nbytes", "cpus = \"0~1\"\nbytes", "16:8: '0~1' is not a CPU list"),
+        ("memory = \"8 GiB\"", "memory = \"8 GiBit\"", "26:10: '8 GiBit' is not a size"),
         ("memory = 4096", "memory = -1", "expected bytes"),
         ("rows = [[77.3, 129.8], ", "rows = [", "the distance matrix has 1 rows"),
         ("clock_hz", "clock", "unknown field `clock`"),
-        ("[topology]\n", "[topology]\ncpus = \"0-3\"\n", "9:1: a topology has either 'synthetic' or 'cpus'"),
+        ("[topology]\n", "[topology]\ncpus = \"0-3\"\n", "10:1: a topology has either 'synthetic' or 'cpus'"),
     ] {
         let e = bad(from, to);
         assert!(e.contains(expected), "{e}\nshould contain {expected}");

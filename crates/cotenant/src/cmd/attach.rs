@@ -4,7 +4,7 @@ use super::managed;
 use crate::cli::ManageArgs;
 use crate::settings::{self, Setup};
 use anyhow::Result;
-use cotenant_linux::observe::Target;
+use cotenant_linux::tasks::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -42,6 +42,9 @@ impl TargetArgs {
 }
 
 /// Attaches until the targets end or a signal asks to stop; then everything is undone.
+///
+/// # Errors
+/// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine()?;
     let setup = Setup::live(&args.manage, topology, machine)?;

@@ -54,8 +54,11 @@ struct Interval {
 }
 
 /// Runs the comparison.
+///
+/// # Errors
+/// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.manage.record.is_some() {
+    if args.manage.record.record.is_some() {
         return Err(usage("compare makes many runs and records none; use 'cotenant run --record FILE' for one"));
     }
     let (topology, machine) = crate::settings::live_machine()?;
@@ -71,7 +74,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 let output = if args.show_output { managed::Output::Shown } else { managed::Output::Discarded };
                 let summary = managed::command(&setup, &args.manage, &args.command, output)?;
                 if summary.exit_code != 0 {
-                    bail!("the command failed with exit code {} under Cotenant; a failing run cannot be compared", summary.exit_code);
+                    bail!(
+                        "the command failed with exit code {} under Cotenant; a failing run cannot be compared",
+                        summary.exit_code
+                    );
                 }
                 pair.with_s = summary.seconds;
                 moves += summary.moves;
@@ -81,7 +87,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         if !args.manage.json && !args.manage.quiet {
-            eprintln!("pair {:>3}: {:8.3} s without, {:8.3} s with {}", i + 1, pair.without_s, pair.with_s, setup.policy.name());
+            eprintln!(
+                "pair {:>3}: {:8.3} s without, {:8.3} s with {}",
+                i + 1,
+                pair.without_s,
+                pair.with_s,
+                setup.policy.name()
+            );
         }
         pairs.push(pair);
     }

@@ -1,11 +1,12 @@
 //! `cotenant decide`: one decision from files, printed with its reasons.
 
+use super::print;
 use crate::cli::PolicyArgs;
 use crate::settings::{Setup, read};
 use crate::{machine_arg, usage};
 use anyhow::Result;
-use cotenant_core::{View, host, snapshot};
-use std::io::{Read, Write};
+use cotenant_core::machine::Machine;
+use cotenant_core::snapshot::Snapshot;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,41 +28,39 @@ pub struct Args {
 }
 
 /// Decides once.
+///
+/// # Errors
+/// Where machine, snapshot or profile cannot be read, or the policy cannot work with them.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let machine = machine_arg::resolve(&args.machine)?;
-    let setup = Setup::new(&args.policy, machine.topology, machine.profile)?;
+    let found = machine_arg::resolve(Some(&args.machine)).map_err(|e| usage(e.to_string()))?;
+    for note in &found.notes {
+        eprintln!("cotenant: {note}");
+    }
     let (text, place) = if args.snapshot.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        (text, "standard input".to_owned())
+        (std::io::read_to_string(std::io::stdin())?, "standard input".to_owned())
     } else {
         (read(&args.snapshot)?, args.snapshot.display().to_string())
     };
-    let snapshot = snapshot::parse(&text, &setup.topology).map_err(|e| usage(format!("{place}:{e}")))?;
-    let view = View::new(&snapshot.prev, &snapshot.next);
-    let ctx = setup.ctx();
-    let decision = setup.policy.decide(&ctx, &view, &[], snapshot.state, view.at);
-    let orders = host::resolve(&ctx, &snapshot.next, &decision);
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&snapshot::answer(&snapshot.next, &orders, &decision))?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for order in &orders {
-        let task = order.action.task();
-        let from = view.task(task).and_then(|t| t.cpu).map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
-        match &order.action {
-            cotenant_core::Action::Place { contexts, .. } => {
-                writeln!(out, "task {task}: CPU {from} → {contexts} (affinity {}): {}", order.affinity, order.reason)?;
-            }
-            cotenant_core::Action::Release { .. } => writeln!(out, "task {task}: CPU {from} → its own mask: {}", order.reason)?,
+    let Machine { topology, mut profile, .. } = found.machine;
+    let snapshot = Snapshot::parse(&text, &topology).map_err(|e| usage(format!("{place}:{e}")))?;
+    profile.thresholds = snapshot.thresholds.or(profile.thresholds);
+    let setup = Setup::new(&args.policy, topology, profile)?;
+    let answer = snapshot.decide(&setup.ctx(), setup.policy.as_ref());
+    print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &answer)?;
+            writeln!(out)?;
+            return Ok(ExitCode::SUCCESS);
         }
-    }
-    if orders.is_empty() {
-        writeln!(out, "no moves")?;
-    }
-    for note in &decision.notes {
-        writeln!(out, "note: {note}")?;
-    }
-    Ok(ExitCode::SUCCESS)
+        for step in &answer.moves {
+            writeln!(out, "{step}")?;
+        }
+        if answer.moves.is_empty() {
+            writeln!(out, "no moves")?;
+        }
+        for note in &answer.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }

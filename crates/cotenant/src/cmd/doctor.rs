@@ -3,10 +3,10 @@
 use crate::settings;
 use anyhow::Result;
 use cotenant_linux::capabilities::{self, Capability, Standing};
+use cotenant_linux::host::probe_tier;
 use cotenant_linux::rivals::{self, Rival};
-use cotenant_linux::tier::{self, TierReport};
+use cotenant_linux::tier::{Tier, TierReport};
 use serde::Serialize;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -40,10 +40,13 @@ struct Advice {
 }
 
 /// Examines this machine.
+///
+/// # Errors
+/// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, _) = settings::live_machine()?;
     let root = Path::new("/");
-    let tier = tier::probe(&topology);
+    let tier = probe_tier(&topology)?;
     let policies = advice(&tier, topology.packages().len(), topology.usable().len());
     let report = Report {
         packages: topology.packages().len(),
@@ -56,17 +59,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rivals: rivals::detect(root),
         policies,
     };
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
-    } else {
-        print(&mut out, &report)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    super::print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
+        } else {
+            print(out, &report)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn advice(tier: &TierReport, packages: usize, cpus: usize) -> Vec<Advice> {
-    let sam = if !tier.is_full() {
+    let sam = if tier.tier != Tier::Full {
         "decides nothing here: coherence and memory traffic cannot be counted".to_owned()
     } else if packages < 2 {
         "has nothing to do here: one package".to_owned()
@@ -76,22 +81,39 @@ fn advice(tier: &TierReport, packages: usize, cpus: usize) -> Vec<Advice> {
     let placing = if cpus < 2 { "has no choice here: one CPU" } else { "can work" };
     vec![
         Advice { policy: "sam", text: sam.clone() },
-        Advice { policy: "auto", text: if tier.is_full() { sam } else { "does what 'none' does here, and says so".to_owned() } },
-        Advice { policy: "heuristic", text: format!("{placing}; it needs --profiles with what is known of each program") },
+        Advice {
+            policy: "auto",
+            text: if tier.tier == Tier::Full { sam } else { "does what 'none' does here, and says so".to_owned() },
+        },
+        Advice {
+            policy: "heuristic",
+            text: format!("{placing}; it needs --profiles with what is known of each program"),
+        },
         Advice { policy: "static", text: format!("{placing}; it needs --map") },
         Advice { policy: "none", text: "works everywhere: changes nothing, measures".to_owned() },
     ]
 }
 
-fn print(out: &mut impl Write, r: &Report) -> Result<()> {
+fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
     writeln!(
         out,
         "Machine: {} package(s), {} memory node(s), {} last-level cache(s), {} core(s), {} usable CPU(s)",
         r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus
     )?;
-    writeln!(out, "Counters: {}", r.tier)?;
-    for missing in r.tier.missing() {
-        writeln!(out, "  - {missing}")?;
+    writeln!(out, "Counters: {}", r.tier.tier)?;
+    let present: Vec<&str> = r.tier.present.iter().map(|p| p.signal.name()).collect();
+    if !present.is_empty() {
+        writeln!(out, "  ✓ {}", present.join(", "))?;
+    }
+    for alike in r.tier.missing.chunk_by(|a, b| (&a.why, &a.remedy) == (&b.why, &b.remedy)) {
+        let names: Vec<&str> = alike.iter().map(|m| m.signal.name()).collect();
+        writeln!(out, "  ✗ {}: {}", names.join(", "), alike[0].why)?;
+        if !alike[0].remedy.is_empty() {
+            writeln!(out, "      helps: {}", alike[0].remedy)?;
+        }
+    }
+    for note in &r.tier.notes {
+        writeln!(out, "  ~ {note}")?;
     }
     writeln!(out, "Abilities:")?;
     for c in &r.capabilities {
@@ -110,8 +132,10 @@ fn print(out: &mut impl Write, r: &Report) -> Result<()> {
     }
     writeln!(out, "Others that place tasks here:{}", if r.rivals.is_empty() { " none found" } else { "" })?;
     for rival in &r.rivals {
-        writeln!(out, "  ! {}: {}", rival.name, rival.meaning)?;
-        writeln!(out, "      helps: {}", rival.remedy)?;
+        writeln!(out, "  ! {} ({}): {}", rival.name, rival.found, rival.meaning)?;
+        if !rival.remedy.is_empty() {
+            writeln!(out, "      helps: {}", rival.remedy)?;
+        }
     }
     writeln!(out, "Policies:")?;
     for a in &r.policies {

@@ -3,15 +3,21 @@
 use crate::cli::ManageArgs;
 use crate::recorder::Recorder;
 use crate::settings::Setup;
+use crate::usage;
 use anyhow::{Context, Result};
-use cotenant_core::{Action, Mode, Outcome, Round, TaskId, View, host};
-use cotenant_linux::host::{Finish, HostOptions, LinuxHost};
-use cotenant_linux::observe::{AppTarget, Target};
+use cotenant_core::moves::Move;
+use cotenant_core::record::{Header, HostDescription};
+use cotenant_core::{Mode, Outcome, Round, TaskId, host};
+use cotenant_linux::host::{Finish, HostOptions, LinuxHost, probe_tier};
+use cotenant_linux::observe::AppTarget;
+use cotenant_linux::sys;
+use cotenant_linux::tasks::Target;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Whether the command's own output is let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,43 +51,88 @@ pub(super) struct Summary {
 pub(super) fn command(setup: &Setup, args: &ManageArgs, command: &[OsString], output: Output) -> Result<Summary> {
     let name = args.name.clone().unwrap_or_else(|| base_name(&command[0]));
     // Opened before the command starts: a path that cannot be written must not cost the user a run.
-    let recorder = Recorder::open(setup, args)?;
-    let host = LinuxHost::launch(&setup.topology, name, command, output == Output::Discarded, options(setup, args))?;
-    drive(setup, args, host, recorder)
+    let mut recorder = open_recorder(setup, args, command)?;
+    let start = Instant::now();
+    let mut child = Command::new(&command[0]);
+    child.args(&command[1..]);
+    if output == Output::Discarded {
+        child.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    let host = LinuxHost::launch(&setup.topology, name, child, &options(setup, args))?;
+    drive(setup, args, host, recorder.as_mut(), start).map(|summary| with_recording(summary, recorder))
 }
 
 /// Manages what runs already until it ends, or a signal asks to stop.
 pub(super) fn attached(setup: &Setup, args: &ManageArgs, target: Target) -> Result<Summary> {
     let name = args.name.clone().unwrap_or_else(|| "attached".to_owned());
-    let recorder = Recorder::open(setup, args)?;
-    let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], options(setup, args))?;
-    drive(setup, args, host, recorder)
+    let mut recorder = open_recorder(setup, args, &[])?;
+    let start = Instant::now();
+    let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options(setup, args))?;
+    drive(setup, args, host, recorder.as_mut(), start).map(|summary| with_recording(summary, recorder))
+}
+
+fn with_recording(mut summary: Summary, recorder: Option<Recorder>) -> Summary {
+    summary.notes.extend(recorder.and_then(Recorder::finish));
+    summary
+}
+
+fn open_recorder(setup: &Setup, args: &ManageArgs, command: &[OsString]) -> Result<Option<Recorder>> {
+    let Some(path) = &args.record.record else { return Ok(None) };
+    let header = Header {
+        cotenant: env!("CARGO_PKG_VERSION").to_owned(),
+        topology: setup.topology.clone(),
+        machine: setup.machine.clone(),
+        apps: setup.apps.clone(),
+        config: setup.config.clone(),
+        policy: setup.policy.name().to_owned(),
+        mode: setup.mode,
+        seeds: Vec::new(),
+        host: HostDescription { kernel: kernel_release(), tier: probe_tier(&setup.topology)?.to_string() },
+        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|d| d.as_secs()),
+        redacted: args.record.record_redacted,
+    };
+    let recorder = Recorder::create(path, &header, args.record.record_limit).map_err(|e| usage(e.to_string()))?;
+    Ok(Some(recorder))
+}
+
+fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
 }
 
 fn options(setup: &Setup, args: &ManageArgs) -> HostOptions {
-    HostOptions { cpus: setup.cpus.clone(), act: setup.mode == Mode::Enforce, other_users: args.all_users, ..HostOptions::default() }
+    HostOptions {
+        cpus: setup.cpus.clone(),
+        act: setup.mode == Mode::Enforce,
+        other_users: args.all_users,
+        ..HostOptions::default()
+    }
 }
 
 fn base_name(command: &OsString) -> String {
     Path::new(command).file_name().unwrap_or(command).to_string_lossy().into_owned()
 }
 
-fn drive(setup: &Setup, args: &ManageArgs, mut live: LinuxHost, mut recorder: Recorder) -> Result<Summary> {
-    let start = Instant::now();
+fn drive(
+    setup: &Setup,
+    args: &ManageArgs,
+    mut live: LinuxHost,
+    mut recorder: Option<&mut Recorder>,
+    start: Instant,
+) -> Result<Summary> {
+    let cpu_before = sys::own_cpu_time();
     let mut tally = Tally::default();
-    recorder.start(setup, &live);
     let ended = host::drive(&mut live, setup.policy.as_ref(), &setup.ctx(), setup.mode, |round| {
         tally.add(round);
         if args.verbose > 0 {
             print_moves(round);
         }
-        recorder.round(round);
+        tally.notes.extend(recorder.as_mut().and_then(|recorder| recorder.round(round)));
     });
-    let seconds = start.elapsed().as_secs_f64();
     let tier = live.tier().to_string();
     let mut notes: Vec<String> = tally.notes.into_iter().chain(live.notes()).collect();
     let Finish { exit_code, restored } = live.finish();
-    notes.extend(recorder.finish());
+    let seconds = start.elapsed().as_secs_f64();
     notes.extend(restored.notes.iter().cloned());
     ended.context("the loop ended early; everything was given back")?;
     Ok(Summary {
@@ -94,7 +145,7 @@ fn drive(setup: &Setup, args: &ManageArgs, mut live: LinuxHost, mut recorder: Re
         moves: tally.moves,
         not_applied: tally.not_applied,
         tier,
-        overhead: cotenant_linux::host::own_cpu_seconds() / seconds.max(f64::MIN_POSITIVE),
+        overhead: (sys::own_cpu_time() - cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE),
         restored: restored.restored,
         notes,
     })
@@ -136,23 +187,8 @@ fn outcome_name(outcome: Outcome) -> Option<&'static str> {
 
 fn print_moves(round: &Round<'_>) {
     for (order, outcome) in round.orders.iter().zip(round.outcomes) {
-        let task = order.action.task();
-        let (name, from) = describe(round.view, task);
-        let to = match &order.action {
-            Action::Place { contexts, .. } => format!("{contexts} (affinity {})", order.affinity),
-            Action::Release { .. } => "its own mask".to_owned(),
-        };
         let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
-        eprintln!("cotenant: {:.1} s: {name}: CPU {from} → {to}{result}: {}", round.sample.at.as_secs_f64(), order.reason);
-    }
-}
-
-fn describe(view: &View, task: TaskId) -> (String, String) {
-    match view.task(task) {
-        None => (format!("task {task}"), "?".to_owned()),
-        Some(t) => {
-            (format!("{} (tid {})", t.info.comm, t.info.tid), t.cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string()))
-        }
+        eprintln!("cotenant: {:.1} s: {}{result}", round.sample.at.as_secs_f64(), Move::new(round.sample, order));
     }
 }
 

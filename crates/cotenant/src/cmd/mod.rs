@@ -1,7 +1,14 @@
 //! The subcommands: each has its arguments and a function that runs them.
 
+pub mod attach;
+pub mod compare;
+pub mod decide;
+pub mod doctor;
+mod managed;
+pub mod record;
 pub mod replay;
 pub mod restore;
+pub mod run;
 pub mod why;
 
 use crate::cli::Command;
@@ -18,6 +25,12 @@ use std::process::ExitCode;
 /// Those of the subcommand.
 pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Run(args) => run::run(args),
+        Command::Attach(args) => attach::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Record(args) => record::run(args),
+        Command::Decide(args) => decide::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),

@@ -2,6 +2,7 @@
 
 use super::{attach, managed};
 use crate::cli::{ManageArgs, ModeArg};
+use crate::recorder;
 use crate::settings::{self, Setup};
 use crate::usage;
 use anyhow::Result;
@@ -27,9 +28,15 @@ pub struct Args {
 }
 
 /// Records a command that it starts, or what runs already.
+///
+/// # Errors
+/// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let manage = ManageArgs {
-        record: Some(args.manage.record.clone().unwrap_or_else(|| args.output.clone())),
+        record: recorder::Args {
+            record: Some(args.manage.record.record.clone().unwrap_or_else(|| args.output.clone())),
+            ..args.manage.record.clone()
+        },
         mode: Some(args.manage.mode.unwrap_or(ModeArg::Observe)),
         ..args.manage.clone()
     };

@@ -19,6 +19,9 @@ pub struct Args {
 }
 
 /// Runs the command; returns its exit code, 128 + signal where a signal ended it.
+///
+/// # Errors
+/// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine()?;
     let setup = Setup::live(&args.manage, topology, machine)?;

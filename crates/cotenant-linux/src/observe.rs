@@ -1,0 +1,439 @@
+//! The sampler: what every managed thread did, at a cost that a busy machine does not feel.
+//!
+//! Reading one thread costs two or three system calls, so only threads that ran are read. Where perf events are allowed, a page
+//! that the kernel shares tells for 20 ns whether a thread was put on a CPU since the last look. Elsewhere a thread that is found
+//! asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its counts are then late by as much, never lost.
+//! The figures behind these choices are in `docs/reference/overhead.md`.
+
+mod busy;
+mod pages;
+mod task;
+
+use crate::FsRoot;
+use crate::ends::{End, Ends};
+use crate::perf::{Live, Opened, Opener, Plan, Pmu, plan};
+use crate::tasks::{Follower, Target};
+use crate::tier::{self, TierReport};
+use cotenant_core::{AppId, AppSample, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+use task::Task;
+
+/// Threads read in full in one sample, besides those that never left their CPU since the last one. Where more than these ran, the
+/// CPU time of the others comes from their pages, and their turn comes in the next samples.
+const FULL_READS: usize = 64;
+
+/// Looks at `/proc/PID/task/TID/stat` in one sample, the only source of a thread's CPU. Whoever migrated first comes first.
+const STAT_READS: usize = 16;
+
+/// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
+pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
+
+/// How long until each thread's name and scheduling policy were looked at again.
+const REFRESH: Duration = Duration::from_secs(20);
+
+/// Descriptors left to the rest of the program.
+const SPARE_DESCRIPTORS: usize = 256;
+
+/// An application to observe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppTarget {
+    /// Its name.
+    pub name: String,
+    /// What belongs to it.
+    pub target: Target,
+}
+
+/// How much is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    /// Only what `/proc` tells.
+    Nothing,
+    /// Software events too.
+    Software,
+    /// Hardware events too, where there is a PMU.
+    #[default]
+    Hardware,
+}
+
+/// What to observe, and how much.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where `/proc` and sysfs are. Threads can be followed on the live machine only.
+    pub fs: FsRoot,
+    /// How much is counted.
+    pub counting: Counting,
+    /// Hardware signals to count. More than fit the counters take turns.
+    pub signals: Vec<Signal>,
+    /// Whether to read where the pages of each process are: dear, see [`cotenant_core::sample::TaskSample::pages_by_node`].
+    pub pages: bool,
+    /// Whether to observe processes of other users.
+    pub other_users: bool,
+    /// Threads at most; further ones are left out and reported.
+    pub max_tasks: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            fs: FsRoot::live(),
+            counting: Counting::Hardware,
+            signals: plan::SAM_SIGNALS.to_vec(),
+            pages: false,
+            other_users: false,
+            max_tasks: 16_384,
+        }
+    }
+}
+
+/// A thread that is seen for the first time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTask {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Parent process id.
+    pub ppid: u32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+    /// The mask that it has now, inside its cpuset; empty where it could not be read.
+    pub mask: CpuSet,
+}
+
+/// Why nothing can be observed.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// `/proc` is not readable.
+    #[error("cannot read {path}: {why}; mount /proc, or run where it is visible")]
+    Proc {
+        /// What was read.
+        path: String,
+        /// What the system said.
+        why: String,
+    },
+    /// No descriptor for listening to the ends of processes.
+    #[error("cannot create an epoll: {0}; raise the limit of open files (ulimit -n)")]
+    Epoll(io::Error),
+}
+
+/// Observes applications.
+#[derive(Debug)]
+pub struct Observer {
+    options: Options,
+    apps: Vec<AppTarget>,
+    follower: Follower,
+    ends: Ends,
+    opener: Option<Opener<Live>>,
+    pmus: Vec<Pmu>,
+    tasks: Vec<Task>,
+    by_tid: HashMap<u32, TaskId>,
+    next_id: u32,
+    busy: busy::Busy,
+    pages: pages::Pages,
+    /// Descriptors that `schedstat` files may still take.
+    schedstat_left: usize,
+    /// Threads that were left out because there were too many.
+    left_out: usize,
+    last: Option<Time>,
+    round: u64,
+    refresh_at: usize,
+    refresh_due: f64,
+    nofile_before: u64,
+}
+
+impl Observer {
+    /// Prepares to observe. Raises this process' soft limit of open files to the hard one; see [`Self::nofile_before`].
+    ///
+    /// # Errors
+    /// [`ObserveError`] where `/proc` is not there.
+    pub fn new(topology: &Topology, apps: Vec<AppTarget>, options: Options) -> Result<Self, ObserveError> {
+        let busy = busy::Busy::new(&options.fs, topology)?;
+        let (nofile_before, limit) = raise_nofile();
+        let used = options.fs.list("/proc/self/fd").map_or(0, |l| l.len());
+        let descriptors = limit.saturating_sub(used + SPARE_DESCRIPTORS);
+        let pmus = if options.counting == Counting::Hardware { plan::pmus(&options.fs) } else { vec![] };
+        let opener = (options.counting != Counting::Nothing)
+            .then(|| Opener::new(Live, Plan::new(&pmus, &options.signals), descriptors - descriptors / 4));
+        let uid = (!options.other_users).then(uid);
+        let follower = Follower::new(&options.fs, apps.iter().map(|a| a.target.clone()).collect(), uid);
+        Ok(Self {
+            follower,
+            ends: Ends::new().map_err(ObserveError::Epoll)?,
+            opener,
+            pmus,
+            tasks: Vec::new(),
+            by_tid: HashMap::new(),
+            next_id: 0,
+            busy,
+            pages: pages::Pages::default(),
+            schedstat_left: descriptors / 4,
+            left_out: 0,
+            last: None,
+            round: 0,
+            refresh_at: 0,
+            refresh_due: 0.0,
+            nofile_before,
+            options,
+            apps,
+        })
+    }
+
+    /// Whether nothing is left to observe. True before the first sample.
+    pub fn is_empty(&self) -> bool {
+        self.follower.processes().is_empty()
+    }
+
+    /// Processes that live.
+    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.follower.processes().keys().copied()
+    }
+
+    /// The soft limit of open files before this observer raised it; give it to programs that you start.
+    pub fn nofile_before(&self) -> u64 {
+        self.nofile_before
+    }
+
+    /// A task's allowed CPUs are others now.
+    pub fn set_allowed(&mut self, id: TaskId, allowed: CpuSet) {
+        if let Ok(i) = self.tasks.binary_search_by_key(&id, |t| t.info.id) {
+            self.tasks[i].set_info(|info| info.allowed = allowed);
+        }
+    }
+
+    /// What this machine can tell, and what it really told so far.
+    pub fn tier(&self) -> TierReport {
+        let found = tier::Found {
+            fs: &self.options.fs,
+            asked: &self.options.signals,
+            counting: self.options.counting,
+            pmus: &self.pmus,
+            opener: self.opener.as_ref(),
+            left_out: self.left_out,
+            others: self.follower.others(),
+        };
+        tier::report(&found, self.tasks.iter().map(|t| &t.counters))
+    }
+
+    /// One look at everything. `original_mask` answers for each new thread with the mask that the user gave it, which is not the
+    /// present one where that was inherited from a thread that we moved.
+    ///
+    /// # Errors
+    /// [`ObserveError`] only where `/proc` itself fails; a vanished thread is simply absent.
+    pub fn sample(
+        &mut self,
+        at: Time,
+        original_mask: &mut dyn FnMut(&NewTask) -> CpuSet,
+    ) -> Result<Sample, ObserveError> {
+        let interval = self.last.map_or(Duration::ZERO, |last| at - last);
+        self.last = Some(at);
+        self.round += 1;
+        self.follow(at, original_mask);
+        self.read(at, interval);
+        let cpus = self.busy.read()?;
+        if self.options.pages {
+            self.pages.read(&self.options.fs, self.follower.processes().keys().copied(), at);
+        }
+        let apps = (0..).zip(&self.apps);
+        Ok(Sample {
+            at,
+            tasks: self.tasks.iter().map(|t| t.sample(&self.pages)).collect(),
+            cpus,
+            apps: apps
+                .map(|(i, app)| AppSample { id: AppId(i), name: app.name.clone(), progress: None, metrics: vec![] })
+                .collect(),
+        })
+    }
+
+    /// Brings the list of tasks up to date.
+    fn follow(&mut self, at: Time, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
+        let heard = self.ends.heard();
+        let ended = heard.iter().filter_map(|end| if let End::Process(pid) = end { Some(*pid) } else { None });
+        let mut changes = self.follower.update(at, ended, &self.ends);
+        self.remove(&changes.gone);
+        let detached = heard.iter().filter_map(|end| if let End::Thread(tid) = end { Some(*tid) } else { None });
+        let mut renew: Vec<u32> = detached.collect();
+        for pid in std::mem::take(&mut changes.alone) {
+            match self.position(pid) {
+                Some(i) => {
+                    self.tasks[i].schedstat_is_another = true;
+                    renew.push(pid);
+                }
+                None if !changes.born.contains(&(pid, pid)) => changes.born.push((pid, pid)),
+                None => {}
+            }
+        }
+        for tid in renew {
+            self.reopen(tid);
+        }
+        for (pid, tid) in changes.born {
+            self.add(pid, tid, original_mask);
+        }
+    }
+
+    fn position(&self, tid: u32) -> Option<usize> {
+        let id = self.by_tid.get(&tid)?;
+        self.tasks.binary_search_by_key(id, |t| t.info.id).ok()
+    }
+
+    fn add(&mut self, pid: u32, tid: u32, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
+        if self.tasks.len() >= self.options.max_tasks {
+            self.left_out += 1;
+            return;
+        }
+        let Some(process) = self.follower.processes().get(&pid) else { return };
+        if self.by_tid.contains_key(&tid) {
+            return;
+        }
+        let Some(stat) = task::read_stat(process, tid) else { return };
+        if stat.is_dead() || stat.is_kernel_thread() || stat.is_real_time() {
+            return;
+        }
+        let new = NewTask { tid, pid, ppid: stat.ppid, start_ticks: stat.start_ticks, mask: task::mask(tid) };
+        let allowed = original_mask(&new);
+        let id = TaskId(self.next_id);
+        let mut task = Task::new(id, AppId(process.target as u32), pid, tid, &stat, allowed);
+        if self.schedstat_left > 0
+            && let Ok(file) = process.open_file(tid, "schedstat")
+        {
+            self.schedstat_left -= 1;
+            task.schedstat = Some(file);
+        }
+        if !self.attach(&mut task) {
+            return;
+        }
+        self.next_id += 1;
+        self.by_tid.insert(tid, id);
+        self.tasks.push(task);
+    }
+
+    /// Opens a task's counters; false where it is gone.
+    fn attach(&mut self, task: &mut Task) -> bool {
+        let Some(opener) = &mut self.opener else { return true };
+        match opener.open(task.info.tid) {
+            Opened::Gone => return false,
+            Opened::Refused => {}
+            Opened::Counting(counters) => {
+                if let (Some(_), Some(leader)) = (&counters.page, counters.leader()) {
+                    // Where this fails the follower notices the end all the same.
+                    let _ = self.ends.listen(leader.as_fd(), End::Thread(task.info.tid));
+                }
+                task.attach(counters);
+            }
+        }
+        true
+    }
+
+    /// Opens the counters of a task anew, whose old ones are attached to a thread that is no more.
+    fn reopen(&mut self, tid: u32) {
+        let Some(i) = self.position(tid) else { return };
+        let mut task = self.tasks.remove(i);
+        if let (Some(counters), Some(opener)) = (task.detach(), &mut self.opener) {
+            opener.close(counters);
+        }
+        if self.attach(&mut task) {
+            self.tasks.insert(i, task);
+        } else {
+            self.by_tid.remove(&tid);
+            self.schedstat_left += usize::from(task.schedstat.is_some());
+        }
+    }
+
+    fn remove(&mut self, tids: &[u32]) {
+        let gone: HashSet<TaskId> = tids.iter().filter_map(|tid| self.by_tid.remove(tid)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        for task in self.tasks.extract_if(.., |t| gone.contains(&t.info.id)) {
+            self.schedstat_left += usize::from(task.schedstat.is_some());
+            if let (Some(counters), Some(opener)) = (task.perf, &mut self.opener) {
+                opener.close(counters);
+            }
+        }
+    }
+
+    /// Reads whoever ran.
+    fn read(&mut self, at: Time, interval: Duration) {
+        let mut gone = Vec::new();
+        let mut queue: Vec<(bool, u64, usize)> = Vec::new();
+        for (i, task) in self.tasks.iter_mut().enumerate() {
+            match task.glance(self.opener.as_ref(), self.follower.processes(), at, interval) {
+                task::Glance::Asleep | task::Glance::Done => {}
+                // Whoever is on a CPU without a break comes first: its page tells nothing new, yet its time goes on.
+                task::Glance::Ran { on_cpu } => queue.push((!on_cpu, task.read_in, i)),
+                task::Glance::Gone => gone.push(task.info.tid),
+            }
+        }
+        let uninterrupted = queue.iter().filter(|(later, ..)| !later).count();
+        let turns = (uninterrupted + FULL_READS).min(queue.len());
+        if turns < queue.len() {
+            queue.select_nth_unstable(turns);
+        }
+        for (.., i) in &queue[..turns] {
+            let task = &mut self.tasks[*i];
+            task.read_in = self.round;
+            if !task.read(self.opener.as_ref(), self.follower.processes()) {
+                gone.push(task.info.tid);
+            }
+        }
+        self.locate(interval, &mut gone);
+        self.remove(&gone);
+    }
+
+    /// Looks up on which CPUs tasks are that may have changed theirs, and refreshes names and policies in turns.
+    fn locate(&mut self, interval: Duration, gone: &mut Vec<u32>) {
+        let moved = self.tasks.iter().enumerate().filter(|(_, t)| t.may_have_moved());
+        let mut look: Vec<(u64, usize)> = moved.map(|(i, t)| (t.located_in, i)).collect();
+        if look.len() > STAT_READS {
+            look.select_nth_unstable(STAT_READS);
+            look.truncate(STAT_READS);
+        }
+        self.refresh_due += self.tasks.len() as f64 * interval.as_secs_f64() / REFRESH.as_secs_f64();
+        while self.refresh_due >= 1.0 && look.len() < STAT_READS && !self.tasks.is_empty() {
+            self.refresh_due -= 1.0;
+            self.refresh_at = (self.refresh_at + 1) % self.tasks.len();
+            look.push((0, self.refresh_at));
+        }
+        self.refresh_due = self.refresh_due.min(STAT_READS as f64);
+        for (_, i) in look {
+            let task = &mut self.tasks[i];
+            task.located_in = self.round;
+            let process = self.follower.processes().get(&task.info.pid);
+            match process.and_then(|p| task::read_stat(p, task.info.tid)) {
+                Some(stat) if stat.start_ticks == task.info.start_ticks && !stat.is_dead() && !stat.is_real_time() => {
+                    task.locate(&stat);
+                }
+                _ => gone.push(task.info.tid),
+            }
+        }
+    }
+}
+
+impl AsFd for Observer {
+    /// Becomes readable when a process or thread ended: what a loop can wait for between samples.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ends.as_fd()
+    }
+}
+
+/// Raises the soft limit of open files to the hard one; the limit before, and now.
+fn raise_nofile() -> (u64, usize) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls read or write the one structure, which outlives them.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        let before = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) != 0 {
+            limit.rlim_cur = before;
+        }
+        (before, usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+    }
+}
+
+fn uid() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::getuid() }
+}

@@ -1,0 +1,126 @@
+//! A scripted kernel: refuses, limits and counts as a test tells it.
+
+use super::{Code, Kernel, Page};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::rc::Rc;
+
+/// The script, shared between the test and what it tests.
+#[derive(Clone, Debug, Default)]
+pub struct Fake(Rc<RefCell<Script>>);
+
+#[derive(Debug, Default)]
+struct Script {
+    all: Option<i32>,
+    events: HashMap<u64, i32>,
+    not_beside_others: HashSet<u64>,
+    tasks: HashSet<u32>,
+    no_kernel_mode: bool,
+    limit: Option<usize>,
+    open: usize,
+    counts: HashMap<u64, u64>,
+    clocks: HashMap<u64, (u64, u64)>,
+    /// Members of each group, by the leader's number.
+    groups: HashMap<usize, Vec<u64>>,
+    next: usize,
+}
+
+/// An open counter.
+#[derive(Debug)]
+pub struct FakeCounter {
+    number: usize,
+    script: Rc<RefCell<Script>>,
+}
+
+impl Drop for FakeCounter {
+    fn drop(&mut self) {
+        self.script.borrow_mut().open -= 1;
+    }
+}
+
+impl Fake {
+    /// Every opening fails.
+    pub fn fail_all(&self, errno: i32) {
+        self.0.borrow_mut().all = Some(errno);
+    }
+
+    /// An event is refused.
+    pub fn refuse(&self, config: u64, errno: i32) {
+        self.0.borrow_mut().events.insert(config, errno);
+    }
+
+    /// An event is refused (`EINVAL`) in a group with others.
+    pub fn refuse_beside_others(&self, config: u64) {
+        self.0.borrow_mut().not_beside_others.insert(config);
+    }
+
+    /// A task is somebody else's.
+    pub fn forbid_task(&self, tid: u32) {
+        self.0.borrow_mut().tasks.insert(tid);
+    }
+
+    /// `perf_event_paranoid` 2 without privilege.
+    pub fn forbid_kernel_mode(&self) {
+        self.0.borrow_mut().no_kernel_mode = true;
+    }
+
+    /// `RLIMIT_NOFILE`.
+    pub fn limit(&self, descriptors: usize) {
+        self.0.borrow_mut().limit = Some(descriptors);
+    }
+
+    /// Counters that are open now.
+    pub fn open_now(&self) -> usize {
+        self.0.borrow().open
+    }
+
+    /// What an event reads.
+    pub fn count(&self, config: u64, value: u64) {
+        self.0.borrow_mut().counts.insert(config, value);
+    }
+
+    /// Enabled and running times of the group that holds an event.
+    pub fn clock(&self, config: u64, enabled: u64, running: u64) {
+        self.0.borrow_mut().clocks.insert(config, (enabled, running));
+    }
+}
+
+impl Kernel for Fake {
+    type Counter = FakeCounter;
+
+    fn open(&self, code: Code, user_only: bool, tid: u32, leader: Option<&FakeCounter>) -> io::Result<FakeCounter> {
+        let script = &mut *self.0.borrow_mut();
+        let hardware = code.kind == 4;
+        let refusal = script
+            .all
+            .or_else(|| script.tasks.contains(&tid).then_some(libc::EACCES))
+            .or_else(|| (script.no_kernel_mode && !user_only).then_some(libc::EACCES))
+            .or_else(|| script.limit.filter(|l| script.open >= *l).map(|_| libc::EMFILE))
+            .or_else(|| script.events.get(&code.config).copied().filter(|_| hardware))
+            .or_else(|| (leader.is_some() && script.not_beside_others.contains(&code.config)).then_some(libc::EINVAL));
+        if let Some(errno) = refusal {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let number = script.next;
+        script.next += 1;
+        script.open += 1;
+        script.groups.entry(leader.map_or(number, |l| l.number)).or_default().push(code.config);
+        Ok(FakeCounter { number, script: self.0.clone() })
+    }
+
+    fn read(&self, leader: &FakeCounter, words: &mut [u64]) -> io::Result<usize> {
+        let script = self.0.borrow();
+        let members = &script.groups[&leader.number];
+        let (enabled, running) = members.iter().find_map(|m| script.clocks.get(m).copied()).unwrap_or((100, 100));
+        words[..3].copy_from_slice(&[members.len() as u64, enabled, running]);
+        for (word, member) in words[3..].iter_mut().zip(members) {
+            *word = script.counts.get(member).copied().unwrap_or(0);
+        }
+        Ok(3 + members.len())
+    }
+
+    fn page(&self, _: &FakeCounter) -> io::Result<Page> {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+}
