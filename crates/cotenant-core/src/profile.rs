@@ -222,4 +222,13 @@ mod tests {
         assert_eq!(parse_apps("[app.a]\nsharing = ").unwrap_err().line, 2);
         assert!(parse_apps("[app.a]\nsharing = nan").is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "(\\[app\\.[a-c]\\]|sharing|bus_per_ms|latency_sensitive|=|\n| |[0-9.eE+-]{1,4}|true|nan|é|\\PC){0,12}") {
+            if let Err(e) = parse_apps(&text) {
+                proptest::prop_assert!(e.line >= 1 && e.column >= 1 && !e.message.is_empty());
+            }
+        }
+    }
 }

@@ -403,6 +403,7 @@ mod tests {
     use crate::policy::{Config, Sam, Static};
     use crate::profile::MachineProfile;
     use crate::testing::machine;
+    use proptest::prelude::*;
 
     const EXAMPLE: &str = include_str!("../../../docs/reference/decide-snapshot.json");
 
@@ -515,6 +516,18 @@ mod tests {
             r#"{"tasks":[],"interval_s":0.1,"thresholds":{"coherence_per_cycle":1e-3,"socket_bandwidth_per_s":1e6}}"#;
         let snapshot = Snapshot::parse(text, &machine(1, 1, 1, 1)).unwrap();
         assert_eq!(snapshot.thresholds.map(|t| t.coherence_per_cycle), Some(1e-3));
+    }
+
+    proptest! {
+        /// The example with a piece cut out and another text put in: refused or read, never a panic, and an error lies in the text.
+        #[test]
+        fn no_text_panics(from in 0usize..EXAMPLE.len(), len in 0usize..40, text in "[0-9a-z{}\\[\\]\",:.e-]{0,8}") {
+            let until = (from + len).min(EXAMPLE.len());
+            let damaged = format!("{}{text}{}", &EXAMPLE[..from], &EXAMPLE[until..]);
+            if let Err(e) = Snapshot::parse(&damaged, &machine(2, 1, 10, 2)) {
+                prop_assert!((1..=damaged.lines().count() + 1).contains(&e.line), "{}", e);
+            }
+        }
     }
 
     /// The schema in `docs/` names exactly the keys that are read.

@@ -343,10 +343,6 @@ impl Policy for Auto {
         "auto"
     }
 
-    fn wants_task_changes(&self) -> bool {
-        true
-    }
-
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let interval = ctx.config.interval;
         let first_wait = interval * FIRST_WAIT;
@@ -355,9 +351,7 @@ impl Policy for Auto {
             _ => AutoState::default(),
         };
         s.kept.retain(|id, _| view.task(*id).is_some());
-        let spans_change = s.learn(outcomes, now, first_wait);
-        // A view over a fraction of an interval, after an early wake, is mostly noise.
-        let measured = !spans_change && view.interval >= interval / 2;
+        let measured = !s.learn(outcomes, now, first_wait);
         if measured {
             measure(view, &mut s.speed);
         }

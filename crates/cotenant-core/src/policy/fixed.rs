@@ -8,11 +8,20 @@ use crate::ids::{AppId, CpuId, TaskId, Time};
 use crate::topology::Topology;
 use crate::topology::notation::{FREE, parse_map};
 use crate::view::{TaskView, View};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Static;
+
+/// What `static` remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StaticState {
+    /// The map that the plan was made from.
+    map: Option<String>,
+    plan: Plan,
+}
 
 /// This application: the first one.
 const SELF: char = 'X';
@@ -127,26 +136,25 @@ impl Policy for Static {
     }
 
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut plan = match state {
-            State::Static(plan) => *plan,
-            _ => Plan::default(),
+        let StaticState { map, mut plan } = match state {
+            State::Static(state) => *state,
+            _ => StaticState::default(),
         };
         plan.learn(ctx, view, outcomes, now);
         let mut notes = Vec::new();
-        match marks(ctx) {
-            Ok(marks) => {
-                if !plan.fits(ctx, view.tasks.iter()) {
+        if map != ctx.config.map || !plan.fits(ctx, view.tasks.iter()) {
+            match marks(ctx) {
+                Ok(marks) => {
                     let seats = layout(ctx.topology, view, &marks, plan.wanted());
                     plan.set(view.tasks.iter().map(|t| t.info.id).collect(), seats);
                 }
-                if plan.wanted().len() < view.tasks.len() {
-                    notes.push(
-                        "the map has no CPU for some tasks, or none that they may use; they are left where they are"
-                            .to_owned(),
-                    );
-                }
+                Err((why, remedy)) => notes.push(format!("no decision: {why}; {remedy}")),
             }
-            Err((why, remedy)) => notes.push(format!("no decision: {why}; {remedy}")),
+        }
+        if notes.is_empty() && plan.wanted().len() < view.tasks.len() {
+            notes.push(
+                "the map has no CPU for some tasks, or none that they may use; they are left where they are".to_owned(),
+            );
         }
         let reason = |id: TaskId| {
             let mut reason = Reason::new("map", "the map marks {place} for {app}");
@@ -160,7 +168,8 @@ impl Policy for Static {
             reason
         };
         let proposals = plan.proposals(now, reason);
-        Decision { proposals, state: State::Static(Box::new(plan)), wake_at: now + ctx.config.interval, notes }
+        let state = StaticState { map: ctx.config.map.clone(), plan };
+        Decision { proposals, state: State::Static(Box::new(state)), wake_at: now + ctx.config.interval, notes }
     }
 }
 
@@ -260,6 +269,14 @@ mod tests {
         // Task 1 ends, 8 and 9 come: 2 keeps CPU 1.
         let third = bench.decide(&bench.view(&[(2, 0), (8, 0), (9, 0)]).view(), second.state, &[]);
         assert_eq!(moves(&third), "8→0 9→2");
+    }
+
+    #[test]
+    fn another_map_is_another_plan() {
+        let bench = Bench::new(machine(2, 1, 2, 1), "X...");
+        let first = bench.decide(&bench.view(&[(1, 0)]).view(), State::Empty, &[]);
+        let bench = Bench::new(machine(2, 1, 2, 1), "...X");
+        assert_eq!(moves(&bench.decide(&bench.view(&[(1, 0)]).view(), first.state.clone(), &applied(&first))), "1→3");
     }
 
     #[test]

@@ -8,10 +8,9 @@ mod plan;
 pub mod sam;
 
 pub use auto::{Auto, AutoState};
-pub use fixed::Static;
+pub use fixed::{Static, StaticState};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
-pub use plan::Plan;
 pub use sam::{Sam, SamConfig, SamState};
 
 use crate::action::{ActionOutcome, Decision};
@@ -85,7 +84,7 @@ pub enum State {
     #[default]
     Empty,
     /// Of `static`.
-    Static(Box<Plan>),
+    Static(Box<StaticState>),
     /// Of `auto`.
     Auto(Box<AutoState>),
     /// Of `heuristic`.

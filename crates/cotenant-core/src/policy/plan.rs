@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// A mapping and its fate. A placement is asked for until it is applied, and believed only then.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Tasks that the mapping was made for, in ascending order; those without a place in it too.
     members: Vec<TaskId>,
     /// Contexts that each task should have.
@@ -35,7 +35,7 @@ struct Retry {
 
 impl Plan {
     /// Takes note of what became of the last proposals, and forgets tasks that are no more.
-    pub fn learn(&mut self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], now: Time) {
+    pub(super) fn learn(&mut self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], now: Time) {
         for ActionOutcome { action, outcome } in outcomes {
             let task = action.task();
             match (outcome, action) {
@@ -65,7 +65,7 @@ impl Plan {
     }
 
     /// Whether the mapping was made for exactly these tasks, and each may still run where it should.
-    pub fn fits<'a>(&self, ctx: &Ctx<'_>, tasks: impl Iterator<Item = &'a TaskView>) -> bool {
+    pub(super) fn fits<'a>(&self, ctx: &Ctx<'_>, tasks: impl Iterator<Item = &'a TaskView>) -> bool {
         let mut members = self.members.iter();
         let mut all = tasks.map(|t| {
             let within = |c: &CpuSet| c.is_subset(&t.info.allowed) && c.is_subset(ctx.topology.usable());
@@ -78,19 +78,19 @@ impl Plan {
     }
 
     /// Contexts that each task should have.
-    pub fn wanted(&self) -> &BTreeMap<TaskId, CpuSet> {
+    pub(super) fn wanted(&self) -> &BTreeMap<TaskId, CpuSet> {
         &self.wanted
     }
 
     /// Replaces the mapping. `members` are all tasks that were considered, in ascending order.
-    pub fn set(&mut self, members: Vec<TaskId>, wanted: BTreeMap<TaskId, CpuSet>) {
+    pub(super) fn set(&mut self, members: Vec<TaskId>, wanted: BTreeMap<TaskId, CpuSet>) {
         self.members = members;
         self.wanted = wanted;
     }
 
     /// What is still to be done: places that tasks do not have yet, and tasks to let go that have none any more. Each reason comes
     /// from `why`.
-    pub fn proposals(&self, now: Time, why: impl Fn(TaskId) -> Reason) -> Vec<Proposal> {
+    pub(super) fn proposals(&self, now: Time, why: impl Fn(TaskId) -> Reason) -> Vec<Proposal> {
         let due = |task: &TaskId| self.refused.get(task).is_none_or(|retry| retry.at <= now);
         let places = self.wanted.iter().filter(|(task, contexts)| self.placed.get(task) != Some(contexts) && due(task));
         let releases = self.placed.keys().filter(|task| !self.wanted.contains_key(task) && due(task));

@@ -53,24 +53,27 @@ fn cast<'a>(ctx: &Ctx<'_>, view: &'a View) -> Result<Cast<'a>, Option<String>> {
     let mut sensitive =
         view.apps.iter().filter(|a| profile(a.id).latency_sensitive && threads_of(a.id).next().is_some());
     let p_app = sensitive.next().ok_or(None)?.id;
-    let missing = |app: AppId| {
-        Some(format!(
-            "no decision: the profile of app '{}' lacks bus_per_ms or footprint_per_ms; give it with --profiles",
-            name(app)
-        ))
+    let missing = |app: AppId, key: &str| {
+        Some(format!("no decision: the profile of app '{}' lacks {key}; give it with --profiles", name(app)))
     };
-    let traits = |app: AppId| -> Option<Traits> {
+    let traits = |app: AppId| -> Result<Traits, Option<String>> {
         let AppProfile { bus_per_ms, sharing, footprint_per_ms, .. } = profile(app);
-        Some(Traits { bus: bus_per_ms?, sharing: sharing.unwrap_or(0.0), footprint: footprint_per_ms? })
+        // Of C the tree asks no sharing.
+        let sharing = if app == p_app { sharing } else { Some(0.0) };
+        Ok(Traits {
+            bus: bus_per_ms.ok_or_else(|| missing(app, "bus_per_ms"))?,
+            sharing: sharing.ok_or_else(|| missing(app, "sharing"))?,
+            footprint: footprint_per_ms.ok_or_else(|| missing(app, "footprint_per_ms"))?,
+        })
     };
+    let p = traits(p_app)?;
     let mut c = Traits::default();
     let c_tasks: Vec<&TaskView> = view.tasks.iter().filter(|t| t.info.app != p_app).collect();
     for task in &c_tasks {
-        let of_task = traits(task.info.app).ok_or_else(|| missing(task.info.app))?;
+        let of_task = traits(task.info.app)?;
         c.bus += of_task.bus / c_tasks.len() as f64;
         c.footprint += of_task.footprint / c_tasks.len() as f64;
     }
-    let p = traits(p_app).ok_or_else(|| missing(p_app))?;
     Ok(Cast { p_app, p_tasks: threads_of(p_app).collect(), c_tasks, p, c })
 }
 
@@ -88,28 +91,24 @@ impl Policy for Heuristic {
                 "add [heuristic] with sharing and footprint_per_ms to its profile and name it with --profile",
             );
         }
-        let Some((name, p)) = ctx.apps.iter().find(|(_, p)| p.latency_sensitive) else {
+        if !ctx.apps.values().any(|p| p.latency_sensitive) {
             let why = "no application is marked as the latency-sensitive one".to_owned();
             return refuse(
                 why,
                 "give profiles with --profiles FILE, one of them with latency_sensitive = true under [app.NAME]",
             );
-        };
-        let lacks = |key: &str, name: &str| {
-            refuse(
-                format!("the profile of app '{name}' lacks {key}"),
-                "measure it alone, and add it under [app.NAME] in the file of --profiles",
-            )
-        };
-        if p.sharing.is_none() {
-            return lacks("sharing", name);
         }
-        for (name, profile) in ctx.apps {
-            match (profile.bus_per_ms, profile.footprint_per_ms) {
-                (None, _) => return lacks("bus_per_ms", name),
-                (_, None) => return lacks("footprint_per_ms", name),
-                _ => {}
-            }
+        for (name, p) in ctx.apps {
+            let lacking = match (p.bus_per_ms, p.footprint_per_ms, p.sharing) {
+                (None, ..) => "bus_per_ms",
+                (_, None, _) => "footprint_per_ms",
+                (.., None) if p.latency_sensitive => "sharing",
+                _ => continue,
+            };
+            return refuse(
+                format!("the profile of app '{name}' lacks {lacking}"),
+                "measure it alone, and add it under [app.NAME] in the file of --profiles",
+            );
         }
         Ok(())
     }
