@@ -2,22 +2,17 @@
 
 use super::*;
 use crate::action::{Action, Outcome};
+use crate::machine::Machine;
 use crate::policy::Config;
 use crate::profile::High;
 use crate::profile::MachineProfile;
 use crate::signal::Signal;
-use crate::testing::{ViewBuilder, machine, parts};
-use crate::topology::{Kind, Topology};
-use crate::topology::{MemoryNode, Parts, Resource};
+use crate::testing::{ViewBuilder, machine};
+use crate::topology::Topology;
 
 /// 2 packages × 2 L2 × 2 cores, a front-side bus per package, one memory node.
 fn clovertown() -> Topology {
-    let parts = parts(2, 2, 2, 1);
-    let bus = |cpus: &CpuSet| Resource { kind: Kind::Bus, cpus: cpus.clone(), ..parts.resources[0].clone() };
-    let buses: Vec<Resource> = parts.nodes.iter().map(|n| bus(&n.cpus)).collect();
-    let all = MemoryNode { cpus: CpuSet::parse_list("0-7").unwrap(), ..parts.nodes[0].clone() };
-    let resources = parts.resources.into_iter().chain(buses).collect();
-    Topology::new(Parts { resources, nodes: vec![all], distances: None, ..parts }).unwrap()
+    Machine::parse(include_str!("../../../../../machines/clovertown-2s.toml")).unwrap().topology
 }
 
 /// Characteristics in the order that the dissertation gives (§4.1, figures 4.1 and 4.2): bus from its text where it prints it
