@@ -30,8 +30,14 @@ pub(super) struct Board<'a> {
     vacant: Vec<u32>,
     /// Per CPU: its core.
     core: Vec<u32>,
+    /// Per CPU: its rank among the contexts of its core.
+    rank: Vec<u32>,
+    /// Per core: its contexts.
+    siblings: &'a [CpuSet],
     /// Per core: its contexts that are not free.
     core_load: Vec<u32>,
+    /// Per core: the first task that holds one of them; [`FREE`] where none does.
+    core_first: Vec<u32>,
     /// Per level and unit: free contexts.
     idle: [Vec<u32>; 2],
     /// Per task: its CPU; [`NONE`] for tasks that hold no place.
@@ -47,7 +53,7 @@ pub(super) struct Board<'a> {
 impl<'a> Board<'a> {
     /// `runs[t]`: whether task t of the view ran, as far as is known.
     pub fn new(
-        ctx: &Ctx<'_>,
+        ctx: &Ctx<'a>,
         view: &View,
         sharing: Level<'a>,
         memory: Level<'a>,
@@ -57,11 +63,17 @@ impl<'a> Board<'a> {
         let size = topology.usable().last().map_or(0, |c| c.index() + 1);
         let mut vacant = vec![TAKEN; size];
         let mut core = vec![NONE; size];
+        let mut rank = vec![0; size];
+        let mut filled = vec![0; topology.cores().len()];
         let mut contexts = 0;
         for cpu in (0..sharing.len()).flat_map(|u| sharing.unit(u).contexts.iter()) {
             vacant[cpu.index()] = FREE;
-            core[cpu.index()] = topology.core_of(*cpu).map_or(NONE, |c| c as u32);
             contexts += 1;
+            if let Some(c) = topology.core_of(*cpu) {
+                core[cpu.index()] = c as u32;
+                rank[cpu.index()] = filled[c];
+                filled[c] += 1;
+            }
         }
         for cpu in view.cpus.iter().filter(|c| c.foreign > ctx.config.foreign_busy) {
             if let Some(slot) = vacant.get_mut(cpu.id.index()) {
@@ -91,6 +103,9 @@ impl<'a> Board<'a> {
             crowd: vec![0; sharing.len()],
             levels: [sharing, memory],
             core_load: vec![0; topology.cores().len()],
+            core_first: vec![FREE; topology.cores().len()],
+            siblings: topology.cores(),
+            rank,
             idle: [Vec::new(), Vec::new()],
             holder,
             vacant,
@@ -124,8 +139,12 @@ impl<'a> Board<'a> {
                 if let Some(unit) = memory.of(cpu) {
                     self.idle[1][unit] += 1;
                 }
-            } else if let Some(load) = self.core_load.get_mut(self.core[i] as usize) {
-                *load += 1;
+                continue;
+            }
+            let core = self.core[i] as usize;
+            self.core_load[core] += 1;
+            if *holder != TAKEN {
+                self.core_first[core] = self.core_first[core].min(*holder);
             }
         }
     }
@@ -156,7 +175,8 @@ impl<'a> Board<'a> {
     }
 
     /// The free context of a unit that a task with that allowance takes: on a core of which nothing is used before a second context
-    /// of a used one (§4.3), then in filling order.
+    /// of a used one (§4.3), then a core's first before its second, then beside the first task, so that what cores are called
+    /// matters only among those that are alike; then in order.
     pub fn free(&self, at: At, unit: usize, allowed: &CpuSet) -> Option<CpuId> {
         if self.idle(at, unit) == 0 {
             return None;
@@ -176,14 +196,23 @@ impl<'a> Board<'a> {
     }
 
     fn first_free(&self, contexts: impl Iterator<Item = CpuId>, allowed: &CpuSet) -> Option<CpuId> {
-        let mut second = None;
+        let mut second: Option<(u32, u32, CpuId)> = None;
         for cpu in contexts.filter(|c| self.holder[c.index()] == FREE && allowed.contains(*c)) {
-            if self.core_load[self.core[cpu.index()] as usize] == 0 {
+            let core = self.core[cpu.index()] as usize;
+            if self.core_load[core] == 0 {
                 return Some(cpu);
             }
-            second = second.or(Some(cpu));
+            let key = (self.rank[cpu.index()], self.core_first[core], cpu);
+            second = Some(second.map_or(key, |best| best.min(key)));
         }
-        second
+        second.map(|(.., cpu)| cpu)
+    }
+
+    /// Finds the first task of a CPU's core again.
+    fn look_at_core(&mut self, cpu: CpuId) {
+        let core = self.core[cpu.index()] as usize;
+        let holders = self.siblings[core].iter().filter_map(|c| self.holder.get(c.index()));
+        self.core_first[core] = holders.copied().filter(|h| *h != TAKEN).min().unwrap_or(FREE);
     }
 
     /// Whether a task with that allowance may stand in a unit at that CPU's place.
@@ -227,12 +256,14 @@ impl<'a> Board<'a> {
                 self.crowd[unit] -= 1;
                 self.holder[from.index()] = heir;
                 self.place[heir as usize] = from.0;
+                self.look_at_core(from);
                 return;
             }
         }
         if self.vacant[from.index()] == FREE {
             self.shift_idle(from, 1);
         }
+        self.look_at_core(from);
     }
 
     /// Two tasks change places, and with them whether they are crowded.
@@ -245,6 +276,7 @@ impl<'a> Board<'a> {
             } else {
                 self.crowded.push(new as u32); // in the other's stead
             }
+            self.look_at_core(CpuId(self.place[new]));
         }
     }
 
@@ -256,6 +288,8 @@ impl<'a> Board<'a> {
     fn take(&mut self, task: u32, cpu: CpuId) {
         self.holder[cpu.index()] = task;
         self.place[task as usize] = cpu.0;
+        let first = &mut self.core_first[self.core[cpu.index()] as usize];
+        *first = task.min(*first);
         self.shift_idle(cpu, -1);
     }
 

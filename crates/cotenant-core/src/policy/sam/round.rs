@@ -162,6 +162,12 @@ impl Sets {
         members.iter().copied().filter(|t| !moved(*t)).map(|t| t as usize).find(|t| fits(*t))
     }
 
+    /// The members of a set.
+    pub fn members<'s>(&'s self, round: &'s Round<'_>, unit: usize, class: Class) -> impl Iterator<Item = usize> + 's {
+        let (start, end) = rank(class).map_or((0, 0), |rank| self.spans[unit * CLASSES + rank]);
+        self.tasks[start as usize..end as usize].iter().map(|t| *t as usize).filter(|t| !round.tasks[*t].moved)
+    }
+
     /// Whether a set has no member.
     pub fn is_empty(&mut self, round: &Round<'_>, unit: usize, class: Class) -> bool {
         self.first(round, unit, class, |_| true).is_none()

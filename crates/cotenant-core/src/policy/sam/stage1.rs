@@ -8,7 +8,6 @@ use super::classify::Class;
 use super::round::{Round, Sets};
 use super::state::Origin;
 use crate::action::{Evidence, Reason, Unit};
-use crate::cpuset::CpuSet;
 use crate::signal::Signal;
 
 const STAGE: &str = "stage 1";
@@ -21,8 +20,12 @@ struct Counts {
     sharers: Vec<u32>,
     /// Members of inter that have not moved.
     movers: Vec<u32>,
-    /// CPU-bound and memory-bound tasks that have not moved and are allowed elsewhere.
-    displaceable: Vec<u32>,
+    /// CPU-bound and memory-bound tasks that have not moved.
+    victims: Vec<u32>,
+    /// Movers and victims that are not allowed everywhere: where there are none, nobody needs to be asked.
+    restricted: Vec<u32>,
+    /// Whether sharers were drawn here in this round.
+    drew: Vec<bool>,
 }
 
 pub(super) fn run(round: &mut Round<'_>) {
@@ -48,34 +51,38 @@ pub(super) fn run(round: &mut Round<'_>) {
 
 fn count(round: &Round<'_>, units: usize) -> Counts {
     let zero = || vec![0; units];
-    let mut counts = Counts { inter: zero(), sharers: zero(), movers: zero(), displaceable: zero() };
+    let mut counts = Counts {
+        inter: zero(),
+        sharers: zero(),
+        movers: zero(),
+        victims: zero(),
+        restricted: zero(),
+        drew: vec![false; units],
+    };
     for (t, task) in round.tasks.iter().enumerate() {
         let Some(unit) = round.board.unit(At::Sharing, t) else { continue };
         match task.class {
             Class::Inter => {
                 counts.inter[unit] += 1;
-                counts.movers[unit] += 1;
                 counts.sharers[unit] += 1;
+                counts.movers[unit] += 1;
             }
-            Class::Intra => counts.sharers[unit] += 1,
-            Class::Cpu | Class::Mem if !confined(round, t, unit) => counts.displaceable[unit] += 1,
-            _ => {}
+            Class::Cpu | Class::Mem => counts.victims[unit] += 1,
+            Class::Intra => {
+                counts.sharers[unit] += 1;
+                continue;
+            }
+            _ => continue,
         }
+        counts.restricted[unit] += u32::from(round.allowed(t) != round.topology.usable());
     }
     counts
-}
-
-/// Whether a task is allowed nowhere but in its unit.
-fn confined(round: &Round<'_>, task: usize, unit: usize) -> bool {
-    let usable = round.topology.usable();
-    let allowed: &CpuSet = round.allowed(task);
-    allowed != usable && allowed.and(usable).is_subset(round.board.level(At::Sharing).unit(unit).set())
 }
 
 /// Draws sharers from unit j to unit i.
 fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
     let contexts = round.board.level(At::Sharing).unit(i).contexts.len() as u32;
-    if counts.movers[j] == 0 || (round.config.keep_full && keeps(round, counts, i, j)) {
+    if counts.movers[j] == 0 || (round.config.keep_full && keeps(round, sets, counts, i, j)) {
         return;
     }
     let Some(partner) = sets.first(round, i, Class::Inter, |_| true) else { return };
@@ -101,14 +108,15 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
             round.relocate(At::Sharing, t, cpu, why);
         } else if let Some(v) = sets.first(round, i, Class::Cpu, |v| round.may_swap(At::Sharing, t, v)) {
             exchange(round, t, why, v, "make way for {task}, which shares data: CPU-bound, swap to {place}");
-            counts.displaceable[i] -= 1;
+            counts.victims[i] -= 1;
         } else if let Some(v) = sets.first(round, i, Class::Mem, |v| round.may_swap(At::Sharing, t, v)) {
             reluctantly(round, t, why, v);
-            counts.displaceable[i] -= 1;
+            counts.victims[i] -= 1;
         } else {
             after = Some(t);
             continue;
         }
+        counts.drew[i] = true;
         counts.movers[j] -= 1;
         counts.inter[j] -= 1;
         counts.sharers[j] -= 1;
@@ -117,13 +125,32 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
     }
 }
 
-/// Whether unit j keeps its sharers rather than giving some to i (ours): its contexts are all held by sharers, or it has no room for
-/// another one and i would not end up with more than it has now. Otherwise sharers that do not fit one unit swing for ever.
-fn keeps(round: &Round<'_>, counts: &Counts, i: usize, j: usize) -> bool {
-    let room = |u: usize| round.board.idle(At::Sharing, u) as u32 + counts.displaceable[u];
-    let contexts = round.board.level(At::Sharing).unit(j).contexts.len() as u32;
-    counts.sharers[j] >= contexts
-        || (room(j) == 0 && counts.sharers[i] + counts.movers[j].min(room(i)) <= counts.sharers[j])
+/// Whether unit j keeps its sharers rather than giving some to i (ours): its contexts are all held by sharers; or it drew some in
+/// this round; or it has no room for another one, or some that may not come, and i would not end up with more than it has now.
+/// Otherwise sharers that do not fit one unit, or cannot all come to it, swing for ever.
+fn keeps(round: &Round<'_>, sets: &Sets, counts: &Counts, i: usize, j: usize) -> bool {
+    let level = round.board.level(At::Sharing);
+    if counts.drew[j] || counts.sharers[j] >= level.unit(j).contexts.len() as u32 {
+        return true;
+    }
+    // Members of a set in one unit that may go to another one.
+    let free = |from: usize, class: Class, to: usize| {
+        let may_go = |t: &usize| round.allowed(*t).intersects(level.unit(to).set());
+        sets.members(round, from, class).filter(may_go).count() as u32
+    };
+    let room = |unit: usize, toward: usize| {
+        let victims = match counts.restricted[unit] {
+            0 => counts.victims[unit],
+            _ => free(unit, Class::Cpu, toward) + free(unit, Class::Mem, toward),
+        };
+        round.board.idle(At::Sharing, unit) as u32 + victims
+    };
+    let movers = match counts.restricted[j] {
+        0 => counts.movers[j],
+        _ => free(j, Class::Inter, i),
+    };
+    let stuck = movers < counts.movers[j] || room(j, i) == 0;
+    stuck && counts.sharers[i] + movers.min(room(i, j)) <= counts.sharers[j]
 }
 
 fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {

@@ -103,9 +103,12 @@ impl Away {
 fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64], stray: Stray) {
     let Stray { task: t, at, home, by_pages } = stray;
     let demand = round.tasks[t].demand();
-    // Where the pages are does not say that there is bandwidth left: stage 3 would send the task away again.
+    // Where the pages are does not say that there is bandwidth left: stage 3 would undo the move.
     let has_room = |round: &Round<'_>, instead: f64| {
-        !by_pages || loads[home] + demand - instead <= round.limits.unit_bandwidth[home]
+        let limits = &round.limits.unit_bandwidth;
+        !by_pages
+            || (loads[home] + demand - instead <= limits[home]
+                && (instead <= demand || loads[at] + instead - demand <= limits[at]))
     };
     let swaps =
         |round: &Round<'_>, v: usize| has_room(round, round.tasks[v].demand()) && round.may_swap(At::Memory, t, v);
@@ -129,9 +132,13 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
     } else if let Some(v) = sets.first(round, home, Class::Cpu, |v| victim(round, v, Class::Cpu)) {
         swap(round, stray, v, "make way for {task}, which goes home: CPU-bound, swap to {place}")
     } else if let Some(v) = sets.first(round, home, Class::Mem, |v| !displaced && victim(round, v, Class::Mem)) {
-        let origin = Origin { task: round.id(v), unit: home as u32, displaced: true };
-        round.tasks[v].origin = round.tasks[v].origin.or(Some(origin));
-        swap(round, stray, v, "make way for {task}, which goes home: memory-bound, reluctantly to {place}")
+        if by_pages {
+            swap(round, stray, v, "make way for {task}, which goes to its pages: swap to {place}")
+        } else {
+            let origin = Origin { task: round.id(v), unit: home as u32, displaced: true };
+            round.tasks[v].origin = round.tasks[v].origin.or(Some(origin));
+            swap(round, stray, v, "make way for {task}, which goes home: memory-bound, reluctantly to {place}")
+        }
     } else {
         return;
     };

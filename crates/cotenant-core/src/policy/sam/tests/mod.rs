@@ -6,6 +6,7 @@
 //! socket bandwidth 7.5e7 misses/s (7.5e6 in an interval), remote 1e-4/cycle (22,000 in an interval).
 
 mod places;
+mod properties;
 mod reasons;
 mod rounds;
 mod stage1;
@@ -143,7 +144,9 @@ impl Scene {
     /// The named tasks count that many events of a signal in an interval.
     #[must_use]
     pub fn count(self, names: &str, signal: Signal, count: u64) -> Self {
-        self.each(names, |a| drop(a.counts.insert(signal, count)))
+        self.each(names, |a| {
+            a.counts.insert(signal, count);
+        })
     }
 
     /// The named tasks share data with tasks of other sockets: four times the threshold.

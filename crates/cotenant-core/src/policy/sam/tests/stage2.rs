@@ -146,7 +146,9 @@ fn s2_12_pages_do_not_drive_out_a_task_from_its_own() {
     let start = || pages(scene("n o | m .").intra("n").count("o", Signal::LlcMisses, 4_000_000).remote("m"), "m");
     assert_eq!(start().next(), "n o | m .");
     assert_eq!(start().each("o", |a| a.pages = Some(vec![(0, 800), (1, 100)])).next(), "n o | m .");
-    assert_eq!(start().each("o", |a| a.pages = Some(vec![(0, 100), (1, 800)])).next(), "n m | o .");
+    let mut s = start().each("o", |a| a.pages = Some(vec![(0, 100), (1, 800)]));
+    assert_eq!(s.next(), "n m | o .");
+    assert_eq!(s.origins(), [], "S0 was not o's home");
 }
 
 #[test]
