@@ -151,7 +151,8 @@ fn a_paused_program_goes_on_when_we_are_killed() {
 }
 
 fn what_it_leaves_behind_comes_to_us() {
-    let mut runner = run(&["sh", "-c", "sh -c 'sleep 1000 <&- >&- 2>&- & echo @orphan $!'; echo @left; exec sleep 1000"]);
+    let mut runner =
+        run(&["sh", "-c", "sh -c 'sleep 1000 <&- >&- 2>&- & echo @orphan $!'; echo @left; exec sleep 1000"]);
     let child: u32 = runner.hear("child").parse().unwrap();
     let orphan: u32 = runner.hear("orphan").parse().unwrap();
     runner.hear("left");
