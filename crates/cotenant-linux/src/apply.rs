@@ -81,6 +81,14 @@ pub enum ApplyError {
     Proc(io::Error),
 }
 
+impl NewTask {
+    /// A held thread with that mask.
+    pub fn of(held: &Held, mask: CpuSet) -> Self {
+        let Held { tid, pid, ref stat, .. } = *held;
+        Self { tid, pid, ppid: stat.ppid, start_ticks: stat.start_ticks, mask }
+    }
+}
+
 /// What is known of a task that has been touched.
 #[derive(Clone, Debug)]
 struct TaskState {
@@ -311,17 +319,17 @@ impl Applier {
 
     fn place(&mut self, held: &Held, wanted: &CpuSet, current: &CpuSet) -> Result<Outcome, Refusal> {
         let id = (held.tid, held.stat.start_ticks);
+        if wanted == current {
+            return Ok(Outcome::Applied);
+        }
+        self.claims.claim(held.pid)?;
         if !self.tasks.contains_key(&id) {
-            let pid = held.pid;
-            let original = self.original_mask(&NewTask {
-                tid: held.tid,
-                pid,
-                ppid: held.stat.ppid,
-                start_ticks: held.stat.start_ticks,
-                mask: current.clone(),
-            });
+            // The mask once more: before the claim it may have been another Cotenant's.
+            let task = NewTask::of(held, held.mask()?);
+            let original = self.original_mask(&task);
             // One that inherited our mask is known by now.
-            self.tasks.entry(id).or_insert(TaskState { pid, original, ours: None, back_off: BackOff::default() });
+            let new = TaskState { pid: held.pid, original, ours: None, back_off: BackOff::default() };
+            self.tasks.entry(id).or_insert(new);
         }
         let original = self.tasks[&id].original.clone();
         if wanted.is_empty() || !wanted.is_subset(&original) {
@@ -329,10 +337,6 @@ impl Applier {
                 "CPUs {wanted} are not all among those that it is allowed, {original}"
             )));
         }
-        if wanted == current {
-            return Ok(Outcome::Applied);
-        }
-        self.claims.claim(held.pid)?;
         self.activate().map_err(Refusal::Nothing)?;
         self.enter(id, held.pid, held.stat.sid, &original, wanted).map_err(|e| {
             Refusal::Nothing(format!("nothing is changed: the journal cannot be written ({e}); make room for it"))

@@ -5,5 +5,6 @@
 
 mod agents;
 mod crash;
+mod crowd;
 
 mod roles;

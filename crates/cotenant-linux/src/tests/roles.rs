@@ -4,6 +4,7 @@ use crate::affinity::{self, Held};
 use crate::apply::{Applier, ApplyOptions};
 use crate::fault;
 use crate::guardian::{self, GuardianCommand};
+use crate::observe::NewTask;
 use crate::sys;
 use crate::testing::Player;
 use cotenant_core::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
@@ -232,7 +233,7 @@ pub fn lookup(infos: &[Arc<TaskInfo>]) -> impl Fn(TaskId) -> Option<Arc<TaskInfo
 }
 
 /// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of standard input,
-/// where `S` in `at S` is the time in seconds that later steps are told.
+/// where `S` in `at S` is the time in seconds that later steps are told, and `T` in `task T` the thread that `adopt` is about.
 fn applier(args: &[String]) {
     let [state_dir, pid, tids, steps @ ..] = args else { panic!("usage: STATE_DIR PID TIDS STEP…") };
     let pid = pid.parse().unwrap();
@@ -252,7 +253,7 @@ fn applier(args: &[String]) {
     }
     let mut applier = Applier::new(options).unwrap();
     let infos = infos(pid, &tids);
-    let mut now = Time::default();
+    let (mut now, mut newcomer) = (Time::default(), None);
     let mut lines = std::io::stdin().lines();
     for step in steps {
         let orders = match step.as_str() {
@@ -266,9 +267,16 @@ fn applier(args: &[String]) {
                     "hold" => {
                         say(&format!("hold {}", applier.guardian().map_or(0, |(pid, _)| pid)));
                         let line = lines.next().unwrap_or_else(|| Ok(String::new())).unwrap();
+                        newcomer = line.strip_prefix("task ").map(|tid| tid.parse().unwrap());
                         if let Some(seconds) = line.strip_prefix("at ") {
                             now = Time::from_secs(seconds.parse().unwrap());
                         }
+                    }
+                    "adopt" => {
+                        let tid = newcomer.expect("a line `task TID` before");
+                        let held = Held::open(pid, tid).unwrap();
+                        let task = NewTask::of(&held, held.mask().unwrap());
+                        say(&format!("adopt {}", applier.original_mask(&task)));
                     }
                     "panic" => panic!("as the test wants it"),
                     "finish" => say(&format!("finish {:?}", applier.finish())),
