@@ -13,6 +13,7 @@ pub mod ends;
 pub mod events;
 pub mod fault;
 pub mod fsroot;
+pub mod gather;
 pub mod guardian;
 pub mod host;
 pub mod journal;

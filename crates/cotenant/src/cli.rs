@@ -40,6 +40,8 @@ pub enum Command {
     Doctor(cmd::doctor::Args),
     /// Undo whatever a killed Cotenant left behind
     Restore(cmd::restore::Args),
+    /// What is shared by whom: caches, cores, memory nodes and distances of a machine
+    Topo(cmd::topo::Args),
 }
 
 /// What decides and how; common to everything that decides.

@@ -6,6 +6,7 @@
 pub mod notation;
 pub mod render;
 pub mod report;
+pub mod svg;
 pub mod symmetry;
 pub mod tree;
 

@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// Lines up to which similar packages, nodes and caches are each written out.
 const LINES: usize = 40;
 
-/// Nodes up to which the table of distances is written.
+/// Rows and columns up to which the table of distances is written.
 const TABLE: usize = 16;
 
 /// A size in bytes with three significant digits, `16 GiB`.
@@ -287,10 +287,6 @@ fn distances(topology: &Topology, d: &Distances) -> String {
     };
     let nodes = topology.nodes();
     let per_node = d.rows.len() == nodes.len();
-    if nodes.len() > TABLE {
-        let (least, most) = d.rows.iter().flatten().fold((f64::MAX, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
-        return format!("Distances ({unit}): {least} to {most} between {} nodes; --json has the table\n", nodes.len());
-    }
     // Cores with equal rows share a line.
     let mut rows: Vec<(CpuSet, &Vec<f64>)> = Vec::new();
     for (i, row) in d.rows.iter().enumerate() {
@@ -300,8 +296,23 @@ fn distances(topology: &Topology, d: &Distances) -> String {
             None => rows.push((cpus, row)),
         }
     }
-    let names: Vec<String> =
-        rows.iter().map(|(cpus, _)| format!("{} {cpus}", if per_node { "node" } else { "CPUs" })).collect();
+    if nodes.len() > TABLE || rows.len() > TABLE {
+        let (least, most) = d.rows.iter().flatten().fold((f64::MAX, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
+        return format!("Distances ({unit}): {least} to {most}; JSON has the table\n");
+    }
+    let names: Vec<String> = rows
+        .iter()
+        .map(|(cpus, _)| {
+            format!(
+                "{} {cpus}",
+                match (per_node, cpus.len()) {
+                    (true, _) => "node",
+                    (false, 1) => "CPU",
+                    _ => "CPUs",
+                }
+            )
+        })
+        .collect();
     let heads: Vec<String> = nodes.iter().map(|n: &MemoryNode| format!("node {}", n.id)).collect();
     let cells: Vec<Vec<String>> = rows.iter().map(|(_, row)| row.iter().map(ToString::to_string).collect()).collect();
     let left = names.iter().map(String::len).max().unwrap_or(0);

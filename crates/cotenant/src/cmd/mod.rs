@@ -9,6 +9,7 @@ pub mod record;
 pub mod replay;
 pub mod restore;
 pub mod run;
+pub mod topo;
 pub mod why;
 
 use crate::cli::Command;
@@ -34,6 +35,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => replay::run(args),
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),
+        Command::Topo(args) => topo::run(args),
     }
 }
 
