@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Lines up to which similar packages, nodes and caches are each written out.
-const LINES: usize = 40;
+const LINES: usize = 24;
 
 /// Rows and columns up to which the table of distances is written.
 const TABLE: usize = 16;
@@ -89,11 +89,11 @@ pub fn text(topology: &Topology) -> String {
     let tree = Tree::new(topology);
     let mut out = format!("{}: {}\n", title(topology, Item::Machine, false), counts(topology));
     let mut lines = Lines { topology, tree: &tree, shapes: shapes(topology, &tree), collapse: false, out: Vec::new() };
-    lines.children(0, "");
+    lines.children(0, "", "");
     if lines.out.len() > LINES {
         lines.collapse = true;
         lines.out.clear();
-        lines.children(0, "");
+        lines.children(0, "", "");
     }
     lines.out.iter().for_each(|line| out.extend([line.as_str(), "\n"]));
     for line in footnotes(topology, &tree) {
@@ -210,7 +210,8 @@ impl Lines<'_> {
         self.tree.vertices[end].children.iter().all(|&c| matches!(self.tree.vertices[c].item, Item::Cpu(_)))
     }
 
-    fn children(&mut self, at: usize, indent: &str) {
+    /// The lines below a vertex. `more` follows lists of CPUs where the vertex stands for others like it.
+    fn children(&mut self, at: usize, indent: &str, more: &str) {
         let children = self.tree.vertices[at].children.clone();
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for child in children {
@@ -227,9 +228,11 @@ impl Lines<'_> {
             let (branch, below) = if i + 1 == groups.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             let chain = self.chain(group[0]);
             let end = chain[chain.len() - 1];
-            self.out.push(format!("{indent}{branch}{}", self.line(group, &chain)));
+            self.out.push(format!("{indent}{branch}{}{more}", self.line(group, &chain)));
+
             if !self.is_leaf(end) {
-                self.children(end, &format!("{indent}{below}"));
+                let more = if group.len() > 1 { " …" } else { more };
+                self.children(end, &format!("{indent}{below}"), more);
             }
         }
     }

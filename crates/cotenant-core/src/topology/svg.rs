@@ -114,7 +114,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Width of a text in DejaVu Sans, the widest of the fonts named: each class of characters as wide as its widest.
+/// Width of a text in `DejaVu Sans`, the widest of the fonts named: each class of characters as wide as its widest.
 fn width(text: &str) -> f64 {
     let em = |c: char| match c {
         'f' | 'i' | 'j' | 'l' | 'r' | 't' | 'I' | ' ' | '.' | ',' | ':' | ';' | '|' | '(' | ')' | '-' => 0.42,
@@ -372,10 +372,10 @@ fn stretched(mut drawing: Drawing, w: f64) -> Drawing {
 
 /// Parts in rows, as many columns as come nearest to [`ASPECT`]; full rows preferred.
 fn grid(parts: Vec<Drawing>) -> Drawing {
-    let n = parts.len();
-    let best = (1..=n.max(1)).map(|columns| {
+    let count = parts.len();
+    let best = (1..=count.max(1)).map(|columns| {
         let (w, h) = extent(&parts, columns);
-        let ragged = if n % columns == 0 { 1.0 } else { 2.0 };
+        let ragged = if count.is_multiple_of(columns) { 1.0 } else { 2.0 };
         (((w / h.max(1.0)) / ASPECT).ln().abs() + f64::ln(ragged), columns)
     });
     let columns = best.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(1, |b| b.1);
@@ -387,10 +387,10 @@ fn grid(parts: Vec<Drawing>) -> Drawing {
         let row: Vec<Drawing> = parts.by_ref().take(columns).collect();
         let (mut x, mut tallest) = (0.0, 0.0f64);
         for part in row {
-            let w = part.w;
+            let next = x + part.w + PAD;
             tallest = tallest.max(part.h);
             all.parts.push((x, y, part));
-            x += w + PAD;
+            x = next;
         }
         y += tallest + PAD;
     }

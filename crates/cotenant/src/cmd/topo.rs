@@ -1,7 +1,7 @@
 //! `cotenant topo`: what is shared by whom.
 
 use super::print;
-use crate::machine_arg;
+use crate::{machine_arg, usage};
 use anyhow::Context;
 use cotenant_core::topology::{render, report, svg};
 use cotenant_linux::{FsRoot, gather};
@@ -33,7 +33,10 @@ pub struct Args {
 /// # Errors
 /// Where the machine cannot be had or a file cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let found = machine_arg::resolve(args.from.as_deref())?;
+    let found = machine_arg::resolve(args.from.as_deref()).map_err(|e| match args.from {
+        Some(_) => usage(e.to_string()),
+        None => e.into(),
+    })?;
     for note in &found.notes {
         eprintln!("cotenant: {note}");
     }
