@@ -50,7 +50,7 @@ pub fn detect(root: &Path) -> Vec<Capability> {
     ]
 }
 
-fn text(root: &Path, path: &str) -> Option<String> {
+pub(crate) fn text(root: &Path, path: &str) -> Option<String> {
     fs::read_to_string(root.join(path)).ok().map(|t| t.trim().to_owned())
 }
 
@@ -89,7 +89,7 @@ fn memory_nodes(root: &Path) -> Capability {
 }
 
 /// Mount points of a cgroup hierarchy: version 2, or the version 1 hierarchy with that controller.
-fn cgroup_mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
+pub(crate) fn cgroup_mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     let mounts = text(root, "proc/self/mounts").or_else(|| text(root, "proc/mounts")).unwrap_or_default();
     let wanted = |line: &str| {
         let mut fields = line.split(' ').skip(1);

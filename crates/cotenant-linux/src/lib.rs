@@ -15,6 +15,7 @@ pub mod guardian;
 pub mod journal;
 pub mod launch;
 pub mod restore;
+pub mod rivals;
 pub mod sys;
 pub mod topology;
 pub mod waiter;
