@@ -1,11 +1,13 @@
 //! One thread's identity and mask: who it is, whether it is ours to touch, and setting its mask without hitting another.
 
+use crate::capabilities::cgroup_mounts;
 use crate::sys;
 use cotenant_core::CpuSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// `PF_KTHREAD` of the kernel's `sched.h`, in the flags field of `/proc` stat.
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -182,11 +184,15 @@ impl Held {
     }
 }
 
-/// The effective CPUs of a cpuset, from whichever hierarchy has the controller.
+/// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel since 3.17.
 fn effective_cpus(path: &str) -> Option<CpuSet> {
-    let files = [("/sys/fs/cgroup/cpuset", "cpuset.effective_cpus"), ("/sys/fs/cgroup", "cpuset.cpus.effective")];
+    static FILES: OnceLock<Vec<(String, &str)>> = OnceLock::new();
+    let files = FILES.get_or_init(|| {
+        let mounts = |controller, file| cgroup_mounts(Path::new("/"), controller).into_iter().map(move |m| (m, file));
+        mounts(Some("cpuset"), "cpuset.effective_cpus").chain(mounts(None, "cpuset.cpus.effective")).collect()
+    });
     files.iter().find_map(|(mount, file)| {
-        let text = fs::read_to_string(format!("{mount}{path}/{file}")).ok()?;
+        let text = fs::read_to_string(format!("/{mount}{path}/{file}")).ok()?;
         CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
     })
 }

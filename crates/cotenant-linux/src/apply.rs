@@ -432,8 +432,12 @@ impl Applier {
         active.compact_above = self.options.compact_above.max(active.journal.len() * 2);
     }
 
-    /// Undoes everything and ends the guardian. Afterwards it is as new; also done when it is dropped.
-    pub fn finish(&mut self) -> RestoreReport {
+    /// Undoes everything and ends the guardian. Dropping does the same, without the report.
+    pub fn finish(mut self) -> RestoreReport {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();
         if let Some(Active { journal, guardian, .. }) = self.active.take() {
             report = restore::undo(&self.book, self.me, &[guardian.pid()]);
@@ -443,8 +447,6 @@ impl Applier {
             guardian.dismiss();
         }
         self.claims.release();
-        self.book = Book::default();
-        self.tasks.clear();
         report
     }
 
@@ -456,7 +458,7 @@ impl Applier {
 
 impl Drop for Applier {
     fn drop(&mut self) {
-        self.finish();
+        self.undo();
     }
 }
 

@@ -137,7 +137,7 @@ impl LinuxHost {
 
     /// Undoes everything, and waits for the command where it still runs.
     pub fn finish(mut self) -> Finish {
-        let mut restored = self.applier.as_mut().map(Applier::finish).unwrap_or_default();
+        let mut restored = self.applier.take().map(Applier::finish).unwrap_or_default();
         while self.child.is_some() && self.exit.is_none() {
             match self.waiter.wait(None) {
                 Ok(Event::ChildExited(status)) => self.exit = Some(launch::exit_code(status)),

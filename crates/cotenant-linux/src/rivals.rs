@@ -71,7 +71,7 @@ fn cache_aware(root: &Path) -> Option<Rival> {
     // The switch as merged with cache-aware load balancing (2026), and as in the series before; both below debugfs.
     let switches = ["sys/kernel/debug/sched/llc_balancing/enabled", "sys/kernel/debug/sched/llc_enabled"];
     let on = |path: &&str| text(root, path).is_some_and(|value| matches!(value.as_str(), "1" | "Y"));
-    let switch = switches.into_iter().find(|path| on(&path))?;
+    let switch = switches.into_iter().find(on)?;
     Some(Rival {
         name: "cache-aware scheduling",
         found: format!("/{switch} is on"),

@@ -2,7 +2,10 @@
 //!
 //! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
 
-use cotenant_linux::affinity;
+use cotenant_core::{Action, CpuSet, Order, Reason, TaskInfo, Time};
+use cotenant_linux::affinity::{self, Held};
+use cotenant_linux::apply::{Applier, ApplyOptions};
+use cotenant_linux::guardian;
 use cotenant_linux::launch::{self, Child};
 use cotenant_linux::sys;
 use cotenant_linux::waiter::{Event, Waiter};
@@ -12,14 +15,16 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::panic;
+use std::path::Path;
 use std::process::{self, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testing::{Player, TempDir, eventually};
 
 #[path = "../src/testing.rs"]
 mod testing;
 
-const TESTS: [(&str, fn()); 9] = [
+const TESTS: [(&str, fn()); 10] = [
     ("exit_codes_pass_through", exit_codes_pass_through),
     ("what_cannot_be_started_says_so", what_cannot_be_started_says_so),
     ("signals_pass_through", signals_pass_through),
@@ -27,6 +32,7 @@ const TESTS: [(&str, fn()); 9] = [
     ("no_signal_is_blocked_in_the_program", no_signal_is_blocked_in_the_program),
     ("a_paused_program_goes_on_when_we_are_killed", a_paused_program_goes_on_when_we_are_killed),
     ("what_it_leaves_behind_comes_to_us", what_it_leaves_behind_comes_to_us),
+    ("sigterm_gives_the_masks_back", sigterm_gives_the_masks_back),
     ("ctrl_c_reaches_the_program_once", ctrl_c_reaches_the_program_once),
     ("ctrl_z_stops_both_and_fg_resumes_both", ctrl_z_stops_both_and_fg_resumes_both),
 ];
@@ -34,8 +40,11 @@ const TESTS: [(&str, fn()); 9] = [
 /// Runs the tests whose names contain the first argument that is no option; `runner CMD…` is the process that they are about.
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|a| a == "runner") {
-        runner(&args[1..]);
+    match args.first().map(String::as_str) {
+        Some("runner") => runner(&args[1..]),
+        Some("manager") => manager(Path::new(&args[1]), args[2].parse().unwrap()),
+        Some(guardian::SUBCOMMAND) => return guardian::main(args[1..].iter().map(Into::into)),
+        _ => {}
     }
     let filter = args.iter().find(|a| !a.starts_with('-')).cloned().unwrap_or_default();
     let chosen = TESTS.iter().filter(|(name, _)| name.contains(&filter));
@@ -76,14 +85,31 @@ fn runner(args: &[String]) -> ! {
     }
 }
 
-fn command(args: &[&str]) -> Command {
+/// Places a process on its first CPU, as `cotenant attach` would, until a signal comes.
+fn manager(state_dir: &Path, pid: u32) -> ! {
+    let mut waiter = Waiter::new().unwrap();
+    let options = ApplyOptions { state_dir: state_dir.to_owned(), ..ApplyOptions::new().unwrap() };
+    let mut applier = Applier::new(options).unwrap();
+    let held = Held::open(pid, pid).unwrap();
+    let allowed = held.mask().unwrap();
+    let affinity = CpuSet::single(allowed.first().unwrap());
+    let info = Arc::new(TaskInfo { tid: pid, pid, start_ticks: held.stat.start_ticks, allowed, ..TaskInfo::default() });
+    let action = Action::Place { task: info.id, contexts: affinity.clone() };
+    let order = Order { action, affinity, reason: Reason::new("test", "test") };
+    println!("@placed {:?}", applier.apply(Time::default(), &[order], &|_| Some(info.clone())));
+    let event = waiter.wait(None).unwrap();
+    println!("@finish {event:?} {:?}", applier.finish());
+    process::exit(0);
+}
+
+fn command(role: &str, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg("runner").args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.arg(role).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 
 fn run(args: &[&str]) -> Player {
-    Player::start(command(args))
+    Player::start(command("runner", args))
 }
 
 fn state(pid: u32) -> Option<char> {
@@ -160,6 +186,28 @@ fn what_it_leaves_behind_comes_to_us() {
     sys::kill(orphan, libc::SIGKILL).unwrap();
     eventually("it is reaped", || affinity::process_stat(orphan).is_none());
     sys::kill(child, libc::SIGKILL).unwrap();
+}
+
+fn sigterm_gives_the_masks_back() {
+    let before = sys::getaffinity(0).unwrap();
+    if before.len() < 2 {
+        eprintln!("skipped: this test needs two CPUs, and there is one");
+        return;
+    }
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        let dir = TempDir::new("sigterm");
+        let subject = Player::start(command("runner", &["sleep", "1000"]));
+        let pid = subject.pid();
+        let mut manager = Player::start(command("manager", &[dir.path().to_str().unwrap(), &pid.to_string()]));
+        assert_eq!(manager.hear("placed"), "[Applied]");
+        assert_eq!(sys::getaffinity(pid).unwrap().len(), 1);
+        sys::kill(manager.pid(), signal).unwrap();
+        let report = manager.hear("finish");
+        assert!(report.starts_with(&format!("Signal({signal})")) && report.contains("restored: 1"), "{report}");
+        assert!(manager.end().success());
+        assert_eq!(sys::getaffinity(pid).unwrap(), before);
+        sys::kill(pid, libc::SIGTERM).unwrap();
+    }
 }
 
 /// A new pseudo-terminal: our end, the program's end.

@@ -279,7 +279,7 @@ fn applier(args: &[String]) {
                         say(&format!("adopt {}", applier.original_mask(&task)));
                     }
                     "panic" => panic!("as the test wants it"),
-                    "finish" => say(&format!("finish {:?}", applier.finish())),
+                    "finish" => return say(&format!("finish {:?}", applier.finish())),
                     "notes" => say(&format!("notes {:?}", applier.notes())),
                     other => panic!("no step {other}"),
                 }
