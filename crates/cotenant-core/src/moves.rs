@@ -91,8 +91,10 @@ impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |cpus: &[CpuId]| cpus.iter().copied().collect::<CpuSet>().to_string();
         write!(f, "task {}", self.task)?;
-        if let Some(tid) = self.tid {
-            write!(f, " ({}, tid {tid})", self.comm)?;
+        match self.tid {
+            Some(tid) if self.comm.is_empty() => write!(f, " (tid {tid})")?,
+            Some(tid) => write!(f, " ({}, tid {tid})", self.comm)?,
+            None => {}
         }
         match self.from_cpu {
             Some(cpu) => write!(f, ": CPU {cpu}")?,

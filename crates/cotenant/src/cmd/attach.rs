@@ -3,6 +3,7 @@
 use super::managed;
 use crate::cli::ManageArgs;
 use crate::settings::{self, Setup};
+use crate::usage;
 use anyhow::Result;
 use cotenant_linux::tasks::Target;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ pub struct Args {
 
 /// What runs already.
 #[derive(Debug, Clone, clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub(super) struct TargetArgs {
     /// Processes, by id
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
@@ -32,11 +33,11 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// As the observer takes it.
-    pub(super) fn target(&self) -> Target {
+    /// As the observer takes it; `None` where nothing is named.
+    pub(super) fn target(&self) -> Option<Target> {
         match &self.cgroup {
-            Some(path) => Target::Cgroup(path.clone()),
-            None => Target::Pids(self.pid.clone()),
+            Some(path) => Some(Target::Cgroup(path.clone())),
+            None => (!self.pid.is_empty()).then(|| Target::Pids(self.pid.clone())),
         }
     }
 }
@@ -46,9 +47,10 @@ impl TargetArgs {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
     let (topology, machine) = settings::live_machine()?;
     let setup = Setup::live(&args.manage, topology, machine)?;
-    let summary = managed::attached(&setup, &args.manage, args.target.target())?;
+    let summary = managed::attached(&setup, &args.manage, target)?;
     managed::report(&summary, &args.manage)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use crate::cli::ManageArgs;
 use crate::recorder::Recorder;
 use crate::settings::Setup;
 use crate::usage;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use cotenant_core::moves::Move;
 use cotenant_core::record::{Header, HostDescription};
 use cotenant_core::{Mode, Outcome, Round, TaskId, host};
@@ -65,10 +65,31 @@ pub(super) fn command(setup: &Setup, args: &ManageArgs, command: &[OsString], ou
 /// Manages what runs already until it ends, or a signal asks to stop.
 pub(super) fn attached(setup: &Setup, args: &ManageArgs, target: Target) -> Result<Summary> {
     let name = args.name.clone().unwrap_or_else(|| "attached".to_owned());
+    present(&target)?;
     let mut recorder = open_recorder(setup, args, &[])?;
     let start = Instant::now();
     let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options(setup, args))?;
-    drive(setup, args, host, recorder.as_mut(), start).map(|summary| with_recording(summary, recorder))
+    let summary = drive(setup, args, host, recorder.as_mut(), start)?;
+    if summary.tasks == 0 {
+        bail!(
+            "nothing could be managed: what was attached to ended at once, or has no tasks that may be managed \
+             (kernel threads and real-time tasks never, other users' tasks with --all-users only)"
+        );
+    }
+    Ok(with_recording(summary, recorder))
+}
+
+/// Refuses targets that are not there, with their names.
+fn present(target: &Target) -> Result<()> {
+    let missing = match target {
+        Target::Pids(pids) => {
+            pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()).map(|pid| format!("process {pid}"))
+        }
+        Target::Cgroup(path) => (!path.join("cgroup.procs").exists())
+            .then(|| format!("control group {}; name its folder, such as /sys/fs/cgroup/my.slice", path.display())),
+        Target::Tree { .. } => None,
+    };
+    missing.map_or(Ok(()), |what| bail!("there is no {what}"))
 }
 
 fn with_recording(mut summary: Summary, recorder: Option<Recorder>) -> Summary {

@@ -18,7 +18,7 @@ pub struct Args {
     output: PathBuf,
     /// What runs already
     #[command(flatten)]
-    target: Option<attach::TargetArgs>,
+    target: attach::TargetArgs,
     /// How to watch it; the mode is observe unless another one is asked for
     #[command(flatten)]
     manage: ManageArgs,
@@ -42,9 +42,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let (topology, machine) = settings::live_machine()?;
     let setup = Setup::live(&manage, topology, machine)?;
-    let summary = match (&args.target, args.command.is_empty()) {
+    let summary = match (args.target.target(), args.command.is_empty()) {
         (None, false) => managed::command(&setup, &manage, &args.command, managed::Output::Shown)?,
-        (Some(target), true) => managed::attached(&setup, &manage, target.target())?,
+        (Some(target), true) => managed::attached(&setup, &manage, target)?,
         (Some(_), false) => return Err(usage("give either a command to start or what runs already, not both")),
         (None, true) => return Err(usage("nothing to record; give a command after --, or -p PID, or --cgroup PATH")),
     };

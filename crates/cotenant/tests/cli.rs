@@ -1,0 +1,381 @@
+//! The binary as a user meets it: real programs, exit codes, signals, wrong input.
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn cotenant() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    // No settings of whoever runs the tests.
+    command.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("XDG_DATA_HOME");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    cotenant().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stdout)))
+}
+
+/// Waits until the condition holds, at most 20 s.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "{what} did not happen within 20 s");
+        std::thread::yield_now();
+    }
+}
+
+/// A folder of this test's own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("cotenant-cli-{}-{test}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that waits for the end of its standard input.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn mask(&self) -> String {
+        mask(self.pid())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn mask(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("Cpus_allowed_list:")).unwrap_or_default();
+    line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+}
+
+/// A map that marks the first CPU only; `None`, said aloud, where there is no choice.
+fn first_cpu_only() -> Option<String> {
+    let cpus = json(&run(&["topo", "--json"]))["cpus"].as_u64().unwrap();
+    if cpus < 2 {
+        let _ = writeln!(std::io::stderr(), "skipped: one CPU, nothing can be placed");
+        return None;
+    }
+    Some(format!("X{}", ".".repeat(cpus as usize - 1)))
+}
+
+fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn run_behaves_like_the_command_itself() {
+    let out = run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(7), "out\n"));
+    let stderr = text(&out.stderr);
+    assert!(stderr.starts_with("err\n") && stderr.contains("cotenant: managed "), "{stderr}");
+    assert_eq!(text(&run(&["run", "-q", "--", "sh", "-c", "exit 0"]).stderr), "", "quiet");
+    assert_eq!(run(&["run", "-q", "--", "sh", "-c", "kill -KILL $$"]).status.code(), Some(128 + 9));
+    assert_eq!(run(&["run", "-q", "--", "/nonexistent/command"]).status.code(), Some(127));
+    assert_eq!(run(&["run", "-q", "--", "/etc/passwd"]).status.code(), Some(126));
+    let mut reads =
+        cotenant().args(["run", "-q", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    reads.stdin.take().unwrap().write_all(b"through").unwrap();
+    assert_eq!(text(&reads.wait_with_output().unwrap().stdout), "through");
+}
+
+#[test]
+fn a_signal_reaches_the_command_and_its_end_is_passed_on() {
+    let folder = Folder::new("signal");
+    let ready = folder.file("ready");
+    let script = format!("trap 'exit 3' TERM; : > {ready}; while :; do read -t 1 line <> /dev/fd/0 || :; done");
+    let mut child = cotenant().args(["run", "-q", "--", "bash", "-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
+    eventually("the command's start", || Path::new(&ready).exists());
+    signal(child.id(), "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn static_places_and_gives_back() {
+    let Some(map) = first_cpu_only() else { return };
+    let script = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); read -t 0.05 x <> /dev/fd/0; \
+                  l=$(grep Cpus_allowed_list /proc/$$/status | cut -f2); case $l in 0) exit 5;; esac; done; exit 6";
+    let mut child = cotenant()
+        .args([
+            "run",
+            "-v",
+            "--policy",
+            "static",
+            "--map",
+            &map,
+            "--pin",
+            "cpu",
+            "--interval",
+            "20ms",
+            "--",
+            "bash",
+            "-c",
+            script,
+        ])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = child.stdin.take();
+    let out = child.wait_with_output().unwrap();
+    drop(stdin);
+    assert_eq!(out.status.code(), Some(5), "the command saw its mask become 0: {}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("map: "), "the reason is printed: {}", text(&out.stderr));
+}
+
+#[test]
+fn attach_gives_back_after_sigterm_and_after_kill() {
+    let Some(map) = first_cpu_only() else { return };
+    for how in ["TERM", "INT", "KILL"] {
+        let sleeper = Sleeper::start();
+        let own = sleeper.mask();
+        let pid = sleeper.pid().to_string();
+        let mut manager = cotenant()
+            .args([
+                "attach",
+                "-q",
+                "-p",
+                &pid,
+                "--policy",
+                "static",
+                "--map",
+                &map,
+                "--pin",
+                "cpu",
+                "--interval",
+                "20ms",
+            ])
+            .spawn()
+            .unwrap();
+        eventually("the placement", || sleeper.mask() == "0");
+        signal(manager.id(), how);
+        let status = manager.wait().unwrap();
+        assert_eq!(status.signal(), (how == "KILL").then_some(9));
+        eventually("the restoration", || sleeper.mask() == own);
+    }
+}
+
+#[test]
+fn two_runs_at_once_do_not_disturb_each_other() {
+    let Some(map) = first_cpu_only() else { return };
+    let sleepers = [Sleeper::start(), Sleeper::start()];
+    let own = sleepers[0].mask();
+    let managers = sleepers.each_ref().map(|s| {
+        let pid = s.pid().to_string();
+        cotenant()
+            .args([
+                "attach",
+                "-q",
+                "-p",
+                &pid,
+                "--policy",
+                "static",
+                "--map",
+                &map,
+                "--pin",
+                "cpu",
+                "--interval",
+                "20ms",
+            ])
+            .spawn()
+            .unwrap()
+    });
+    eventually("both placements", || sleepers.iter().all(|s| s.mask() == "0"));
+    let [mut first, mut second] = managers;
+    signal(first.id(), "TERM");
+    first.wait().unwrap();
+    assert_eq!((sleepers[0].mask(), sleepers[1].mask()), (own.clone(), "0".to_owned()));
+    signal(second.id(), "TERM");
+    second.wait().unwrap();
+    assert_eq!(sleepers[1].mask(), own);
+}
+
+#[test]
+fn advise_and_observe_change_nothing() {
+    let Some(map) = first_cpu_only() else { return };
+    for mode in ["advise", "observe"] {
+        let out = run(&[
+            "run",
+            "--json",
+            "--mode",
+            mode,
+            "--policy",
+            "static",
+            "--map",
+            &map,
+            "--interval",
+            "20ms",
+            "--",
+            "bash",
+            "-c",
+            "read -t 0.5 x <> <(:); grep Cpus_allowed_list /proc/$$/status",
+        ]);
+        let inside = text(&out.stdout).split_whitespace().nth(1).map(str::to_owned);
+        assert_eq!(inside, Some(mask(std::process::id())), "{mode}");
+        let summary: Value = serde_json::from_slice(&out.stderr).unwrap();
+        assert_eq!((summary["moves"].as_u64(), summary["restored"].as_u64()), (Some(0), Some(0)), "{mode}: {summary}");
+        assert_eq!(summary["not_applied"]["advised"].as_u64().is_some(), mode == "advise", "{summary}");
+    }
+}
+
+#[test]
+fn record_replay_why() {
+    let folder = Folder::new("record");
+    let file = folder.file("a.rec");
+    let busy = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+    let out = run(&[
+        "record",
+        "-q",
+        "-o",
+        &file,
+        "--interval",
+        "10ms",
+        "--mode",
+        "advise",
+        "--policy",
+        "none",
+        "--",
+        "bash",
+        "-c",
+        busy,
+    ]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let replayed = json(&run(&["replay", &file, "--policy", "none", "--json"]));
+    assert!(
+        replayed["summary"]["rounds"].as_u64().unwrap() > 0 && replayed["tail"]["kind"] == "complete",
+        "{replayed}"
+    );
+    let why = run(&["why", &file, "bash"]);
+    assert!(text(&why.stdout).contains("bash"), "{}", text(&why.stdout));
+    let cut = fs::read(&file).unwrap();
+    fs::write(&file, &cut[..cut.len() - 7]).unwrap();
+    let replayed = run(&["replay", &file, "--policy", "none"]);
+    assert!(replayed.status.success() && text(&replayed.stdout).contains("truncated"), "{}", text(&replayed.stdout));
+}
+
+#[test]
+fn compare_judges_pairs() {
+    let out = run(&["compare", "--runs", "2", "--json", "--", "sh", "-c", "exit 0"]);
+    let report = json(&out);
+    assert_eq!(report["pairs"].as_array().unwrap().len(), 2);
+    assert!(report["speedup"]["ci95"][0].as_f64().unwrap() <= report["speedup"]["ci95"][1].as_f64().unwrap());
+    let failing = run(&["compare", "--runs", "2", "--", "sh", "-c", "exit 4"]);
+    assert_eq!(failing.status.code(), Some(1));
+    assert!(text(&failing.stderr).contains("cannot be compared"), "{}", text(&failing.stderr));
+}
+
+#[test]
+fn decide_prints_the_stable_keys() {
+    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/decide-snapshot.json");
+    let args = ["decide", "--machine", "ivy-bridge-2s", "--snapshot", snapshot, "--policy", "sam"];
+    let answer = json(&run(&[&args[..], &["--json"]].concat()));
+    let step = &answer["moves"][0];
+    for key in ["task", "from_cpu", "to_cpus", "affinity", "reason"] {
+        assert!(!step[key].is_null(), "{key}: {step}");
+    }
+    for key in ["stage", "signal", "value", "threshold", "text"] {
+        assert!(!step["reason"][key].is_null(), "{key}: {step}");
+    }
+    assert!(text(&run(&args).stdout).contains("stage 1: inter "));
+}
+
+#[test]
+fn the_machine_is_described() {
+    let topo = json(&run(&["topo", "--from", "package:2 [numa] l3:1 core:10 pu:2", "--json"]));
+    let counts = ["packages", "numa_nodes", "llc_domains", "cores", "cpus"].map(|key| topo[key].as_u64().unwrap());
+    assert_eq!(counts, [2, 2, 2, 20, 40]);
+    assert!(topo["tree"].is_object());
+    let doctor = json(&run(&["doctor", "--json"]));
+    assert_eq!(doctor["cpus"], json(&run(&["topo", "--json"]))["cpus"]);
+    assert!(doctor["tier"]["tier"].is_string() && doctor["capabilities"].is_array() && doctor["rivals"].is_array());
+    assert!(text(&run(&["doctor"]).stdout).contains("Counters: "));
+    assert!(run(&["restore"]).status.success());
+}
+
+#[test]
+fn wrong_input_gets_one_line_with_place_and_remedy() {
+    let folder = Folder::new("wrong");
+    let touched = folder.file("touched");
+    let config = folder.file("config.toml");
+    fs::write(&config, "policy = 'none'\npinn = 'cpu'\n").unwrap();
+    let profile = folder.file("profile.toml");
+    fs::write(&profile, "[thresholds]\ncoherence_per_cycle = 0\nsocket_bandwidth_per_s = 1\n").unwrap();
+    let snapshot = folder.file("snapshot.json");
+    fs::write(&snapshot, "{\"interval_s\": 0.1,\n \"tasks\": [{\"id\": 1, \"app\": \"a\", \"cpu\": 4000}]}").unwrap();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["run", "--interval", "0", "--", "touch", &touched], 2, "1ms"),
+        (&["run", "--policy", "fastest", "--", "touch", &touched], 2, "known: none"),
+        (&["run", "--policy", "sam", "--", "touch", &touched], 2, "--profile"),
+        (&["run", "--policy", "static", "--map", "Q", "--", "touch", &touched], 2, "map"),
+        (&["run", "--policy", "static", "--", "touch", &touched], 2, "--map"),
+        (&["run", "--cpus", "9000", "--", "touch", &touched], 2, "usable:"),
+        (&["run", "--cpus", "a", "--", "touch", &touched], 2, "0-3,8"),
+        (&["run", "--record", "/nonexistent/file", "--", "touch", &touched], 2, "/nonexistent/file"),
+        (&["run", "--record", "/dev/full", "--", "touch", &touched], 2, "No space left"),
+        (&["run", "--config", &config, "--", "touch", &touched], 2, "config.toml:2:1: unknown field `pinn`"),
+        (
+            &["run", "--profile", &profile, "--", "touch", &touched],
+            2,
+            "profile.toml:2:1: coherence_per_cycle must be positive",
+        ),
+        (&["run", "--profile", "/nonexistent", "--", "touch", &touched], 2, "/nonexistent"),
+        (&["attach", "-p", "4194304"], 1, "there is no process 4194304"),
+        (&["attach"], 2, "-p PID"),
+        (&["record"], 2, "nothing to record"),
+        (&["attach", "--cgroup", "/nonexistent"], 1, "there is no control group /nonexistent"),
+        (&["attach", "-p", "2"], 1, "nothing could be managed"),
+        (&["topo", "--from", "no-such-machine"], 2, "ivy-bridge-2s"),
+        (&["topo", "--from", "core:999999999"], 2, "more than 8192"),
+        (&["decide", "--machine", "ivy-bridge-2s", "--snapshot", &snapshot], 2, "snapshot.json:2:"),
+        (&["replay", &config], 1, "not a recording"),
+        (&["why", "/nonexistent", "1"], 1, "/nonexistent"),
+    ];
+    for (args, code, part) in cases {
+        let out = run(args);
+        let stderr = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(*code), "{args:?}: {stderr}");
+        assert!(stderr.contains(part), "{args:?}: {stderr}\nshould contain {part}");
+        let ours: Vec<&str> =
+            stderr.lines().filter(|l| l.starts_with("cotenant: ") || l.starts_with("error: ")).collect();
+        assert_eq!(ours.len(), 1, "{args:?}: {stderr}");
+        assert!(!Path::new(&touched).exists(), "{args:?}: the command must not start");
+    }
+}
