@@ -496,19 +496,8 @@ fn filling_order(cpus: &CpuSet, index: &[Place], cores: usize) -> Vec<CpuId> {
 
 #[cfg(test)]
 mod tests {
+    use super::fixtures::{cpus, resource, set};
     use super::*;
-
-    fn set(list: &str) -> CpuSet {
-        CpuSet::parse_list(list).unwrap()
-    }
-
-    fn resource(kind: Kind, level: u8, cpus: &str) -> Resource {
-        Resource { kind, level, cpus: set(cpus), capacity: None, os_index: None, line_size: None, ways: None }
-    }
-
-    fn cpus(n: u32) -> Vec<Cpu> {
-        (0..n).map(|i| Cpu { id: CpuId(i), online: true, allowed: true, efficiency_class: None, coord: None }).collect()
-    }
 
     /// 2 packages × 2 cores × 2 contexts, numbered as Linux does on Intel: siblings are n and n + 4.
     fn two_sockets() -> Parts {
