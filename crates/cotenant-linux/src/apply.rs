@@ -183,7 +183,7 @@ impl Applier {
     }
 
     fn inherited(&self, task: &NewTask) -> Option<CpuSet> {
-        self.book.knows_mask(&task.current).then_some(())?;
+        self.book.knows_mask(&task.mask).then_some(())?;
         let from = |pid: u32| {
             self.book.knows_process(pid).then_some(())?;
             let leader = affinity::process_stat(pid)?.start_ticks;
