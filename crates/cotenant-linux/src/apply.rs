@@ -129,7 +129,9 @@ impl Applier {
     ///
     /// # Errors
     /// [`ApplyError::Proc`].
-    pub fn new(options: ApplyOptions) -> Result<Self, ApplyError> {
+    pub fn new(mut options: ApplyOptions) -> Result<Self, ApplyError> {
+        // The guardian works in another folder.
+        options.state_dir = std::path::absolute(&options.state_dir).map_err(|_| ApplyError::NoStateDir)?;
         let here = Here::read().map_err(ApplyError::Proc)?;
         let me = Owner::me().map_err(ApplyError::Proc)?;
         let mut notes = BTreeSet::new();
@@ -181,7 +183,7 @@ impl Applier {
     }
 
     fn inherited(&self, task: &NewTask) -> Option<CpuSet> {
-        self.active.as_ref()?;
+        self.book.knows_mask(&task.mask).then_some(())?;
         let from = |pid: u32| {
             self.book.knows_process(pid).then_some(())?;
             let leader = affinity::process_stat(pid)?.start_ticks;
@@ -192,7 +194,7 @@ impl Applier {
             adopted.then(|| self.book.inherited_by_orphan(None, task.start_ticks, &task.mask)).flatten()
         };
         let mut ancestors = std::iter::successors(Some(task.ppid), |pid| Some(affinity::process_stat(*pid)?.ppid));
-        from(task.pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 1).find_map(from)).or_else(orphan).cloned()
+        from(task.pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 0).find_map(from)).or_else(orphan).cloned()
     }
 
     /// Carries out orders, one outcome each, in order.
@@ -213,6 +215,7 @@ impl Applier {
     /// What is due in every round, whether there are orders or not: replaces a guardian that was killed, and looks whether another
     /// agent has changed the mask of some of our tasks.
     pub fn tend(&mut self, now: Time) {
+        self.claims.refresh();
         if self.active.is_some()
             && let Err(why) = self.activate()
         {
@@ -322,8 +325,8 @@ impl Applier {
         if wanted == current {
             return Ok(Outcome::Applied);
         }
-        self.claims.claim(held.pid)?;
         if !self.tasks.contains_key(&id) {
+            self.claims.claim(held.pid)?;
             // The mask once more: before the claim it may have been another Cotenant's.
             let task = NewTask::of(held, held.mask()?);
             let original = self.original_mask(&task);

@@ -2,8 +2,8 @@
 
 use crate::journal::Record;
 use cotenant_core::CpuSet;
-use std::collections::BTreeMap;
 use std::collections::hash_map::{self, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
 /// A thread for as long as the machine runs: its id and its start time in clock ticks since boot.
 pub type Identity = (u32, u64);
@@ -39,6 +39,8 @@ pub struct Book {
     /// By identity; ordered so that undoing has one order.
     pub tasks: BTreeMap<Identity, Entry>,
     marks: HashMap<u32, Vec<Mark>>,
+    /// Every mask that was ever set: most tasks have none of them, and need no look at their ancestors.
+    masks: HashSet<CpuSet>,
 }
 
 impl Book {
@@ -55,6 +57,7 @@ impl Book {
     pub fn note(&mut self, record: &Record) {
         match record {
             Record::Set { tid, start, pid, sid, at, original, set } => {
+                self.masks.insert(set.clone());
                 let entry = self.tasks.entry((*tid, *start)).or_default();
                 if entry.left {
                     *entry = Entry::default();
@@ -88,6 +91,11 @@ impl Book {
     /// Whether setting that mask on that task, with that original, has been entered already and stands.
     pub fn knows(&self, id: Identity, set: &CpuSet, original: &CpuSet) -> bool {
         self.tasks.get(&id).is_some_and(|e| !e.left && e.set.iter().any(|(s, o)| s == set && o == original))
+    }
+
+    /// Whether that mask was ever set on anybody.
+    pub fn knows_mask(&self, mask: &CpuSet) -> bool {
+        self.masks.contains(mask)
     }
 
     /// Whether a mask was ever set in the process `pid`.

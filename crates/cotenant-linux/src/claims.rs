@@ -8,7 +8,7 @@ use crate::affinity;
 use crate::fault::point;
 use crate::journal::{self, Here, Owner};
 use crate::sys::{self, Lock};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -43,12 +43,14 @@ pub struct Claims {
     here: Here,
     me: Owner,
     mine: HashSet<Owner>,
+    /// Processes that were found taken since the last [`Claims::refresh`], and by whom.
+    taken: HashMap<Owner, u32>,
 }
 
 impl Claims {
     /// No claims yet; nothing is written.
     pub fn new(dir: &Path, here: Here, me: Owner) -> Self {
-        Self { dir: dir.to_owned(), here, me, mine: HashSet::new() }
+        Self { dir: dir.to_owned(), here, me, mine: HashSet::new(), taken: HashMap::new() }
     }
 
     /// Claims a process, unless another Cotenant manages it or one of its ancestors.
@@ -61,6 +63,9 @@ impl Claims {
         if self.mine.contains(&wanted) {
             return Ok(());
         }
+        if let Some(other) = self.taken.get(&wanted) {
+            return Err(ClaimError::Taken(*other));
+        }
         let (me, family) = (self.me, family(pid));
         let mut taken = None;
         self.edit(|claims| {
@@ -72,11 +77,17 @@ impl Claims {
         })
         .map_err(ClaimError::File)?;
         if let Some(other) = taken {
+            self.taken.insert(wanted, other);
             return Err(ClaimError::Taken(other));
         }
         self.mine.retain(|p| p.lives());
         self.mine.insert(wanted);
         Ok(())
+    }
+
+    /// Forgets refusals: once per round is often enough to ask, since each thread of a process would ask anew.
+    pub fn refresh(&mut self) {
+        self.taken.clear();
     }
 
     /// Gives all claims back.
@@ -189,6 +200,7 @@ mod tests {
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == first.0.id()));
         ours.claim(first.0.id()).unwrap(); // another process is free
         theirs.release();
+        ours.refresh();
         ours.claim(subject.0.id()).unwrap();
         assert!(matches!(theirs.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == std::process::id()));
 
@@ -211,6 +223,7 @@ mod tests {
         let mut ours = Claims::new(dir.path(), here, Owner::me().unwrap());
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))), "its guardian may be at work");
         fs::remove_file(journal).unwrap();
+        ours.refresh();
         ours.claim(subject.0.id()).unwrap();
     }
 

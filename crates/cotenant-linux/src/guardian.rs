@@ -29,6 +29,9 @@ const FINISHED: u8 = b'F';
 /// A guardian that does not report for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A guardian that has not ended so long after it was sent home is stopped.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// How a guardian is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardianCommand {
@@ -89,7 +92,7 @@ impl Guardian {
 
     /// Whether it still lives.
     pub fn lives(&self) -> bool {
-        !sys::hung_up(&self.link)
+        !sys::hung_up(&self.link, Duration::ZERO)
     }
 
     /// A descriptor that hangs up when it dies, for an epoll.
@@ -103,7 +106,10 @@ impl Guardian {
         if self.link.write_all(&[FINISHED]).is_ok() {
             point("guardian.dismiss.after");
         }
-        // It ends at once. Somebody else may have reaped it; that is an error we need not know.
+        if !sys::hung_up(&self.link, FAREWELL) {
+            let _ = self.process.kill(); // somebody has stopped it; there is nothing left for it to do
+        }
+        // Somebody else may have reaped it; that is an error we need not know.
         let _ = self.process.wait();
     }
 

@@ -85,7 +85,7 @@ impl Record {
 pub struct Here {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// Host name: tells our earlier boots from other machines that share a home directory.
+    /// `/etc/machine-id`, else the host name: tells our earlier boots from other machines that share a home directory.
     pub host: String,
     /// Inode of the pid namespace.
     pub pidns: u64,
@@ -100,7 +100,10 @@ impl Here {
         let line = |path: &str| Ok::<_, io::Error>(fs::read_to_string(path)?.trim().replace(char::is_whitespace, "_"));
         Ok(Self {
             boot: line("/proc/sys/kernel/random/boot_id")?,
-            host: line("/proc/sys/kernel/hostname")?,
+            host: line("/etc/machine-id")
+                .ok()
+                .filter(|id| !id.is_empty())
+                .map_or_else(|| line("/proc/sys/kernel/hostname"), Ok)?,
             pidns: fs::metadata("/proc/self/ns/pid")?.ino(),
         })
     }

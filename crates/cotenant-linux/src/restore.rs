@@ -359,12 +359,11 @@ struct Kin<'a> {
     orphan: Orphan,
 }
 
-/// A process and its living ancestors, nearest first, with the start times of their leaders; without init.
+/// A process and its living ancestors, nearest first, with the start times of their leaders.
 fn ancestors(pid: u32, stats: &HashMap<u32, ThreadStat>) -> Vec<(u32, u64)> {
     let mut chain: Vec<(u32, u64)> = Vec::new();
     let mut next = pid;
     while let Some(stat) = stats.get(&next)
-        && next > 1
         && !chain.iter().any(|(seen, _)| *seen == next)
     {
         chain.push((next, stat.start_ticks));

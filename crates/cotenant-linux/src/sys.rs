@@ -175,11 +175,12 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(owned(fd as RawFd))
 }
 
-/// Whether the other end of a socket or pipe is closed.
-pub fn hung_up(fd: impl AsFd) -> bool {
+/// Whether the other end of a socket is closed, or is so within some time.
+pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one valid pollfd; a timeout of 0 does not wait.
-    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    let timeout = c_int::try_from(within.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: one valid pollfd.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, timeout) };
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
 }
 

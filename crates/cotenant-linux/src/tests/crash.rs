@@ -19,6 +19,12 @@ fn expect_undone(subject: &Subject, state: &Path, case: &str) {
     assert_eq!((report.restored, report.failed, journals(state)), (0, 0, 0), "{case}: {report:?}");
 }
 
+/// Whether a process has ended with all its threads; only then its descriptors are closed.
+fn has_ended(pid: u32) -> bool {
+    let threads = affinity::numbers_in(&format!("/proc/{pid}/task")).len();
+    affinity::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
+}
+
 #[test]
 fn a_clean_run_leaves_nothing() {
     if two_cpus().is_none() {
@@ -92,9 +98,7 @@ fn a_guardian_that_dies_at_any_point_is_made_up_for_by_restore() {
                 assert!(subject.is_as_before());
             }
             applier.kill();
-            eventually("the guardian ends", || {
-                guardian == 0 || affinity::process_stat(guardian).is_none_or(|s| s.is_dead())
-            });
+            eventually("the guardian ends", || guardian == 0 || has_ended(guardian));
             let report = restore(&state);
             assert_eq!(report.failed, 0, "{report:?}");
             assert!(subject.is_as_before(), "{point}, time {n}: {:?}", subject.masks());
@@ -116,7 +120,7 @@ fn both_killed_at_once_is_what_restore_is_for() {
     let guardian = applier.hear("hold").parse().unwrap();
     sys::kill(guardian, libc::SIGKILL).unwrap();
     applier.kill();
-    eventually("the guardian is dead", || affinity::process_stat(guardian).is_none_or(|s| s.is_dead()));
+    eventually("the guardian is dead", || has_ended(guardian));
     assert_eq!(subject.masks(), [a, b]);
     assert_eq!(restore(dir.path()).restored, 2);
     assert!(subject.is_as_before());
@@ -133,7 +137,7 @@ fn a_killed_guardian_is_replaced() {
         Player::start(applier_of(&subject, dir.path(), &["flip", "hold", "tend", "hold", "notes", "flop", "hold"]));
     let first: u32 = applier.hear("hold").parse().unwrap();
     sys::kill(first, libc::SIGKILL).unwrap();
-    eventually("the guardian is dead", || affinity::process_stat(first).is_none_or(|s| s.is_dead()));
+    eventually("the guardian is dead", || has_ended(first));
     applier.say("");
     let second: u32 = applier.hear("hold").parse().unwrap();
     assert!(second != first && affinity::process_stat(second).is_some(), "even without a change");
@@ -142,6 +146,31 @@ fn a_killed_guardian_is_replaced() {
     applier.hear("hold");
     applier.kill();
     expect_undone(&subject, dir.path(), "second guardian");
+}
+
+#[test]
+fn a_stopped_guardian_holds_nobody_up() {
+    if two_cpus().is_none() {
+        return;
+    }
+    let (dir, subject) = (TempDir::new("stopped"), Subject::new(1));
+    let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold", "finish"]));
+    let guardian = applier.hear("hold").parse().unwrap();
+    sys::kill(guardian, libc::SIGSTOP).unwrap();
+    applier.say("");
+    assert!(applier.hear("finish").contains("restored: 1"));
+    assert!(applier.end().success());
+    assert!(affinity::process_stat(guardian).is_none());
+
+    let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold"]));
+    let guardian = applier.hear("hold").parse().unwrap();
+    sys::kill(guardian, libc::SIGSTOP).unwrap();
+    applier.kill();
+    assert_eq!(restore(dir.path()).restored, 1, "in its place");
+    assert!(subject.is_as_before());
+    sys::kill(guardian, libc::SIGCONT).unwrap();
+    eventually("it ends", || has_ended(guardian));
+    assert!(subject.is_as_before());
 }
 
 #[test]
