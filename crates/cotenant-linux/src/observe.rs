@@ -196,6 +196,11 @@ impl Observer {
         self.nofile_before
     }
 
+    /// Descriptors held open on the observed: two per process, and those of each thread.
+    pub fn descriptors(&self) -> usize {
+        2 * self.follower.processes().len() + self.tasks.iter().map(Task::descriptors).sum::<usize>()
+    }
+
     /// A task's allowed CPUs are others now.
     pub fn set_allowed(&mut self, id: TaskId, allowed: CpuSet) {
         if let Ok(i) = self.tasks.binary_search_by_key(&id, |t| t.info.id) {

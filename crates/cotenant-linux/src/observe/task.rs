@@ -112,6 +112,11 @@ impl Task {
         Some(counters)
     }
 
+    /// Descriptors that it holds.
+    pub fn descriptors(&self) -> usize {
+        usize::from(self.schedstat.is_some()) + self.perf.as_ref().map_or(0, TaskCounters::len)
+    }
+
     pub fn sample(&self, pages: &Pages) -> TaskSample {
         let pages_by_node = pages.of(self.info.pid);
         TaskSample { info: self.info.clone(), cpu: self.cpu, counters: self.counters, pages_by_node }

@@ -1,0 +1,341 @@
+//! The sampler on real processes: threads that come and go, programs that replace themselves, leaders that leave first.
+
+mod program;
+
+use cotenant_core::topology::{Cpu, Parts};
+use cotenant_core::{CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use cotenant_linux::observe::{AppTarget, Counting, NewTask, Observer, Options};
+use cotenant_linux::tasks::Target;
+use program::{Program, threads_of};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Long enough for anything that must happen; nothing waits for it in vain unless the test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn machine() -> Topology {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let cpus = CpuSet::parse_list(&online).unwrap();
+    let cpu = |id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None };
+    Topology::new(Parts { cpus: cpus.iter().map(cpu).collect(), ..Parts::default() }).unwrap()
+}
+
+struct Watch {
+    observer: Observer,
+    begin: Instant,
+    last: Sample,
+    asked: Vec<NewTask>,
+}
+
+impl Watch {
+    fn new(target: Target, options: Options) -> Self {
+        let apps = vec![AppTarget { name: "program".into(), target }];
+        let observer = Observer::new(&machine(), apps, options).unwrap();
+        let mut watch = Self { observer, begin: Instant::now(), last: Sample::default(), asked: Vec::new() };
+        watch.sample();
+        watch
+    }
+
+    fn tree(program: &Program) -> Self {
+        Self::new(Target::Tree { root_pid: program.pid() }, Options::default())
+    }
+
+    /// Takes a sample and checks what holds for each.
+    fn sample(&mut self) -> &Sample {
+        let at = Time(self.begin.elapsed().as_nanos() as u64);
+        let asked = &mut self.asked;
+        let next = self
+            .observer
+            .sample(at, &mut |new| {
+                asked.push(new.clone());
+                new.mask.clone()
+            })
+            .unwrap();
+        assert!(next.tasks.windows(2).all(|w| w[0].info.id < w[1].info.id), "ascending and each once");
+        let before: BTreeMap<TaskId, _> = self.last.tasks.iter().map(|t| (t.info.id, t)).collect();
+        for task in &next.tasks {
+            let Some(old) = before.get(&task.info.id) else { continue };
+            assert_eq!(
+                (old.info.tid, old.info.start_ticks),
+                (task.info.tid, task.info.start_ticks),
+                "an id is one thread"
+            );
+            for (signal, count) in old.counters.iter() {
+                let now = task.counters.get(signal).unwrap_or_else(|| panic!("{signal} vanished"));
+                assert!(now.value >= count.value, "{signal} of {} went back: {count:?} {now:?}", task.info.tid);
+            }
+        }
+        self.last = next;
+        &self.last
+    }
+
+    fn tids(&self) -> BTreeSet<u32> {
+        self.last.tasks.iter().map(|t| t.info.tid).collect()
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        self.last.tasks.iter().filter_map(|t| t.counters.get(Signal::CpuTime)).map(|c| c.value).sum()
+    }
+
+    /// Samples until `done`.
+    fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done(self) {
+            assert!(Instant::now() < deadline, "waited for: {what}; {:?}", self.last);
+            std::thread::sleep(Duration::from_millis(5));
+            self.sample();
+        }
+    }
+}
+
+#[test]
+fn threads_that_come_and_go_are_followed() {
+    for threads in [1, 64, 1_000] {
+        let mut program = Program::start(threads);
+        let mut watch = Watch::tree(&program);
+        assert_eq!(watch.tids(), threads_of(program.pid()), "{threads} threads");
+        for (spawn, exit) in [(7, 0), (0, 7), (30, 20), (1, 1), (5, 15)] {
+            program.ask(&format!("spawn {spawn}"));
+            if spawn > 0 {
+                watch.sample(); // in the middle
+            }
+            program.ask(&format!("exit {exit}"));
+            watch.sample();
+            assert_eq!(watch.tids(), threads_of(program.pid()), "{threads} threads, +{spawn} −{exit}");
+        }
+        assert!(watch.last.tasks.iter().all(|t| t.info.pid == program.pid() && t.cpu.is_some()));
+        assert!(watch.last.tasks.iter().all(|t| !t.info.allowed.is_empty()));
+    }
+}
+
+#[test]
+fn threads_that_live_shorter_than_an_interval_do_no_harm() {
+    let mut program = Program::start(16);
+    let mut watch = Watch::tree(&program);
+    program.tell("churn 2000");
+    let deadline = Instant::now() + PATIENCE;
+    let mut seen = BTreeSet::new();
+    while program.answered().is_none() {
+        assert!(Instant::now() < deadline);
+        watch.sample();
+        seen.extend(watch.tids());
+    }
+    watch.sample();
+    assert_eq!(watch.tids(), threads_of(program.pid()));
+    assert!(seen.len() >= 16);
+}
+
+fn burned_time_is_seen(options: Options) {
+    let mut program = Program::start(40);
+    let mut watch = Watch::new(Target::Pids(vec![program.pid()]), options);
+    watch.until("everyone to be asleep", |w| w.last.tasks.len() == 40);
+    let used_before = program.cpu_us();
+    watch.sample();
+    let before = watch.cpu_ns();
+    program.ask("burn 20");
+    let used = (program.cpu_us() - used_before) * 1_000;
+    assert!(used >= 40 * 20_000_000, "each of 40 threads burned 20 ms: {used}");
+    // What sleepers did is seen late, never lost.
+    watch.until("the burned time", |w| w.cpu_ns() - before >= used * 97 / 100);
+    let seen = watch.cpu_ns() - before;
+    assert!(seen <= used * 103 / 100 + 50_000_000, "saw {seen} ns of {used}");
+    let ran =
+        watch.last.tasks.iter().filter(|t| t.counters.get(Signal::CpuTime).is_some_and(|c| c.value >= 15_000_000));
+    assert!(ran.count() >= 39, "every thread's own share is seen");
+    assert!(watch.last.cpus.len() == machine().online().len() && watch.last.cpus.iter().any(|c| c.busy_ns > 0));
+    drop(program);
+    watch.until("the end", |w| w.last.tasks.is_empty());
+}
+
+#[test]
+fn cpu_time_agrees_with_the_programs_own_with_counters() {
+    burned_time_is_seen(Options::default());
+}
+
+#[test]
+fn cpu_time_agrees_with_the_programs_own_without_counters() {
+    burned_time_is_seen(Options { counting: Counting::Nothing, ..Options::default() });
+}
+
+#[test]
+fn a_thread_that_never_leaves_its_cpu_is_seen_running() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::tree(&program);
+    program.tell("burn 300");
+    let mut last = watch.cpu_ns();
+    let mut rises = 0;
+    watch.until("thirty samples with progress", |w| {
+        rises += usize::from(w.cpu_ns() > last);
+        last = w.cpu_ns();
+        rises >= 10
+    });
+}
+
+#[test]
+fn no_descriptor_is_left_behind() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let mut program = Program::start(8);
+    let mut watch = Watch::tree(&program);
+    let few = (watch.tids().len(), own_descriptors(&watch));
+    program.ask("spawn 200");
+    watch.sample();
+    assert!(own_descriptors(&watch) > few.1 + 200, "each thread has some");
+    program.ask("exit 200");
+    watch.sample();
+    assert_eq!((watch.tids().len(), own_descriptors(&watch)), few);
+    drop(program);
+    watch.until("the end", |w| w.last.tasks.is_empty());
+    assert!(watch.observer.is_empty());
+    assert_eq!(own_descriptors(&watch), 0);
+    assert!(open() > 0);
+}
+
+/// Descriptors that stand for the observed: perf events, and files of `/proc/PID/task`. Other tests run beside this one.
+fn own_descriptors(watch: &Watch) -> usize {
+    watch.observer.descriptors()
+}
+
+#[test]
+fn sampling_after_the_end_finds_nothing_and_no_error() {
+    let program = Program::start(64);
+    let pid = program.pid();
+    let mut watch = Watch::tree(&program);
+    assert_eq!(watch.last.tasks.len(), 64);
+    program.kill_without_reaping();
+    watch.until("the zombie to be left out", |w| w.last.tasks.is_empty());
+    assert!(watch.observer.is_empty());
+    drop(program);
+    watch.sample();
+    assert!(watch.last.tasks.is_empty());
+    // Observing what is not there, from the beginning.
+    let watch = Watch::new(Target::Tree { root_pid: pid }, Options::default());
+    assert!(watch.last.tasks.is_empty() && watch.observer.is_empty());
+}
+
+#[test]
+fn descendants_are_found_orphans_too() {
+    let mut program = Program::start(3);
+    let mut watch = Watch::tree(&program);
+    let child: u32 = program.ask("child").parse().unwrap();
+    watch.until("the child", |w| w.tids().contains(&child));
+    let orphan: u32 = program.ask("orphan").parse().unwrap();
+    watch.until("the orphan", |w| w.tids().contains(&orphan));
+    let info = &watch.last.tasks.iter().find(|t| t.info.tid == child).unwrap().info;
+    assert_eq!(info.pid, child);
+    let asked = watch.asked.iter().find(|n| n.tid == child).unwrap();
+    assert_eq!(asked.ppid, program.pid());
+    // Named pids have no children.
+    let alone = Watch::new(Target::Pids(vec![program.pid()]), Options::default());
+    assert_eq!(alone.tids(), threads_of(program.pid()));
+    drop(program);
+    watch.until("only the orphan and the child to be left", |w| !w.tids().iter().any(|t| *t != child && *t != orphan));
+    for pid in [child, orphan] {
+        program::kill(pid);
+    }
+    watch.until("the end", |w| w.last.tasks.is_empty());
+}
+
+#[test]
+fn a_leader_that_leaves_first_is_left_out() {
+    let mut program = Program::start(5);
+    let mut watch = Watch::tree(&program);
+    let leader = program.pid();
+    assert!(watch.tids().contains(&leader));
+    program.tell("leave");
+    watch.until("the leader to be left out", |w| !w.tids().contains(&leader));
+    assert_eq!(watch.last.tasks.len(), 4 + 1, "the other threads, and the one that listens instead");
+    assert!(!watch.observer.is_empty());
+    // A thread of it executes another program and takes the leader's place.
+    program.tell_thread("exec");
+    watch.until("the new program", |w| w.last.tasks.iter().any(|t| t.info.comm == "sleep"));
+    assert_eq!(watch.tids(), BTreeSet::from([leader]));
+}
+
+#[test]
+fn a_program_that_replaces_itself_is_followed() {
+    for who in ["leader", "thread"] {
+        let mut program = Program::start(5);
+        let mut watch = Watch::tree(&program);
+        if who == "leader" {
+            program.tell("exec-busy");
+        } else {
+            program.tell_thread("exec-busy");
+        }
+        watch.until("the new name", |w| w.last.tasks.iter().any(|t| t.info.comm == "sh"));
+        assert_eq!(watch.tids(), BTreeSet::from([program.pid()]), "{who}");
+        let before = watch.cpu_ns();
+        watch.until("the new program's CPU time", |w| w.cpu_ns() > before + 20_000_000);
+    }
+}
+
+#[test]
+fn real_time_threads_are_left_out() {
+    let mut program = Program::start(3);
+    if program.ask("real-time") != "ok" {
+        eprintln!("skipped: no permission to use SCHED_FIFO");
+        return;
+    }
+    let watch = Watch::tree(&program);
+    let all = threads_of(program.pid());
+    assert_eq!(watch.last.tasks.len(), all.len() - 1, "{all:?}");
+}
+
+#[test]
+fn a_thread_whose_name_defies_parsing() {
+    let mut program = Program::start(2);
+    program.ask("name a) R 1 (b");
+    let watch = Watch::tree(&program);
+    assert!(watch.last.tasks.iter().any(|t| t.info.comm == "a) R 1 (b"), "{:?}", watch.last);
+}
+
+#[test]
+fn a_cgroups_processes_are_read_from_its_folder() {
+    let program = Program::start(4);
+    let other = Program::start(2);
+    let dir = std::env::temp_dir().join(format!("cotenant-cgroup-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("below")).unwrap();
+    std::fs::write(dir.join("cgroup.procs"), format!("{}\n", program.pid())).unwrap();
+    std::fs::write(dir.join("below/cgroup.procs"), "").unwrap();
+    let mut watch = Watch::new(Target::Cgroup(dir.clone()), Options::default());
+    assert_eq!(watch.tids(), threads_of(program.pid()));
+    std::fs::write(dir.join("below/cgroup.procs"), format!("{}\n", other.pid())).unwrap();
+    watch.until("the one that was moved in", |w| w.last.tasks.len() == 6);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn too_many_threads_are_left_out_and_reported() {
+    let program = Program::start(20);
+    let watch = Watch::new(Target::Tree { root_pid: program.pid() }, Options { max_tasks: 10, ..Options::default() });
+    assert_eq!(watch.last.tasks.len(), 10);
+    let notes = watch.observer.tier().notes;
+    assert!(notes.iter().any(|n| n.starts_with("10 threads are left out")), "{notes:?}");
+}
+
+#[test]
+fn the_tier_says_what_is_counted_here() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::new(Target::Tree { root_pid: program.pid() }, Options { pages: true, ..Options::default() });
+    program.ask("burn 20");
+    watch.sample();
+    let report = watch.observer.tier();
+    for signal in [Signal::CpuTime, Signal::RunQueueWait] {
+        assert!(report.present.iter().any(|p| p.signal == signal && p.running == Some(1.0)), "{report:?}");
+    }
+    for missing in &report.missing {
+        assert!(!missing.why.is_empty(), "{missing:?}");
+        assert!(
+            watch.last.tasks.iter().all(|t| t.counters.get(missing.signal).is_none()),
+            "{missing:?} and yet counted"
+        );
+    }
+    if std::path::Path::new("/proc/self/numa_maps").exists() {
+        let pages = watch.last.tasks[0].pages_by_node.as_ref().unwrap();
+        assert!(pages.iter().map(|(_, n)| n).sum::<u64>() > 10, "{pages:?}");
+    } else {
+        eprintln!("skipped: this kernel has no numa_maps");
+    }
+    assert!(
+        watch.last.tasks[0].cpu.is_some_and(|c| machine().online().contains(c)) || machine().cpu(CpuId(0)).is_none()
+    );
+}
