@@ -85,13 +85,15 @@ fn next(prev: &Sample, signals: &[Signal], running: u32, noise: &mut Noise) -> S
         if noise.below(4) == 0 {
             task.cpu = Some(CpuId(noise.below(40) as u32));
         }
+        let clocks =
+            [0, 1, 2].map(|group| (40_000_000 + noise.below(1_000), 13_000_000 + group * 100_000 + noise.below(1_000)));
         for (i, signal) in signals.iter().enumerate() {
             let mut count = task.counters.get(*signal).unwrap_or_default();
             count.value += 10_u64.pow(3 + i as u32 % 6) + noise.below(1_000_000);
             if i < 11 && signals.len() > 8 {
-                // Three groups in turn, each with its own clock.
-                count.enabled_ns += 40_000_000 + noise.below(10);
-                count.running_ns += 13_000_000 + (i as u64 / 4) * 100_000;
+                // Three perf groups in turn; the counters of a group share its clock.
+                count.enabled_ns += clocks[i / 4].0;
+                count.running_ns += clocks[i / 4].1;
             }
             task.counters.set(*signal, count);
         }
@@ -124,18 +126,12 @@ fn main() {
             prev = sample;
         }
         let bytes = writer.finish().expect("memory takes it");
-        // Rounds that end with a block being packed and written cost more: take the median of each kind, weighted, so that rounds in
-        // which somebody else had the CPU do not count.
-        let per_block = 10;
-        let (mut packed, mut plain): (Vec<(usize, Duration)>, Vec<_>) =
-            spent.into_iter().enumerate().partition(|(i, _)| i % per_block == per_block - 1);
-        let median = |rounds: &mut Vec<(usize, Duration)>| {
-            rounds.sort_by_key(|(_, spent)| *spent);
-            rounds[rounds.len() / 2].1.as_secs_f64()
-        };
-        let (packed, plain) = (median(&mut packed), median(&mut plain));
-        let per_round = (packed + plain * (per_block - 1) as f64) / per_block as f64;
-        eprintln!("plain {:.1} packed {:.1}", plain * 1e6, packed * 1e6);
+        // Some rounds end with a block being packed: average over enough rounds to have their share, and take the lowest of these
+        // averages, so that rounds in which somebody else had the CPU do not count.
+        let mut means: Vec<f64> =
+            spent.chunks_exact(40).map(|rounds| rounds.iter().sum::<Duration>().as_secs_f64() / 40.0).collect();
+        means.sort_by(f64::total_cmp);
+        let per_round = means[0];
         let start = Instant::now();
         let rounds = Recording::read(&bytes[..]).expect("it was just written").count() as u64;
         let read = start.elapsed();

@@ -129,6 +129,11 @@ impl Counters {
         self.counts[signal as usize] = count;
     }
 
+    /// Which signals are present: bit `n` for the n-th of [`Signal::ALL`].
+    pub fn present(&self) -> u32 {
+        self.present
+    }
+
     /// Signals that are present, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Signal, Count)> + '_ {
         let mut rest = self.present;

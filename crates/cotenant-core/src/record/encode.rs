@@ -90,32 +90,28 @@ impl Encoder {
     /// then, for each run of signals with the same clock, how many they are, the nanoseconds added to `enabled`, and how many of
     /// these were not added to `running`.
     fn task(&mut self, task: &TaskSample, before: Option<&Counters>) {
-        let mask = task.counters.iter().fold(0, |mask, (signal, _)| mask | 1 << signal as u32);
+        let mask = task.counters.present();
         let layout = self.layouts.iter().position(|known| *known == mask).unwrap_or_else(|| {
             self.layouts.push(mask);
             self.layouts.len() - 1
         });
+        let mut clocks = [(0, 0); Signal::COUNT];
+        let mut length = 0;
         let out = &mut self.tasks;
         put(out, task.info.id.0.into());
         put(out, task.cpu.map_or(-1, |cpu| cpu.0.into()));
         put(out, (layout as u64).cast_signed());
-        let old = |signal| before.and_then(|counters| counters.get(signal)).unwrap_or_default();
         for (signal, now) in task.counters.iter() {
-            put(out, minus(now.value, old(signal).value));
+            let old = before.and_then(|counters| counters.get(signal)).unwrap_or_default();
+            put(out, minus(now.value, old.value));
+            let enabled = minus(now.enabled_ns, old.enabled_ns);
+            clocks[length] = (enabled, enabled.wrapping_sub(minus(now.running_ns, old.running_ns)));
+            length += 1;
         }
-        let clock = |(signal, now): (Signal, Count)| {
-            let (old, enabled) = (old(signal), minus(now.enabled_ns, old(signal).enabled_ns));
-            (enabled, enabled.wrapping_sub(minus(now.running_ns, old.running_ns)))
-        };
-        let mut clocks = task.counters.iter().map(clock).peekable();
-        while let Some(clock) = clocks.next() {
-            let mut run = 1;
-            while clocks.next_if_eq(&clock).is_some() {
-                run += 1;
-            }
-            put(out, run);
-            put(out, clock.0);
-            put(out, clock.1);
+        for run in clocks[..length].chunk_by(|a, b| a == b) {
+            put(out, (run.len() as u64).cast_signed());
+            put(out, run[0].0);
+            put(out, run[0].1);
         }
     }
 
