@@ -117,18 +117,20 @@ impl Rates {
     /// `near`: whether coherence inside the package leaves the unit too (chiplets). `clock_hz`: takes the paper's rates per cycle
     /// at that clock instead of wall-clock ones.
     pub fn new(task: &TaskView, near: bool, clock_hz: Option<f64>) -> Self {
-        let inter = task.per_cycle(Signal::Inter);
-        let near = if near { task.per_cycle(Signal::Near) } else { None };
+        let cycles = task.per_s(Signal::Cycles).filter(|c| *c > 0.0);
+        let per_cycle = |signal| Some(task.per_s(signal)? / cycles?);
+        let inter = per_cycle(Signal::Inter);
+        let near = if near { per_cycle(Signal::Near) } else { None };
         Self {
             inter: match (inter, near) {
                 (Some(a), Some(b)) => Some(a + b),
                 (a, b) => a.or(b),
             },
-            intra: intra(task),
-            remote: task.per_cycle(Signal::Remote),
+            intra: intra(per_cycle),
+            remote: per_cycle(Signal::Remote),
             mem: match clock_hz {
                 None => task.per_s(Signal::LlcMisses),
-                Some(hz) => task.per_cycle(Signal::LlcMisses).map(|rate| rate * hz),
+                Some(hz) => per_cycle(Signal::LlcMisses).map(|rate| rate * hz),
             },
         }
     }
@@ -137,10 +139,10 @@ impl Rates {
 /// Coherence inside the socket, per cycle: counted where the processor can, else what is left of the misses of the last private
 /// level after hits and misses of the LLC (§2.1). The subtraction is right only where an LLC hit means a hit without a snoop
 /// (Ivy Bridge to Broadwell); hosts deliver [`Signal::Intra`] on everything later.
-fn intra(task: &TaskView) -> Option<f64> {
-    task.per_cycle(Signal::Intra).or_else(|| {
-        let misses = task.per_cycle(Signal::PrivateMisses)?;
-        let served = task.per_cycle(Signal::LlcHits)? + task.per_cycle(Signal::LlcLoadMisses)?;
+fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Option<f64> {
+    per_cycle(Signal::Intra).or_else(|| {
+        let misses = per_cycle(Signal::PrivateMisses)?;
+        let served = per_cycle(Signal::LlcHits)? + per_cycle(Signal::LlcLoadMisses)?;
         Some((misses - served).max(0.0))
     })
 }

@@ -40,8 +40,9 @@ switches! {
     cooldown = "cooldown",
     /// Stage 2 also repairs tasks that were never moved reluctantly: the node that holds most of their pages is their home.
     page_home = "page-home",
-    /// A socket whose contexts are all held by sharers is never a source of stage 1, and one that has no room for another sharer
-    /// only where the destination ends up with more of them. Off: sharers that do not fit one socket swing for ever.
+    /// A socket whose contexts are all held by sharers is never a source of stage 1; another one only for a destination that takes all
+    /// its sharers or ends up with more of them than it has, and not after it drew some itself in the same round. Off: sharers that
+    /// do not fit one socket swing for ever.
     keep_full = "keep-full",
     /// A task that lost its place to one that came home does not take a memory-bound task's place in turn. Off: memory-bound
     /// tasks of a crowded socket push each other out, one per round.

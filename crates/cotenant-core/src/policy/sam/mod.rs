@@ -130,7 +130,14 @@ fn classify_all(
                 classify::class(&rates[t], seen, limits, package, cooled)
             }
         };
-        tasks.push(Task { rates: rates[t], class, origin, before: origin, moved: false });
+        tasks.push(Task {
+            rates: rates[t],
+            class,
+            origin,
+            before: origin,
+            settling: cooled == Some(true),
+            moved: false,
+        });
     }
     tasks
 }

@@ -19,6 +19,8 @@ pub(super) struct Task {
     pub origin: Option<Origin>,
     /// The same at the start of the round.
     pub before: Option<Origin>,
+    /// It is a sharer that was moved in the last round.
+    pub settling: bool,
     /// No task moves twice in a round.
     pub moved: bool,
 }

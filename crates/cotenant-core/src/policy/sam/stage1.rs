@@ -20,6 +20,8 @@ struct Counts {
     sharers: Vec<u32>,
     /// Members of inter that have not moved.
     movers: Vec<u32>,
+    /// Sharers that were brought here in the last round.
+    settling: Vec<u32>,
     /// CPU-bound and memory-bound tasks that have not moved.
     victims: Vec<u32>,
     /// Movers and victims that are not allowed everywhere: where there are none, nobody needs to be asked.
@@ -55,6 +57,7 @@ fn count(round: &Round<'_>, units: usize) -> Counts {
         inter: zero(),
         sharers: zero(),
         movers: zero(),
+        settling: zero(),
         victims: zero(),
         restricted: zero(),
         drew: vec![false; units],
@@ -70,6 +73,7 @@ fn count(round: &Round<'_>, units: usize) -> Counts {
             Class::Cpu | Class::Mem => counts.victims[unit] += 1,
             Class::Intra => {
                 counts.sharers[unit] += 1;
+                counts.settling[unit] += u32::from(task.settling);
                 continue;
             }
             _ => continue,
@@ -126,8 +130,8 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
 }
 
 /// Whether unit j keeps its sharers rather than giving some to i (ours): its contexts are all held by sharers; or it drew some in
-/// this round; or it has no room for another one, or some that may not come, and i would not end up with more than it has now.
-/// Otherwise sharers that do not fit one unit, or cannot all come to it, swing for ever.
+/// this round; or i cannot take all that have not moved, those of the last round included, and would not end up with more sharers
+/// than j has now. Otherwise sharers that do not fit one unit, or may not all come to it, swing for ever.
 fn keeps(round: &Round<'_>, sets: &Sets, counts: &Counts, i: usize, j: usize) -> bool {
     let level = round.board.level(At::Sharing);
     if counts.drew[j] || counts.sharers[j] >= level.unit(j).contexts.len() as u32 {
@@ -138,19 +142,16 @@ fn keeps(round: &Round<'_>, sets: &Sets, counts: &Counts, i: usize, j: usize) ->
         let may_go = |t: &usize| round.allowed(*t).intersects(level.unit(to).set());
         sets.members(round, from, class).filter(may_go).count() as u32
     };
-    let room = |unit: usize, toward: usize| {
-        let victims = match counts.restricted[unit] {
-            0 => counts.victims[unit],
-            _ => free(unit, Class::Cpu, toward) + free(unit, Class::Mem, toward),
-        };
-        round.board.idle(At::Sharing, unit) as u32 + victims
+    let victims = match counts.restricted[i] {
+        0 => counts.victims[i],
+        _ => free(i, Class::Cpu, j) + free(i, Class::Mem, j),
     };
     let movers = match counts.restricted[j] {
         0 => counts.movers[j],
         _ => free(j, Class::Inter, i),
     };
-    let stuck = movers < counts.movers[j] || room(j, i) == 0;
-    stuck && counts.sharers[i] + movers.min(room(i, j)) <= counts.sharers[j]
+    let taken = movers.min(round.board.idle(At::Sharing, i) as u32 + victims);
+    taken < counts.movers[j] + counts.settling[j] && counts.sharers[i] + taken <= counts.sharers[j]
 }
 
 fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {
