@@ -5,10 +5,14 @@
 //!
 //! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
 
+#[path = "../../../benches/report.rs"]
+mod report;
+
 use cotenant_core::policy::{self, Config, Ctx, Policy, State};
 use cotenant_core::profile::{MachineProfile, Thresholds};
 use cotenant_core::testing::{ViewBuilder, machine};
 use cotenant_core::{Signal, Topology, View};
+use report::Report;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -84,7 +88,7 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
     Case { name, topology: topology.clone(), view: builder.view() }
 }
 
-fn measure(policy: &dyn Policy, case: &Case, profile: &MachineProfile, config: &Config) {
+fn measure(report: &mut Report, policy: &dyn Policy, case: &Case, profile: &MachineProfile, config: &Config) {
     let apps = BTreeMap::new();
     let ctx = Ctx { topology: &case.topology, machine: profile, apps: &apps, config };
     if policy.check(&ctx).is_err() {
@@ -101,25 +105,22 @@ fn measure(policy: &dyn Policy, case: &Case, profile: &MachineProfile, config: &
     }
     times.sort_unstable();
     let us = |d: Duration| d.as_nanos() as f64 / 1e3;
-    println!(
-        "{}",
-        serde_json::json!({
-            "bench": "decide",
-            "policy": policy.name(),
-            "machine": format!("{}x{}", case.topology.packages().len(), case.topology.llc_domains().len()),
-            "cpus": case.topology.cpus().len(),
-            "tasks": case.view.tasks.len(),
-            "case": case.name,
-            "moves": moves,
-            "iterations": times.len(),
-            "median_us": us(times[times.len() / 2]),
-            "min_us": us(times[0]),
-            "max_us": us(times[times.len() - 1]),
-        })
-    );
+    report.row(serde_json::json!({
+        "policy": policy.name(),
+        "machine": format!("{}x{}", case.topology.packages().len(), case.topology.llc_domains().len()),
+        "cpus": case.topology.cpus().len(),
+        "tasks": case.view.tasks.len(),
+        "case": case.name,
+        "moves": moves,
+        "iterations": times.len(),
+        "median_us": us(times[times.len() / 2]),
+        "min_us": us(times[0]),
+        "max_us": us(times[times.len() - 1]),
+    }));
 }
 
 fn main() {
+    let mut report = Report::new("decide");
     // `cargo bench` adds options of its own.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let names: Vec<&str> =
@@ -135,7 +136,7 @@ fn main() {
     for case in cases() {
         for name in &names {
             match policy::by_name(name) {
-                Ok(policy) => measure(policy.as_ref(), &case, &profile, &config),
+                Ok(policy) => measure(&mut report, policy.as_ref(), &case, &profile, &config),
                 Err(unknown) => eprintln!("{unknown}"),
             }
         }
