@@ -30,22 +30,18 @@ fn check(test: &str, name: &str) {
     assert_eq!(seen(&to), seen(&root), "{name}");
 }
 
+/// Those that differ in kind; the largest would only take long.
 #[test]
 fn dumps_survive() {
     for name in [
-        "128arm-2pa2n8cluster4co",
         "16amd64-8n2c-cpusets",
-        "16em64t-4s2c2t",
         "16em64t-4s2c2t-offlines",
         "20em64t-hybrid-1p6c2t+2ca4co1t",
-        "256ppc-8n8s4t",
         "2arm-2c",
-        "40intel64-2g2n4c+pcilocality",
         "48amd64-4pa2n6c-sparse",
         "64amd64-4s2n4ca2co",
         "8em64t-2s2ca2c-buggynuma",
         "8em64t-2s4c-asymcaches",
-        "96em64t-4no4pa3ca2co",
     ] {
         check("dumps_survive", name);
     }
