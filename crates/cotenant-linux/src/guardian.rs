@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl Guardian {
         point("guardian.spawn.before");
         let (mut link, theirs) = UnixStream::pair()?;
         let mut cmd = Command::new(&command.program);
-        cmd.args(&command.args).arg("--journal").arg(journal).current_dir("/").env_clear();
+        cmd.arg0("cotenant").args(&command.args).arg("--journal").arg(journal).current_dir("/").env_clear();
         cmd.envs(command.env.iter().map(|(k, v)| (k, v)));
         cmd.envs([fault::VAR, fault::FIRED_VAR].iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         let process = cmd.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -142,6 +143,7 @@ fn watch(journal: &Path) -> io::Result<()> {
         sys::ignore(signal)?;
     }
     sys::setsid()?;
+    sys::set_name(c"cotenant-guard");
     point("guardian.detached");
     let mut link = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     link.write_all(&[READY])?;

@@ -1,7 +1,7 @@
 //! Safe wrappers of the system calls that the standard library does not offer. Nothing here decides anything.
 
 use cotenant_core::CpuSet;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -182,6 +182,12 @@ pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     // SAFETY: one valid pollfd.
     let ready = unsafe { libc::poll(&raw mut poll, 1, timeout) };
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
+}
+
+/// Sets the command name of this thread, as `ps` and `top` show it; the kernel keeps 15 bytes.
+pub fn set_name(name: &CStr) {
+    // SAFETY: the name is a valid string that outlives the call; cannot fail for such.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
 }
 
 /// Makes orphaned descendants children of this process.
