@@ -7,7 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::{TaskId, Time};
 use crate::policy::State;
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
-use crate::signal::{Count, Counters, Signal};
+use crate::signal::{Counters, Signal};
 use crate::view::merge;
 use serde::Serialize;
 use std::borrow::Cow;
