@@ -158,7 +158,8 @@ pub fn busy_ticks(stat: &[u8], out: &mut Vec<(CpuId, u64)>) -> Result<(), ProcTe
             *slot = fields.next().and_then(unsigned).ok_or_else(err)?;
         }
         let [user, nice, system, _idle, _iowait, irq, softirq, steal] = ticks;
-        out.push((CpuId(cpu as u32), user + nice + system + irq + softirq + steal));
+        let busy = [user, nice, system, irq, softirq, steal].into_iter().fold(0, u64::saturating_add);
+        out.push((CpuId(cpu as u32), busy));
     }
     Ok(())
 }
@@ -204,7 +205,8 @@ pub fn pages_by_node(numa_maps: &[u8], page_kb: u64) -> Vec<(NodeId, u64)> {
             if let Some((node, pages)) = word.strip_prefix(b"N").and_then(|w| split_once(w, b'='))
                 && let (Some(node), Some(pages)) = (unsigned(node), unsigned(pages))
             {
-                *nodes.entry(NodeId(node as u32)).or_default() += pages * per_page;
+                let sum = nodes.entry(NodeId(node as u32)).or_default();
+                *sum = sum.saturating_add(pages.saturating_mul(per_page));
             }
         }
     }

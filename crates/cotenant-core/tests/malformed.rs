@@ -7,13 +7,15 @@ use cotenant_core::cpuset::CpuSet;
 use cotenant_core::host::Mode;
 use cotenant_core::machine::Machine;
 use cotenant_core::policy::Sam;
-use cotenant_core::record::{MAGIC, Recording, VERSION};
+use cotenant_core::record::{Header, MAGIC, Recording, VERSION};
 use cotenant_core::replay::replay;
+use cotenant_core::snapshot::Snapshot;
 use cotenant_core::testing::machine;
 use cotenant_core::testing::scripted::{Role, Scripted, header, record};
+use cotenant_core::topology::tree::Tree;
 use cotenant_core::topology::{notation, synthetic, xml};
 use cotenant_core::why::{Query, why};
-use cotenant_core::{Time, Topology, parse, profile};
+use cotenant_core::{Time, Topology, parse, proc_text, profile};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -38,7 +40,7 @@ const TARGETS: &[Target] = &[
         parse: |payload| use_recording(&framed(payload)),
         mutations: 600,
     },
-    Target { name: "lstopo XML", seeds: xmls, parse: |bytes| drop(text(bytes).map(xml::parse)), mutations: 1_000 },
+    Target { name: "lstopo XML", seeds: xmls, parse: use_xml, mutations: 1_000 },
     Target {
         name: "synthetic topology",
         seeds: synthetics,
@@ -72,6 +74,8 @@ const TARGETS: &[Target] = &[
     },
     Target { name: "mapping", seeds: mappings, parse: use_mapping, mutations: 1_000 },
     Target { name: "values of sysfs and /proc", seeds: values, parse: use_values, mutations: 3_000 },
+    Target { name: "decide snapshot", seeds: snapshots, parse: use_snapshot, mutations: 1_000 },
+    Target { name: "texts of /proc", seeds: proc_texts, parse: use_proc_texts, mutations: 3_000 },
     Target {
         name: "question to why",
         seeds: queries,
@@ -207,6 +211,27 @@ fn values() -> Vec<Vec<u8>> {
     ])
 }
 
+/// The example of the documentation; where there is none (a crate on its own), one by hand.
+fn snapshots() -> Vec<Vec<u8>> {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/decide-snapshot.json");
+    let mut seeds = list(&[
+        r#"{"tasks":[{"id":11,"app":"a","cpu":0,"cycles":2.2e8,"inter":200000,"pages_by_node":[5,20],"origin":1}],"interval_s":0.1}"#,
+    ]);
+    seeds.extend(std::fs::read(file).ok());
+    seeds
+}
+
+fn proc_texts() -> Vec<Vec<u8>> {
+    list(&[
+        "4242 (a) R (b)) S 17 16 15 0 -1 4194560 9 0 0 0 3 4 0 0 20 -5 7 0 123456 9 9 18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0\n",
+        "12345 678 9\n",
+        "0.07 0.17 0.17 5/102 9459\n",
+        "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 1000 2000 4 5 6 7 8\ncpu2 10 0 0 5 5 0 0 0 0 0\nintr 5 cpu9\n",
+        "Name:\tworker\nTgid:\t31\nPid:\t32\nUid:\t1000\t0\t0\t0\n",
+        "7f00 default anon=5 dirty=5 N0=3 N1=2 kernelpagesize_kB=4\n7f01 prefer:1 file=/lib/x N1=1 kernelpagesize_kB=2048\n",
+    ])
+}
+
 fn queries() -> Vec<Vec<u8>> {
     list(&["task:17", "tid:4711", "app:0", "12.3s", "1.5s..2.25s", "worker", "4711"])
 }
@@ -232,6 +257,26 @@ fn use_values(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let _ = (parse::number(text), parse::id(text), parse::size(text), parse::mem_total(text), parse::distances(text));
     let _ = (parse::cpuset_mounts(text), parse::cpuset_cgroup(text), parse::cpuinfo(text));
+}
+
+fn use_snapshot(bytes: &[u8]) {
+    static START: LazyLock<Header> = LazyLock::new(|| header("sam", Mode::Advise));
+    if let Some(Ok(snapshot)) = text(bytes).map(|text| Snapshot::parse(text, &START.topology)) {
+        let _ = snapshot.decide(&START.ctx(), &Sam);
+    }
+}
+
+fn use_proc_texts(bytes: &[u8]) {
+    let _ = (proc_text::TaskStat::parse(bytes), proc_text::SchedStat::parse(bytes), proc_text::Status::parse(bytes));
+    let _ = (proc_text::last_pid(bytes), proc_text::busy_ticks(bytes, &mut Vec::new()), proc_text::ids(bytes).count());
+    let _ = proc_text::pages_by_node(bytes, 4);
+}
+
+/// What is read can be shown.
+fn use_xml(bytes: &[u8]) {
+    if let Some(Ok(topology)) = text(bytes).map(xml::parse) {
+        assert!(!Tree::new(&topology).cpus().is_empty());
+    }
 }
 
 /// Splitmix64 (Steele, Lea and Flood, OOPSLA'14).
@@ -323,9 +368,8 @@ fn attack(target: &Target, seeds: &[Vec<u8>], n: u64) {
     let mut random = Random(n ^ u64::from(crc32fast::hash(target.name.as_bytes())) << 32);
     let (seed, other) = (&seeds[random.below(seeds.len())], &seeds[random.below(seeds.len())]);
     let input = mutate(seed, other, &mut random);
-    if catch_unwind(AssertUnwindSafe(|| (target.parse)(&input))).is_err() {
-        panic!("{}: mutation {n} is not survived: {}", target.name, input.escape_ascii());
-    }
+    let survived = catch_unwind(AssertUnwindSafe(|| (target.parse)(&input))).is_ok();
+    assert!(survived, "{}: mutation {n} is not survived: {}", target.name, input.escape_ascii());
 }
 
 #[test]
@@ -333,7 +377,9 @@ fn good_input_is_taken() {
     for target in TARGETS {
         let seeds = (target.seeds)();
         assert!(!seeds.is_empty(), "{}", target.name);
-        seeds.iter().for_each(|seed| (target.parse)(seed));
+        for seed in &seeds {
+            (target.parse)(seed);
+        }
     }
     // A seed that is refused at once would leave its parser untested.
     assert!(
@@ -342,6 +388,8 @@ fn good_input_is_taken() {
         text(&xmls()[0]).map(xml::parse)
     );
     assert!(synthetics().iter().all(|s| text(s).is_some_and(|s| synthetic::parse(s).is_ok())));
+    assert!(snapshots().iter().all(|s| text(s).is_some_and(|s| Snapshot::parse(s, &machine(2, 1, 10, 2)).is_ok())));
+    assert!(proc_text::TaskStat::parse(&proc_texts()[0]).is_ok());
     assert!(profiles().iter().all(|p| text(p).is_some_and(|p| profile::parse_apps(p).is_ok())));
     assert!(cpu_lists().iter().all(|l| text(l).is_some_and(|l| CpuSet::parse_list(l).is_ok())));
     assert!(cpu_masks().iter().all(|m| text(m).is_some_and(|m| CpuSet::parse_mask(m).is_ok())));

@@ -245,7 +245,7 @@ fn every_policy_that_has_a_name_replays() {
         match replayed(&path, &["--policy", name]) {
             Ok(text) => assert!(text.contains(&format!("replayed {name}: ")), "{text}"),
             Err(refused) => {
-                assert!(refused.starts_with(&format!("policy {name}: ")) && refused.contains("; "), "{refused}")
+                assert!(refused.starts_with(&format!("policy {name}: ")) && refused.contains("; "), "{refused}");
             }
         }
     }

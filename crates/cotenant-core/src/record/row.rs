@@ -1,8 +1,8 @@
 //! Rows: one round each, with only what changed since the sample before.
 //!
 //! A row is one line of JSON. Where tasks' counts changed, their numbers follow the line: differences as variable-length integers, in
-//! columns that a *layout* names once in JSON. That keeps rows small and cheap (16 counts of 100 tasks as decimal text cost three
-//! times the time), while names, not positions in the code, say what each number is: a reader skips signals and keys that it does
+//! columns that a *layout* names once in JSON. That keeps rows small and cheap (16 counts of 100 tasks as decimal text cost
+//! twice the time), while names, not positions in the code, say what each number is: a reader skips signals and keys that it does
 //! not know.
 
 use crate::action::{Action, Outcome, Proposal, Reason};
