@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 #[derive(Parser)]
 #[command(about = "Chores of the Cotenant repository")]
@@ -30,9 +30,19 @@ enum Task {
     Full,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository")?;
-    match Cli::parse().task {
+    match task {
         Task::Tidy => tidy::check(root),
         Task::Man => man(&root.join("target/man")),
         Task::Completions => completions(&root.join("target/completions")),

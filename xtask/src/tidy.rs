@@ -31,6 +31,7 @@ pub fn check(root: &Path) -> Result<()> {
         }
     }
     wrong.extend(undocumented_dependencies(root)?);
+    wrong.extend(unknown_tests(root, &files)?);
     if wrong.is_empty() {
         return Ok(());
     }
@@ -68,4 +69,24 @@ fn undocumented_dependencies(root: &Path) -> Result<Vec<String>> {
         .filter(|name| !name.starts_with("cotenant") && !why.contains(&format!("`{name}`")))
         .map(|name| format!("CONTRIBUTING.md: no line says why '{name}' is a dependency"))
         .collect())
+}
+
+/// Tests that the promises name, as `several_words_with_underscores`, and that no source file defines.
+fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+    let rust = files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
+    let sources: Vec<String> = rust.filter_map(|f| fs::read_to_string(root.join(f)).ok()).collect();
+    let mut wrong = Vec::new();
+    for document in ["ARCHITECTURE.md", "SPECIFICATION.md"] {
+        let text = fs::read_to_string(root.join(document))?;
+        let quoted = text.split('`').skip(1).step_by(2);
+        let is_test = |name: &&str| {
+            name.matches('_').count() >= 2 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        };
+        let missing = quoted.filter(is_test).filter(|name| {
+            let definition = format!("fn {name}(");
+            !sources.iter().any(|source| source.contains(&definition))
+        });
+        wrong.extend(missing.map(|name| format!("{document}: there is no test `{name}`")));
+    }
+    Ok(wrong)
 }

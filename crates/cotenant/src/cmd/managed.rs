@@ -166,7 +166,7 @@ fn drive(
         moves: tally.moves,
         not_applied: tally.not_applied,
         tier,
-        overhead: (sys::own_cpu_time() - cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE),
+        overhead: sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE),
         restored: restored.restored,
         notes,
     })

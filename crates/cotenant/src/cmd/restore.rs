@@ -12,6 +12,9 @@ pub struct Args {
 }
 
 /// Restores, and says what was restored. Exit code 1 where something could not be given back.
+///
+/// # Errors
+/// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::restore::restore(&cotenant_linux::apply::default_state_dir()?);
     if args.json {
