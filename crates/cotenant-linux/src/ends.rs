@@ -13,6 +13,16 @@ pub enum End {
 }
 
 impl End {
+    /// The process that ended.
+    pub fn process(self) -> Option<u32> {
+        if let Self::Process(pid) = self { Some(pid) } else { None }
+    }
+
+    /// The thread that ended.
+    pub fn thread(self) -> Option<u32> {
+        if let Self::Thread(tid) = self { Some(tid) } else { None }
+    }
+
     fn token(self) -> u64 {
         match self {
             Self::Process(pid) => u64::from(pid) | 1 << 32,
@@ -66,10 +76,10 @@ impl Ends {
 
     /// Who ended; repeated until the descriptor is closed. At most some hundred at a time.
     pub fn heard(&self) -> Vec<End> {
-        const AT_ONCE: usize = 256;
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; AT_ONCE];
+        const AT_ONCE: i32 = 256;
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; AT_ONCE as usize];
         // SAFETY: the buffer has room for as many events as are asked for; a timeout of 0 does not wait.
-        let got = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), AT_ONCE as i32, 0) };
+        let got = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), AT_ONCE, 0) };
         let got = usize::try_from(got).unwrap_or(0);
         events[..got].iter().map(|event| End::from_token(event.u64)).collect()
     }

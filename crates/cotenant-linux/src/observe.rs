@@ -15,7 +15,7 @@ use crate::perf::{Live, Opened, Opener, Plan, Pmu, plan};
 use crate::tasks::{Follower, Target};
 use crate::tier::{self, TierReport};
 use cotenant_core::{AppId, AppSample, CpuSet, Sample, Signal, TaskId, Time, Topology};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -23,10 +23,10 @@ use task::Task;
 
 /// Threads read in full in one sample, besides those that never left their CPU since the last one. Where more than these ran, the
 /// CPU time of the others comes from their pages, and their turn comes in the next samples.
-const FULL_READS: usize = 64;
+const FULL_READS: usize = 32;
 
-/// Looks at `/proc/PID/task/TID/stat` in one sample, the only source of a thread's CPU. Whoever migrated first comes first.
-const STAT_READS: usize = 16;
+/// Looks at `/proc/PID/task/TID/stat` in one sample, the only source of a thread's CPU. Whoever has waited longest comes first.
+const STAT_READS: usize = 8;
 
 /// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
 pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
@@ -139,6 +139,8 @@ pub struct Observer {
     left_out: usize,
     last: Option<Time>,
     round: u64,
+    /// Tasks that may be on another CPU than the one that is known, who waited longest first.
+    moved: VecDeque<TaskId>,
     refresh_at: usize,
     refresh_due: f64,
     nofile_before: u64,
@@ -173,6 +175,7 @@ impl Observer {
             left_out: 0,
             last: None,
             round: 0,
+            moved: VecDeque::new(),
             refresh_at: 0,
             refresh_due: 0.0,
             nofile_before,
@@ -255,22 +258,24 @@ impl Observer {
     /// Brings the list of tasks up to date.
     fn follow(&mut self, at: Time, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
         let heard = self.ends.heard();
-        let ended = heard.iter().filter_map(|end| if let End::Process(pid) = end { Some(*pid) } else { None });
-        let mut changes = self.follower.update(at, ended, &self.ends);
+        let processes: Vec<u32> = heard.iter().copied().filter_map(End::process).collect();
+        let detached: Vec<u32> = heard.iter().copied().filter_map(End::thread).collect();
+        let pid_of = |tid: &u32| Some((self.tasks[self.position(*tid)?].info.pid, *tid));
+        let threads: Vec<(u32, u32)> = detached.iter().filter_map(pid_of).collect();
+        let mut changes = self.follower.update(at, &processes, &threads, &self.ends);
         self.remove(&changes.gone);
-        let detached = heard.iter().filter_map(|end| if let End::Thread(tid) = end { Some(*tid) } else { None });
-        let mut renew: Vec<u32> = detached.collect();
+        let mut renew = detached;
         for pid in std::mem::take(&mut changes.alone) {
             match self.position(pid) {
-                Some(i) => {
-                    self.tasks[i].schedstat_is_another = true;
-                    renew.push(pid);
-                }
+                Some(_) => renew.push(pid),
                 None if !changes.born.contains(&(pid, pid)) => changes.born.push((pid, pid)),
                 None => {}
             }
         }
         for tid in renew {
+            if let Some(i) = self.position(tid) {
+                self.tasks[i].schedstat_is_another = true;
+            }
             self.reopen(tid);
         }
         for (pid, tid) in changes.born {
@@ -336,7 +341,7 @@ impl Observer {
         let Some(i) = self.position(tid) else { return };
         let mut task = self.tasks.remove(i);
         if let (Some(counters), Some(opener)) = (task.detach(), &mut self.opener) {
-            opener.close(counters);
+            opener.closed(&counters);
         }
         if self.attach(&mut task) {
             self.tasks.insert(i, task);
@@ -354,7 +359,7 @@ impl Observer {
         for task in self.tasks.extract_if(.., |t| gone.contains(&t.info.id)) {
             self.schedstat_left += usize::from(task.schedstat.is_some());
             if let (Some(counters), Some(opener)) = (task.perf, &mut self.opener) {
-                opener.close(counters);
+                opener.closed(&counters);
             }
         }
     }
@@ -365,7 +370,8 @@ impl Observer {
         let mut queue: Vec<(bool, u64, usize)> = Vec::new();
         for (i, task) in self.tasks.iter_mut().enumerate() {
             match task.glance(self.opener.as_ref(), self.follower.processes(), at, interval) {
-                task::Glance::Asleep | task::Glance::Done => {}
+                task::Glance::Asleep => {}
+                task::Glance::Done => task.queue_to_be_located(&mut self.moved),
                 // Whoever is on a CPU without a break comes first: its page tells nothing new, yet its time goes on.
                 task::Glance::Ran { on_cpu } => queue.push((!on_cpu, task.read_in, i)),
                 task::Glance::Gone => gone.push(task.info.tid),
@@ -382,6 +388,7 @@ impl Observer {
             if !task.read(self.opener.as_ref(), self.follower.processes()) {
                 gone.push(task.info.tid);
             }
+            task.queue_to_be_located(&mut self.moved);
         }
         self.locate(interval, &mut gone);
         self.remove(&gone);
@@ -389,22 +396,24 @@ impl Observer {
 
     /// Looks up on which CPUs tasks are that may have changed theirs, and refreshes names and policies in turns.
     fn locate(&mut self, interval: Duration, gone: &mut Vec<u32>) {
-        let moved = self.tasks.iter().enumerate().filter(|(_, t)| t.may_have_moved());
-        let mut look: Vec<(u64, usize)> = moved.map(|(i, t)| (t.located_in, i)).collect();
-        if look.len() > STAT_READS {
-            look.select_nth_unstable(STAT_READS);
-            look.truncate(STAT_READS);
+        let mut look: Vec<usize> = Vec::with_capacity(STAT_READS);
+        while look.len() < STAT_READS
+            && let Some(id) = self.moved.pop_front()
+        {
+            if let Ok(i) = self.tasks.binary_search_by_key(&id, |t| t.info.id) {
+                self.tasks[i].to_be_located = false;
+                look.push(i);
+            }
         }
-        self.refresh_due += self.tasks.len() as f64 * interval.as_secs_f64() / REFRESH.as_secs_f64();
+        let due = self.refresh_due + self.tasks.len() as f64 * interval.as_secs_f64() / REFRESH.as_secs_f64();
+        self.refresh_due = due.min(STAT_READS as f64);
         while self.refresh_due >= 1.0 && look.len() < STAT_READS && !self.tasks.is_empty() {
             self.refresh_due -= 1.0;
             self.refresh_at = (self.refresh_at + 1) % self.tasks.len();
-            look.push((0, self.refresh_at));
+            look.push(self.refresh_at);
         }
-        self.refresh_due = self.refresh_due.min(STAT_READS as f64);
-        for (_, i) in look {
+        for i in look {
             let task = &mut self.tasks[i];
-            task.located_in = self.round;
             let process = self.follower.processes().get(&task.info.pid);
             match process.and_then(|p| task::read_stat(p, task.info.tid)) {
                 Some(stat) if stat.start_ticks == task.info.start_ticks && !stat.is_dead() && !stat.is_real_time() => {

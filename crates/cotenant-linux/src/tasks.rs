@@ -31,8 +31,9 @@ pub enum Target {
     Cgroup(PathBuf),
 }
 
-/// While no more ids than this were handed out, each is looked up; else all of `/proc` is listed.
-const PROBE_AT_MOST: u32 = 64;
+/// While no more ids than this were handed out, each is looked up at once; else `/proc` is listed with the next slow look. Where
+/// many programs start elsewhere, the former costs more.
+const PROBE_AT_MOST: u32 = 8;
 
 /// How often what no short cut shows is looked at: cgroup members that were moved, leaders that ended before their threads.
 const SLOW_EVERY: Duration = Duration::from_secs(1);
@@ -80,6 +81,10 @@ pub struct Follower {
     /// Processes that belong to a target but to another user.
     others: HashSet<u32>,
     processes: BTreeMap<u32, Process>,
+    /// Processes that belong to no tree.
+    strangers: HashSet<u32>,
+    /// `/proc` is to be listed with the next slow look.
+    list_soon: bool,
     /// Pids of trees that live, or that name a process group or session of one that lives; with the target.
     kin: HashMap<u32, usize>,
     last_pid: Option<u32>,
@@ -99,6 +104,8 @@ impl Follower {
             uid,
             others: HashSet::new(),
             processes: BTreeMap::new(),
+            strangers: HashSet::new(),
+            list_soon: true,
             kin: HashMap::new(),
             last_pid: None,
             started: false,
@@ -118,11 +125,19 @@ impl Follower {
         self.others.len()
     }
 
-    /// Looks what came and went. `ended` are the processes of which [`Ends`] heard. Whatever cannot be read is as good as gone.
-    pub fn update(&mut self, at: Time, ended: impl Iterator<Item = u32>, ends: &Ends) -> Changes {
+    /// Looks what came and went. `processes` are those of whose end [`Ends`] heard, `threads` (process, thread) those of whose
+    /// counters' end. Whatever cannot be read is as good as gone.
+    pub fn update(&mut self, at: Time, processes: &[u32], threads: &[(u32, u32)], ends: &Ends) -> Changes {
         let mut changes = Changes::default();
-        for process in ended.filter_map(|pid| self.processes.remove(&pid)) {
+        for process in processes.iter().filter_map(|pid| self.processes.remove(pid)) {
             changes.gone.extend(process.threads);
+        }
+        for (pid, tid) in threads {
+            if let Some(process) = self.processes.get_mut(pid).filter(|p| !exists(&p.dir, *tid))
+                && process.threads.remove(tid)
+            {
+                changes.gone.push(*tid);
+            }
         }
         let before = self.last_pid;
         self.last_pid = self.read_last_pid();
@@ -137,10 +152,10 @@ impl Follower {
             if slow {
                 self.look_at_leader(pid, &mut changes);
             }
-            self.look_at_threads(pid, born, full, &mut changes);
+            self.look_at_threads(pid, born, slow, full, &mut changes);
         }
         if born || slow {
-            self.find_processes(before, at, ends, &mut changes);
+            self.find_processes(before, at, slow, ends, &mut changes);
         }
         self.started = true;
         changes
@@ -151,7 +166,7 @@ impl Follower {
         proc_text::last_pid(&self.buffer[..got]).ok()
     }
 
-    fn find_processes(&mut self, before: Option<u32>, at: Time, ends: &Ends, changes: &mut Changes) {
+    fn find_processes(&mut self, before: Option<u32>, at: Time, slow: bool, ends: &Ends, changes: &mut Changes) {
         let mut trees = false;
         for target in 0..self.targets.len() {
             let pids = match &self.targets[target] {
@@ -168,42 +183,60 @@ impl Follower {
                 self.adopt(pid, target, ends, changes);
             }
         }
+        let full = at >= self.next_full;
+        if full {
+            self.next_full = at + FULL_EVERY;
+        }
         if !trees {
-            self.next_full = if at >= self.next_full { at + FULL_EVERY } else { self.next_full };
             return;
         }
         self.forget_kin();
         match (before, self.last_pid) {
-            (Some(from), Some(to))
-                if at < self.next_full && (from..=from.saturating_add(PROBE_AT_MOST)).contains(&to) =>
-            {
+            (Some(from), Some(to)) if (from..=from.saturating_add(PROBE_AT_MOST)).contains(&to) => {
                 let known: HashSet<u32> = self.processes.values().flat_map(|p| p.threads.iter().copied()).collect();
-                (from + 1..=to).filter(|id| !known.contains(id)).for_each(|id| self.adopt_kin(id, ends, changes));
+                for id in (from + 1..=to).filter(|id| !known.contains(id)) {
+                    self.strangers.remove(&id);
+                    self.adopt_kin(id, ends, changes);
+                }
             }
-            _ if at >= self.next_full || at >= self.next_slow => {
-                self.next_full = at + FULL_EVERY;
-                self.adopt_all_kin(ends, changes);
+            (Some(from), Some(to)) if from < to => {
+                self.strangers.retain(|id| !(from + 1..=to).contains(id));
+                self.list_soon = true;
             }
-            // Too many for single looks: with the next slow look, for listing all of /proc is dear.
-            _ => self.next_full = self.next_full.min(self.next_slow),
+            // The ids wrapped around, or cannot be read: anyone may be anyone.
+            _ => {
+                self.strangers.clear();
+                self.list_soon = true;
+            }
+        }
+        if full {
+            self.strangers.clear();
+        }
+        if full || (slow && self.list_soon) {
+            self.list_soon = false;
+            self.adopt_all_kin(ends, changes);
         }
     }
 
-    /// All of `/proc`, until nothing more is found: after a wrap of the ids children may come before parents.
+    /// All of `/proc` but known strangers, until nothing more is found: after a wrap of the ids children may come before parents.
     fn adopt_all_kin(&mut self, ends: &Ends, changes: &mut Changes) {
         let Ok(entries) = fs::read_dir(&self.proc) else { return };
-        let mut strangers: Vec<u32> = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
-        strangers.sort_unstable();
+        let listed: Vec<u32> = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
+        let mut fresh: Vec<u32> = listed.iter().copied().filter(|pid| !self.strangers.contains(pid)).collect();
+        fresh.sort_unstable();
         loop {
             let before = self.processes.len();
-            strangers.retain(|pid| !self.processes.contains_key(pid));
-            for pid in &strangers {
+            fresh.retain(|pid| !self.processes.contains_key(pid));
+            for pid in &fresh {
                 self.adopt_kin(*pid, ends, changes);
             }
             if self.processes.len() == before {
-                return;
+                break;
             }
         }
+        let listed: HashSet<u32> = listed.into_iter().collect();
+        self.strangers.retain(|pid| listed.contains(pid));
+        self.strangers.extend(fresh);
     }
 
     /// Adopts a process whose parent, process group or session belongs to a tree.
@@ -244,7 +277,7 @@ impl Follower {
             self.kin.insert(pid, target);
         }
         self.processes.insert(pid, process);
-        self.look_at_threads(pid, true, true, changes);
+        self.look_at_threads(pid, true, true, true, changes);
     }
 
     fn open(&mut self, pid: u32, target: usize) -> Option<Process> {
@@ -265,7 +298,7 @@ impl Follower {
     }
 
     /// Finds threads that were born or died in a process.
-    fn look_at_threads(&mut self, pid: u32, born: bool, full: bool, changes: &mut Changes) {
+    fn look_at_threads(&mut self, pid: u32, born: bool, slow: bool, full: bool, changes: &mut Changes) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let known = process.threads.len();
         if known == 1 && !born && !full {
@@ -273,7 +306,8 @@ impl Follower {
         }
         // The link count of the folder is two of its own and one per thread.
         let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
-        if born || full {
+        // As many as before are the same as before, unless one that has no counter to tell of its end was replaced.
+        if full || (born && (slow || count != known)) {
             let mut skip = if full { 0 } else { count.min(known).saturating_sub(4) };
             loop {
                 let tail = list_from(&process.dir, skip, &mut self.buffer);
@@ -292,10 +326,10 @@ impl Follower {
                 process.threads.remove(tid);
             }
             changes.born.retain(|(_, tid)| !gone.contains(tid));
-            if !gone.is_empty() && process.threads.len() == 1 && process.threads.contains(&pid) {
-                changes.alone.push(pid);
-            }
             changes.gone.extend(gone);
+        }
+        if known > 1 && process.threads.len() == 1 && process.threads.contains(&pid) {
+            changes.alone.push(pid);
         }
         if process.threads.is_empty() {
             self.processes.remove(&pid);
@@ -361,9 +395,9 @@ fn exists(dir: &File, tid: u32) -> bool {
 fn list_from(dir: &File, skip: usize, buffer: &mut [u8]) -> Vec<u32> {
     let mut ids = Vec::new();
     // Positions 0 and 1 of the folder are `.` and `..`.
-    let position = skip as libc::off_t + if skip == 0 { 0 } else { 2 };
+    let position = (if skip == 0 { 0 } else { skip + 2 }) as u64;
     // SAFETY: takes plain numbers; the descriptor is open.
-    if unsafe { libc::lseek(dir.as_raw_fd(), position, libc::SEEK_SET) } < 0 {
+    if unsafe { libc::lseek(dir.as_raw_fd(), position.cast_signed(), libc::SEEK_SET) } < 0 {
         return ids;
     }
     loop {
@@ -395,7 +429,7 @@ fn members(path: &Path) -> Vec<u32> {
 
 fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes plain numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

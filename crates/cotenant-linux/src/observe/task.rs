@@ -6,7 +6,7 @@ use crate::perf::{Live, Opener, TaskCounters};
 use crate::tasks::Process;
 use cotenant_core::proc_text::{SchedStat, TaskStat};
 use cotenant_core::{AppId, Count, Counters, CpuId, CpuSet, Signal, TaskId, TaskInfo, TaskSample, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,14 +15,16 @@ use std::time::Duration;
 
 /// An observed thread.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
 pub struct Task {
     pub info: Arc<TaskInfo>,
     pub counters: Counters,
     pub perf: Option<TaskCounters<File>>,
     pub schedstat: Option<File>,
-    /// The round of the last full read, and of the last look at `stat`.
+    /// The round of the last full read.
     pub read_in: u64,
-    pub located_in: u64,
+    /// Whether it stands in the queue of those whose CPU is to be looked up.
+    pub to_be_located: bool,
     /// What `schedstat` tells is of another thread now, which took over the id.
     pub schedstat_is_another: bool,
     cpu: Option<CpuId>,
@@ -72,7 +74,7 @@ impl Task {
             perf: None,
             schedstat: None,
             read_in: 0,
-            located_in: 0,
+            to_be_located: false,
             schedstat_is_another: false,
             cpu: Some(stat.cpu),
             cpu_at: None,
@@ -221,14 +223,13 @@ impl Task {
     /// Waiting time and time slices; the CPU time too where no counter tells it better.
     fn read_schedstat(&mut self, processes: &BTreeMap<u32, Process>) -> io::Result<()> {
         let mut buffer = [0; 96];
-        let got = match &self.schedstat {
-            Some(file) => file.read_at(&mut buffer, 0)?,
-            None => {
-                // Whether the thread lives is not for this file to tell: some kernels have none, and descriptors can run out.
-                let file = processes.get(&self.info.pid).map(|p| p.open_file(self.info.tid, "schedstat"));
-                let Some(Ok(file)) = file else { return Ok(()) };
-                file.read_at(&mut buffer, 0)?
-            }
+        let got = if let Some(file) = &self.schedstat {
+            file.read_at(&mut buffer, 0)?
+        } else {
+            // Whether the thread lives is not for this file to tell: some kernels have none, and descriptors can run out.
+            let file = processes.get(&self.info.pid).map(|p| p.open_file(self.info.tid, "schedstat"));
+            let Some(Ok(file)) = file else { return Ok(()) };
+            file.read_at(&mut buffer, 0)?
         };
         // Kernels without scheduler statistics have no such file, or an empty one.
         let Ok(stat) = SchedStat::parse(&buffer[..got]) else { return Ok(()) };
@@ -249,8 +250,15 @@ impl Task {
         Ok(())
     }
 
-    /// Whether it may be on another CPU than the one that is known.
-    pub fn may_have_moved(&self) -> bool {
+    /// Gets in line if it may be on another CPU than the one that is known.
+    pub fn queue_to_be_located(&mut self, queue: &mut VecDeque<TaskId>) {
+        if !self.to_be_located && self.may_have_moved() {
+            self.to_be_located = true;
+            queue.push_back(self.info.id);
+        }
+    }
+
+    fn may_have_moved(&self) -> bool {
         let migrations = self.migrations();
         match migrations {
             Some(_) => self.cpu_at != migrations,
@@ -286,7 +294,7 @@ pub fn mask(tid: u32) -> CpuSet {
     // SAFETY: the buffer is writable for the length that is passed.
     let got = unsafe {
         let bytes = size_of_val(&words[..]);
-        libc::syscall(libc::SYS_sched_getaffinity, tid as libc::pid_t, bytes, words.as_mut_ptr())
+        libc::syscall(libc::SYS_sched_getaffinity, tid.cast_signed(), bytes, words.as_mut_ptr())
     };
     words.truncate(usize::try_from(got).unwrap_or(0) / 8);
     CpuSet::from_words(words)

@@ -103,8 +103,8 @@ impl<K: Kernel> Opener<K> {
         }
     }
 
-    /// Closes a task's counters.
-    pub fn close(&mut self, counters: TaskCounters<K::Counter>) {
+    /// Takes note that a task's counters are being closed.
+    pub fn closed(&mut self, counters: &TaskCounters<K::Counter>) {
         self.left += counters.len();
         self.short -= usize::from(counters.len() < self.plan.len() && self.short > 0);
     }
@@ -428,7 +428,8 @@ mod tests {
         assert_eq!((poor.len(), opener.short), (4, 1));
         assert!(poor.counts_migrations());
         assert!(matches!(opener.open(9), Opened::Refused), "none left");
-        opener.close(full);
+        opener.closed(&full);
+        drop(full);
         assert_eq!(counting(&mut opener, 9).len(), 12);
         // The system's own limit, met earlier than expected.
         fake.limit(fake.open_now() + 5);

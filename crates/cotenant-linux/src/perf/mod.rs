@@ -33,7 +33,7 @@ pub trait Kernel {
     /// Opens a counter of a thread, in the group of `leader`. It counts from now on; children do not inherit it.
     ///
     /// # Errors
-    /// What the system says; see perf_event_open(2).
+    /// What the system says; see `perf_event_open(2)`.
     fn open(&self, code: Code, user_only: bool, tid: u32, leader: Option<&Self::Counter>) -> io::Result<Self::Counter>;
 
     /// Reads a group: number of counters, nanoseconds enabled, nanoseconds running, one value each. Returns the words read.
@@ -72,7 +72,7 @@ impl Kernel for Live {
         // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain numbers.
         let fd = unsafe {
             let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
-            sys::perf_event_open(&raw mut attr, tid as libc::pid_t, -1, group, flags)
+            sys::perf_event_open(&raw mut attr, tid.cast_signed(), -1, group, flags)
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());

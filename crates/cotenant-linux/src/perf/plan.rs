@@ -85,7 +85,9 @@ pub fn pmus(fs: &FsRoot) -> Vec<Pmu> {
         })
         .collect();
     let hybrid = pmus.len() > 1;
-    pmus.iter_mut().for_each(|p| p.hybrid = hybrid);
+    for pmu in &mut pmus {
+        pmu.hybrid = hybrid;
+    }
     pmus
 }
 

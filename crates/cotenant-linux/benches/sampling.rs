@@ -1,0 +1,188 @@
+//! What sampling costs: CPU time of the sampler in percent of one core at 100 ms, and its memory, at 64, 1,000 and 4,000 threads
+//! of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. One JSON object per line.
+//!
+//! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs thousands could not do more.
+
+use cotenant_core::topology::{Cpu, Parts};
+use cotenant_core::{CpuSet, Time, Topology};
+use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
+use cotenant_linux::tasks::Target;
+use serde_json::json;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const INTERVAL: Duration = Duration::from_millis(100);
+const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
+
+fn main() {
+    if let Ok(spec) = std::env::var(PROGRAM) {
+        let (threads, running) = spec.split_once(' ').unwrap();
+        program(threads.parse().unwrap(), running.parse().unwrap());
+    }
+    let seconds: u64 = std::env::var("COTENANT_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
+    let length = Duration::from_secs(seconds);
+    for threads in [64, 1_000, 4_000] {
+        for running in [threads / 10, threads] {
+            let program = start(threads, running);
+            let report = |tool: &str, what: serde_json::Value| {
+                let mut line = json!({"bench": "sampling", "tool": tool, "threads": threads, "running": running});
+                line.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
+                println!("{line}");
+            };
+            report("cotenant", cotenant(&program, length, Counting::Hardware));
+            report("cotenant, /proc only", cotenant(&program, length, Counting::Nothing));
+            report("perf stat", perf_stat(&program, length));
+            report("numad", numad(&program, length));
+        }
+    }
+}
+
+/// Kills the program on drop.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(threads: usize, running: usize) -> Program {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(PROGRAM, format!("{threads} {running}")).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Program(child)
+}
+
+fn program(threads: usize, running: usize) -> ! {
+    // SAFETY: takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let work = |i: usize| {
+        move || {
+            // Out of step with each other, as real threads are.
+            std::thread::sleep(INTERVAL * (i % 100) as u32 / 100);
+            loop {
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_micros(20) {
+                    std::hint::spin_loop();
+                }
+                std::thread::sleep(INTERVAL);
+            }
+        }
+    };
+    for i in 1..threads {
+        let builder = std::thread::Builder::new().stack_size(32 << 10);
+        let thread = if i < running {
+            builder.spawn(work(i))
+        } else {
+            builder.spawn(|| {
+                loop {
+                    std::thread::park()
+                }
+            })
+        };
+        thread.unwrap();
+    }
+    println!("ready");
+    work(0)()
+}
+
+fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_json::Value {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let cpus = CpuSet::parse_list(&online).unwrap();
+    let cpu = |id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None };
+    let topology = Topology::new(Parts { cpus: cpus.iter().map(cpu).collect(), ..Parts::default() }).unwrap();
+    let app = AppTarget { name: "program".into(), target: Target::Tree { root_pid: program.0.id() } };
+    let options = Options { counting, ..Options::default() };
+    let mut observer = Observer::new(&topology, vec![app], options).unwrap();
+    let begin = Instant::now();
+    let before = cpu_seconds();
+    let sample = |observer: &mut Observer| {
+        let at = Time(begin.elapsed().as_nanos() as u64);
+        observer.sample(at, &mut |new| new.mask.clone()).unwrap()
+    };
+    let tasks = sample(&mut observer).tasks.len();
+    let start_cost = cpu_seconds() - before;
+    let mut last = sample(&mut observer);
+    let (begin_loop, before) = (Instant::now(), cpu_seconds());
+    let (mut rounds, mut ran, mut apart) = (0, 0, 0.0);
+    while begin_loop.elapsed() < length {
+        rounds += 1;
+        std::thread::sleep((begin_loop + INTERVAL * rounds).saturating_duration_since(Instant::now()));
+        let next = sample(&mut observer);
+        let counting_began = cpu_seconds();
+        let pairs = last.tasks.iter().zip(&next.tasks);
+        ran += pairs.filter(|(a, b)| a.counters != b.counters).count();
+        apart += cpu_seconds() - counting_began; // the benchmark's own
+        last = next; // the loop keeps one sample back, as every host's does
+    }
+    let used = cpu_seconds() - before - apart;
+    json!({
+        "percent_of_a_core": 100.0 * used / begin_loop.elapsed().as_secs_f64(),
+        "us_per_sample": 1e6 * used / f64::from(rounds),
+        "changed_per_sample": ran / rounds as usize,
+        "first_sample_ms": 1e3 * start_cost,
+        "rss_mb": rss_mb(),
+        "tasks": tasks,
+        "descriptors": observer.descriptors(),
+        "tier": observer.tier().tier.to_string(),
+    })
+}
+
+fn perf_stat(program: &Program, length: Duration) -> serde_json::Value {
+    let mut command = Command::new("perf");
+    command.args(["stat", "-I", "100", "-e", "task-clock,migrations,page-faults", "-p", &program.0.id().to_string()]);
+    beside(command, length, libc::SIGINT)
+}
+
+fn numad(program: &Program, length: Duration) -> serde_json::Value {
+    // Scanning this process only, every second, in the foreground of a terminal that is not there.
+    let mut command = Command::new("numad");
+    command.args(["-S", "0", "-p", &program.0.id().to_string(), "-i", "1", "-l", "3"]);
+    beside(command, length, libc::SIGTERM)
+}
+
+/// Runs another tool for so long and tells what it used.
+fn beside(mut command: Command, length: Duration, signal: i32) -> serde_json::Value {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let begin = Instant::now();
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return json!({"not_measured": error.to_string()}),
+    };
+    std::thread::sleep(length);
+    // SAFETY: a zeroed rusage is a valid one; the pid is that of our own child, which is reaped once, here.
+    let (usage, status) = unsafe {
+        let (mut usage, mut status): (libc::rusage, i32) = (std::mem::zeroed(), 0);
+        libc::kill(child.id() as i32, signal);
+        libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage);
+        (usage, status)
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let used = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    if used < 0.001 && libc::WIFEXITED(status) {
+        return json!({"not_measured": format!("it ended at once with status {}", libc::WEXITSTATUS(status))});
+    }
+    json!({
+        "percent_of_a_core_with_start": 100.0 * used / begin.elapsed().as_secs_f64(),
+        "rss_mb": usage.ru_maxrss as f64 / 1024.0,
+    })
+}
+
+fn cpu_seconds() -> f64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the one structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut t) };
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+/// Resident memory, without what the kernel holds for counters.
+fn rss_mb() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: f64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096.0 / f64::from(1 << 20)
+}
