@@ -80,7 +80,8 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         let text = fs::read_to_string(root.join(document))?;
         let quoted = text.split('`').skip(1).step_by(2);
         let is_test = |name: &&str| {
-            name.matches('_').count() >= 2 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+            name.matches('_').count() >= 2
+                && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         };
         let missing = quoted.filter(is_test).filter(|name| {
             let definition = format!("fn {name}(");

@@ -81,7 +81,7 @@ fn program(threads: usize, running: usize) -> ! {
         } else {
             builder.spawn(|| {
                 loop {
-                    std::thread::park()
+                    std::thread::park();
                 }
             })
         };
