@@ -208,9 +208,13 @@ fn run(threads: usize) {
             "churn" => (0..number()).for_each(|_| std::thread::spawn(|| {}).join().unwrap()),
             "burn" => {
                 let time = Duration::from_millis(number() as u64);
-                workers.iter().for_each(|w| w.jobs.send(Job::Burn(time)).unwrap());
+                for worker in &workers {
+                    worker.jobs.send(Job::Burn(time)).unwrap();
+                }
                 burn(time);
-                workers.iter().for_each(|_| finished.recv().unwrap());
+                for _ in &workers {
+                    finished.recv().unwrap();
+                }
             }
             "usage" => {
                 // SAFETY: a zeroed rusage is a valid one, and the call fills it in.
