@@ -6,6 +6,7 @@ use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cotenant_core::Mode;
 use cotenant_core::pin::Pin;
+use cotenant_core::policy::SamConfig;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,9 +54,9 @@ pub struct PolicyArgs {
     /// Mapping for the policy static, one character per CPU in topology order, as in 'XX..XX..'
     #[arg(long, value_name = "MAP")]
     pub map: Option<String>,
-    /// Variant of SAM: the paper's own behaviour, or with our additions (default)
-    #[arg(long, value_name = "VARIANT")]
-    pub sam: Option<SamVariant>,
+    /// Which additions to SAM are on: paper, default, and +NAME or -NAME of one, as in 'default,-cooldown'
+    #[arg(long, value_name = "SETTING", allow_hyphen_values = true)]
+    pub sam: Option<SamConfig>,
     /// Time between decisions, such as 100ms
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub interval: Option<Duration>,
@@ -103,15 +104,6 @@ pub struct ManageArgs {
     /// Print no summary
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// `--sam`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SamVariant {
-    /// As printed in the paper
-    Paper,
-    /// With our additions
-    Extended,
 }
 
 /// `--pin`.

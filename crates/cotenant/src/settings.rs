@@ -1,6 +1,6 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
-use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, SamVariant};
+use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs};
 use crate::{units, usage};
 use anyhow::Result;
 use cotenant_core::parse;
@@ -83,16 +83,10 @@ impl Setup {
                 Some(value::<ModeArg>(text).ok_or_else(|| choice("mode", &file.mode, "observe, advise or enforce"))?)
             }
         };
-        let sam = match (args.sam, file.sam.as_deref()) {
-            (Some(sam), _) => Some(sam),
-            (None, None) => None,
-            (None, Some(text)) => {
-                Some(value::<SamVariant>(text).ok_or_else(|| choice("sam", &file.sam, "paper or extended"))?)
-            }
-        };
-        if sam == Some(SamVariant::Paper) {
-            config.sam = policy::sam::SamConfig::paper_exact();
+        if let Some(text) = &file.sam {
+            config.sam = text.parse().map_err(|why| usage(format!("{}: {why}", in_file("sam"))))?;
         }
+        config.sam = args.sam.unwrap_or(config.sam);
         config.map = args.map.clone().or(file.map);
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
