@@ -159,9 +159,10 @@ impl<'a> Board<'a> {
         if self.levels.iter().any(Level::is_split) { at } else { At::Sharing }
     }
 
-    /// The unit where a task is.
-    pub fn unit(&self, at: At, task: usize) -> Option<usize> {
-        self.levels[at as usize].of(self.cpu(task)?)
+    /// The units where a task is, by level; [`NONE`] where it holds no place.
+    pub fn units(&self, task: usize) -> [u32; 2] {
+        let unit = |level: &Level<'_>| Some(level.of(self.cpu(task)?)? as u32);
+        [unit(&self.levels[0]).unwrap_or(NONE), unit(&self.levels[1]).unwrap_or(NONE)]
     }
 
     /// The CPU of a task that has a place.

@@ -1,6 +1,7 @@
 //! Thresholds, and the classes into which they part the tasks (figure 3 of the paper).
 
 use super::config::SamConfig;
+use super::round::Task;
 use super::units::Level;
 use crate::policy::Ctx;
 use crate::signal::Signal;
@@ -226,17 +227,14 @@ pub(super) fn class(rates: &Rates, seen: Seen, limits: &Limits, package: usize, 
     }
 }
 
-/// Looks at the signals of all tasks once.
-pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>) -> (Vec<Rates>, Seen) {
+/// Looks at the signals of all tasks once; their classes follow when all are seen.
+pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>) -> (Vec<Task>, Seen) {
     let mut seen = Seen::default();
-    let rates = view
-        .tasks
-        .iter()
-        .map(|task| {
-            let rates = Rates::new(task, near, clock_hz);
-            seen.add(task.ran() == Some(true), &rates);
-            rates
-        })
-        .collect();
-    (rates, seen)
+    let tasks = view.tasks.iter().map(|task| {
+        let rates = Rates::new(task, near, clock_hz);
+        let ran = task.ran();
+        seen.add(ran == Some(true), &rates);
+        Task::new(rates, ran)
+    });
+    (tasks.collect(), seen)
 }

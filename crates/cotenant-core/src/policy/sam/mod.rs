@@ -23,7 +23,7 @@ use crate::action::{ActionOutcome, Decision};
 use crate::ids::Time;
 use crate::view::View;
 use board::{At, Board};
-use classify::{Class, Limits, Rates, Seen};
+use classify::{Class, Limits, Seen};
 use round::{Round, Task};
 use units::Level;
 
@@ -68,10 +68,10 @@ impl Policy for Sam {
 
         let sharing = Level::sharing(ctx.topology, config.llc_domains);
         let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
-        let (rates, seen) = classify::look(view, sharing.is_split(), clock);
+        let (mut tasks, seen) = classify::look(view, sharing.is_split(), clock);
         // A task of which nothing is known yet is taken to run: its context is not idle.
-        let board = Board::new(ctx, view, sharing, memory, |t| view.tasks[t].ran() != Some(false));
-        let tasks = classify_all(view, &state, config, &board, &limits, &rates, seen);
+        let board = Board::new(ctx, view, sharing, memory, |t| tasks[t].ran != Some(false));
+        classify_all(&mut tasks, view, &state, config, &board, &limits, seen);
         let notes = seen.notes(&limits);
         let mut round = Round {
             topology: ctx.topology,
@@ -100,44 +100,39 @@ impl Policy for Sam {
 
 /// Joins what is seen of each task with what is remembered of it; both are in ascending order of id.
 fn classify_all(
+    tasks: &mut [Task],
     view: &View,
     state: &SamState,
     config: SamConfig,
     board: &Board<'_>,
     limits: &Limits,
-    rates: &[Rates],
     seen: Seen,
-) -> Vec<Task> {
+) {
     let (mut origins, mut moves) = (state.origins.iter().peekable(), state.moves.iter().peekable());
-    let mut tasks = Vec::with_capacity(view.tasks.len());
-    for (t, task) in view.tasks.iter().enumerate() {
-        let id = task.info.id;
-        while origins.next_if(|o| o.task < id).is_some() {}
-        while moves.next_if(|m| m.task < id).is_some() {}
-        let last = moves.next_if(|m| m.task == id);
-        let ran = task.ran() == Some(true);
-        let at = board.unit(At::Memory, t);
-        // One that is seen at home is home, unless it was sent away just now and has not run since.
-        let origin = origins.next_if(|o| o.task == id).copied().filter(|o| {
-            (o.unit as usize) < board.level(At::Memory).len() && !(ran && last.is_none() && at == Some(o.unit as usize))
-        });
-        let cooled = last.filter(|m| config.cooldown && view.at - m.at <= view.interval).map(|m| m.sharer);
-        let class = match at {
+    let units = board.level(At::Memory);
+    for (t, task) in tasks.iter_mut().enumerate() {
+        task.units = board.units(t);
+        let at = task.unit(At::Memory);
+        let ran = task.ran == Some(true);
+        let mut cooled = None;
+        if origins.peek().is_some() || moves.peek().is_some() {
+            let id = view.tasks[t].info.id;
+            while origins.next_if(|o| o.task < id).is_some() {}
+            while moves.next_if(|m| m.task < id).is_some() {}
+            let last = moves.next_if(|m| m.task == id);
+            // One that is seen at home is home, unless it was sent away just now and has not run since.
+            task.origin = origins
+                .next_if(|o| o.task == id)
+                .copied()
+                .filter(|o| (o.unit as usize) < units.len() && !(ran && last.is_none() && at == Some(o.unit as usize)));
+            task.before = task.origin;
+            cooled = last.filter(|m| config.cooldown && view.at - m.at <= view.interval).map(|m| m.sharer);
+            task.settling = cooled == Some(true);
+        }
+        task.class = match at {
             None => Class::Absent,
             Some(_) if !ran => Class::Unknown,
-            Some(unit) => {
-                let package = board.level(At::Memory).unit(unit).package;
-                classify::class(&rates[t], seen, limits, package, cooled)
-            }
+            Some(unit) => classify::class(&task.rates, seen, limits, units.unit(unit).package, cooled),
         };
-        tasks.push(Task {
-            rates: rates[t],
-            class,
-            origin,
-            before: origin,
-            settling: cooled == Some(true),
-            moved: false,
-        });
     }
-    tasks
 }

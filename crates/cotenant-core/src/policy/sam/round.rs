@@ -4,6 +4,7 @@ use super::board::{At, Board};
 use super::classify::{Class, Limits, Rates};
 use super::config::SamConfig;
 use super::state::{Move, Origin};
+use super::units::NONE;
 use crate::action::{Action, Proposal, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, TaskId, Time};
@@ -14,7 +15,11 @@ use crate::view::View;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     pub rates: Rates,
+    /// Whether it ran, where that is known.
+    pub ran: Option<bool>,
     pub class: Class,
+    /// Where it is, by level; [`NONE`] where it holds no place.
+    pub units: [u32; 2],
     /// Where it was before it was moved reluctantly.
     pub origin: Option<Origin>,
     /// The same at the start of the round.
@@ -26,6 +31,26 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// A task of which the signals are known, and nothing else yet.
+    pub fn new(rates: Rates, ran: Option<bool>) -> Self {
+        Self {
+            rates,
+            ran,
+            class: Class::Absent,
+            units: [NONE; 2],
+            origin: None,
+            before: None,
+            settling: false,
+            moved: false,
+        }
+    }
+
+    /// The unit where it is.
+    pub fn unit(&self, at: At) -> Option<usize> {
+        let unit = self.units[at as usize];
+        (unit != NONE).then_some(unit as usize)
+    }
+
     /// LLC misses per second; 0 where unknown.
     pub fn demand(&self) -> f64 {
         self.rates.mem.unwrap_or(0.0)
@@ -90,9 +115,14 @@ impl<'a> Round<'a> {
     }
 
     fn propose(&mut self, at: At, task: usize, mut reason: Reason) {
-        reason.place = self.board.unit(at, task).map(|unit| self.board.level(at).place(unit));
+        self.tasks[task].units = self.board.units(task);
+        reason.place = self.tasks[task].unit(at).map(|unit| self.board.level(at).place(unit));
         let contexts = self.board.contexts(at, task, self.allowed(task));
         let id = self.id(task);
+        if self.proposals.capacity() == 0 {
+            self.proposals.reserve(self.tasks.len().div_ceil(4));
+            self.moves.reserve(self.tasks.len().div_ceil(4));
+        }
         self.proposals.push(Proposal { action: Action::Place { task: id, contexts }, reason });
         let t = &mut self.tasks[task];
         t.moved = true;
@@ -124,7 +154,7 @@ impl Sets {
         let key = |t: usize| {
             let task = &round.tasks[t];
             let rank = rank(task.class).filter(|_| !task.moved)?;
-            Some(round.board.unit(at, t)? * CLASSES + rank)
+            Some(task.unit(at)? * CLASSES + rank)
         };
         let mut spans = vec![(0u32, 0u32); round.board.level(at).len() * CLASSES];
         for k in (0..round.tasks.len()).filter_map(key) {

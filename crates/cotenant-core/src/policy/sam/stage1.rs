@@ -63,7 +63,7 @@ fn count(round: &Round<'_>, units: usize) -> Counts {
         drew: vec![false; units],
     };
     for (t, task) in round.tasks.iter().enumerate() {
-        let Some(unit) = round.board.unit(At::Sharing, t) else { continue };
+        let Some(unit) = task.unit(At::Sharing) else { continue };
         match task.class {
             Class::Inter => {
                 counts.inter[unit] += 1;
@@ -165,8 +165,8 @@ fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims:
 /// Swaps with a memory-bound task, whose original node is remembered unless one is already: it goes home when it meets remote
 /// memory (stage 2).
 fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
-    let home = round.board.unit(At::Memory, v);
-    if home == round.board.unit(At::Memory, t) {
+    let home = round.tasks[v].unit(At::Memory);
+    if home == round.tasks[t].unit(At::Memory) {
         return exchange(
             round,
             t,

@@ -45,7 +45,7 @@ fn strays(round: &Round<'_>, limit: f64) -> Vec<Stray> {
             if task.moved || task.rates.remote.is_none_or(|rate| rate <= limit) {
                 return None;
             }
-            let at = round.board.unit(At::Memory, t)?;
+            let at = task.unit(At::Memory)?;
             let (home, by_pages) = match task.origin {
                 Some(origin) => (origin.unit as usize, false),
                 None => (page_home(round, t).filter(|_| !task.class.shares())?, true),
@@ -64,7 +64,7 @@ fn page_home(round: &Round<'_>, task: usize) -> Option<usize> {
     }
     let pages = round.view.tasks[task].pages_by_node.as_ref()?;
     let level = round.board.level(At::Memory);
-    let own = round.board.unit(At::Memory, task)?;
+    let own = round.tasks[task].unit(At::Memory)?;
     let held = |unit: usize| {
         let node = &round.topology.nodes()[level.unit(unit).node?];
         pages.iter().find(|(id, _)| *id == node.id).map(|(_, pages)| *pages)
@@ -86,7 +86,7 @@ impl Away {
         let mut away: Vec<_> = (0..round.tasks.len())
             .filter_map(|t| {
                 let origin = round.tasks[t].origin.filter(|_| !round.tasks[t].moved)?;
-                Some((round.board.unit(At::Memory, t)?, origin.unit as usize, t))
+                Some((round.tasks[t].unit(At::Memory)?, origin.unit as usize, t))
             })
             .collect();
         away.sort_unstable();

@@ -11,8 +11,8 @@ const STAGE: &str = "stage 3";
 /// LLC misses per second of each memory unit.
 pub(super) fn loads(round: &Round<'_>) -> Vec<f64> {
     let mut loads = vec![0.0; round.board.level(At::Memory).len()];
-    for (t, task) in round.tasks.iter().enumerate() {
-        if let Some(unit) = round.board.unit(At::Memory, t) {
+    for task in &round.tasks {
+        if let Some(unit) = task.unit(At::Memory) {
             loads[unit] += task.demand();
         }
     }
