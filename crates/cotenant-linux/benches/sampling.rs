@@ -3,10 +3,14 @@
 //!
 //! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs thousands could not do more.
 
+#[path = "../../../benches/report.rs"]
+mod report;
+
 use cotenant_core::topology::{Cpu, Parts};
 use cotenant_core::{CpuSet, Time, Topology};
 use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
 use cotenant_linux::tasks::Target;
+use report::Report;
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -22,13 +26,14 @@ fn main() {
     }
     let seconds: u64 = std::env::var("COTENANT_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
     let length = Duration::from_secs(seconds);
+    let mut rows = Report::new("sampling");
     for threads in [64, 1_000, 4_000] {
         for running in [threads / 10, threads] {
             let program = start(threads, running);
-            let report = |tool: &str, what: serde_json::Value| {
-                let mut line = json!({"bench": "sampling", "tool": tool, "threads": threads, "running": running});
-                line.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
-                println!("{line}");
+            let mut report = |tool: &str, what: serde_json::Value| {
+                let mut row = json!({"tool": tool, "threads": threads, "running": running});
+                row.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
+                rows.row(row);
             };
             report("cotenant", cotenant(&program, length, Counting::Hardware));
             report("cotenant, /proc only", cotenant(&program, length, Counting::Nothing));
@@ -126,7 +131,7 @@ fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_js
         "us_per_sample": 1e6 * used / f64::from(rounds),
         "changed_per_sample": ran / rounds as usize,
         "first_sample_ms": 1e3 * start_cost,
-        "rss_mb": rss_mb(),
+        "rss_mb": rss_mb("self"),
         "tasks": tasks,
         "descriptors": observer.descriptors(),
         "tier": observer.tier().tier.to_string(),
@@ -139,11 +144,51 @@ fn perf_stat(program: &Program, length: Duration) -> serde_json::Value {
     beside(command, length, libc::SIGINT)
 }
 
+/// numad, scanning this program every second or two. It makes itself a daemon, so its own accounts are read.
 fn numad(program: &Program, length: Duration) -> serde_json::Value {
-    // Scanning this process only, every second, in the foreground of a terminal that is not there.
-    let mut command = Command::new("numad");
-    command.args(["-S", "0", "-p", &program.0.id().to_string(), "-i", "1", "-l", "3"]);
-    beside(command, length, libc::SIGTERM)
+    const PID_FILE: &str = "/var/run/numad.pid";
+    const THP: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
+    let not_measured = |why: String| json!({"not_measured": why});
+    let numad = |arguments: &[&str]| {
+        let quiet = |c: &mut Command| c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        quiet(Command::new("numad").args(arguments))
+    };
+    let daemon = || std::fs::read_to_string(PID_FILE).ok()?.trim().parse::<u32>().ok();
+    let used = |pid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok().filter(|ns| *ns > 0.0)
+    };
+    if daemon().and_then(used).is_some() {
+        return not_measured("a numad runs already".into());
+    }
+    // It would change the machine's scanning for huge pages: it is told the value that is there.
+    let thp = std::fs::read_to_string(THP).unwrap_or_else(|_| "10000".into());
+    let pid = program.0.id().to_string();
+    match numad(&["-S", "0", "-p", &pid, "-i", "1:2", "-H", thp.trim()]) {
+        Ok(status) if status.success() => {}
+        Ok(status) => return not_measured(format!("numad ends with {status}")),
+        Err(error) => return not_measured(format!("numad: {error}")),
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let (daemon, before) = loop {
+        match daemon().and_then(|pid| Some((pid, used(pid)?))) {
+            Some(found) => break found,
+            None if Instant::now() > deadline => return not_measured("numad left no daemon".into()),
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let begin = Instant::now();
+    std::thread::sleep(length);
+    let (after, seconds) = (used(daemon), begin.elapsed().as_secs_f64());
+    let rss = rss_mb(&daemon.to_string());
+    let _ = numad(&["-i", "0"]);
+    while used(daemon).is_some_and(|now| Some(now) != after) && Instant::now() < begin + 2 * length {
+        std::thread::sleep(Duration::from_millis(10)); // until it has seen its end
+    }
+    match after {
+        Some(after) => json!({"percent_of_a_core": 100.0 * (after - before) / 1e9 / seconds, "rss_mb": rss}),
+        None => not_measured("numad ended while it was measured".into()),
+    }
 }
 
 /// Runs another tool for so long and tells what it used.
@@ -158,8 +203,8 @@ fn beside(mut command: Command, length: Duration, signal: i32) -> serde_json::Va
     // SAFETY: a zeroed rusage is a valid one; the pid is that of our own child, which is reaped once, here.
     let (usage, status) = unsafe {
         let (mut usage, mut status): (libc::rusage, i32) = (std::mem::zeroed(), 0);
-        libc::kill(child.id() as i32, signal);
-        libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage);
+        libc::kill(child.id().cast_signed(), signal);
+        libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut usage);
         (usage, status)
     };
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
@@ -180,9 +225,9 @@ fn cpu_seconds() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-/// Resident memory, without what the kernel holds for counters.
-fn rss_mb() -> f64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: f64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+/// Resident memory of a process, without what the kernel holds for counters.
+fn rss_mb(process: &str) -> f64 {
+    let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
+    let pages: f64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(f64::NAN);
     pages * 4096.0 / f64::from(1 << 20)
 }

@@ -12,6 +12,7 @@ mod task;
 use crate::FsRoot;
 use crate::ends::{End, Ends};
 use crate::perf::{Live, Opened, Opener, Plan, Pmu, plan};
+use crate::sys;
 use crate::tasks::{Follower, Target};
 use crate::tier::{self, TierReport};
 use cotenant_core::{AppId, AppSample, CpuSet, Sample, Signal, TaskId, Time, Topology};
@@ -159,7 +160,7 @@ impl Observer {
         let pmus = if options.counting == Counting::Hardware { plan::pmus(&options.fs) } else { vec![] };
         let opener = (options.counting != Counting::Nothing)
             .then(|| Opener::new(Live, Plan::new(&pmus, &options.signals), descriptors - descriptors / 4));
-        let uid = (!options.other_users).then(uid);
+        let uid = (!options.other_users).then(sys::euid);
         let follower = Follower::new(&options.fs, apps.iter().map(|a| a.target.clone()).collect(), uid);
         Ok(Self {
             follower,
@@ -301,7 +302,13 @@ impl Observer {
         if stat.is_dead() || stat.is_kernel_thread() || stat.is_real_time() {
             return;
         }
-        let new = NewTask { tid, pid, ppid: stat.ppid, start_ticks: stat.start_ticks, mask: task::mask(tid) };
+        let new = NewTask {
+            tid,
+            pid,
+            ppid: stat.ppid,
+            start_ticks: stat.start_ticks,
+            mask: sys::getaffinity(tid).unwrap_or_default(),
+        };
         let allowed = original_mask(&new);
         let id = TaskId(self.next_id);
         let mut task = Task::new(id, AppId(process.target as u32), pid, tid, &stat, allowed);
@@ -445,9 +452,4 @@ fn raise_nofile() -> (u64, usize) {
         }
         (before, usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
     }
-}
-
-fn uid() -> u32 {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::getuid() }
 }

@@ -6,6 +6,7 @@
 
 use crate::FsRoot;
 use crate::ends::{End, Ends};
+use crate::sys;
 use cotenant_core::Time;
 use cotenant_core::proc_text::{self, Status, TaskStat};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -283,7 +284,7 @@ impl Follower {
     fn open(&mut self, pid: u32, target: usize) -> Option<Process> {
         // The folder first: whatever is read through it is of one process, or fails.
         let dir = File::open(self.proc.join(format!("{pid}/task"))).ok()?;
-        let pidfd = pidfd_open(pid).ok();
+        let pidfd = sys::pidfd_open(pid).ok();
         let stat = self.read_stat(pid)?;
         let status = Status::parse(&fs::read(self.proc.join(format!("{pid}/status"))).ok()?).ok()?;
         if status.tgid != pid || stat.is_kernel_thread() || (stat.is_dead() && stat.threads <= 1) {
@@ -425,14 +426,4 @@ fn members(path: &Path) -> Vec<u32> {
         }
     }
     pids
-}
-
-fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes plain numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor has just been made for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -287,15 +287,3 @@ pub fn read_stat(process: &Process, tid: u32) -> Option<TaskStat> {
     let got = process.open_file(tid, "stat").ok()?.read_at(&mut buffer, 0).ok()?;
     TaskStat::parse(&buffer[..got]).ok()
 }
-
-/// The mask of a thread; empty where it is gone.
-pub fn mask(tid: u32) -> CpuSet {
-    let mut words = vec![0u64; 128];
-    // SAFETY: the buffer is writable for the length that is passed.
-    let got = unsafe {
-        let bytes = size_of_val(&words[..]);
-        libc::syscall(libc::SYS_sched_getaffinity, tid.cast_signed(), bytes, words.as_mut_ptr())
-    };
-    words.truncate(usize::try_from(got).unwrap_or(0) / 8);
-    CpuSet::from_words(words)
-}
