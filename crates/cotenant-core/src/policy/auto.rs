@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::sam::classify::intra;
 use super::{Ctx, Policy, State};
 use crate::action::{Action, ActionOutcome, Decision, Outcome, Proposal, Reason};
 use crate::cpuset::CpuSet;
@@ -151,7 +152,12 @@ fn gain(before: &BTreeMap<AppId, Series>, after: &BTreeMap<AppId, Series>) -> Op
 
 /// What stands between the view and a decision.
 fn obstacle(inner: &dyn Policy, ctx: &Ctx<'_>, view: &View) -> Option<String> {
-    let known = |signal| view.tasks.iter().any(|t| t.per_s(signal).is_some());
+    let known = |signal| {
+        view.tasks.iter().any(|t| match signal {
+            Signal::Intra => intra(|part| t.per_s(part)).is_some(),
+            _ => t.per_s(signal).is_some(),
+        })
+    };
     let missing: Vec<&str> = [Signal::Cycles, Signal::Inter, Signal::Intra, Signal::LlcMisses]
         .into_iter()
         .filter(|&s| !known(s))
@@ -372,7 +378,10 @@ impl Policy for Auto {
                 }
             }
             _ => match obstacle(&*self.inner, ctx, view) {
-                Some(note) => notes.push(note),
+                Some(note) => {
+                    notes.push(note);
+                    is_calm = true; // nothing can be decided, so there is no hurry to look again
+                }
                 None if !measured => {}
                 None if calm(ctx, view) => is_calm = true,
                 None if !full(&s.speed) => {

@@ -183,8 +183,10 @@ fn absent_signals_move_nothing() {
     let mut world = World::new([1_000, 1_100], 0);
     world.inter = None;
     assert_eq!(world.run(30), []);
-    let notes = world.step().notes;
-    assert!(notes[0].contains("needed: the signals inter"), "{notes:?}");
+    let decision = world.step();
+    assert!(decision.notes[0].contains("needed: the signals inter"), "{:?}", decision.notes);
+    let pause = (decision.wake_at - Time::from_millis(world.now_ms)).as_millis();
+    assert_eq!(pause, 1_600, "nothing can be decided, so it is sampled less often");
     let mut world = World::new([1_000, 1_100], 0);
     world.speed = [0, 0];
     assert_eq!(world.run(30), [], "speed unknown");
@@ -220,4 +222,17 @@ fn proposals_that_need_held_room_are_held_too() {
     let (tried, held) = split(&view, batch, |p| p.reason.stage == "stage 1");
     let tasks = |list: &[Proposal]| list.iter().map(|p| p.action.task().0).collect::<Vec<_>>();
     assert_eq!((tasks(&tried), tasks(&held)), (vec![3], vec![1, 2]));
+}
+
+#[test]
+fn coherence_inside_the_socket_may_be_derived() {
+    // Ivy Bridge to Broadwell have no event for it: 30 misses of the private caches − 10 hits − 5 misses of the LLC = 15.
+    let topology = machine(2, 1, 2, 1);
+    let world = World::new([1_000, 1_100], 0);
+    let ctx = Ctx { topology: &topology, machine: &world.machine, apps: &world.apps, config: &world.config };
+    let task = ViewBuilder::new(&topology).task(1, 0, 0).cycles(CYCLES).signal(Signal::Inter, 1).signal(Signal::LlcMisses, 5);
+    assert!(obstacle(&Wish, &ctx, &task.clone().view()).unwrap().contains("needed: the signals intra"));
+    let parts = [(Signal::PrivateMisses, 30), (Signal::LlcHits, 10), (Signal::LlcLoadMisses, 5)];
+    let view = parts.into_iter().fold(task, |t, (signal, count)| t.signal(signal, count)).view();
+    assert_eq!(obstacle(&Wish, &ctx, &view), None);
 }

@@ -140,7 +140,7 @@ impl Rates {
 /// Coherence inside the socket, per cycle: counted where the processor can, else what is left of the misses of the last private
 /// level after hits and misses of the LLC (§2.1). The subtraction is right only where an LLC hit means a hit without a snoop
 /// (Ivy Bridge to Broadwell); hosts deliver [`Signal::Intra`] on everything later.
-fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Option<f64> {
+pub(in crate::policy) fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Option<f64> {
     per_cycle(Signal::Intra).or_else(|| {
         let misses = per_cycle(Signal::PrivateMisses)?;
         let served = per_cycle(Signal::LlcHits)? + per_cycle(Signal::LlcLoadMisses)?;

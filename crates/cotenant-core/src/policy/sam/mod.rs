@@ -4,7 +4,7 @@
 //! that meet remote memory home, memory-bound tasks apart. `docs/policies/sam.md` says what is the paper's and what is ours.
 
 mod board;
-mod classify;
+pub(super) mod classify;
 mod config;
 mod round;
 mod stage1;
