@@ -3,7 +3,7 @@
 use crate::cpuset::CpuSet;
 use crate::ids::NodeId;
 use crate::parse;
-use crate::profile::{High, MachineProfile, Thresholds};
+use crate::profile::{High, MachineProfile, ProfileError, Thresholds};
 use crate::topology::{
     CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology, synthetic,
 };
@@ -92,6 +92,37 @@ impl Machine {
             topology,
             profile,
         })
+    }
+}
+
+/// Parses what is known of a machine besides its topology: a TOML file with the fields of [`MachineProfile`], or a machine file,
+/// whose profile is taken.
+///
+/// # Errors
+/// [`ProfileError`] on malformed TOML, unknown keys, and thresholds or clocks that are not positive and finite.
+pub fn parse_profile(text: &str) -> Result<MachineProfile, ProfileError> {
+    let table: toml::Table = toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?;
+    let profile = if table.contains_key("topology") {
+        let machine =
+            Machine::parse(text).map_err(|e| ProfileError { line: e.line, column: e.column, message: e.what })?;
+        machine.profile
+    } else {
+        toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?
+    };
+    let t = profile.thresholds;
+    let named = [
+        ("clock_hz", profile.clock_hz),
+        ("coherence_per_cycle", t.map(|t| t.coherence_per_cycle)),
+        ("socket_bandwidth_per_s", t.map(|t| t.socket_bandwidth_per_s)),
+        ("task_bandwidth_per_s", t.and_then(|t| t.task_bandwidth_per_s)),
+        ("remote_per_cycle", t.and_then(|t| t.remote_per_cycle)),
+    ];
+    match named.iter().find(|(_, value)| value.is_some_and(|v| !(v.is_finite() && v > 0.0))) {
+        Some((key, _)) => {
+            let offset = text.find(key).unwrap_or(0);
+            Err(ProfileError::at(text, offset, format!("{key} must be positive and finite")))
+        }
+        None => Ok(profile),
     }
 }
 

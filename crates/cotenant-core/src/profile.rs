@@ -1,6 +1,5 @@
 //! What is known beforehand about a machine and about applications.
 
-use crate::machine::Machine;
 use crate::parse::position;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -83,44 +82,13 @@ pub struct ProfileError {
 }
 
 impl ProfileError {
-    fn at(text: &str, offset: usize, message: String) -> Self {
+    pub(crate) fn at(text: &str, offset: usize, message: String) -> Self {
         let (line, column) = position(text, offset);
         Self { line, column, message }
     }
 
-    fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         Self::at(text, error.span().map_or(0, |s| s.start), error.message().replace('\n', " "))
-    }
-}
-
-/// Parses what is known of a machine besides its topology: a TOML file with the fields of [`MachineProfile`], or a machine file,
-/// whose profile is taken.
-///
-/// # Errors
-/// [`ProfileError`] on malformed TOML, unknown keys, and thresholds or clocks that are not positive and finite.
-pub fn parse_machine(text: &str) -> Result<MachineProfile, ProfileError> {
-    let table: toml::Table = toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?;
-    let profile = if table.contains_key("topology") {
-        let machine =
-            Machine::parse(text).map_err(|e| ProfileError { line: e.line, column: e.column, message: e.what })?;
-        machine.profile
-    } else {
-        toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?
-    };
-    let t = profile.thresholds;
-    let named = [
-        ("clock_hz", profile.clock_hz),
-        ("coherence_per_cycle", t.map(|t| t.coherence_per_cycle)),
-        ("socket_bandwidth_per_s", t.map(|t| t.socket_bandwidth_per_s)),
-        ("task_bandwidth_per_s", t.and_then(|t| t.task_bandwidth_per_s)),
-        ("remote_per_cycle", t.and_then(|t| t.remote_per_cycle)),
-    ];
-    match named.iter().find(|(_, value)| value.is_some_and(|v| !(v.is_finite() && v > 0.0))) {
-        Some((key, _)) => {
-            let offset = text.find(key).unwrap_or(0);
-            Err(ProfileError::at(text, offset, format!("{key} must be positive and finite")))
-        }
-        None => Ok(profile),
     }
 }
 
@@ -173,18 +141,6 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn profile_of_a_machine() {
-        let text = "[thresholds]\ncoherence_per_cycle = 2.5e-4\nsocket_bandwidth_per_s = 75e6\n";
-        let thresholds = parse_machine(text).unwrap().thresholds.unwrap();
-        assert_eq!((thresholds.coherence_per_cycle, thresholds.task_bandwidth_per_s), (2.5e-4, None));
-        let file = format!("name = 'a'\ndescription = ''\nsource = ''\ntopology.synthetic = 'pu:2'\n{text}");
-        assert_eq!(parse_machine(&file).unwrap().thresholds, Some(thresholds), "a machine file's own profile");
-        let bad = parse_machine(&text.replace("75e6", "-75e6")).unwrap_err();
-        assert_eq!(bad.to_string(), "3:1: socket_bandwidth_per_s must be positive and finite");
-        assert_eq!(parse_machine(&text.replace("coherence", "coherense")).unwrap_err().line, 2);
-    }
 
     #[test]
     fn profiles_of_applications() {

@@ -141,7 +141,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 /// Reads thresholds: a machine file, or a file with the keys of a profile alone.
 pub(crate) fn read_profile(path: &Path) -> Result<MachineProfile> {
     let text = read(path)?;
-    profile::parse_machine(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
+    cotenant_core::machine::parse_profile(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
 }
 
 fn read_file(named: Option<&Path>) -> Result<(File, String)> {

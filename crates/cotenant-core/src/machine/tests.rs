@@ -118,3 +118,15 @@ proptest! {
         let _ = Machine::parse(&String::from_utf8_lossy(&bytes));
     }
 }
+
+#[test]
+fn profile_of_a_machine() {
+    let text = "[thresholds]\ncoherence_per_cycle = 2.5e-4\nsocket_bandwidth_per_s = 75e6\n";
+    let thresholds = parse_profile(text).unwrap().thresholds.unwrap();
+    assert_eq!((thresholds.coherence_per_cycle, thresholds.task_bandwidth_per_s), (2.5e-4, None));
+    let file = format!("name = 'a'\ndescription = ''\nsource = ''\ntopology.synthetic = 'pu:2'\n{text}");
+    assert_eq!(parse_profile(&file).unwrap().thresholds, Some(thresholds), "a machine file's own profile");
+    let bad = parse_profile(&text.replace("75e6", "-75e6")).unwrap_err();
+    assert_eq!(bad.to_string(), "3:1: socket_bandwidth_per_s must be positive and finite");
+    assert_eq!(parse_profile(&text.replace("coherence", "coherense")).unwrap_err().line, 2);
+}

@@ -230,7 +230,8 @@ fn coherence_inside_the_socket_may_be_derived() {
     let topology = machine(2, 1, 2, 1);
     let world = World::new([1_000, 1_100], 0);
     let ctx = Ctx { topology: &topology, machine: &world.machine, apps: &world.apps, config: &world.config };
-    let task = ViewBuilder::new(&topology).task(1, 0, 0).cycles(CYCLES).signal(Signal::Inter, 1).signal(Signal::LlcMisses, 5);
+    let task =
+        ViewBuilder::new(&topology).task(1, 0, 0).cycles(CYCLES).signal(Signal::Inter, 1).signal(Signal::LlcMisses, 5);
     assert!(obstacle(&Wish, &ctx, &task.clone().view()).unwrap().contains("needed: the signals intra"));
     let parts = [(Signal::PrivateMisses, 30), (Signal::LlcHits, 10), (Signal::LlcLoadMisses, 5)];
     let view = parts.into_iter().fold(task, |t, (signal, count)| t.signal(signal, count)).view();
