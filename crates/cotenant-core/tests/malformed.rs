@@ -51,7 +51,7 @@ const TARGETS: &[Target] = &[
     Target {
         name: "machine profile",
         seeds: machines,
-        parse: |bytes| drop(text(bytes).map(machine::parse_profile)),
+        parse: |bytes| drop(text(bytes).map(cotenant_core::machine::parse_profile)),
         mutations: 500,
     },
     Target {
