@@ -139,12 +139,6 @@ impl World {
         self
     }
 
-    /// Every task may use every usable CPU.
-    pub fn with_free_tasks(mut self) -> Self {
-        self.tasks.iter_mut().for_each(|task| task.allowed = self.topology.usable().clone());
-        self
-    }
-
     /// The same world after cores of the same shape have changed places inside their domains, by these sorting keys.
     pub fn relabelled(&self, keys: &[u8]) -> Self {
         let t = &self.topology;

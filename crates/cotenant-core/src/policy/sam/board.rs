@@ -22,6 +22,7 @@ pub(super) enum At {
 
 /// Tasks on contexts. A task that ran holds the context on which it was seen, or, where a task of lower id holds that, a free one of
 /// the same unit; where there is none it is *crowded*: its place is where it was seen, and it holds nothing.
+#[derive(Clone)]
 pub(super) struct Board<'a> {
     levels: [Level<'a>; 2],
     /// Per CPU: the task that holds it, [`FREE`] or [`TAKEN`].

@@ -97,6 +97,24 @@ impl<'a> Round<'a> {
         self.propose(at, victim, victims);
     }
 
+    /// What [`Round::discard`] needs to take back the moves that follow.
+    pub fn draft(&self) -> Draft<'a> {
+        Draft { board: self.board.clone(), moves: self.moves.len() }
+    }
+
+    /// Takes back the moves since then.
+    pub fn discard(&mut self, draft: Draft<'a>) {
+        self.board = draft.board;
+        for i in draft.moves..self.moves.len() {
+            let id = self.moves[i].task;
+            let t = self.view.tasks.binary_search_by_key(&id, |t| t.info.id).expect("it was moved in this round");
+            let task = &mut self.tasks[t];
+            (task.units, task.origin, task.moved) = (self.board.units(t), task.before, false);
+        }
+        self.moves.truncate(draft.moves);
+        self.proposals.truncate(draft.moves);
+    }
+
     /// The sets of a level's units, made anew only where no earlier stage left them.
     pub fn take_sets(&mut self, at: At) -> Sets {
         let cached = self.sets[self.board.shared_units(at) as usize].take();
@@ -126,12 +144,21 @@ impl<'a> Round<'a> {
         self.proposals.push(Proposal { action: Action::Place { task: id, contexts }, reason });
         let t = &mut self.tasks[task];
         t.moved = true;
+        let home = t.unit(At::Memory);
+        t.origin = t.origin.filter(|origin| home != Some(origin.unit as usize)); // back home it is forgotten, whoever sent it
         self.moves.push(Move { task: id, at: self.now, sharer: t.class.shares(), before: t.before });
     }
 }
 
+/// Where all tasks were before some moves.
+pub(super) struct Draft<'a> {
+    board: Board<'a>,
+    moves: usize,
+}
+
 /// The tasks of each unit by class, in ascending order of id: the sets of the paper's figure 3. Tasks that moved in this round are
 /// no members any more, since none moves twice.
+#[derive(Clone)]
 pub(super) struct Sets {
     spans: Vec<(u32, u32)>,
     tasks: Vec<u32>,
@@ -194,10 +221,11 @@ impl Sets {
         members.iter().copied().filter(|t| !moved(*t)).map(|t| t as usize).find(|t| fits(*t))
     }
 
-    /// The members of a set.
-    pub fn members<'s>(&'s self, round: &'s Round<'_>, unit: usize, class: Class) -> impl Iterator<Item = usize> + 's {
+    /// How many members may use some CPU of these.
+    pub fn admitted(&self, round: &Round<'_>, unit: usize, class: Class, cpus: &CpuSet) -> u32 {
         let (start, end) = rank(class).map_or((0, 0), |rank| self.spans[unit * CLASSES + rank]);
-        self.tasks[start as usize..end as usize].iter().map(|t| *t as usize).filter(|t| !round.tasks[*t].moved)
+        let may = |t: &&u32| !round.tasks[**t as usize].moved && round.allowed(**t as usize).intersects(cpus);
+        self.tasks[start as usize..end as usize].iter().filter(may).count() as u32
     }
 
     /// Whether a set has no member.

@@ -13,6 +13,7 @@ use crate::signal::Signal;
 const STAGE: &str = "stage 1";
 
 /// Sizes of the sets, by unit; kept up to date while tasks move.
+#[derive(Clone)]
 struct Counts {
     /// |inter|
     inter: Vec<u32>,
@@ -83,12 +84,49 @@ fn count(round: &Round<'_>, units: usize) -> Counts {
     counts
 }
 
-/// Draws sharers from unit j to unit i.
+/// Draws sharers from unit j to unit i, if that brings them closer together.
 fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
-    let contexts = round.board.level(At::Sharing).unit(i).contexts.len() as u32;
-    if counts.movers[j] == 0 || (round.config.keep_full && keeps(round, sets, counts, i, j)) {
+    if counts.movers[j] == 0 {
         return;
     }
+    if !round.config.keep_full {
+        return take(round, sets, counts, i, j);
+    }
+    let level = round.board.level(At::Sharing);
+    let contexts = |unit: usize| level.unit(unit).contexts.len() as u32;
+    let room = contexts(i).saturating_sub(counts.sharers[i]);
+    let movers = match counts.restricted[j] {
+        0 => counts.movers[j],
+        _ => sets.admitted(round, j, Class::Inter, level.unit(i).set()),
+    };
+    let most = (round.board.idle(At::Sharing, i) as u32 + counts.victims[i]).min(room).min(movers);
+    if most == 0 || counts.drew[j] || counts.sharers[j] >= contexts(j) || !gathers(counts, i, j, most) {
+        return;
+    }
+    if counts.restricted[i] + counts.restricted[j] == 0 {
+        return take(round, sets, counts, i, j);
+    }
+    // Who may stand where decides how many can come: try, and take it back where these are too few.
+    let before = (round.draft(), sets.clone(), counts.clone());
+    take(round, sets, counts, i, j);
+    let taken = before.2.movers[j] - counts.movers[j];
+    if !gathers(&before.2, i, j, taken) {
+        round.discard(before.0);
+        (*sets, *counts) = (before.1, before.2);
+    }
+}
+
+/// Whether sharers are closer together after unit i has taken so many from unit j (ours): j has none left, those of the last round
+/// included, or i ends up with more than j had. The first makes the units with sharers fewer; the second leaves these as many and
+/// raises the sum of the squares of their sharers. So stage 1 ends, whatever fits and whoever may not move; otherwise sharers that do
+/// not fit one unit, or may not all come to it, swing for ever.
+fn gathers(counts: &Counts, i: usize, j: usize, taken: u32) -> bool {
+    taken == counts.movers[j] + counts.settling[j] || counts.sharers[i] + taken > counts.sharers[j]
+}
+
+/// Takes sharers of unit j to unit i while there is room.
+fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
+    let contexts = round.board.level(At::Sharing).unit(i).contexts.len() as u32;
     let Some(partner) = sets.first(round, i, Class::Inter, |_| true) else { return };
     let app = round.view.tasks[partner].info.app;
     // Members of inter(j) that are not allowed in i, or with which nobody there may swap, are passed over.
@@ -127,31 +165,6 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
         counts.inter[i] += 1;
         counts.sharers[i] += 1;
     }
-}
-
-/// Whether unit j keeps its sharers rather than giving some to i (ours): its contexts are all held by sharers; or it drew some in
-/// this round; or i cannot take all that have not moved, those of the last round included, and would not end up with more sharers
-/// than j has now. Otherwise sharers that do not fit one unit, or may not all come to it, swing for ever.
-fn keeps(round: &Round<'_>, sets: &Sets, counts: &Counts, i: usize, j: usize) -> bool {
-    let level = round.board.level(At::Sharing);
-    if counts.drew[j] || counts.sharers[j] >= level.unit(j).contexts.len() as u32 {
-        return true;
-    }
-    // Members of a set in one unit that may go to another one.
-    let free = |from: usize, class: Class, to: usize| {
-        let may_go = |t: &usize| round.allowed(*t).intersects(level.unit(to).set());
-        sets.members(round, from, class).filter(may_go).count() as u32
-    };
-    let victims = match counts.restricted[i] {
-        0 => counts.victims[i],
-        _ => free(i, Class::Cpu, j) + free(i, Class::Mem, j),
-    };
-    let movers = match counts.restricted[j] {
-        0 => counts.movers[j],
-        _ => free(j, Class::Inter, i),
-    };
-    let taken = movers.min(round.board.idle(At::Sharing, i) as u32 + victims);
-    taken < counts.movers[j] + counts.settling[j] && counts.sharers[i] + taken <= counts.sharers[j]
 }
 
 fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {

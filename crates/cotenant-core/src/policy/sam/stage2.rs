@@ -122,11 +122,9 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
     let free = round.board.free(At::Memory, home, round.allowed(t)).filter(|_| has_room(round, 0.0));
     let displaced = round.tasks[t].origin.is_some_and(|o| o.displaced) && round.config.no_chains;
     let shift = if let Some(k) = back {
-        round.tasks[k].origin = None;
         swap(round, stray, k, "home to {place} too, swap with {task}")
     } else if let Some(cpu) = free {
         let why = reason(round, stray, "home to {place}", "to its pages on {place}");
-        round.tasks[t].origin = None;
         round.relocate(At::Memory, t, cpu, why);
         demand
     } else if let Some(v) = sets.first(round, home, Class::Cpu, |v| victim(round, v, Class::Cpu)) {
@@ -154,7 +152,6 @@ fn swap(round: &mut Round<'_>, stray: Stray, victim: usize, victims: &'static st
     why.task = Some(round.id(victim));
     let mut other = Reason::new(STAGE, victims);
     other.task = Some(round.id(t));
-    round.tasks[t].origin = None;
     round.swap(At::Memory, t, why, victim, other);
     round.tasks[t].demand() - round.tasks[victim].demand()
 }

@@ -11,6 +11,7 @@ use std::cell::OnceCell;
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A partition of the usable CPUs.
+#[derive(Clone)]
 pub(super) struct Level<'a> {
     /// Unit of each CPU by its number; [`NONE`] where it is no usable context.
     of: Vec<u32>,
@@ -21,6 +22,7 @@ pub(super) struct Level<'a> {
 }
 
 /// One part of the machine.
+#[derive(Clone)]
 pub(super) struct Unit<'a> {
     /// Its contexts in filling order: first contexts of all cores before second ones.
     pub contexts: Cow<'a, [CpuId]>,
