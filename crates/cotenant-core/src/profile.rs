@@ -23,6 +23,19 @@ pub struct MachineProfile {
     pub source: Option<String>,
 }
 
+impl MachineProfile {
+    /// This profile, with what it lacks taken from another.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            clock_hz: self.clock_hz.or(other.clock_hz),
+            thresholds: self.thresholds.or(other.thresholds),
+            heuristic: self.heuristic.or(other.heuristic),
+            source: self.source.or(other.source),
+        }
+    }
+}
+
 /// From where on the decision tree of `heuristic` calls a characteristic *high* (Tang §4.1, Algorithm 1, which prints no value:
 /// both belong to a machine and are calibrated; see `docs/policies/heuristic.md`). Units as in [`AppProfile`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

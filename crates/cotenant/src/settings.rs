@@ -90,7 +90,7 @@ impl Setup {
         config.map = args.map.clone().or(file.map);
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
-            Some(path) => read_profile(path)?,
+            Some(path) => read_profile(path)?.or(machine),
             None => machine,
         };
         let apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {

@@ -317,6 +317,25 @@ fn decide_prints_the_stable_keys() {
     assert!(text(&run(&args).stdout).contains("stage 1: inter "));
 }
 
+/// A profile says what it says; the machine file keeps the rest, and the snapshot's thresholds stand above both.
+#[test]
+fn a_profile_completes_the_machine_file() {
+    let folder = Folder::new("profile");
+    let profile = folder.file("profile.toml");
+    let fixture = |name: &str| format!("{}/../../fixtures/decide/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let moves = |text: &str, snapshot: &str, more: &[&str]| {
+        fs::write(&profile, text).unwrap();
+        let args =
+            ["decide", "--machine", "ivy-bridge-2s", "--policy", "sam", "--json", "--profile", &profile, "--snapshot"];
+        json(&run(&[&args[..], &[snapshot], more].concat()))["moves"].as_array().unwrap().len()
+    };
+    let (clock, high) =
+        ("clock_hz = 2e9\n", "[thresholds]\ncoherence_per_cycle = 1e-3\nsocket_bandwidth_per_s = 75e6\n");
+    assert_eq!(moves(clock, &fixture("inter-above"), &[]), 1, "thresholds of the machine file");
+    assert_eq!(moves(high, &fixture("inter-above"), &["--sam", "paper"]), 0, "the profile's; the machine's clock");
+    assert_eq!(moves(high, &fixture("foreign-busy"), &[]), 1, "the snapshot's");
+}
+
 #[test]
 fn the_machine_is_described() {
     let topo = json(&run(&["topo", "--from", "package:2 [numa] l3:1 core:10 pu:2", "--json"]));

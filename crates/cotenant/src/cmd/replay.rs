@@ -192,7 +192,7 @@ impl Args {
 fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     let mut settings = header.clone();
     if let Some(path) = &args.profile {
-        settings.machine = crate::settings::read_profile(path)?;
+        settings.machine = crate::settings::read_profile(path)?.or(settings.machine);
     }
     for change in &args.threshold {
         let (key, value) =
