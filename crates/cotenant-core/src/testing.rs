@@ -255,13 +255,13 @@ mod tests {
             .task(3, 0, 0)
             .cycles(200)
             .newborn()
-            .cpu_busy(1, 0.5)
+            .cpu_busy(0, 0.5)
             .view();
         assert_eq!(view.tasks.iter().map(|t| t.info.id.0).collect::<Vec<_>>(), [3, 7]);
         assert_eq!(view.tasks[0].per_s(Signal::Cycles), None);
         assert_eq!(view.tasks[1].per_cycle(Signal::Inter), Some(0.005));
-        assert_eq!(view.cpu(CpuId(1)).map(|c| c.foreign), Some(0.5));
-        assert_eq!(view.cpu(CpuId(0)), None);
+        assert_eq!(view.cpu(CpuId(0)).map(|c| c.foreign), Some(0.5));
+        assert_eq!(view.cpu(CpuId(1)), None);
         assert_eq!(view.apps.len(), 2);
     }
 }

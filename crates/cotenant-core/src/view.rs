@@ -78,7 +78,9 @@ impl View {
             })
             .collect();
         for task in &tasks {
-            if let (Some(share), Some(cpu)) = (task.cpu_share(), task.cpu)
+            // A task that ran for an unknown time may have done all of it.
+            let share = task.cpu_share().or_else(|| (task.ran() == Some(true)).then_some(1.0));
+            if let (Some(share), Some(cpu)) = (share, task.cpu)
                 && let Ok(i) = cpus.binary_search_by_key(&cpu, |c| c.id)
             {
                 cpus[i].foreign = (cpus[i].foreign - share).max(0.0);
@@ -242,6 +244,13 @@ mod tests {
         assert!((view.cpu(CpuId(3)).unwrap().foreign - 0.2).abs() < 1e-9);
         assert!((view.cpu(CpuId(4)).unwrap().foreign - 0.1).abs() < 1e-9);
         assert_eq!(view.task(TaskId(1)).unwrap().ran(), Some(true));
+        // Ours ran, for an unknown time: nothing says that others did.
+        for sample in [&mut a, &mut b] {
+            let cycles = Count::exact(sample.at.0);
+            sample.tasks[0].counters = crate::Counters::default();
+            sample.tasks[0].counters.set(Signal::Cycles, cycles);
+        }
+        assert_eq!(View::new(&a, &b).cpu(CpuId(3)).unwrap().foreign, 0.0);
     }
 
     #[test]
