@@ -50,6 +50,8 @@ pub enum StartError {
 pub struct Finish {
     /// The command's exit code, 128 + signal where a signal ended it; 0 for attached processes.
     pub exit_code: u8,
+    /// The last signal that asked to stop: the command has got it, too.
+    pub signal: Option<i32>,
     /// What was given back.
     pub restored: RestoreReport,
 }
@@ -67,6 +69,7 @@ pub struct LinuxHost {
     /// Tasks of the last sample, in ascending order of id.
     infos: Vec<Arc<TaskInfo>>,
     exit: Option<u8>,
+    signal: Option<i32>,
     notes: BTreeSet<String>,
 }
 
@@ -120,6 +123,7 @@ impl LinuxHost {
             cpus: options.cpus.clone(),
             infos: Vec::new(),
             exit: None,
+            signal: None,
             notes: BTreeSet::new(),
         })
     }
@@ -148,7 +152,7 @@ impl LinuxHost {
                 }
             }
         }
-        Finish { exit_code: self.exit.unwrap_or(0), restored }
+        Finish { exit_code: self.exit.unwrap_or(0), signal: self.signal, restored }
     }
 
     fn now(&self) -> Time {
@@ -211,9 +215,13 @@ impl Host for LinuxHost {
                     self.exit = Some(launch::exit_code(status));
                     return Wake::Exit;
                 }
-                // The command has got it too and decides itself whether to end.
-                Ok(Event::Signal(_)) if self.child.is_some() => {}
-                Ok(Event::Signal(_)) => return Wake::Exit,
+                Ok(Event::Signal(signal)) => {
+                    self.signal = Some(signal);
+                    // The command has got it too and decides itself whether to end.
+                    if self.child.is_none() {
+                        return Wake::Exit;
+                    }
+                }
                 Ok(Event::Other(_)) => {}
                 Err(e) => {
                     self.notes.insert(format!("waiting failed: {e}; the run goes on unmanaged"));

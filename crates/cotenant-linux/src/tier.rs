@@ -66,14 +66,16 @@ pub struct TierReport {
 }
 
 impl fmt::Display for TierReport {
-    /// One line: `software only: no cycles (no PMU is offered to this machine)`.
+    /// One line: `software only: this machine shows no hardware PMU, so 7 signals cannot be counted`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tier)?;
         if !self.pmus.is_empty() {
             write!(f, " ({})", self.pmus.join(", "))?;
         }
         if let Some(first) = self.missing.first() {
-            write!(f, "; {} signal(s) missing, {} first: {}", self.missing.len(), first.signal, first.why)?;
+            let n = self.missing.len();
+            let signals = if n == 1 { first.signal.name().to_owned() } else { format!("{n} signals") };
+            write!(f, ": {}, so {signals} cannot be counted", first.why)?;
         }
         Ok(())
     }

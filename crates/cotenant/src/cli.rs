@@ -1,7 +1,6 @@
 //! The command line's definitions; `cargo xtask man` and `cargo xtask completions` read them too.
 
 use crate::cmd;
-use crate::recorder;
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cotenant_core::Mode;
@@ -20,56 +19,92 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The subcommands.
+/// The subcommands. What each does is said here alone: the first line in the list of commands, all of it in its own help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a command and manage it; its exit code and signals pass through
+    ///
+    /// The command keeps its terminal, standard streams, process group and signals: Ctrl-C and Ctrl-Z do what they always do. The
+    /// exit code is the command's own, 128 + signal where a signal ended it, 127 where it was not found, 126 where it cannot be
+    /// executed. A short summary follows on standard error, and every mask that was changed is given back.
     Run(cmd::run::Args),
     /// Manage what runs already
+    ///
+    /// Until the targets end, or Ctrl-C, SIGTERM or SIGHUP asks to stop; then every mask that was changed is given back. The targets
+    /// themselves are never signalled.
     Attach(cmd::attach::Args),
     /// Did it help? Run a command in turn with and without Cotenant
+    ///
+    /// The order alternates from pair to pair, so that drift hits both sides alike. The answer is the speed-up (time without / time
+    /// with, geometric mean) with its 95 % confidence interval. A command that fails ends the comparison; Ctrl-C ends it with the
+    /// pairs that are complete.
     Compare(cmd::compare::Args),
-    /// Start a command, or watch what runs, and record raw samples (and decisions)
+    /// Record raw samples of a command, or of what runs already
+    ///
+    /// By default it only observes; with --mode advise or enforce the decisions and what became of them are recorded, too. The
+    /// recording is self-contained: `cotenant replay` and `cotenant why` read it on any machine.
     Record(cmd::record::Args),
     /// What would a policy have decided on a recording
+    ///
+    /// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is decided: the answer
+    /// is about single decisions and says nothing about speed. Moves that only the recorded policy made are marked `-`, those that
+    /// only the replayed one makes `+`, and those of both `=`.
     Replay(cmd::replay::Args),
     /// Why was a task moved, or why not
+    ///
+    /// The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after it. The exit
+    /// code is 1 where the recording has nothing of that name.
     Why(cmd::why::Args),
     /// One decision from files, printed with its reasons
+    ///
+    /// Nothing is changed and nothing of this machine is looked at: any machine and any situation can be tried.
     Decide(cmd::decide::Args),
     /// What this machine can tell and do, what is missing, and the least that would help
+    ///
+    /// ✓ is there, ~ is there in part, ✗ is missing, with what that costs and the least-privileged remedy. Changes nothing.
     Doctor(cmd::doctor::Args),
     /// Undo whatever a killed Cotenant left behind
+    ///
+    /// Needed only where Cotenant and its guardian process were both killed at once. Masks that somebody else has changed since are
+    /// left alone. The exit code is 1 where something could not be given back.
     Restore(cmd::restore::Args),
     /// What is shared by whom: caches, cores, memory nodes and distances of a machine
     Topo(cmd::topo::Args),
 }
 
+/// Whether a word is the name of a subcommand.
+pub(crate) fn is_subcommand(word: &str) -> bool {
+    use clap::CommandFactory;
+    Cli::command().get_subcommands().any(|sub| sub.get_name() == word)
+}
+
 /// What decides and how; common to everything that decides.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, heuristic, static or none
+    /// Policy that decides: auto, sam, heuristic, static or none [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Mapping for the policy static, one character per CPU in topology order, as in 'XX..XX..'
+    /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in
+    /// 'XX..XX..'
     #[arg(long, value_name = "MAP")]
     pub map: Option<String>,
-    /// Which additions to SAM are on: paper, default, and +NAME or -NAME of one, as in 'default,-cooldown'
+    /// Which additions to SAM are on: paper, default, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
     #[arg(long, value_name = "SETTING", allow_hyphen_values = true)]
     pub sam: Option<SamConfig>,
-    /// Time between decisions, such as 100ms
+    /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub interval: Option<Duration>,
-    /// How far a decided CPU is widened when it is applied
+    /// How far a decided CPU is widened when it is applied [default: llc]
     #[arg(long, value_name = "TO")]
     pub pin: Option<PinArg>,
-    /// Thresholds of this machine: a machine file, or a TOML file with [thresholds]
+    /// Thresholds of this machine: a machine file, or a TOML file with [thresholds] [default: none are known]
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Characteristics of applications for the policy heuristic: a TOML file with [app.NAME] tables
     #[arg(long, value_name = "FILE")]
     pub profiles: Option<PathBuf>,
-    /// Settings file (default: cotenant/config.toml in the XDG configuration directory)
+    /// Settings file; what the command line says goes first [default: cotenant/config.toml in the XDG configuration directory]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -80,28 +115,43 @@ pub struct ManageArgs {
     /// What decides
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// How far to go: sample only, decide without acting, or act
+    /// What is managed
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+    /// What is said
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What is managed, and how far.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "What is managed")]
+pub struct ScopeArgs {
+    /// How far to go [default: enforce; record: observe]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<ModeArg>,
-    /// Place only on these CPUs, as in 0-3,8
+    /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// Name of the application (default: the executable's base name)
+    /// Name of the application, under which profiles know it [default: the executable's base name; attach: attached]
     #[arg(short = 'n', long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Manage tasks of other users, too
+    /// Manage tasks of other users, too (needs the right to)
     #[arg(long)]
     pub all_users: bool,
-    /// Whether and where to record
-    #[command(flatten)]
-    pub record: recorder::Args,
-    /// Print the summary as JSON
+}
+
+/// What is said.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print the summary as JSON; on standard error, since standard output is the command's (compare: on standard output)
     #[arg(long)]
     pub json: bool,
-    /// Say more: every move and its reason
+    /// Say every move and its reason as it is made
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Print no summary
+    /// Print no summary and no progress
     #[arg(short, long)]
     pub quiet: bool,
 }

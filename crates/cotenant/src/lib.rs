@@ -4,11 +4,14 @@
 pub mod cli;
 pub mod cmd;
 pub mod machine_arg;
+mod progress;
 pub mod recorder;
 mod settings;
 mod units;
+mod words;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use cotenant_linux::host::StartError;
 use std::process::ExitCode;
 
@@ -33,13 +36,30 @@ pub fn main() -> ExitCode {
     if args.next().is_some_and(|first| first == cotenant_linux::guardian::SUBCOMMAND) {
         return cotenant_linux::guardian::main(args);
     }
-    match cmd::run(&cli::Cli::parse().command) {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
+    match cmd::run(&cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("cotenant: {error:#}");
+            words::tell(words::chain(&error));
             ExitCode::from(exit_code(&error))
         }
     }
+}
+
+/// Prints help or the version where it was asked for; else says in one line what is wrong with the arguments.
+fn misused(error: &clap::Error) -> ExitCode {
+    let shown =
+        [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
+    if shown.contains(&error.kind()) {
+        let _ = error.print(); // who asked may be gone, as after `| head`
+        return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+    }
+    let first = std::env::args().nth(1).filter(|word| cli::is_subcommand(word));
+    words::tell(words::one_line(&error.to_string(), first.as_deref()));
+    ExitCode::from(USAGE)
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {

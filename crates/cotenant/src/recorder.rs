@@ -8,20 +8,44 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Arguments of every subcommand that can record.
+/// Arguments of the subcommands that record on the side.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Recording")]
 #[group(id = "recording")]
 pub struct Args {
     /// Record samples, decisions and outcomes to FILE. A recording that is already there is kept as FILE.old; any other file is
-    /// left alone.
+    /// left alone
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Stop recording, not the run, when FILE reaches this size (suffixes K, M, G: powers of 1024).
+    /// How
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// How a recording is made.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Recording")]
+pub struct How {
+    /// Stop recording, not the run, when the file reaches this size in bytes (suffixes K, M, G, T: powers of 1024)
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = crate::units::bytes)]
     pub record_limit: u64,
-    /// Leave the command line and the names of programs and threads out of the recording.
+    /// Leave the command line and the names of programs and threads out of the recording
     #[arg(long)]
     pub record_redacted: bool,
+}
+
+impl Args {
+    /// Where and how, if at all.
+    pub(crate) fn target(&self) -> Option<Target<'_>> {
+        self.record.as_deref().map(|path| Target { path, how: &self.how })
+    }
+}
+
+/// A recording to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub path: &'a Path,
+    pub how: &'a How,
 }
 
 /// Why a recording cannot be started.
@@ -82,6 +106,11 @@ impl Recorder {
             Ok(Status::Recording | Status::Stopped) => None,
             Err(why) => Some(self.lost(&why)),
         }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Ends the recording. The line to tell the user, where the end could not be written.

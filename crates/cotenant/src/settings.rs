@@ -9,6 +9,7 @@ use cotenant_core::profile::{self, AppProfile, MachineProfile};
 use cotenant_core::{CpuSet, Mode, Topology};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The settings file. Every key is optional and means what the option of the same name means.
@@ -46,7 +47,7 @@ impl Setup {
 
     /// The same for a live machine, with mode and CPUs.
     pub fn live(args: &ManageArgs, topology: Topology, machine: MachineProfile) -> Result<Self> {
-        Self::resolve(&args.policy, args.mode, args.cpus.as_deref(), topology, machine)
+        Self::resolve(&args.policy, args.scope.mode, args.scope.cpus.as_deref(), topology, machine)
     }
 
     fn resolve(
@@ -106,6 +107,12 @@ impl Setup {
         };
         let name = args.policy.clone().or(file.policy).unwrap_or_else(|| "auto".to_owned());
         let policy = policy::by_name(&name).map_err(usage)?;
+        if args.map.is_some() && policy.name() != "static" {
+            return Err(usage(format!("--map is for the policy static, not for {name}; add --policy static")));
+        }
+        if args.sam.is_some() && !["sam", "auto"].contains(&policy.name()) {
+            return Err(usage(format!("--sam is for the policies sam and auto, not for {name}; leave it out")));
+        }
         let setup =
             Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
@@ -135,7 +142,10 @@ fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
 
 /// The text of a file that the user named.
 pub(crate) fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| usage(format!("{}: {e}", path.display())))
+    std::fs::read_to_string(path).map_err(|e| {
+        let what = if e.kind() == ErrorKind::InvalidData { "this is no text".to_owned() } else { e.to_string() };
+        usage(format!("{}: {what}; check the path", path.display()))
+    })
 }
 
 /// Reads thresholds: a machine file, or a file with the keys of a profile alone.

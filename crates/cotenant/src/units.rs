@@ -54,6 +54,14 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is no size; write for example 64M"))
 }
 
+/// Parses a process id.
+pub fn pid(text: &str) -> Result<u32, String> {
+    text.parse::<u32>()
+        .ok()
+        .filter(|pid| (1..=i32::MAX as u32).contains(pid))
+        .ok_or_else(|| format!("'{text}' is no process id; give numbers, as in 4711,4712"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +78,14 @@ mod tests {
         assert!(interval("0").is_err());
         assert!(interval("2h").is_err());
         assert!(interval("0.5ms").is_err());
+    }
+
+    #[test]
+    fn process_ids() {
+        assert_eq!(pid("1").unwrap(), 1);
+        for bad in ["", "0", "-1", "redis", "4294967295"] {
+            assert!(pid(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

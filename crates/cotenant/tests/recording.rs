@@ -193,7 +193,7 @@ fn replay_refuses_with_a_remedy() {
     let text = folder.file("no.rec");
     fs::write(&text, "just text, and long enough").unwrap();
     assert!(replayed(&text, &[]).unwrap_err().contains("no.rec: this is not a recording"));
-    assert!(replayed(&folder.file("absent"), &[]).unwrap_err().contains("give a file that `cotenant record` wrote"));
+    assert!(replayed(&folder.file("absent"), &[]).unwrap_err().contains("give a file that `cotenant record`"));
 }
 
 #[test]
@@ -229,9 +229,9 @@ fn why_says_by_its_exit_code_whether_there_was_anything() {
 #[test]
 fn sizes_have_suffixes() {
     let limit = |text: &str| {
-        Cli::<recorder::Args>::try_parse_from(["x", "--record-limit", text]).map(|c| c.args.record_limit).ok()
+        Cli::<recorder::Args>::try_parse_from(["x", "--record-limit", text]).map(|c| c.args.how.record_limit).ok()
     };
-    assert_eq!(Cli::<recorder::Args>::try_parse_from(["x"]).unwrap().args.record_limit, 1 << 30);
+    assert_eq!(Cli::<recorder::Args>::try_parse_from(["x"]).unwrap().args.how.record_limit, 1 << 30);
     assert_eq!((limit("4096"), limit("2k"), limit("3M")), (Some(4_096), Some(2_048), Some(3 << 20)));
     assert_eq!((limit("1T"), limit("-1"), limit("99999999999G")), (Some(1 << 40), None, None));
 }

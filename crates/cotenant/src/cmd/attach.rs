@@ -2,15 +2,22 @@
 
 use super::managed;
 use crate::cli::ManageArgs;
+use crate::recorder;
 use crate::settings::{self, Setup};
-use crate::usage;
+use crate::{units, usage};
 use anyhow::Result;
 use cotenant_linux::tasks::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  cotenant attach -p \"$(pidof redis-server)\" --mode observe --record redis.rec
+  cotenant attach --cgroup /sys/fs/cgroup/system.slice/redis.service";
+
 /// Arguments of `cotenant attach`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "cotenant attach [OPTIONS] (-p <PID>[,<PID>]... | --cgroup <PATH>)")]
 pub struct Args {
     /// What to attach to
     #[command(flatten)]
@@ -18,16 +25,19 @@ pub struct Args {
     /// How to manage it
     #[command(flatten)]
     manage: ManageArgs,
+    /// Whether and where to record
+    #[command(flatten)]
+    record: recorder::Args,
 }
 
 /// What runs already.
 #[derive(Debug, Clone, clap::Args)]
 #[group(multiple = false)]
 pub(super) struct TargetArgs {
-    /// Processes, by id
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    /// Processes that run already, by id, with all their threads and descendants; several are separated by commas
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     pid: Vec<u32>,
-    /// All processes of a control group, by its folder
+    /// All processes of a control group, by its folder, as in /sys/fs/cgroup/my.slice
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
 }
@@ -50,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
     let (topology, machine) = settings::live_machine()?;
     let setup = Setup::live(&args.manage, topology, machine)?;
-    let summary = managed::attached(&setup, &args.manage, target)?;
-    managed::report(&summary, &args.manage)?;
+    let summary = managed::attached(&setup, &args.manage, args.record.target(), target)?;
+    managed::report(&summary, &args.manage.output)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,30 +2,41 @@
 
 use super::managed;
 use crate::cli::ManageArgs;
+use crate::progress::{Progress, about};
 use crate::settings::Setup;
-use crate::usage;
-use anyhow::{Context, Result, bail};
+use crate::words::{count, raw, tell};
+use anyhow::{Result, bail};
 use cotenant_core::stats;
+use cotenant_linux::host::StartError;
+use cotenant_linux::launch::{self, Child};
+use cotenant_linux::waiter::{Event, Waiter};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant compare -- xz -T0 -k -f big.tar           five pairs of runs under the policy auto
+  cotenant compare --runs 20 --policy static --map 'X.X.X.X.' -- ./a";
 
 /// Arguments of `cotenant compare`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "cotenant compare [OPTIONS] [--] <CMD> [ARGS]...")]
 pub struct Args {
+    /// The command and its arguments; -- before it keeps its options apart from ours
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
     /// Pairs of runs: each is one run without and one with Cotenant, in alternating order
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: u32,
-    /// Let the command's own output through (default: discarded, so that it does not disturb the timing)
+    /// Let the command's own output through [default: discarded, so that it does not disturb the timing]
     #[arg(long)]
     show_output: bool,
     /// How to manage it
     #[command(flatten)]
     manage: ManageArgs,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 /// What `--json` prints.
@@ -53,72 +64,150 @@ struct Interval {
     ci95: [f64; 2],
 }
 
+/// One run of the command.
+struct Run {
+    seconds: f64,
+    exit_code: u8,
+    signal: Option<i32>,
+}
+
 /// Runs the comparison.
 ///
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.manage.record.record.is_some() {
-        return Err(usage("compare makes many runs and records none; use 'cotenant run --record FILE' for one"));
-    }
     let (topology, machine) = crate::settings::live_machine()?;
     let setup = Setup::live(&args.manage, topology, machine)?;
+    let policy = setup.policy.name();
+    let output = &args.manage.output;
+    let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();
     let (mut moves, mut tier) = (0, String::new());
-    for i in 0..args.runs {
+    let mut stopped = None;
+    'pairs: for i in 0..args.runs {
         let mut pair = Pair { without_s: 0.0, with_s: 0.0 };
         // Whatever drifts (heat, caches, neighbours) hits the first and the second run of a pair alike over the alternation.
         let order = if i % 2 == 0 { [false, true] } else { [true, false] };
         for managed in order {
-            if managed {
-                let output = if args.show_output { managed::Output::Shown } else { managed::Output::Discarded };
-                let summary = managed::command(&setup, &args.manage, &args.command, output)?;
-                if summary.exit_code != 0 {
-                    bail!(
-                        "the command failed with exit code {} under Cotenant; a failing run cannot be compared",
-                        summary.exit_code
-                    );
-                }
-                pair.with_s = summary.seconds;
+            watch.begin(if managed { format!("with {policy}") } else { "without".to_owned() });
+            let run = if managed {
+                let mut progress = || watch.show();
+                let start =
+                    managed::Start { command: &args.command, shown: args.show_output, progress: Some(&mut progress) };
+                let summary = managed::command(&setup, &args.manage, None, start)?;
                 moves += summary.moves;
                 tier = summary.tier;
+                Run { seconds: summary.seconds, exit_code: summary.exit_code, signal: summary.signal }
             } else {
-                pair.without_s = plain(&args.command, args.show_output)?;
+                plain(&args.command, args.show_output, &mut watch)?
+            };
+            watch.end(run.seconds);
+            if run.signal.is_some() {
+                stopped = run.signal;
+                break 'pairs;
             }
+            if run.exit_code != 0 {
+                let how = if managed { "with" } else { "without" };
+                bail!(
+                    "the command failed with exit code {} {how} Cotenant; a failing run cannot be compared; see its own \
+                     messages with --show-output",
+                    run.exit_code
+                );
+            }
+            *(if managed { &mut pair.with_s } else { &mut pair.without_s }) = run.seconds;
         }
-        if !args.manage.json && !args.manage.quiet {
-            eprintln!(
-                "pair {:>3}: {:8.3} s without, {:8.3} s with {}",
-                i + 1,
-                pair.without_s,
-                pair.with_s,
-                setup.policy.name()
-            );
+        if !output.json && !output.quiet {
+            raw(&format!("pair {:>3}: {:8.3} s without, {:8.3} s with {policy}\n", i + 1, pair.without_s, pair.with_s));
         }
         pairs.push(pair);
     }
-    let report = judge(setup.policy.name(), pairs, moves, tier);
-    if args.manage.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print_report(&report);
+    drop(watch);
+    let code = stopped.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal as u8));
+    if stopped.is_some() {
+        tell(format_args!("stopped after {} of {}", pairs.len(), count(args.runs, "pair")));
+        if pairs.is_empty() {
+            return Ok(code);
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    let report = judge(policy, pairs, moves, tier);
+    super::print(|out| {
+        if output.json {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
+        } else {
+            print_report(out, &report)?;
+        }
+        Ok(code)
+    })
 }
 
-fn plain(command: &[OsString], show: bool) -> Result<f64> {
-    let mut child = Command::new(&command[0]);
-    child.args(&command[1..]);
-    if !show {
-        child.stdout(Stdio::null()).stderr(Stdio::null());
+/// How far the comparison is.
+struct Watch {
+    progress: Progress,
+    runs: u32,
+    done: u32,
+    spent: f64,
+    what: String,
+    since: Instant,
+}
+
+impl Watch {
+    fn new(runs: u32, wanted: bool) -> Self {
+        let (progress, what) = (Progress::new(wanted), String::new());
+        Self { progress, runs, done: 0, spent: 0.0, what, since: Instant::now() }
     }
+
+    fn begin(&mut self, what: String) {
+        self.what = what;
+        self.since = Instant::now();
+        self.show();
+    }
+
+    fn end(&mut self, seconds: f64) {
+        self.done += 1;
+        self.spent += seconds;
+        self.progress.clear();
+    }
+
+    /// The time that is left, judged by the runs so far; unknown before the first has ended.
+    fn left(&self, running: f64) -> Option<(f64, Duration)> {
+        let each = self.spent / f64::from((self.done > 0).then_some(self.done)?);
+        let ahead = f64::from(self.runs - self.done - 1) * each + (each - running).max(0.0);
+        let done = (self.spent + running) / (self.spent + running + ahead);
+        Some((done, Duration::from_secs_f64(ahead)))
+    }
+
+    fn show(&mut self) {
+        let running = self.since.elapsed().as_secs_f64();
+        let left = self.left(running);
+        let (run, runs, what) = (self.done + 1, self.runs, &self.what);
+        self.progress.show(left.map_or(0.0, |l| l.0), || match left {
+            Some((_, time)) => format!("run {run} of {runs} ({what}), about {} left", about(time)),
+            None => format!("run {run} of {runs} ({what}), {}", about(Duration::from_secs_f64(running))),
+        });
+    }
+}
+
+/// A run without Cotenant: started alike, left alone.
+fn plain(command: &[OsString], shown: bool, watch: &mut Watch) -> Result<Run> {
     let start = Instant::now();
-    let status = child.status().with_context(|| format!("cannot start '{}'", command[0].to_string_lossy()))?;
-    let seconds = start.elapsed().as_secs_f64();
-    if !status.success() {
-        bail!("the command failed without Cotenant ({status}); a failing run cannot be compared");
+    let mut waiter = Waiter::new().map_err(StartError::Wait)?;
+    let child = Child::spawn_command(managed::Start::prepare(command, shown)).map_err(StartError::Launch)?;
+    waiter.watch(&child);
+    let mut signal = None;
+    loop {
+        let wake =
+            watch.progress.is_on().then(|| watch.progress.next().max(Instant::now() + Duration::from_millis(50)));
+        match waiter.wait(wake).map_err(StartError::Wait)? {
+            Event::ChildExited(status) => {
+                let seconds = start.elapsed().as_secs_f64();
+                return Ok(Run { seconds, exit_code: launch::exit_code(status), signal });
+            }
+            Event::Signal(number) => signal = Some(number),
+            Event::Tick => watch.show(),
+            Event::Other(_) => {}
+        }
     }
-    Ok(seconds)
 }
 
 /// Speed-up = time without / time with; pairs are compared by the logarithm of their ratio, so that 2× and ½× weigh alike.
@@ -136,18 +225,21 @@ fn judge(policy: &'static str, pairs: Vec<Pair>, moves: u64, tier: String) -> Re
     Report { policy, pairs, speedup, verdict, moves, tier }
 }
 
-fn print_report(report: &Report) {
+fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
     if let Some(s) = report.speedup {
-        println!(
+        writeln!(
+            out,
             "speed-up with {}: {:.3} (95 % interval {:.3} to {:.3}, {} pairs)",
             report.policy,
             s.mean,
             s.ci95[0],
             s.ci95[1],
             report.pairs.len()
-        );
+        )?;
     }
-    println!("{}; {} moves over all managed runs; counters: {}", report.verdict, report.moves, report.tier);
+    let moves = count(report.moves, "move");
+    writeln!(out, "{}; {moves} over all managed runs; counters: {}", report.verdict, report.tier)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,6 +248,15 @@ mod tests {
 
     fn pairs(ratios: &[f64]) -> Vec<Pair> {
         ratios.iter().map(|r| Pair { without_s: *r, with_s: 1.0 }).collect()
+    }
+
+    #[test]
+    fn the_time_left_follows_the_runs_so_far() {
+        let mut watch = Watch::new(4, false);
+        assert_eq!(watch.left(5.0), None, "nothing is known yet");
+        watch.end(10.0);
+        assert_eq!(watch.left(4.0), Some((14.0 / 40.0, Duration::from_secs(26))));
+        assert_eq!(watch.left(15.0).unwrap().1, Duration::from_secs(20), "a run that takes longer is about to end");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::print;
 use crate::cli::PolicyArgs;
 use crate::settings::{Setup, read};
+use crate::words::tell;
 use crate::{machine_arg, usage};
 use anyhow::Result;
 use cotenant_core::machine::Machine;
@@ -10,13 +11,19 @@ use cotenant_core::snapshot::Snapshot;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  cotenant decide --machine ivy-bridge-2s --snapshot now.json --policy sam
+  cotenant decide --machine 'package:2 l3:1 core:4 pu:2' --snapshot - --policy static --map 'XXXX............' < now.json";
+
 /// Arguments of `cotenant decide`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The machine: a name in machines/, a TOML file, an lstopo XML file, a folder with a sys/ tree, or an hwloc synthetic string
     #[arg(long, value_name = "MACHINE")]
     machine: String,
-    /// What each task counted in one interval (JSON, see docs/reference/decide-snapshot.md); '-' reads standard input
+    /// What each task counted in one interval (JSON, docs/reference/decide-snapshot.md in the source); '-' reads standard input
     #[arg(long, value_name = "FILE")]
     snapshot: PathBuf,
     /// What decides
@@ -34,7 +41,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let found = machine_arg::resolve(Some(&args.machine)).map_err(|e| usage(e.to_string()))?;
     for note in &found.notes {
-        eprintln!("cotenant: {note}");
+        tell(note);
     }
     let (text, place) = if args.snapshot.as_os_str() == "-" {
         (std::io::read_to_string(std::io::stdin())?, "standard input".to_owned())

@@ -1,6 +1,7 @@
 //! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would help.
 
 use crate::settings;
+use crate::words::count;
 use anyhow::Result;
 use cotenant_linux::capabilities::{self, Capability, Standing};
 use cotenant_linux::host::probe_tier;
@@ -97,8 +98,12 @@ fn advice(tier: &TierReport, packages: usize, cpus: usize) -> Vec<Advice> {
 fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
     writeln!(
         out,
-        "Machine: {} package(s), {} memory node(s), {} last-level cache(s), {} core(s), {} usable CPU(s)",
-        r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus
+        "Machine: {}, {}, {}, {}, {}",
+        count(r.packages as u64, "package"),
+        count(r.numa_nodes as u64, "memory node"),
+        count(r.llc_domains as u64, "last-level cache"),
+        count(r.cores as u64, "core"),
+        count(r.cpus as u64, "usable CPU")
     )?;
     writeln!(out, "Counters: {}", r.tier.tier)?;
     let present: Vec<&str> = r.tier.present.iter().map(|p| p.signal.name()).collect();

@@ -1,9 +1,10 @@
 //! One managed run: host, loop, recorder, and the summary at its end.
 
-use crate::cli::ManageArgs;
-use crate::recorder::Recorder;
+use crate::cli::{ManageArgs, OutputArgs};
+use crate::recorder::{self, Recorder};
 use crate::settings::Setup;
-use crate::usage;
+use crate::words::{count, tell};
+use crate::{usage, words};
 use anyhow::{Context, Result, bail};
 use cotenant_core::moves::Move;
 use cotenant_core::record::{Header, HostDescription};
@@ -15,15 +16,43 @@ use cotenant_linux::tasks::Target;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Whether the command's own output is let through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Output {
-    Shown,
-    Discarded,
+/// A command to be started.
+pub(super) struct Start<'a> {
+    /// The command and its arguments.
+    pub command: &'a [OsString],
+    /// Whether its own output is let through.
+    pub shown: bool,
+    /// Says how far it is; called each round.
+    pub progress: Option<&'a mut dyn FnMut()>,
+}
+
+impl<'a> Start<'a> {
+    /// With its output, and without progress: the output tells that.
+    pub fn shown(command: &'a [OsString]) -> Self {
+        Self { command, shown: true, progress: None }
+    }
+
+    /// The command as it is started, with and without Cotenant.
+    pub fn prepare(command: &[OsString], shown: bool) -> Command {
+        let mut child = Command::new(&command[0]);
+        child.args(&command[1..]);
+        if !shown {
+            child.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        child
+    }
+}
+
+/// Where a recording went.
+#[derive(Debug, Serialize)]
+pub(super) struct Recorded {
+    path: PathBuf,
+    bytes: u64,
 }
 
 /// What a run came to; `--json` prints it.
@@ -44,38 +73,64 @@ pub(super) struct Summary {
     pub overhead: f64,
     /// Masks given back at the end.
     pub restored: usize,
+    /// Where it was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<Recorded>,
+    /// The last signal that asked to stop.
+    #[serde(skip)]
+    pub signal: Option<i32>,
     pub notes: Vec<String>,
 }
 
 /// Starts a command and manages it until it ends.
-pub(super) fn command(setup: &Setup, args: &ManageArgs, command: &[OsString], output: Output) -> Result<Summary> {
-    let name = args.name.clone().unwrap_or_else(|| base_name(&command[0]));
-    // Opened before the command starts: a path that cannot be written must not cost the user a run.
-    let mut recorder = open_recorder(setup, args, command)?;
-    let start = Instant::now();
-    let mut child = Command::new(&command[0]);
-    child.args(&command[1..]);
-    if output == Output::Discarded {
-        child.stdout(Stdio::null()).stderr(Stdio::null());
+pub(super) fn command(
+    setup: &Setup,
+    args: &ManageArgs,
+    to: Option<recorder::Target<'_>>,
+    start: Start<'_>,
+) -> Result<Summary> {
+    if start.command[0].is_empty() {
+        return Err(usage("the command is empty; name a program to start"));
     }
+    let name = args.scope.name.clone().unwrap_or_else(|| base_name(&start.command[0]));
+    // Opened before the command starts: a path that cannot be written must not cost the user a run.
+    let mut recorder = open_recorder(setup, to, start.command)?;
+    let since = Instant::now();
+    let child = Start::prepare(start.command, start.shown);
     let host = LinuxHost::launch(&setup.topology, name, child, &options(setup, args))?;
-    drive(setup, args, host, recorder.as_mut(), start).map(|summary| with_recording(summary, recorder))
+    let mut progress = start.progress;
+    let each_round = || {
+        if let Some(progress) = &mut progress {
+            progress();
+        }
+    };
+    let summary = drive(setup, args, host, recorder.as_mut(), since, each_round)?;
+    Ok(with_recording(summary, recorder))
 }
 
 /// Manages what runs already until it ends, or a signal asks to stop.
-pub(super) fn attached(setup: &Setup, args: &ManageArgs, target: Target) -> Result<Summary> {
-    let name = args.name.clone().unwrap_or_else(|| "attached".to_owned());
+pub(super) fn attached(
+    setup: &Setup,
+    args: &ManageArgs,
+    to: Option<recorder::Target<'_>>,
+    target: Target,
+) -> Result<Summary> {
+    let name = args.scope.name.clone().unwrap_or_else(|| "attached".to_owned());
     present(&target)?;
-    let mut recorder = open_recorder(setup, args, &[])?;
+    let mut recorder = open_recorder(setup, to, &[])?;
     let start = Instant::now();
     let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options(setup, args))?;
-    let summary = drive(setup, args, host, recorder.as_mut(), start)?;
-    if summary.tasks == 0 {
+    if !args.output.quiet && !args.output.json && std::io::stderr().is_terminal() {
+        tell("attached; Ctrl-C ends it and gives everything back, the programs go on");
+    }
+    let mut summary = drive(setup, args, host, recorder.as_mut(), start, || {})?;
+    if summary.tasks == 0 && summary.signal.is_none() {
         bail!(
             "nothing could be managed: what was attached to ended at once, or has no tasks that may be managed \
              (kernel threads and real-time tasks never, other users' tasks with --all-users only)"
         );
     }
+    summary.exit_code = 0; // a signal is how attaching ends
     Ok(with_recording(summary, recorder))
 }
 
@@ -93,12 +148,17 @@ fn present(target: &Target) -> Result<()> {
 }
 
 fn with_recording(mut summary: Summary, recorder: Option<Recorder>) -> Summary {
-    summary.notes.extend(recorder.and_then(Recorder::finish));
+    if let Some(recorder) = recorder {
+        let path = recorder.path().to_owned();
+        summary.notes.extend(recorder.finish());
+        let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        summary.recording = Some(Recorded { path, bytes });
+    }
     summary
 }
 
-fn open_recorder(setup: &Setup, args: &ManageArgs, command: &[OsString]) -> Result<Option<Recorder>> {
-    let Some(path) = &args.record.record else { return Ok(None) };
+fn open_recorder(setup: &Setup, to: Option<recorder::Target<'_>>, command: &[OsString]) -> Result<Option<Recorder>> {
+    let Some(to) = to else { return Ok(None) };
     let header = Header {
         cotenant: env!("CARGO_PKG_VERSION").to_owned(),
         topology: setup.topology.clone(),
@@ -111,9 +171,9 @@ fn open_recorder(setup: &Setup, args: &ManageArgs, command: &[OsString]) -> Resu
         host: HostDescription { kernel: kernel_release(), tier: probe_tier(&setup.topology)?.to_string() },
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|d| d.as_secs()),
-        redacted: args.record.record_redacted,
+        redacted: to.how.record_redacted,
     };
-    let recorder = Recorder::create(path, &header, args.record.record_limit).map_err(|e| usage(e.to_string()))?;
+    let recorder = Recorder::create(to.path, &header, to.how.record_limit).map_err(|e| usage(e.to_string()))?;
     Ok(Some(recorder))
 }
 
@@ -125,7 +185,7 @@ fn options(setup: &Setup, args: &ManageArgs) -> HostOptions {
     HostOptions {
         cpus: setup.cpus.clone(),
         act: setup.mode == Mode::Enforce,
-        other_users: args.all_users,
+        other_users: args.scope.all_users,
         ..HostOptions::default()
     }
 }
@@ -140,19 +200,21 @@ fn drive(
     mut live: LinuxHost,
     mut recorder: Option<&mut Recorder>,
     start: Instant,
+    mut each_round: impl FnMut(),
 ) -> Result<Summary> {
     let cpu_before = sys::own_cpu_time();
     let mut tally = Tally::default();
     let ended = host::drive(&mut live, setup.policy.as_ref(), &setup.ctx(), setup.mode, |round| {
         tally.add(round);
-        if args.verbose > 0 {
+        each_round();
+        if args.output.verbose > 0 {
             print_moves(round);
         }
         tally.notes.extend(recorder.as_mut().and_then(|recorder| recorder.round(round)));
     });
     let tier = live.tier().to_string();
     let mut notes: Vec<String> = tally.notes.into_iter().chain(live.notes()).collect();
-    let Finish { exit_code, restored } = live.finish();
+    let Finish { exit_code, signal, restored } = live.finish();
     let seconds = start.elapsed().as_secs_f64();
     notes.extend(restored.notes.iter().cloned());
     ended.context("the loop ended early; everything was given back")?;
@@ -168,6 +230,8 @@ fn drive(
         tier,
         overhead: sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE),
         restored: restored.restored,
+        recording: None,
+        signal,
         notes,
     })
 }
@@ -209,14 +273,14 @@ fn outcome_name(outcome: Outcome) -> Option<&'static str> {
 fn print_moves(round: &Round<'_>) {
     for (order, outcome) in round.orders.iter().zip(round.outcomes) {
         let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
-        eprintln!("cotenant: {:.1} s: {}{result}", round.sample.at.as_secs_f64(), Move::new(round.sample, order));
+        tell(format_args!("{:.1} s: {}{result}", round.sample.at.as_secs_f64(), Move::new(round.sample, order)));
     }
 }
 
-/// Prints the summary: a few lines on stderr, or JSON on stderr so that the command's own output stays its own.
-pub(super) fn report(summary: &Summary, args: &ManageArgs) -> Result<()> {
+/// Says the summary: a few lines on standard error, or JSON there, so that the command's own output stays its own.
+pub(super) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
     if args.json {
-        eprintln!("{}", serde_json::to_string(summary)?);
+        words::raw(&format!("{}\n", serde_json::to_string(summary)?));
         return Ok(());
     }
     if args.quiet {
@@ -227,21 +291,32 @@ pub(super) fn report(summary: &Summary, args: &ManageArgs) -> Result<()> {
         Mode::Advise => "advised on",
         Mode::Enforce => "managed",
     };
-    eprintln!(
-        "cotenant: {verb} {} task(s) for {:.1} s with {}: {} move(s) in {} round(s); own cost {:.2} % of a CPU",
-        summary.tasks,
-        summary.seconds,
-        summary.policy,
-        summary.moves,
-        summary.rounds,
-        summary.overhead * 100.0
-    );
-    eprintln!("cotenant: counters: {}", summary.tier);
-    for (outcome, count) in &summary.not_applied {
-        eprintln!("cotenant: {count} order(s) {outcome}");
+    if summary.rounds == 0 {
+        tell(format_args!(
+            "{verb} nothing: it ended after {:.3} s, before the first interval was over",
+            summary.seconds
+        ));
+    } else {
+        tell(format_args!(
+            "{verb} {} for {:.1} s with {}: {} in {}; own cost {:.2} % of a CPU",
+            count(summary.tasks, "task"),
+            summary.seconds,
+            summary.policy,
+            count(summary.moves, "move"),
+            count(summary.rounds, "round"),
+            summary.overhead * 100.0
+        ));
+        tell(format_args!("counters: {}", summary.tier));
+    }
+    for (outcome, orders) in &summary.not_applied {
+        tell(format_args!("{} {outcome}", count(*orders, "order")));
     }
     for note in &summary.notes {
-        eprintln!("cotenant: note: {note}");
+        tell(format_args!("note: {note}"));
+    }
+    if let Some(Recorded { path, bytes }) = &summary.recording {
+        let path = path.display();
+        tell(format_args!("recorded {bytes} bytes to {path}; read them with `cotenant replay` and `cotenant why`"));
     }
     Ok(())
 }

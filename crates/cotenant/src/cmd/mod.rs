@@ -13,7 +13,8 @@ pub mod topo;
 pub mod why;
 
 use crate::cli::Command;
-use anyhow::Context;
+use crate::progress::Metered;
+use crate::{usage, words};
 use cotenant_core::record::Recording;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
@@ -63,12 +64,14 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Opens a recording.
+/// Opens a recording; says how much of it is read where that takes long and is `watched`.
 ///
 /// # Errors
 /// Where it cannot be opened or is no recording; the path is named.
-pub fn open_recording(path: &Path) -> anyhow::Result<Recording<BufReader<File>>> {
+pub fn open_recording(path: &Path, watched: bool) -> anyhow::Result<Recording<BufReader<Metered>>> {
     let name = path.display();
-    let file = File::open(path).with_context(|| format!("{name}: give a file that `cotenant record` wrote"))?;
-    Recording::read(BufReader::new(file)).with_context(|| name.to_string())
+    let file = File::open(path)
+        .map_err(|e| usage(format!("{name}: {e}; give a file that `cotenant record` or `--record` wrote")))?;
+    Recording::read(BufReader::new(Metered::new(file, watched)))
+        .map_err(|e| usage(format!("{name}: {}", words::chain(&e.into()))))
 }

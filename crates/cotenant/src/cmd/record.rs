@@ -10,21 +10,42 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  cotenant record -- make -j8                        into cotenant.rec
+  cotenant record -o redis.rec -p \"$(pidof redis-server)\"
+  cotenant record --mode enforce --policy sam --profile my-machine.toml -- ./a";
+
 /// Arguments of `cotenant record`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "cotenant record [OPTIONS] [--] <CMD> [ARGS]...\n       \
+                      cotenant record [OPTIONS] (-p <PID>[,<PID>]... | --cgroup <PATH>)"
+)]
 pub struct Args {
-    /// The recording to write
-    #[arg(short, long, value_name = "FILE", default_value = "cotenant.rec")]
-    output: PathBuf,
+    /// The command to start, with its arguments; -- before it keeps its options apart from ours
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
     /// What runs already
     #[command(flatten)]
     target: attach::TargetArgs,
+    /// The recording to write. A recording that is already there is kept as FILE.old; any other file is left alone
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "cotenant.rec",
+        help_heading = "Recording",
+        alias = "record"
+    )]
+    output: PathBuf,
+    /// How to record
+    #[command(flatten)]
+    how: recorder::How,
     /// How to watch it; the mode is observe unless another one is asked for
     #[command(flatten)]
     manage: ManageArgs,
-    /// The command to start, with its arguments
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 /// Records a command that it starts, or what runs already.
@@ -32,22 +53,17 @@ pub struct Args {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let manage = ManageArgs {
-        record: recorder::Args {
-            record: Some(args.manage.record.record.clone().unwrap_or_else(|| args.output.clone())),
-            ..args.manage.record.clone()
-        },
-        mode: Some(args.manage.mode.unwrap_or(ModeArg::Observe)),
-        ..args.manage.clone()
-    };
+    let mut manage = args.manage.clone();
+    manage.scope.mode = Some(manage.scope.mode.unwrap_or(ModeArg::Observe));
+    let to = Some(recorder::Target { path: &args.output, how: &args.how });
     let (topology, machine) = settings::live_machine()?;
     let setup = Setup::live(&manage, topology, machine)?;
     let summary = match (args.target.target(), args.command.is_empty()) {
-        (None, false) => managed::command(&setup, &manage, &args.command, managed::Output::Shown)?,
-        (Some(target), true) => managed::attached(&setup, &manage, target)?,
+        (None, false) => managed::command(&setup, &manage, to, managed::Start::shown(&args.command))?,
+        (Some(target), true) => managed::attached(&setup, &manage, to, target)?,
         (Some(_), false) => return Err(usage("give either a command to start or what runs already, not both")),
         (None, true) => return Err(usage("nothing to record; give a command after --, or -p PID, or --cgroup PATH")),
     };
-    managed::report(&summary, &manage)?;
+    managed::report(&summary, &manage.output)?;
     Ok(ExitCode::from(summary.exit_code))
 }

@@ -1,7 +1,8 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
 use super::{open_recording, print};
-use anyhow::Context;
+use crate::usage;
+use crate::words::count;
 use cotenant_core::Time;
 use cotenant_core::action::Outcome;
 use cotenant_core::host::Mode;
@@ -11,41 +12,45 @@ use cotenant_core::policy::{self, Policy};
 use cotenant_core::record::{Header, Tail};
 use cotenant_core::replay::{Replayed, replay};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What would a policy have decided on the placements of a recording?
-///
-/// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is decided: the answer is
-/// about single decisions and says nothing about speed. Moves that only the recorded policy made are marked `-`, those that only the
-/// replayed one makes `+`, and those of both `=`.
+const EXAMPLES: &str = "\
+Examples:
+  cotenant replay a.rec                              does it decide the same again?
+  cotenant replay a.rec --policy sam --profile my-machine.toml
+  cotenant replay a.rec --threshold coherence_per_cycle=1e-4 --from 10s --to 20s";
+
+/// Arguments of `cotenant replay`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The recording.
+    /// The recording: what `cotenant record` or `--record` wrote
     pub file: PathBuf,
-    /// Policy to replay; the recorded one where absent.
-    #[arg(long)]
+    /// Policy to replay: auto, sam, heuristic, static or none [default: the recorded one]
+    #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Machine profile (TOML with `[thresholds]`) instead of the recorded one.
+    /// Machine profile (TOML with [thresholds]) [default: the recorded one]
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// One threshold instead of the recorded one, such as `coherence_per_cycle=1e-4`. May be repeated.
+    /// One threshold instead of the recorded one, such as coherence_per_cycle=1e-4. May be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub threshold: Vec<String>,
-    /// Mapping for policy `static`, such as `X*X*..`, instead of the recorded one.
+    /// Mapping for the policy static, such as 'X*X*..' [default: the recorded one]
     #[arg(long)]
     pub map: Option<String>,
-    /// How far decided contexts are widened (cpu, llc, node), instead of as recorded.
-    #[arg(long, value_parser = parse_pin)]
+    /// How far a decided CPU is widened: cpu, llc or node [default: as recorded]
+    #[arg(long, value_name = "TO", value_parser = parse_pin)]
     pub pin: Option<Pin>,
-    /// Show rounds from this time on, such as `12.3s`. Earlier ones are decided all the same: the policy remembers them.
+    /// Show rounds from this time on, in seconds since the start, such as 12.3s. Earlier ones are decided all the same: the policy
+    /// remembers them
     #[arg(long, value_name = "TIME")]
     pub from: Option<Time>,
-    /// Show rounds up to this time.
+    /// Show rounds up to this time
     #[arg(long, value_name = "TIME")]
     pub to: Option<Time>,
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -134,13 +139,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Where the file is no readable recording, the policy cannot work with what it holds, or `out` takes no more.
 pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let mut recording = open_recording(&args.file)?;
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from > to
+    {
+        return Err(usage(format!("--from {}s lies after --to {}s; swap them", from.as_secs_f64(), to.as_secs_f64())));
+    }
+    // Moves that are shown as they are found would tear the line of progress apart.
+    let watched = args.json || !std::io::stdout().is_terminal();
+    let mut recording = open_recording(&args.file, watched)?;
     let header = recording.header().clone();
     let settings = overridden(&header, args)?;
     let name = args.policy.as_deref().unwrap_or(&header.policy);
-    let policy = policy::by_name(name).map_err(anyhow::Error::msg)?;
+    let policy = policy::by_name(name).map_err(usage)?;
     let ctx = settings.ctx();
-    policy.check(&ctx)?;
+    policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
 
     let (mut summary, mut shown, mut notes) = (Summary::default(), Vec::new(), Vec::new());
     if !args.json {
@@ -195,17 +207,15 @@ fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
         settings.machine = crate::settings::read_profile(path)?.or(settings.machine);
     }
     for change in &args.threshold {
+        let wrong = |why: &str| usage(format!("--threshold {change}: {why}"));
         let (key, value) =
-            change.split_once('=').with_context(|| format!("--threshold {change}: expected NAME=VALUE"))?;
-        let number: f64 =
-            value.trim().parse().with_context(|| format!("--threshold {change}: '{value}' is no number"))?;
-        let missing =
-            || format!("--threshold {change}: the recording has no thresholds to change; give all with --profile FILE");
-        let old = settings.machine.thresholds.with_context(missing)?;
+            change.split_once('=').ok_or_else(|| wrong("expected NAME=VALUE, as in coherence_per_cycle=1e-4"))?;
+        let number: f64 = value.trim().parse().map_err(|_| wrong(&format!("'{value}' is no number")))?;
+        let missing = "the recording has no thresholds to change; give all with --profile FILE";
+        let old = settings.machine.thresholds.ok_or_else(|| wrong(missing))?;
         let mut table = toml::Table::try_from(old)?;
         table.insert(key.trim().to_owned(), number.into());
-        let error = |e: toml::de::Error| anyhow::anyhow!("--threshold {change}: {}", e.message());
-        settings.machine.thresholds = Some(table.try_into().map_err(error)?);
+        settings.machine.thresholds = Some(table.try_into().map_err(|e: toml::de::Error| wrong(e.message()))?);
     }
     if let Some(map) = &args.map {
         settings.config.map = Some(map.clone());
@@ -237,12 +247,12 @@ fn opening(out: &mut dyn Write, args: &Args, header: &Header, policy: &dyn Polic
     };
     writeln!(
         out,
-        "{}: recorded by cotenant {} under {} ({mode}) on {} CPUs in {} packages, replayed under {}",
+        "{}: recorded by cotenant {} under {} ({mode}) on {} in {}, replayed under {}",
         args.file.display(),
         header.cotenant,
         header.policy,
-        topology.online().len(),
-        topology.packages().len(),
+        count(topology.online().len() as u64, "CPU"),
+        count(topology.packages().len() as u64, "package"),
         policy.name()
     )?;
     Ok(())
@@ -297,21 +307,21 @@ impl Summary {
     }
 
     fn print(&self, out: &mut dyn Write, header: &Header, policy: &dyn Policy) -> anyhow::Result<()> {
-        let recorded = match header.mode {
-            Mode::Observe => "recorded without a policy".to_owned(),
-            _ => {
-                format!("recorded {}: {} moves, {} applied", header.policy, self.recorded_moves, self.recorded_applied)
-            }
+        let recorded = if header.mode == Mode::Observe {
+            "recorded without a policy".to_owned()
+        } else {
+            let moves = count(self.recorded_moves, "move");
+            format!("recorded {}: {moves}, {} applied", header.policy, self.recorded_applied)
         };
         writeln!(
             out,
-            "{} rounds in {:.3} s, at most {} tasks; {recorded}; replayed {}: {} moves; they differ in {} rounds",
-            self.rounds,
+            "{} in {:.3} s, at most {}; {recorded}; replayed {}: {}; they differ in {}",
+            count(self.rounds, "round"),
             self.last_s,
-            self.tasks,
+            count(self.tasks as u64, "task"),
             policy.name(),
-            self.replayed_moves,
-            self.differing_rounds
+            count(self.replayed_moves, "move"),
+            count(self.differing_rounds, "round")
         )?;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `cotenant restore`: undo whatever a killed Cotenant left behind.
 
+use crate::words::count;
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -17,16 +18,23 @@ pub struct Args {
 /// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::restore::restore(&cotenant_linux::apply::default_state_dir()?);
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        println!(
-            "{} task(s) given back, {} had ended, {} changed by others and left alone, {} failed",
-            report.restored, report.gone, report.foreign, report.failed
-        );
-        for note in &report.notes {
-            println!("note: {note}");
+    super::print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
+        } else {
+            writeln!(
+                out,
+                "{} given back, {} had ended, {} changed by others and left alone, {} failed",
+                count(report.restored as u64, "task"),
+                report.gone,
+                report.foreign,
+                report.failed
+            )?;
+            for note in &report.notes {
+                writeln!(out, "note: {note}")?;
+            }
         }
-    }
-    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
 }

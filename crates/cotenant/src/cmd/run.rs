@@ -2,20 +2,32 @@
 
 use super::managed;
 use crate::cli::ManageArgs;
+use crate::recorder;
 use crate::settings::{self, Setup};
 use anyhow::Result;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  cotenant run -- make -j8                           let the policy auto do what the machine allows
+  cotenant run --mode advise -v -- ./server          say what would be done, change nothing
+  cotenant run --policy static --map 'XX......' --pin cpu -- ./a   use the first two CPUs
+  cotenant run --policy sam --profile my-machine.toml --record a.rec -- ./a";
+
 /// Arguments of `cotenant run`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "cotenant run [OPTIONS] [--] <CMD> [ARGS]...")]
 pub struct Args {
+    /// The command and its arguments; -- before it keeps its options apart from ours
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
     /// How to manage it
     #[command(flatten)]
     manage: ManageArgs,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    /// Whether and where to record
+    #[command(flatten)]
+    record: recorder::Args,
 }
 
 /// Runs the command; returns its exit code, 128 + signal where a signal ended it.
@@ -25,7 +37,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine()?;
     let setup = Setup::live(&args.manage, topology, machine)?;
-    let summary = managed::command(&setup, &args.manage, &args.command, managed::Output::Shown)?;
-    managed::report(&summary, &args.manage)?;
+    let summary = managed::command(&setup, &args.manage, args.record.target(), managed::Start::shown(&args.command))?;
+    managed::report(&summary, &args.manage.output)?;
     Ok(ExitCode::from(summary.exit_code))
 }

@@ -1,6 +1,7 @@
 //! `cotenant topo`: what is shared by whom.
 
 use super::print;
+use crate::words::tell;
 use crate::{machine_arg, usage};
 use anyhow::Context;
 use cotenant_core::topology::{render, report, svg};
@@ -9,21 +10,28 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What is shared by whom: packages, caches, cores, memory nodes and distances of a machine.
+const EXAMPLES: &str = "\
+Examples:
+  cotenant topo                                      this machine
+  cotenant topo --from epyc-9454-2s --svg epyc.svg
+  cotenant topo --gather my-server.tar               to send; read it with --from after unpacking";
+
+/// Arguments of `cotenant topo`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The machine: a name in `machines/`, a TOML file, an lstopo XML file, a folder that holds a `sys/` tree, or an hwloc
-    /// synthetic description. This machine where absent.
+    /// synthetic description [default: this machine]
     #[arg(long, value_name = "MACHINE")]
     pub from: Option<String>,
-    /// Print JSON instead of a tree.
+    /// Print JSON instead of a tree
     #[arg(long)]
     pub json: bool,
-    /// Draw a picture into a file.
+    /// Draw a picture (SVG) into a file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Save what this machine tells about itself, to be read elsewhere with --from and with lstopo --input: an archive where FILE ends
-    /// in .tar (unpack it first), else a folder. Hardware only: no names, no command lines, no addresses.
+    /// in .tar (unpack it first), else a folder. Hardware only: no names, no command lines, no addresses
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub gather: Option<PathBuf>,
 }
@@ -38,7 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => e.into(),
     })?;
     for note in &found.notes {
-        eprintln!("cotenant: {note}");
+        tell(note);
     }
     let topology = &found.machine.topology;
     if let Some(path) = &args.svg {
@@ -47,7 +55,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.gather {
         let files = gather::gather(&FsRoot::live(), path)?;
-        eprintln!("cotenant: {files} files saved as {}", path.display());
+        tell(format_args!("{files} files saved as {}", path.display()));
     }
     print(|out| {
         if args.json {

@@ -8,18 +8,22 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Why was this thread moved, or not?
-///
-/// WHAT is a thread id, a command or application name, `task:ID`, `tid:ID`, `app:ID`, or a time: `12.3s` (all that rounds to it) or
-/// `12s..14s`. The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after it.
-/// The exit code is 1 where the recording has nothing of that name.
+const EXAMPLES: &str = "\
+Examples:
+  cotenant why a.rec worker          every task of that command or application name
+  cotenant why a.rec 4711            thread 4711
+  cotenant why a.rec 12s..14s        what was moved in these two seconds";
+
+/// Arguments of `cotenant why`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The recording.
+    /// The recording: what `cotenant record` or `--record` wrote
     pub file: PathBuf,
-    /// Thread, application or time.
+    /// A thread id, a command or application name, task:ID, tid:ID, app:ID, or a time since the start: 12.3s (all that rounds to
+    /// it) or 12s..14s
     pub what: Query,
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -44,7 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Where the file is no readable recording, or `out` takes no more.
 pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let mut recording = open_recording(&args.file)?;
+    let mut recording = open_recording(&args.file, true)?;
     let header = recording.header().clone();
     let answer = why(&header, recording.by_ref(), &args.what);
     let tail = recording.tail().unwrap_or(&Tail::Complete);

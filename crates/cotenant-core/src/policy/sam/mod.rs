@@ -42,13 +42,13 @@ impl Policy for Sam {
         if ctx.machine.thresholds.is_none() {
             return refuse(
                 "this machine's thresholds of coherence and bandwidth are unknown",
-                "give a machine file with [thresholds] by --profile or --machine",
+                "give a machine file with [thresholds] by --profile",
             );
         }
         if !ctx.config.sam.wall_clock && ctx.machine.clock_hz.is_none() {
             return refuse(
                 "the paper's bandwidth per cycle needs the clock, which is unknown",
-                "give a machine file with clock_hz by --profile or --machine, or set +wall-clock",
+                "give a machine file with clock_hz by --profile, or set +wall-clock",
             );
         }
         Ok(())

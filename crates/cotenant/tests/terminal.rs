@@ -1,0 +1,177 @@
+//! The binary in a real terminal, which `script` (util-linux) makes: job control, progress, colour.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
+
+/// A command line in a terminal of its own.
+struct Terminal {
+    script: Child,
+    screen: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    /// `None`, said aloud, where there is no `script` or it cannot have a terminal.
+    fn start(line: &str) -> Option<Self> {
+        let probe = Command::new("script").args(["-qec", "test -t 2", "/dev/null"]).stdin(Stdio::null()).output();
+        if !probe.is_ok_and(|out| out.status.success()) {
+            let _ = writeln!(std::io::stderr(), "skipped: no terminal from script(1)");
+            return None;
+        }
+        let mut script = Command::new("script")
+            .args(["-qec", line, "/dev/null"])
+            .envs([("TERM", "xterm"), ("XDG_CONFIG_HOME", "/nonexistent"), ("PS1", "$ ")])
+            .env_remove("NO_COLOR")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = script.stdout.take().unwrap();
+        let (to, screen) = mpsc::channel();
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = out.read(&mut bytes) {
+                if to.send(bytes[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Some(Self { script, screen, seen: String::new() })
+    }
+
+    fn types(&mut self, keys: &str) {
+        let stdin = self.script.stdin.as_mut().unwrap();
+        stdin.write_all(keys.as_bytes()).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    /// Waits until the screen shows it, at most 20 s, and forgets what came before it.
+    fn shows(&mut self, text: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            match self.screen.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(why) => panic!("the terminal does not show '{text}' ({why}) but: {}", self.seen),
+            }
+        }
+    }
+
+    /// The exit code, and what the terminal has shown since the last look.
+    fn end(mut self) -> (Option<i32>, String) {
+        let code = self.script.wait().unwrap().code();
+        for bytes in &self.screen {
+            self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        (code, std::mem::take(&mut self.seen))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+#[test]
+fn control_c_ends_the_command_and_the_summary_follows() {
+    let Some(mut terminal) = Terminal::start(&format!("{COTENANT} run -- sh -c 'echo up; exec sleep 1000'")) else {
+        return;
+    };
+    terminal.shows("up");
+    terminal.types("\x03");
+    terminal.shows("cotenant: managed ");
+    assert_eq!(terminal.end().0, Some(130));
+}
+
+#[test]
+fn control_z_stops_both_and_fg_resumes_both() {
+    let Some(mut terminal) = Terminal::start("bash --norc --noprofile -i") else { return };
+    terminal.types(&format!("{COTENANT} run -q -- sh -c 'echo u''p; cat'\n"));
+    terminal.shows("up\r\n");
+    terminal.types("\x1a");
+    terminal.shows("Stopped");
+    terminal.shows("cat'\r\n");
+    terminal.types("fg; echo code $?\n");
+    terminal.shows("cat'\r\n"); // fg says what it resumes
+    terminal.types("still here\n");
+    terminal.shows("still here\r\nstill here");
+    terminal.types("\x04");
+    terminal.shows("code 0");
+    terminal.types("exit\n");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn a_full_screen_program_keeps_its_terminal() {
+    let Some(mut terminal) =
+        Terminal::start(&format!("{COTENANT} run -q -- sh -c 'tty; stty size; stty -echo; head -1'"))
+    else {
+        return;
+    };
+    terminal.shows("/dev/pts/");
+    terminal.types("typed\n");
+    terminal.shows("typed");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn comparing_shows_how_far_it_is() {
+    let folder = std::env::temp_dir().join(format!("cotenant-terminal-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let go = folder.join("go");
+    let wait = format!("until [ -e {} ]; do read -t 0.1 x <> <(:); done; true", go.display());
+    let line = format!("{COTENANT} compare --runs 2 -- bash -c '{wait}'");
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    terminal.shows("run 1 of 4 (without), ");
+    fs::write(&go, "").unwrap();
+    terminal.shows("\r\x1b[K"); // erased before anything else is said
+    terminal.shows("pair   2:");
+    let (code, rest) = terminal.end();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(code, Some(0));
+    assert!(rest.contains("speed-up with auto"), "{rest}");
+}
+
+#[test]
+fn colour_is_for_terminals_that_want_it() {
+    let help = |line: &str| Terminal::start(line).map(Terminal::end);
+    let Some((code, coloured)) = help(&format!("{COTENANT} run --help")) else { return };
+    assert_eq!(code, Some(0));
+    assert!(coloured.contains('\x1b'), "clap's own emphasis: {coloured}");
+    let (_, plain) = help(&format!("env NO_COLOR=1 {COTENANT} run --help")).unwrap();
+    assert!(!plain.contains('\x1b') && plain.contains("--policy"), "{plain}");
+    for shown in ["topo", "doctor", "restore"] {
+        let out = Command::new(COTENANT).arg(shown).output().unwrap();
+        assert!(!out.stdout.contains(&0x1b), "{shown}");
+    }
+}
+
+#[test]
+fn a_closed_terminal_ends_attaching_and_gives_back() {
+    let mut target = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let stat = PathBuf::from(format!("/proc/{}/status", target.id()));
+    let Some(mut terminal) = Terminal::start(&format!("echo I am $$; exec {COTENANT} attach -p {}", target.id()))
+    else {
+        target.kill().unwrap();
+        target.wait().unwrap();
+        return;
+    };
+    terminal.shows("I am ");
+    terminal.shows("attached; Ctrl-C ends it");
+    drop(terminal); // the terminal is gone
+    assert!(fs::read_to_string(&stat).unwrap().contains("cat"), "the target goes on");
+    drop(target.stdin.take());
+    assert!(target.wait().unwrap().success());
+}
