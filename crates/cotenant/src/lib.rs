@@ -8,6 +8,15 @@ pub mod recorder;
 mod settings;
 mod units;
 
+/// Writes a line to standard error. A reader that went away is no reason to panic: a run must go on, and its exit code be its own.
+macro_rules! say {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($arg)*);
+    }};
+}
+pub(crate) use say;
+
 use clap::Parser;
 use cotenant_linux::host::StartError;
 use std::process::ExitCode;
@@ -33,10 +42,12 @@ pub fn main() -> ExitCode {
     if args.next().is_some_and(|first| first == cotenant_linux::guardian::SUBCOMMAND) {
         return cotenant_linux::guardian::main(args);
     }
+    // A recording that reaches `ulimit -f` ends; the run does not.
+    cotenant_linux::sys::survive_file_limit();
     match cmd::run(&cli::Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("cotenant: {error:#}");
+            say!("cotenant: {error:#}");
             ExitCode::from(exit_code(&error))
         }
     }

@@ -1,6 +1,6 @@
 //! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval.
 
-use super::managed;
+use super::{managed, print};
 use crate::cli::ManageArgs;
 use crate::settings::Setup;
 use crate::usage;
@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use cotenant_core::stats;
 use serde::Serialize;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         if !args.manage.json && !args.manage.quiet {
-            eprintln!(
+            crate::say!(
                 "pair {:>3}: {:8.3} s without, {:8.3} s with {}",
                 i + 1,
                 pair.without_s,
@@ -98,12 +99,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         pairs.push(pair);
     }
     let report = judge(setup.policy.name(), pairs, moves, tier);
-    if args.manage.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print_report(&report);
-    }
-    Ok(ExitCode::SUCCESS)
+    print(|out| {
+        if args.manage.json {
+            writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        } else {
+            print_report(out, &report)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn plain(command: &[OsString], show: bool) -> Result<f64> {
@@ -112,6 +115,7 @@ fn plain(command: &[OsString], show: bool) -> Result<f64> {
     if !show {
         child.stdout(Stdio::null()).stderr(Stdio::null());
     }
+    cotenant_linux::launch::as_from_outside(&mut child);
     let start = Instant::now();
     let status = child.status().with_context(|| format!("cannot start '{}'", command[0].to_string_lossy()))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -136,18 +140,19 @@ fn judge(policy: &'static str, pairs: Vec<Pair>, moves: u64, tier: String) -> Re
     Report { policy, pairs, speedup, verdict, moves, tier }
 }
 
-fn print_report(report: &Report) {
+fn print_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     if let Some(s) = report.speedup {
-        println!(
+        writeln!(
+            out,
             "speed-up with {}: {:.3} (95 % interval {:.3} to {:.3}, {} pairs)",
             report.policy,
             s.mean,
             s.ci95[0],
             s.ci95[1],
             report.pairs.len()
-        );
+        )?;
     }
-    println!("{}; {} moves over all managed runs; counters: {}", report.verdict, report.moves, report.tier);
+    writeln!(out, "{}; {} moves over all managed runs; counters: {}", report.verdict, report.moves, report.tier)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let found = machine_arg::resolve(Some(&args.machine)).map_err(|e| usage(e.to_string()))?;
     for note in &found.notes {
-        eprintln!("cotenant: {note}");
+        crate::say!("cotenant: {note}");
     }
     let (text, place) = if args.snapshot.as_os_str() == "-" {
         (std::io::read_to_string(std::io::stdin())?, "standard input".to_owned())

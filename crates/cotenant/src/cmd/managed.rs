@@ -3,7 +3,7 @@
 use crate::cli::ManageArgs;
 use crate::recorder::Recorder;
 use crate::settings::Setup;
-use crate::usage;
+use crate::{say, usage};
 use anyhow::{Context, Result, bail};
 use cotenant_core::moves::Move;
 use cotenant_core::record::{Header, HostDescription};
@@ -162,7 +162,7 @@ fn drive(
         exit_code,
         seconds,
         rounds: tally.rounds,
-        tasks: tally.tasks.len() as u64,
+        tasks: tally.tasks,
         moves: tally.moves,
         not_applied: tally.not_applied,
         tier,
@@ -175,7 +175,9 @@ fn drive(
 #[derive(Default)]
 struct Tally {
     rounds: u64,
-    tasks: BTreeSet<TaskId>,
+    tasks: u64,
+    /// The highest id so far: ids are given in ascending order and only once.
+    last: Option<TaskId>,
     moves: u64,
     not_applied: BTreeMap<&'static str, u64>,
     notes: BTreeSet<String>,
@@ -184,7 +186,9 @@ struct Tally {
 impl Tally {
     fn add(&mut self, round: &Round<'_>) {
         self.rounds += 1;
-        self.tasks.extend(round.sample.tasks.iter().map(|t| t.info.id));
+        let ids = round.sample.tasks.iter().rev().map(|t| t.info.id);
+        self.tasks += ids.take_while(|id| Some(*id) > self.last).count() as u64;
+        self.last = self.last.max(round.sample.tasks.last().map(|t| t.info.id));
         for outcome in round.outcomes {
             match outcome_name(*outcome) {
                 None => self.moves += 1,
@@ -209,14 +213,14 @@ fn outcome_name(outcome: Outcome) -> Option<&'static str> {
 fn print_moves(round: &Round<'_>) {
     for (order, outcome) in round.orders.iter().zip(round.outcomes) {
         let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
-        eprintln!("cotenant: {:.1} s: {}{result}", round.sample.at.as_secs_f64(), Move::new(round.sample, order));
+        say!("cotenant: {:.1} s: {}{result}", round.sample.at.as_secs_f64(), Move::new(round.sample, order));
     }
 }
 
 /// Prints the summary: a few lines on stderr, or JSON on stderr so that the command's own output stays its own.
 pub(super) fn report(summary: &Summary, args: &ManageArgs) -> Result<()> {
     if args.json {
-        eprintln!("{}", serde_json::to_string(summary)?);
+        say!("{}", serde_json::to_string(summary)?);
         return Ok(());
     }
     if args.quiet {
@@ -227,7 +231,7 @@ pub(super) fn report(summary: &Summary, args: &ManageArgs) -> Result<()> {
         Mode::Advise => "advised on",
         Mode::Enforce => "managed",
     };
-    eprintln!(
+    say!(
         "cotenant: {verb} {} task(s) for {:.1} s with {}: {} move(s) in {} round(s); own cost {:.2} % of a CPU",
         summary.tasks,
         summary.seconds,
@@ -236,12 +240,12 @@ pub(super) fn report(summary: &Summary, args: &ManageArgs) -> Result<()> {
         summary.rounds,
         summary.overhead * 100.0
     );
-    eprintln!("cotenant: counters: {}", summary.tier);
+    say!("cotenant: counters: {}", summary.tier);
     for (outcome, count) in &summary.not_applied {
-        eprintln!("cotenant: {count} order(s) {outcome}");
+        say!("cotenant: {count} order(s) {outcome}");
     }
     for note in &summary.notes {
-        eprintln!("cotenant: note: {note}");
+        say!("cotenant: note: {note}");
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! `cotenant restore`: undo whatever a killed Cotenant left behind.
 
+use super::print;
 use anyhow::Result;
+use cotenant_linux::restore::RestoreReport;
 use std::process::ExitCode;
 
 /// Arguments of `cotenant restore`.
@@ -17,16 +19,19 @@ pub struct Args {
 /// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::restore::restore(&cotenant_linux::apply::default_state_dir()?);
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        println!(
-            "{} task(s) given back, {} had ended, {} changed by others and left alone, {} failed",
-            report.restored, report.gone, report.foreign, report.failed
-        );
-        for note in &report.notes {
-            println!("note: {note}");
+    print(|out| {
+        if args.json {
+            writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        } else {
+            let RestoreReport { restored, gone, foreign, failed, .. } = report;
+            writeln!(
+                out,
+                "{restored} task(s) given back, {gone} had ended, {foreign} changed by others and left alone, {failed} failed"
+            )?;
+            for note in &report.notes {
+                writeln!(out, "note: {note}")?;
+            }
         }
-    }
-    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
 }

@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => e.into(),
     })?;
     for note in &found.notes {
-        eprintln!("cotenant: {note}");
+        crate::say!("cotenant: {note}");
     }
     let topology = &found.machine.topology;
     if let Some(path) = &args.svg {
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.gather {
         let files = gather::gather(&FsRoot::live(), path)?;
-        eprintln!("cotenant: {files} files saved as {}", path.display());
+        crate::say!("cotenant: {files} files saved as {}", path.display());
     }
     print(|out| {
         if args.json {
