@@ -560,7 +560,7 @@ fn heuristic_predicts_table_4_1() {
         let text = read("fixtures/tang/apps.toml")
             .replace(&format!("[app.{latency}]"), &format!("[app.{latency}]\nlatency_sensitive = true"));
         let apps = cotenant_core::profile::parse_apps(&text).unwrap();
-        let high = cotenant_core::profile::parse_machine(&read("fixtures/tang/high.toml")).unwrap();
+        let high = cotenant_core::machine::parse_profile(&read("fixtures/tang/high.toml")).unwrap();
         let Machine { topology, profile, .. } = machine("clovertown-2s");
         let tasks: Vec<_> = (0..8)
             .map(|i| serde_json::json!({"id": i, "app": if i < 4 { latency } else { batch }, "cpu": 0}))

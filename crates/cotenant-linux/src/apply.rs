@@ -120,6 +120,8 @@ pub struct Applier {
     claims: Claims,
     tasks: BTreeMap<Identity, TaskState>,
     cursor: Identity,
+    /// Threads whose own mask is another one since [`Applier::take_changed`], because another agent has set it.
+    changed: Vec<(u32, CpuSet)>,
     notes: BTreeSet<String>,
 }
 
@@ -141,12 +143,26 @@ impl Applier {
         }
         let claims = Claims::new(&options.state_dir, here.clone(), me);
         let (book, tasks) = (Book::default(), BTreeMap::new());
-        Ok(Self { options, here, me, active: None, book, claims, tasks, cursor: (0, 0), notes })
+        Ok(Self { options, here, me, active: None, book, claims, tasks, cursor: (0, 0), changed: Vec::new(), notes })
     }
 
     /// Remarks for people: what was refused and why. Same remark, same text.
     pub fn notes(&self) -> Vec<String> {
         self.notes.iter().cloned().collect()
+    }
+
+    /// Says of a process whether another Cotenant manages it: its tasks will be left alone as long as that does.
+    pub fn look_for_rival(&mut self, pid: u32) {
+        if let Some(other) = self.claims.holder(pid) {
+            self.note(format!(
+                "process {pid} is left alone: another cotenant (process {other}) manages it or its parent"
+            ));
+        }
+    }
+
+    /// Threads to which another agent has given another mask since the last call: it is what they are allowed from now on.
+    pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
+        std::mem::take(&mut self.changed)
     }
 
     fn note(&mut self, note: String) {
@@ -294,16 +310,16 @@ impl Applier {
             return true;
         }
         state.original = current.clone();
+        self.changed.push((held.tid, current.clone()));
         if state.ours.take().is_none() {
             return false; // not against us
         }
         state.back_off.hit(now);
-        if state.back_off.verdict(now) == Verdict::GivenUp {
-            self.note(format!(
-                "{} (thread {}) is left alone for good: another agent changes its mask again and again",
-                held.stat.comm, held.tid
-            ));
-        }
+        let how = match state.back_off.verdict(now) {
+            Verdict::GivenUp => "is left alone for good: another agent changes its mask again and again",
+            _ => "is left alone for a while: another agent has changed its mask",
+        };
+        self.note(format!("{} (thread {}) {how}", held.stat.comm, held.tid));
         self.leave(id);
         false
     }

@@ -85,6 +85,19 @@ impl Claims {
         Ok(())
     }
 
+    /// The other Cotenant that manages a process or one of its ancestors, if one does. Changes nothing.
+    pub fn holder(&self, pid: u32) -> Option<u32> {
+        let (me, family) = (self.me, family(pid));
+        let mut holder = None;
+        self.dir.exists().then_some(())?;
+        // Where the file cannot be read, claiming will say so.
+        let _ = self.edit(|claims| {
+            holder = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.pid);
+            false
+        });
+        holder
+    }
+
     /// Forgets refusals: once per round is often enough to ask, since each thread of a process would ask anew.
     pub fn refresh(&mut self) {
         self.taken.clear();
@@ -198,6 +211,7 @@ mod tests {
         let mut ours = Claims::new(dir.path(), here.clone(), Owner::me().unwrap());
         theirs.claim(subject.0.id()).unwrap();
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == first.0.id()));
+        assert_eq!((ours.holder(subject.0.id()), theirs.holder(subject.0.id())), (Some(first.0.id()), None));
         ours.claim(first.0.id()).unwrap(); // another process is free
         theirs.release();
         ours.refresh();

@@ -85,12 +85,13 @@ impl LinuxHost {
         options: &HostOptions,
     ) -> Result<Self, StartError> {
         // Signals are held back before the command starts, so that none is lost in between; the command gets them unblocked.
-        let mut waiter = Waiter::new().map_err(StartError::Wait)?;
-        let applier = applier(options)?;
+        let mut host = Self::attach(topology, Vec::new(), options)?;
+        // Last: whatever can fail has been made by now.
         let child = Child::spawn_command(command)?;
-        waiter.watch(&child);
-        let target = AppTarget { name, target: Target::Tree { root_pid: child.pid() } };
-        Self::begin(topology, vec![target], options, waiter, applier, Some(child))
+        host.waiter.watch(&child);
+        host.observer.add_app(AppTarget { name, target: Target::Tree { root_pid: child.pid() } });
+        host.child = Some(child);
+        Ok(host)
     }
 
     /// Manages what runs already, until it ends or a signal asks to stop.
@@ -99,18 +100,11 @@ impl LinuxHost {
     /// [`StartError`]
     pub fn attach(topology: &Topology, targets: Vec<AppTarget>, options: &HostOptions) -> Result<Self, StartError> {
         let waiter = Waiter::new().map_err(StartError::Wait)?;
-        let applier = applier(options)?;
-        Self::begin(topology, targets, options, waiter, applier, None)
-    }
-
-    fn begin(
-        topology: &Topology,
-        targets: Vec<AppTarget>,
-        options: &HostOptions,
-        waiter: Waiter,
-        applier: Option<Applier>,
-        child: Option<Child>,
-    ) -> Result<Self, StartError> {
+        let mut applier = applier(options)?;
+        let named = targets.iter().flat_map(|t| if let Target::Pids(pids) = &t.target { &pids[..] } else { &[] });
+        if let Some(applier) = &mut applier {
+            named.for_each(|pid| applier.look_for_rival(*pid));
+        }
         let observe = Options { pages: options.pages, other_users: options.other_users, ..Options::default() };
         let observer = Observer::new(topology, targets, observe)?;
         Ok(Self {
@@ -118,7 +112,7 @@ impl LinuxHost {
             observer,
             applier,
             waiter,
-            child,
+            child: None,
             start: Instant::now(),
             cpus: options.cpus.clone(),
             infos: Vec::new(),
@@ -195,12 +189,17 @@ impl Host for LinuxHost {
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let now = self.now();
+        let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };
         let infos = &self.infos;
         let lookup = |id| infos.binary_search_by_key(&id, |info| info.id).ok().map(|i| infos[i].clone());
-        match &mut self.applier {
-            Some(applier) => applier.apply(now, orders, &lookup),
-            None => vec![Outcome::NotThisMachine; orders.len()],
+        let outcomes = applier.apply(now, orders, &lookup);
+        for (tid, own) in applier.take_changed() {
+            if let Some(info) = infos.iter().find(|info| info.tid == tid) {
+                let allowed = self.cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
+                self.observer.set_allowed(info.id, allowed);
+            }
         }
+        outcomes
     }
 
     fn wait(&mut self, until: Time) -> Wake {

@@ -48,6 +48,20 @@ pub fn exit_code(status: ExitStatus) -> u8 {
     code as u8 // the kernel keeps eight bits
 }
 
+/// Lets a command start with the signal mask and the limit of open files that this process got itself, before a
+/// [`crate::waiter::Waiter`] and an [`crate::observe::Observer`] changed them: a program behaves under Cotenant as it does without.
+pub fn as_from_outside(command: &mut Command) {
+    let mask = sys::SignalMask::outer();
+    // SAFETY: between fork and exec it makes async-signal-safe system calls and touches no memory but the mask's copy and a limit
+    // that was stored before the fork or never is.
+    unsafe {
+        command.pre_exec(move || {
+            sys::restore_nofile()?;
+            mask.apply()
+        });
+    }
+}
+
 /// A program that we have started. It is reaped by [`crate::waiter::Waiter`].
 #[derive(Debug)]
 pub struct Child {
@@ -59,7 +73,7 @@ pub struct Child {
 impl Child {
     /// Starts a program with our terminal and in our process group, so that Ctrl-C and Ctrl-Z reach both.
     ///
-    /// * Its signal mask is what ours was before a [`crate::waiter::Waiter`] blocked signals.
+    /// * Its signal mask and its limit of open files are what ours were at first, see [`as_from_outside`].
     /// * It gets SIGCONT when the *thread* that calls this ends (`PR_SET_PDEATHSIG`), so that it does not stay paused when we are
     ///   killed: call it from a thread that lives as long as the process.
     /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a descendant that
@@ -79,13 +93,10 @@ impl Child {
     /// [`LaunchError`].
     pub fn spawn_command(mut command: Command) -> Result<Self, LaunchError> {
         let program = command.get_program().to_owned();
-        let mask = sys::SignalMask::outer();
-        // SAFETY: between fork and exec it makes two async-signal-safe system calls and touches no memory but the mask's copy.
+        as_from_outside(&mut command);
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
         unsafe {
-            command.pre_exec(move || {
-                sys::set_parent_death_signal(libc::SIGCONT)?;
-                mask.apply()
-            });
+            command.pre_exec(|| sys::set_parent_death_signal(libc::SIGCONT));
         }
         let spawned = sys::become_subreaper().and_then(|()| command.spawn());
         let child = spawned.map_err(|why| match why.raw_os_error() {

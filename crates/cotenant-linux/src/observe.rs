@@ -144,17 +144,16 @@ pub struct Observer {
     moved: VecDeque<TaskId>,
     refresh_at: usize,
     refresh_due: f64,
-    nofile_before: u64,
 }
 
 impl Observer {
-    /// Prepares to observe. Raises this process' soft limit of open files to the hard one; see [`Self::nofile_before`].
+    /// Prepares to observe. Raises this process' soft limit of open files to the hard one; see [`sys::raise_nofile`].
     ///
     /// # Errors
     /// [`ObserveError`] where `/proc` is not there.
     pub fn new(topology: &Topology, apps: Vec<AppTarget>, options: Options) -> Result<Self, ObserveError> {
         let busy = busy::Busy::new(&options.fs, topology)?;
-        let (nofile_before, limit) = raise_nofile();
+        let limit = usize::try_from(sys::raise_nofile()).unwrap_or(usize::MAX);
         let used = options.fs.list("/proc/self/fd").map_or(0, |l| l.len());
         let descriptors = limit.saturating_sub(used + SPARE_DESCRIPTORS);
         let pmus = if options.counting == Counting::Hardware { plan::pmus(&options.fs) } else { vec![] };
@@ -179,10 +178,15 @@ impl Observer {
             moved: VecDeque::new(),
             refresh_at: 0,
             refresh_due: 0.0,
-            nofile_before,
             options,
             apps,
         })
+    }
+
+    /// Observes another application, too, from the next sample on.
+    pub fn add_app(&mut self, app: AppTarget) {
+        self.follower.add_target(app.target.clone());
+        self.apps.push(app);
     }
 
     /// Whether nothing is left to observe. True before the first sample.
@@ -193,11 +197,6 @@ impl Observer {
     /// Processes that live.
     pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
         self.follower.processes().keys().copied()
-    }
-
-    /// The soft limit of open files before this observer raised it; give it to programs that you start.
-    pub fn nofile_before(&self) -> u64 {
-        self.nofile_before
     }
 
     /// Descriptors held open on the observed: two per process, and those of each thread.
@@ -436,20 +435,5 @@ impl AsFd for Observer {
     /// Becomes readable when a process or thread ended: what a loop can wait for between samples.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ends.as_fd()
-    }
-}
-
-/// Raises the soft limit of open files to the hard one; the limit before, and now.
-fn raise_nofile() -> (u64, usize) {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls read or write the one structure, which outlives them.
-    unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        let before = limit.rlim_cur;
-        limit.rlim_cur = limit.rlim_max;
-        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) != 0 {
-            limit.rlim_cur = before;
-        }
-        (before, usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
     }
 }

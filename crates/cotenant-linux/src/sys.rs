@@ -156,6 +156,58 @@ pub fn is_ignored(signal: c_int) -> bool {
     }
 }
 
+/// Lets a write that exceeds the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process. By a handler
+/// that does nothing: unlike an ignored signal it is not handed on to programs that are started. One that is ignored stays so.
+pub fn survive_file_limit() {
+    extern "C" fn nothing(_: c_int) {}
+    if is_ignored(libc::SIGXFSZ) {
+        return;
+    }
+    // SAFETY: a zeroed sigaction is a valid one, and the handler does nothing at all, so it is async-signal-safe. The call cannot
+    // fail for this signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// The soft limit of open files before [`raise_nofile`] first raised it.
+static OUTER_NOFILE: OnceLock<u64> = OnceLock::new();
+
+/// Raises this process' soft limit of open files to the hard one; returns the limit that holds now. Programs that are started get
+/// the old one back, see [`restore_nofile`]: some use as many descriptors as they may, or `select`.
+pub fn raise_nofile() -> u64 {
+    let mut limit = nofile();
+    OUTER_NOFILE.get_or_init(|| limit.rlim_cur);
+    let before = std::mem::replace(&mut limit.rlim_cur, limit.rlim_max);
+    if set_nofile(&limit).is_ok() { limit.rlim_cur } else { before }
+}
+
+/// Undoes [`raise_nofile`] in this process, as far as the hard limit allows. Async-signal-safe where that was called before or never.
+///
+/// # Errors
+/// Never for a limit that was there before.
+pub fn restore_nofile() -> io::Result<()> {
+    let Some(before) = OUTER_NOFILE.get() else { return Ok(()) };
+    let mut limit = nofile();
+    limit.rlim_cur = limit.rlim_max.min(*before);
+    set_nofile(&limit)
+}
+
+fn nofile() -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable; the call cannot fail for this resource.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit
+}
+
+fn set_nofile(limit: &libc::rlimit) -> io::Result<()> {
+    // SAFETY: the structure is readable.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) }).map(|_| ())
+}
+
 /// Sends a signal to one process.
 ///
 /// # Errors

@@ -89,7 +89,8 @@ pub struct Follower {
     /// Pids of trees that live, or that name a process group or session of one that lives; with the target.
     kin: HashMap<u32, usize>,
     last_pid: Option<u32>,
-    started: bool,
+    /// Targets that were looked for once: the first so many.
+    started: usize,
     next_slow: Time,
     next_full: Time,
     buffer: Vec<u8>,
@@ -109,11 +110,16 @@ impl Follower {
             list_soon: true,
             kin: HashMap::new(),
             last_pid: None,
-            started: false,
+            started: 0,
             next_slow: Time::default(),
             next_full: Time::default(),
             buffer: vec![0; 32 << 10],
         }
+    }
+
+    /// Follows another target, too, from the next update on.
+    pub fn add_target(&mut self, target: Target) {
+        self.targets.push(target);
     }
 
     /// Processes that live, by id.
@@ -158,7 +164,7 @@ impl Follower {
         if born || slow {
             self.find_processes(before, at, slow, ends, &mut changes);
         }
-        self.started = true;
+        self.started = self.targets.len();
         changes
     }
 
@@ -173,10 +179,10 @@ impl Follower {
             let pids = match &self.targets[target] {
                 Target::Cgroup(path) => members(path),
                 // Named pids are looked for once: whoever has one of them later is another process.
-                Target::Pids(pids) if !self.started => pids.clone(),
+                Target::Pids(pids) if target >= self.started => pids.clone(),
                 Target::Tree { root_pid } => {
                     trees = true;
-                    if self.started { Vec::new() } else { vec![*root_pid] }
+                    if target < self.started { Vec::new() } else { vec![*root_pid] }
                 }
                 Target::Pids(_) => Vec::new(),
             };

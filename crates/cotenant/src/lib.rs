@@ -36,6 +36,8 @@ pub fn main() -> ExitCode {
     if args.next().is_some_and(|first| first == cotenant_linux::guardian::SUBCOMMAND) {
         return cotenant_linux::guardian::main(args);
     }
+    // A recording that reaches `ulimit -f` ends; the run does not.
+    cotenant_linux::sys::survive_file_limit();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return misused(&error),

@@ -224,7 +224,7 @@ fn drive(
         exit_code,
         seconds,
         rounds: tally.rounds,
-        tasks: tally.tasks.len() as u64,
+        tasks: tally.tasks,
         moves: tally.moves,
         not_applied: tally.not_applied,
         tier,
@@ -239,7 +239,9 @@ fn drive(
 #[derive(Default)]
 struct Tally {
     rounds: u64,
-    tasks: BTreeSet<TaskId>,
+    tasks: u64,
+    /// The highest id so far: ids are given in ascending order and only once.
+    last: Option<TaskId>,
     moves: u64,
     not_applied: BTreeMap<&'static str, u64>,
     notes: BTreeSet<String>,
@@ -248,7 +250,9 @@ struct Tally {
 impl Tally {
     fn add(&mut self, round: &Round<'_>) {
         self.rounds += 1;
-        self.tasks.extend(round.sample.tasks.iter().map(|t| t.info.id));
+        let ids = round.sample.tasks.iter().rev().map(|t| t.info.id);
+        self.tasks += ids.take_while(|id| Some(*id) > self.last).count() as u64;
+        self.last = self.last.max(round.sample.tasks.last().map(|t| t.info.id));
         for outcome in round.outcomes {
             match outcome_name(*outcome) {
                 None => self.moves += 1,

@@ -1,0 +1,168 @@
+//! What the whole of Cotenant costs, its guardian included: CPU time in percent of one core at an interval of 100 ms, and memory, on
+//! a program of 1,000 threads of which 100 or all run; beside `perf stat -I 100 -p` on the same program. What a tool needs to begin is
+//! left out: its time counts from two seconds after its start.
+//!
+//! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each measurement.
+//!
+//! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs a thousand could not do more.
+
+#[path = "../../../benches/report.rs"]
+mod report;
+
+use report::Report;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const INTERVAL: Duration = Duration::from_millis(100);
+const WORK: Duration = Duration::from_micros(20);
+const SETTLE: Duration = Duration::from_secs(2);
+const THREADS: usize = 1_000;
+
+/// Tells a copy of this benchmark to be the program: how many threads run.
+const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
+
+fn main() {
+    if let Ok(running) = std::env::var(PROGRAM) {
+        program(running.parse().expect("set by this benchmark"));
+    }
+    let seconds = std::env::var("COTENANT_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20);
+    let length = Duration::from_secs(seconds);
+    let folder = std::env::temp_dir().join(format!("cotenant-end-to-end-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for recordings");
+    let recording = folder.join("a.rec");
+    let recording = recording.to_str().expect("a plain path");
+    // One CPU for all: everything is moved, so that there is a guardian.
+    let map = format!("X{}", ".".repeat(cpus() - 1));
+    let mut report = Report::new("end_to_end");
+    for running in [100, THREADS] {
+        let target = Running::start({
+            let mut command = Command::new(std::env::current_exe().expect("this benchmark's own file"));
+            command.env(PROGRAM, running.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command
+        });
+        let mut line = String::new();
+        let mut target = target.expect("a copy of this benchmark starts");
+        BufReader::new(target.0.stdout.take().expect("piped")).read_line(&mut line).expect("it speaks");
+        assert_eq!(line, "ready\n");
+        let pid = target.0.id().to_string();
+        let cases: &[&[&str]] = &[
+            &["cotenant", "attach", "-q", "-p", &pid, "--policy", "none", "--mode", "observe"],
+            &["cotenant", "attach", "-q", "-p", &pid, "--policy", "auto"],
+            &["cotenant", "attach", "-q", "-p", &pid, "--policy", "auto", "--record", recording],
+            &["cotenant", "attach", "-q", "-p", &pid, "--policy", "static", "--map", &map, "--pin", "cpu"],
+            &["perf", "stat", "-I", "100", "-e", "task-clock,migrations,page-faults", "-p", &pid],
+        ];
+        for words in cases {
+            let program = if words[0] == "cotenant" { env!("CARGO_BIN_EXE_cotenant") } else { words[0] };
+            let mut command = Command::new(program);
+            command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut row = measure(command, length);
+            let shown = words.iter().map(|w| if *w == pid { "PID" } else { w }).collect::<Vec<_>>().join(" ");
+            row["command"] = shown.replace(recording, "FILE").into();
+            row["threads"] = THREADS.into();
+            row["running"] = running.into();
+            report.row(row);
+            let _ = fs::remove_file(recording);
+        }
+    }
+    let _ = fs::remove_dir_all(folder);
+}
+
+fn cpus() -> usize {
+    let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).args(["topo", "--json"]).output().expect("it starts");
+    let topo: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    topo["cpus"].as_u64().expect("a count") as usize
+}
+
+/// The program: ends with its standard input.
+fn program(running: usize) -> ! {
+    for i in 0..THREADS - 1 {
+        let thread = std::thread::Builder::new().stack_size(32 << 10).spawn(move || {
+            if i >= running {
+                loop {
+                    std::thread::park();
+                }
+            }
+            // Out of step with each other, as real threads are.
+            std::thread::sleep(INTERVAL * (i % 100) as u32 / 100);
+            loop {
+                let begin = Instant::now();
+                while begin.elapsed() < WORK {
+                    std::hint::spin_loop();
+                }
+                std::thread::sleep(INTERVAL);
+            }
+        });
+        thread.expect("a thread");
+    }
+    println!("ready");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    std::process::exit(0);
+}
+
+/// Killed on drop.
+struct Running(Child);
+
+impl Running {
+    fn start(mut command: Command) -> std::io::Result<Self> {
+        command.spawn().map(Self)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a tool and the processes that it started use while it runs.
+fn measure(command: Command, length: Duration) -> Value {
+    let mut tool = match Running::start(command) {
+        Ok(tool) => tool,
+        Err(error) => return json!({ "not_measured": error.to_string() }),
+    };
+    std::thread::sleep(SETTLE);
+    let family = family(tool.0.id());
+    let used = || family.iter().map(|pid| cpu_ns(*pid)).sum::<u64>();
+    let (begin, before) = (Instant::now(), used());
+    std::thread::sleep(length);
+    let (elapsed, after) = (begin.elapsed(), used());
+    if let Ok(Some(status)) = tool.0.try_wait() {
+        return json!({ "not_measured": format!("it ended early: {status}") });
+    }
+    let memory_mb = family.iter().map(|pid| peak_kib(*pid)).sum::<u64>() as f64 / 1024.0;
+    let end = Command::new("kill").args(["-TERM", &tool.0.id().to_string()]).status();
+    if end.is_ok_and(|status| status.success()) {
+        let _ = tool.0.wait();
+    }
+    json!({
+        "percent_of_a_core": (after - before) as f64 / elapsed.as_nanos() as f64 * 100.0,
+        "peak_memory_mb": memory_mb,
+        "processes": family.len(),
+        "seconds": elapsed.as_secs_f64(),
+    })
+}
+
+/// A process and its children.
+fn family(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    std::iter::once(pid).chain(children.split_whitespace().filter_map(|word| word.parse().ok())).collect()
+}
+
+/// CPU time of all threads of a process so far.
+fn cpu_ns(pid: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let text = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+    text.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
+/// The most memory that was resident at once.
+fn peak_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
