@@ -345,6 +345,10 @@ fn missing_signals() {
     check(&[
         // 78e6/s on package 0: stage 1 is off, stage 3 is not; 21 leaves 52e6.
         case("no-inter", FOURS, &["3 21:1>5"]).note("stage 1"),
+        // Nothing tells whether anything ran.
+        case("no-cycles", FOURS, &[]).note("cycles"),
+        // CPU time does, but no rate per cycle is known. 78e6/s on package 0.
+        case("no-cycles-cpu-time", FOURS, &["3 21:1>5"]).note("stages 1 and 2"),
         // Stage 2 is off.
         case("no-remote", FOURS, &[]).note("stage 2"),
         // Stage 3 is off, stage 1 is not.

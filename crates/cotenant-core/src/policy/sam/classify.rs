@@ -153,6 +153,9 @@ pub(in crate::policy) fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Opt
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub(super) struct Seen {
     ran: bool,
+    cycles: bool,
+    /// Something is counted that is judged by the cycle.
+    counted: bool,
     pub inter: bool,
     pub intra: bool,
     pub remote: bool,
@@ -160,8 +163,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub fn add(&mut self, ran: bool, rates: &Rates) {
+    pub fn add(&mut self, task: &TaskView, ran: bool, rates: &Rates) {
+        let has = |signal| task.per_s(signal).is_some();
         self.ran |= ran;
+        self.cycles |= has(Signal::Cycles);
+        self.counted |= has(Signal::Inter) || has(Signal::Near) || has(Signal::Remote);
         self.inter |= rates.inter.is_some();
         self.intra |= rates.intra.is_some();
         self.remote |= rates.remote.is_some();
@@ -176,13 +182,21 @@ impl Seen {
                 "sam: no task has the signal {signal}, so {effect}; 'cotenant doctor' tells how to get it"
             ));
         };
-        if self.ran && !self.inter {
+        let no_clock = self.counted && !self.cycles;
+        if no_clock {
+            let effect = match self.ran {
+                true => "stages 1 and 2, which judge events by the cycle, are off",
+                false => "whether anything ran is unknown, and nothing is done",
+            };
+            lacks("cycles", effect);
+        }
+        if self.ran && !self.inter && !no_clock {
             lacks("inter", "stage 1 (bring sharers together) is off");
         }
         if self.ran && self.inter && !self.intra {
             lacks("intra", "tasks that share data inside their socket are not recognised and may have to make way");
         }
-        if self.ran && !self.remote {
+        if self.ran && !self.remote && !no_clock {
             lacks("remote", "stage 2 (undo remote memory accesses) is off");
         }
         if self.ran && !self.mem {
@@ -233,7 +247,7 @@ pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>) -> (Vec<Task>
     let tasks = view.tasks.iter().map(|task| {
         let rates = Rates::new(task, near, clock_hz);
         let ran = task.ran();
-        seen.add(ran == Some(true), &rates);
+        seen.add(task, ran == Some(true), &rates);
         Task::new(rates, ran)
     });
     (tasks.collect(), seen)
