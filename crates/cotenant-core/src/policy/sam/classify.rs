@@ -184,9 +184,10 @@ impl Seen {
         };
         let no_clock = self.counted && !self.cycles;
         if no_clock {
-            let effect = match self.ran {
-                true => "stages 1 and 2, which judge events by the cycle, are off",
-                false => "whether anything ran is unknown, and nothing is done",
+            let effect = if self.ran {
+                "stages 1 and 2, which judge events by the cycle, are off"
+            } else {
+                "whether anything ran is unknown, and nothing is done"
             };
             lacks("cycles", effect);
         }
