@@ -192,7 +192,7 @@ fn sigterm_gives_the_masks_back() {
     }
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         let dir = TempDir::new("sigterm");
-        let subject = Player::start(command("runner", &["sleep", "1000"]));
+        let mut subject = Player::start(command("runner", &["sleep", "1000"]));
         let pid = subject.pid();
         let mut manager = Player::start(command("manager", &[dir.path().to_str().unwrap(), &pid.to_string()]));
         assert_eq!(manager.hear("placed"), "[Applied]");
@@ -203,6 +203,7 @@ fn sigterm_gives_the_masks_back() {
         assert!(manager.end().success());
         assert_eq!(sys::getaffinity(pid).unwrap(), before);
         sys::kill(pid, libc::SIGTERM).unwrap();
+        subject.end(); // it passes the signal on before
     }
 }
 

@@ -133,7 +133,8 @@ pub struct ScopeArgs {
     /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// Name of the application, under which profiles know it [default: the executable's base name; attach: attached]
+    /// Name of the application, under which profiles know it [default: that of the executable, of the
+    /// process alone, or of the control group]
     #[arg(short = 'n', long, value_name = "NAME")]
     pub name: Option<String>,
     /// Manage tasks of other users, too (needs the right to)

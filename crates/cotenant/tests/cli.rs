@@ -258,6 +258,27 @@ fn attach_gives_back_after_sigterm_and_after_kill() {
 }
 
 #[test]
+fn attached_programs_are_known_by_their_names() {
+    let folder = Folder::new("attached");
+    let file = folder.file("a.rec");
+    let sleeper = Sleeper::start();
+    let pid = sleeper.pid().to_string();
+    let args = ["record", "-o", &file, "-p", &pid, "--interval", "10ms"];
+    let mut manager = cotenant().args(args).stderr(Stdio::piped()).spawn().unwrap();
+    let about_cat = || run(&["why", &file, "cat", "--json"]);
+    eventually("a recorded round", || {
+        let out = about_cat();
+        out.status.success() && !json(&out)["unmoved"].as_array().unwrap().is_empty()
+    });
+    signal(manager.id(), "TERM");
+    assert_eq!(manager.wait().unwrap().code(), Some(0), "a signal is how attaching ends");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut manager.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(said.starts_with("cotenant: observed 1 task for ") && !said.contains("auto"), "{said}");
+    assert_eq!(json(&about_cat())["unmoved"][0]["app_name"], "cat", "{}", json(&about_cat()));
+}
+
+#[test]
 fn two_runs_at_once_do_not_disturb_each_other() {
     let Some(map) = first_cpu_only() else { return };
     let sleepers = [Sleeper::start(), Sleeper::start()];

@@ -115,8 +115,8 @@ pub(super) fn attached(
     to: Option<recorder::Target<'_>>,
     target: Target,
 ) -> Result<Summary> {
-    let name = args.scope.name.clone().unwrap_or_else(|| "attached".to_owned());
     present(&target)?;
+    let name = args.scope.name.clone().unwrap_or_else(|| target_name(&target));
     let mut recorder = open_recorder(setup, to, &[])?;
     let start = Instant::now();
     let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options(setup, args))?;
@@ -145,6 +145,16 @@ fn present(target: &Target) -> Result<()> {
         Target::Tree { .. } => None,
     };
     missing.map_or(Ok(()), |what| bail!("there is no {what}"))
+}
+
+/// The name of a process that is alone, or the last folder of a control group.
+fn target_name(target: &Target) -> String {
+    let name = match target {
+        Target::Pids(pids) if pids.len() == 1 => std::fs::read_to_string(format!("/proc/{}/comm", pids[0])).ok(),
+        Target::Cgroup(path) => path.file_name().map(|name| name.to_string_lossy().into_owned()),
+        Target::Pids(_) | Target::Tree { .. } => None,
+    };
+    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "attached".to_owned())
 }
 
 fn with_recording(mut summary: Summary, recorder: Option<Recorder>) -> Summary {
@@ -301,12 +311,14 @@ pub(super) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
             summary.seconds
         ));
     } else {
+        let what = match summary.mode {
+            Mode::Observe => String::new(),
+            _ => format!(" with {}: {}", summary.policy, count(summary.moves, "move")),
+        };
         tell(format_args!(
-            "{verb} {} for {:.1} s with {}: {} in {}; own cost {:.2} % of a CPU",
+            "{verb} {} for {:.1} s{what} in {}; own cost {:.2} % of a CPU",
             count(summary.tasks, "task"),
             summary.seconds,
-            summary.policy,
-            count(summary.moves, "move"),
             count(summary.rounds, "round"),
             summary.overhead * 100.0
         ));
