@@ -30,6 +30,7 @@ pub fn check(root: &Path) -> Result<()> {
             _ => {}
         }
     }
+    wrong.extend(pages_left_out(root, &files)?);
     wrong.extend(undocumented_dependencies(root)?);
     wrong.extend(unknown_tests(root, &files)?);
     if wrong.is_empty() {
@@ -57,6 +58,17 @@ fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
         .filter(|link| !root.join(folder).join(link).exists())
         .map(|link| format!("{}: the link to '{link}' leads nowhere", file.display()))
         .collect()
+}
+
+/// Pages of the book that its table of contents does not name.
+fn pages_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+    let contents = fs::read_to_string(root.join("docs/SUMMARY.md"))?;
+    let pages =
+        files.iter().filter_map(|f| f.strip_prefix("docs").ok()).filter(|f| f.extension().is_some_and(|e| e == "md"));
+    Ok(pages
+        .filter(|page| *page != Path::new("SUMMARY.md") && !contents.contains(&format!("]({})", page.display())))
+        .map(|page| format!("docs/SUMMARY.md: the page '{}' is missing", page.display()))
+        .collect())
 }
 
 /// Every dependency has a line in CONTRIBUTING.md that says why it is there.

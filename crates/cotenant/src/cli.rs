@@ -98,7 +98,8 @@ pub struct PolicyArgs {
     /// How far a decided CPU is widened when it is applied [default: llc]
     #[arg(long, value_name = "TO")]
     pub pin: Option<PinArg>,
-    /// Thresholds of this machine: a machine file, or a TOML file with [thresholds] [default: none are known]
+    /// Thresholds of the machine: a machine file, or a TOML file with [thresholds]. What it does not say is taken from the machine
+    /// file, if there is one
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Characteristics of applications for the policy heuristic: a TOML file with [app.NAME] tables
@@ -133,8 +134,8 @@ pub struct ScopeArgs {
     /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// Name of the application, under which profiles know it [default: that of the executable, of the
-    /// process alone, or of the control group]
+    /// Name of the application, under which profiles know it [default: that of the executable, of the process alone, or of the
+    /// control group]
     #[arg(short = 'n', long, value_name = "NAME")]
     pub name: Option<String>,
     /// Manage tasks of other users, too (needs the right to)

@@ -430,6 +430,29 @@ fn decide_prints_the_stable_keys() {
     assert!(text(&run(&args).stdout).contains("stage 1: inter "));
 }
 
+#[test]
+fn the_settings_file_of_the_reference_means_what_the_options_mean() {
+    let page = include_str!("../../../docs/reference/command-line.md");
+    let settings = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = Folder::new("settings");
+    let profile = folder.file("this-machine.toml");
+    fs::write(&profile, "[thresholds]\ncoherence_per_cycle = 1e-4\nsocket_bandwidth_per_s = 1e6\n").unwrap();
+    let apps = folder.file("apps.toml");
+    fs::write(&apps, "").unwrap();
+    let settings =
+        settings.replace("/etc/cotenant/this-machine.toml", &profile).replace("/etc/cotenant/apps.toml", &apps);
+    let config = folder.file("config.toml");
+    fs::write(&config, settings).unwrap();
+    let snapshot = folder.file("snapshot.json");
+    fs::write(&snapshot, r#"{"interval_s": 0.1, "tasks": [{"id": 1, "app": "a", "cpu": 3}]}"#).unwrap();
+    let decide = ["decide", "--machine", "core:4 pu:1", "--snapshot", &snapshot, "--config", &config, "--json"];
+    let answer = json(&run(&decide));
+    assert_eq!(answer["moves"][0]["affinity"], serde_json::json!([0]), "map and pin: {answer}");
+    assert_eq!(answer["wake_at_s"], 0.15, "interval: {answer}");
+    let answer = json(&run(&[&decide[..], &["--policy", "none"]].concat()));
+    assert_eq!(answer["moves"], serde_json::json!([]), "the command line goes first: {answer}");
+}
+
 /// A profile says what it says; the machine file keeps the rest, and the snapshot's thresholds stand above both.
 #[test]
 fn a_profile_completes_the_machine_file() {

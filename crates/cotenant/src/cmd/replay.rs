@@ -31,7 +31,7 @@ pub struct Args {
     /// Policy to replay: auto, sam, heuristic, static or none [default: the recorded one]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Machine profile (TOML with [thresholds]) [default: the recorded one]
+    /// Machine profile (TOML with [thresholds]); what it does not say stays as recorded [default: the recorded one]
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// One threshold instead of the recorded one, such as coherence_per_cycle=1e-4. May be repeated
