@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 macro_rules! signals {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -105,13 +106,19 @@ impl Count {
 }
 
 /// The counts of one task. What the machine cannot count is absent, never zero.
-#[derive(Clone, Copy, Eq)]
-pub struct Counters {
+///
+/// A clone shares its counts until one of the two is changed: most tasks sleep most of the time, and the samples of such a task hold
+/// the same counts.
+#[derive(Clone, Default, Eq)]
+pub struct Counters(Arc<Counts>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Counts {
     present: u32,
     counts: [Count; Signal::COUNT],
 }
 
-impl Default for Counters {
+impl Default for Counts {
     fn default() -> Self {
         Self { present: 0, counts: [Count::default(); Signal::COUNT] }
     }
@@ -120,27 +127,37 @@ impl Default for Counters {
 impl Counters {
     /// The count of a signal, where it exists.
     pub fn get(&self, signal: Signal) -> Option<Count> {
-        (self.present >> signal as u32 & 1 == 1).then(|| self.counts[signal as usize])
+        (self.0.present >> signal as u32 & 1 == 1).then(|| self.0.counts[signal as usize])
     }
 
     /// Sets the count of a signal.
     pub fn set(&mut self, signal: Signal, count: Count) {
-        self.present |= 1 << signal as u32;
-        self.counts[signal as usize] = count;
+        if self.get(signal) == Some(count) {
+            return;
+        }
+        let own = Arc::make_mut(&mut self.0);
+        own.present |= 1 << signal as u32;
+        own.counts[signal as usize] = count;
     }
 
     /// Which signals are present: bit `n` for the n-th of [`Signal::ALL`].
     pub fn present(&self) -> u32 {
-        self.present
+        self.0.present
+    }
+
+    /// Whether both are clones of one another, neither changed since: then they are equal. Cheaper than comparing, and false for
+    /// equal counts of different origin.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Signals that are present, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Signal, Count)> + '_ {
-        let mut rest = self.present;
+        let mut rest = self.0.present;
         std::iter::from_fn(move || {
             let i = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
             rest &= rest - 1;
-            Some((Signal::ALL[i], self.counts[i]))
+            Some((Signal::ALL[i], self.0.counts[i]))
         })
     }
 }
@@ -148,7 +165,9 @@ impl Counters {
 impl PartialEq for Counters {
     /// Looks only at signals that are present: recorders compare every task in every round.
     fn eq(&self, other: &Self) -> bool {
-        self.present == other.present && self.iter().all(|(signal, count)| count == other.counts[signal as usize])
+        self.is_same(other)
+            || self.present() == other.present()
+                && self.iter().all(|(signal, count)| count == other.0.counts[signal as usize])
     }
 }
 

@@ -117,8 +117,11 @@ impl TaskView {
         if let Some(prev) = prev
             && seconds > 0.0
         {
+            let asleep = prev.counters.is_same(&next.counters);
             for (signal, now) in next.counters.iter() {
-                if let Some(events) = prev.counters.get(signal).and_then(|before| scaled_delta(before, now)) {
+                if asleep {
+                    rates[signal as usize] = 0.0;
+                } else if let Some(events) = prev.counters.get(signal).and_then(|before| scaled_delta(before, now)) {
                     rates[signal as usize] = events / seconds;
                 }
             }

@@ -131,7 +131,7 @@ impl Host for Scripted {
         let task = |i: usize| TaskSample {
             info: self.infos[i].clone(),
             cpu: Some(self.cpus[i]),
-            counters: self.counters[i],
+            counters: self.counters[i].clone(),
             pages_by_node: self
                 .topology
                 .node_of(CpuId(self.script[i].cpu))

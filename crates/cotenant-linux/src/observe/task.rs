@@ -41,7 +41,7 @@ pub struct Task {
     /// CPU time at the end of the sample before.
     cpu_ns_before: u64,
     /// What counters counted that were closed since.
-    carried: Option<Box<Counters>>,
+    carried: Option<Counters>,
     schedstat_carried: [u64; 3],
     /// Looks in a row that found it asleep, and when to look again.
     asleep: u32,
@@ -109,7 +109,7 @@ impl Task {
     /// Gives up the counters.
     pub fn detach(&mut self) -> Option<TaskCounters<File>> {
         let counters = self.perf.take()?;
-        self.carried = Some(Box::new(self.counters));
+        self.carried = Some(self.counters.clone());
         self.cpu_at = None;
         Some(counters)
     }
@@ -121,7 +121,7 @@ impl Task {
 
     pub fn sample(&self, pages: &Pages) -> TaskSample {
         let pages_by_node = pages.of(self.info.pid);
-        TaskSample { info: self.info.clone(), cpu: self.cpu, counters: self.counters, pages_by_node }
+        TaskSample { info: self.info.clone(), cpu: self.cpu, counters: self.counters.clone(), pages_by_node }
     }
 
     /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at once: rates of
