@@ -83,7 +83,7 @@ fn undocumented_dependencies(root: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Tests that the promises name, as `several_words_with_underscores`, and that no source file defines.
+/// Tests and benchmarks that the promises name, as `several_words_with_underscores`, and that no source file defines or is.
 fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let rust = files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
     let sources: Vec<String> = rust.filter_map(|f| fs::read_to_string(root.join(f)).ok()).collect();
@@ -97,9 +97,10 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         };
         let missing = quoted.filter(is_test).filter(|name| {
             let definition = format!("fn {name}(");
-            !sources.iter().any(|source| source.contains(&definition))
+            let is_file = files.iter().any(|f| f.file_stem().is_some_and(|stem| stem == *name));
+            !is_file && !sources.iter().any(|source| source.contains(&definition))
         });
-        wrong.extend(missing.map(|name| format!("{document}: there is no test `{name}`")));
+        wrong.extend(missing.map(|name| format!("{document}: there is no test or benchmark `{name}`")));
     }
     Ok(wrong)
 }
