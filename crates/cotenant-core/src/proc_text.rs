@@ -99,6 +99,15 @@ impl TaskStat {
     pub fn is_real_time(&self) -> bool {
         matches!(self.policy, 1 | 2 | 6)
     }
+
+    /// Why Cotenant leaves such a task alone, if it does.
+    pub fn off_limits(&self) -> Option<&'static str> {
+        match () {
+            () if self.is_kernel_thread() => Some("it is a kernel thread"),
+            () if self.is_real_time() => Some("it has a real-time or deadline policy"),
+            () => None,
+        }
+    }
 }
 
 /// `/proc/PID/task/TID/schedstat`.

@@ -3,68 +3,12 @@
 use crate::capabilities::cgroup_mounts;
 use crate::sys;
 use cotenant_core::CpuSet;
+use cotenant_core::proc_text::TaskStat;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-
-/// `PF_KTHREAD` of the kernel's `sched.h`, in the flags field of `/proc` stat.
-const PF_KTHREAD: u64 = 0x0020_0000;
-
-/// What `/proc/PID/task/TID/stat` says that matters here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThreadStat {
-    /// Command name.
-    pub comm: String,
-    /// One letter, such as `R`.
-    pub state: char,
-    /// Process id of the parent process.
-    pub ppid: u32,
-    /// Session id.
-    pub sid: u32,
-    /// `PF_*` flags.
-    pub flags: u64,
-    /// Start time in clock ticks since boot.
-    pub start_ticks: u64,
-    /// `SCHED_*` policy.
-    pub policy: i32,
-}
-
-impl ThreadStat {
-    /// Parses the line; `None` where it is no such line. The command name may hold spaces and parentheses.
-    pub fn parse(line: &str) -> Option<Self> {
-        let (head, tail) = line.rsplit_once(')')?;
-        let (_, comm) = head.split_once('(')?;
-        // Field 3 of proc(5) is the first after the name.
-        let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
-        let field = |number: usize| fields.get(number - 3).copied();
-        Some(Self {
-            comm: comm.to_owned(),
-            state: field(3)?.chars().next()?,
-            ppid: field(4)?.parse().ok()?,
-            sid: field(6)?.parse().ok()?,
-            flags: field(9)?.parse().ok()?,
-            start_ticks: field(22)?.parse().ok()?,
-            policy: field(41)?.parse().ok()?,
-        })
-    }
-
-    /// Whether it has ended and only waits to be reaped.
-    pub fn is_dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
-    }
-
-    /// Why Cotenant leaves such a task alone, if it does: kernel threads, real-time and deadline tasks.
-    pub fn off_limits(&self) -> Option<&'static str> {
-        match self.policy {
-            _ if self.flags & PF_KTHREAD != 0 => Some("it is a kernel thread"),
-            libc::SCHED_FIFO | libc::SCHED_RR => Some("it has a real-time policy"),
-            libc::SCHED_DEADLINE => Some("it has a deadline policy"),
-            _ => None,
-        }
-    }
-}
 
 /// Why a mask was not set.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +52,7 @@ pub struct Held {
     /// Process id.
     pub pid: u32,
     /// As read when it was taken hold of.
-    pub stat: ThreadStat,
+    pub stat: TaskStat,
     /// Owner: the effective user, or root where the process is not dumpable.
     pub uid: u32,
 }
@@ -204,15 +148,15 @@ pub fn under_cpuset(asked: &CpuSet, cpuset: &CpuSet) -> CpuSet {
     if cut.is_empty() { cpuset.clone() } else { cut }
 }
 
-fn read_stat(file: &File) -> io::Result<ThreadStat> {
+fn read_stat(file: &File) -> io::Result<TaskStat> {
     let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the fields that matter end at the 41st
     let len = file.read_at(&mut line, 0)?;
-    ThreadStat::parse(&String::from_utf8_lossy(&line[..len])).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    TaskStat::parse(&line[..len]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 /// The stat of a process' leader; `None` where there is none.
-pub fn process_stat(pid: u32) -> Option<ThreadStat> {
-    ThreadStat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+pub fn process_stat(pid: u32) -> Option<TaskStat> {
+    TaskStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()
 }
 
 /// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no such folder.
@@ -224,18 +168,6 @@ pub fn numbers_in(folder: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stat_lines_with_any_name() {
-        let line = "42 (a) b (c) S 7 42 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 1 0 2 0 0 0";
-        let stat = ThreadStat::parse(line).unwrap();
-        assert_eq!((stat.comm.as_str(), stat.state, stat.ppid, stat.sid), ("a) b (c", 'S', 7, 9));
-        assert_eq!((stat.start_ticks, stat.policy), (12345, libc::SCHED_RR));
-        assert_eq!(stat.off_limits(), Some("it has a real-time policy"));
-        for bad in ["", "42", "42 (a", "42 (a) S 7", "42 (a) S x 42 9"] {
-            assert_eq!(ThreadStat::parse(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn kernel_threads_are_off_limits() {

@@ -186,7 +186,7 @@ impl Applier {
         match self.inherited(task) {
             None => task.mask.clone(),
             Some(original) => {
-                let sid = affinity::process_stat(task.pid).map_or(0, |s| s.sid);
+                let sid = affinity::process_stat(task.pid).map_or(0, |s| s.session);
                 // Where the journal cannot take it, the walk at the end finds it through its creator.
                 let _ = self.enter(id, task.pid, sid, &original, &task.mask);
                 let _ = self.claims.claim(task.pid);
@@ -357,7 +357,7 @@ impl Applier {
             )));
         }
         self.activate().map_err(Refusal::Nothing)?;
-        self.enter(id, held.pid, held.stat.sid, &original, wanted).map_err(|e| {
+        self.enter(id, held.pid, held.stat.session, &original, wanted).map_err(|e| {
             Refusal::Nothing(format!("nothing is changed: the journal cannot be written ({e}); make room for it"))
         })?;
         point("set.before");
@@ -366,7 +366,7 @@ impl Applier {
         let holds = set?;
         if holds != *wanted {
             // The cpuset has cut it. Where this record is lost, undoing finds out by asking the cpuset again.
-            let _ = self.enter(id, held.pid, held.stat.sid, &original, &holds);
+            let _ = self.enter(id, held.pid, held.stat.session, &original, &holds);
         }
         point("readback.after");
         self.tasks.get_mut(&id).expect("entered above").ours = Some(holds);
@@ -435,7 +435,7 @@ impl Applier {
         };
         let stats: HashMap<u32, u32> = affinity::numbers_in("/proc")
             .into_iter()
-            .filter_map(|pid| Some((pid, affinity::process_stat(pid)?.sid)))
+            .filter_map(|pid| Some((pid, affinity::process_stat(pid)?.session)))
             .collect();
         let sessions: HashSet<u32> = stats.values().copied().collect();
         let pids: HashMap<Identity, u32> = self.book.tasks.iter().map(|(id, entry)| (*id, entry.pid)).collect();

@@ -1,11 +1,12 @@
 //! Undoing: gives every task back the mask that it had, where the one that it has now is ours.
 
-use crate::affinity::{self, Held, SetError, ThreadStat};
+use crate::affinity::{self, Held, SetError};
 use crate::book::{Book, Entry, Identity};
 use crate::fault::point;
 use crate::journal::{self, Contents, Here, Owner};
 use crate::sys::{self, Lock};
 use cotenant_core::CpuSet;
+use cotenant_core::proc_text::TaskStat;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -272,7 +273,7 @@ impl Undoing<'_> {
     /// been given back can have forked just before, hence passes until one finds nothing.
     fn pass(&mut self) -> bool {
         point("restore.pass.before");
-        let stats: HashMap<u32, ThreadStat> = affinity::numbers_in("/proc")
+        let stats: HashMap<u32, TaskStat> = affinity::numbers_in("/proc")
             .into_iter()
             .filter(|pid| !self.spare.contains(pid) && *pid != std::process::id())
             .filter_map(|pid| Some((pid, affinity::process_stat(pid)?)))
@@ -292,14 +293,14 @@ impl Undoing<'_> {
     }
 
     /// Whether a process has lost a parent that may be in the book.
-    fn orphan(&self, leader: &ThreadStat, stats: &HashMap<u32, ThreadStat>) -> Orphan {
+    fn orphan(&self, leader: &TaskStat, stats: &HashMap<u32, TaskStat>) -> Orphan {
         let parent = stats.get(&leader.ppid);
         if leader.ppid == self.owner.pid && parent.is_none_or(|p| p.start_ticks == self.owner.start) {
             return Orphan::OfOwner; // Cotenant adopts what its program leaves behind
         }
         // A session is inherited; only who was adopted by init or a subreaper has its parent in another.
-        let adopted = parent.is_none_or(|p| p.sid != leader.sid);
-        if adopted && self.book.knows_session(leader.sid) { Orphan::OfSession } else { Orphan::No }
+        let adopted = parent.is_none_or(|p| p.session != leader.session);
+        if adopted && self.book.knows_session(leader.session) { Orphan::OfSession } else { Orphan::No }
     }
 
     fn unknown_task(&mut self, tid: u32, kin: &Kin<'_>) -> bool {
@@ -313,7 +314,7 @@ impl Undoing<'_> {
             let orphan = || match kin.orphan {
                 Orphan::No => None,
                 Orphan::OfOwner => book.inherited_by_orphan(None, born, &current),
-                Orphan::OfSession => book.inherited_by_orphan(Some(kin.leader.sid), born, &current),
+                Orphan::OfSession => book.inherited_by_orphan(Some(kin.leader.session), born, &current),
             };
             survivor.then(exec).flatten().or_else(by_birth).or_else(orphan).cloned()
         };
@@ -354,13 +355,13 @@ enum Orphan {
 /// Where a process comes from.
 struct Kin<'a> {
     pid: u32,
-    leader: &'a ThreadStat,
+    leader: &'a TaskStat,
     ancestors: Vec<(u32, u64)>,
     orphan: Orphan,
 }
 
 /// A process and its living ancestors, nearest first, with the start times of their leaders.
-fn ancestors(pid: u32, stats: &HashMap<u32, ThreadStat>) -> Vec<(u32, u64)> {
+fn ancestors(pid: u32, stats: &HashMap<u32, TaskStat>) -> Vec<(u32, u64)> {
     let mut chain: Vec<(u32, u64)> = Vec::new();
     let mut next = pid;
     while let Some(stat) = stats.get(&next)

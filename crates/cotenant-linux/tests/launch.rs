@@ -109,7 +109,7 @@ fn run(args: &[&str]) -> Player {
 }
 
 fn state(pid: u32) -> Option<char> {
-    affinity::process_stat(pid).map(|s| s.state)
+    affinity::process_stat(pid).map(|s| char::from(s.state))
 }
 
 fn exit_codes_pass_through() {

@@ -261,7 +261,7 @@ fn real_time_tasks_are_left_alone() {
     }
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "notes"]));
     assert_eq!(applier.hear("flip"), "Denied");
-    assert!(applier.hear("notes").contains("it has a real-time policy"));
+    assert!(applier.hear("notes").contains("it has a real-time or deadline policy"));
     assert!(subject.is_as_before());
 }
 

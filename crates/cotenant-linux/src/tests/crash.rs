@@ -38,7 +38,7 @@ fn a_clean_run_leaves_nothing() {
     applier.say("");
     assert_eq!(applier.hear("flip"), "Applied Applied Applied");
     let guardian: u32 = applier.hear("hold").parse().unwrap();
-    assert!(affinity::process_stat(guardian).is_some_and(|s| s.sid == guardian), "a session of its own");
+    assert!(affinity::process_stat(guardian).is_some_and(|s| s.session == guardian), "a session of its own");
     let [a, b] = two_cpus().unwrap();
     assert_eq!(subject.masks(), [a.clone(), b, a]);
     assert_eq!(journals(&state), 1);
