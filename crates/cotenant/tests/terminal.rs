@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 
+/// What bash writes once it has set the terminal for reading a line (bracketed paste on); what is typed before that can
+/// get lost.
+const PROMPT: &str = "\x1b[?2004h";
+
 /// A command line in a terminal of its own.
 struct Terminal {
     script: Child,
@@ -27,7 +31,7 @@ impl Terminal {
         }
         let mut script = Command::new("script")
             .args(["-qec", line, "/dev/null"])
-            .envs([("TERM", "xterm"), ("XDG_CONFIG_HOME", "/nonexistent"), ("PS1", "$ ")])
+            .envs([("TERM", "xterm"), ("XDG_CONFIG_HOME", "/nonexistent"), ("INPUTRC", "/dev/null")])
             .env_remove("NO_COLOR")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -98,17 +102,20 @@ fn control_c_ends_the_command_and_the_summary_follows() {
 #[test]
 fn control_z_stops_both_and_fg_resumes_both() {
     let Some(mut terminal) = Terminal::start("bash --norc --noprofile -i") else { return };
+    terminal.shows(PROMPT);
     terminal.types(&format!("{COTENANT} run -q -- sh -c 'echo u''p; cat'\n"));
     terminal.shows("up\r\n");
     terminal.types("\x1a");
     terminal.shows("Stopped");
     terminal.shows("cat'\r\n");
+    terminal.shows(PROMPT);
     terminal.types("fg; echo code $?\n");
     terminal.shows("cat'\r\n"); // fg says what it resumes
     terminal.types("still here\n");
     terminal.shows("still here\r\nstill here");
     terminal.types("\x04");
     terminal.shows("code 0");
+    terminal.shows(PROMPT);
     terminal.types("exit\n");
     assert_eq!(terminal.end().0, Some(0));
 }
