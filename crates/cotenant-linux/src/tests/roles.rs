@@ -139,6 +139,7 @@ fn subject(n: usize) {
         let line = line.unwrap();
         let (what, index) = line.split_once(' ').unwrap();
         let what = what.to_owned();
+        let ends_here = what == "exec"; // it closes our standard input before the process is another one
         let job: Job = Box::new(move || match what.as_str() {
             "fork" => say(&format!("fork {}", sleeper().spawn().unwrap().id())),
             "orphan" => {
@@ -169,6 +170,11 @@ fn subject(n: usize) {
             other => panic!("cannot {other}"),
         });
         index_of(index.parse().unwrap()).send(job).unwrap();
+        if ends_here {
+            loop {
+                std::thread::park();
+            }
+        }
     }
 }
 
