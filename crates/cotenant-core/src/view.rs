@@ -34,8 +34,17 @@ pub struct TaskView {
     pub cpu: Option<CpuId>,
     /// Resident pages by memory node.
     pub pages_by_node: Option<Vec<(NodeId, u64)>>,
-    /// Per second of wall-clock time; NaN stands for absent.
-    rates: [f64; Signal::COUNT],
+    rates: Rates,
+}
+
+/// Events per second of wall-clock time.
+#[derive(Clone, Debug)]
+enum Rates {
+    /// Nothing was counted; bit `n` tells whether the n-th of [`Signal::ALL`] is present. Most tasks of most samples are so, and
+    /// nothing is computed or stored for them.
+    Rest(u32),
+    /// NaN stands for absent.
+    Of(Box<[f64; Signal::COUNT]>),
 }
 
 /// A CPU's load.
@@ -113,26 +122,30 @@ impl View {
 
 impl TaskView {
     fn new(prev: Option<&TaskSample>, next: &TaskSample, seconds: f64) -> Self {
-        let mut rates = [f64::NAN; Signal::COUNT];
-        if let Some(prev) = prev
-            && seconds > 0.0
-        {
-            let asleep = prev.counters.is_same(&next.counters);
-            for (signal, now) in next.counters.iter() {
-                if asleep {
-                    rates[signal as usize] = 0.0;
-                } else if let Some(events) = prev.counters.get(signal).and_then(|before| scaled_delta(before, now)) {
-                    rates[signal as usize] = events / seconds;
-                }
+        let rates = match prev {
+            Some(prev) if seconds > 0.0 && prev.counters.is_same(&next.counters) => {
+                Rates::Rest(next.counters.present())
             }
-        }
+            Some(prev) if seconds > 0.0 => {
+                let mut rates = Box::new([f64::NAN; Signal::COUNT]);
+                for (signal, now) in next.counters.iter() {
+                    if let Some(events) = prev.counters.get(signal).and_then(|before| scaled_delta(before, now)) {
+                        rates[signal as usize] = events / seconds;
+                    }
+                }
+                Rates::Of(rates)
+            }
+            _ => Rates::Rest(0),
+        };
         Self { info: next.info.clone(), cpu: next.cpu, pages_by_node: next.pages_by_node.clone(), rates }
     }
 
     /// Events per second of wall-clock time.
     pub fn per_s(&self, signal: Signal) -> Option<f64> {
-        let rate = self.rates[signal as usize];
-        (!rate.is_nan()).then_some(rate)
+        match &self.rates {
+            Rates::Rest(present) => (present >> signal as u32 & 1 == 1).then_some(0.0),
+            Rates::Of(rates) => Some(rates[signal as usize]).filter(|rate| !rate.is_nan()),
+        }
     }
 
     /// Events per unhalted cycle of the task; `None` where it used no cycles.

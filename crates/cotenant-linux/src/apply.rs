@@ -241,7 +241,12 @@ impl Applier {
         let due: Vec<Identity> = next.take(LOOKED_AT_PER_ROUND).collect();
         self.cursor = due.last().copied().unwrap_or_default();
         for id in due {
-            let pid = self.tasks[&id].pid;
+            let TaskState { pid, original, ours, .. } = &self.tasks[&id];
+            let (pid, known) = (*pid, ours.as_ref().unwrap_or(original));
+            // Cheap, and enough for most: whoever the id belongs to by now, nothing is to be done about it.
+            if sys::getaffinity(id.0).is_ok_and(|mask| mask == *known) {
+                continue;
+            }
             match Held::open_exactly(pid, id.0, id.1).and_then(|held| held.mask().map(|mask| (held, mask))) {
                 Ok((held, mask)) => {
                     self.is_ours(now, &held, &mask);

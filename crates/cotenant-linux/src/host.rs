@@ -8,11 +8,10 @@ use crate::tasks::Target;
 use crate::tier::TierReport;
 use crate::waiter::{Event, Waiter};
 use cotenant_core::host::HostError;
-use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, TaskInfo, Time, Topology, Wake};
+use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
 use std::collections::BTreeSet;
 use std::io;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How a live machine is managed.
@@ -66,8 +65,6 @@ pub struct LinuxHost {
     child: Option<Child>,
     start: Instant,
     cpus: Option<CpuSet>,
-    /// Tasks of the last sample, in ascending order of id.
-    infos: Vec<Arc<TaskInfo>>,
     exit: Option<u8>,
     signal: Option<i32>,
     notes: BTreeSet<String>,
@@ -115,7 +112,6 @@ impl LinuxHost {
             child: None,
             start: Instant::now(),
             cpus: options.cpus.clone(),
-            infos: Vec::new(),
             exit: None,
             signal: None,
             notes: BTreeSet::new(),
@@ -177,27 +173,20 @@ impl Host for LinuxHost {
             };
             cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus))
         };
-        let sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
+        self.observer.sample(at, &mut allowed).map_err(|e| HostError {
             what: "sampling".to_owned(),
             why: e.to_string(),
             remedy: "what was changed has been given back".to_owned(),
-        })?;
-        self.infos.clear();
-        self.infos.extend(sample.tasks.iter().map(|t| t.info.clone()));
-        Ok(sample)
+        })
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let now = self.now();
         let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };
-        let infos = &self.infos;
-        let lookup = |id| infos.binary_search_by_key(&id, |info| info.id).ok().map(|i| infos[i].clone());
-        let outcomes = applier.apply(now, orders, &lookup);
+        let outcomes = applier.apply(now, orders, &|id| self.observer.info(id).cloned());
         for (tid, own) in applier.take_changed() {
-            if let Some(info) = infos.iter().find(|info| info.tid == tid) {
-                let allowed = self.cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
-                self.observer.set_allowed(info.id, allowed);
-            }
+            let allowed = self.cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
+            self.observer.set_allowed(tid, allowed);
         }
         outcomes
     }

@@ -15,25 +15,30 @@ use crate::perf::{Live, Opened, Opener, Plan, Pmu, plan};
 use crate::sys;
 use crate::tasks::{Follower, Target};
 use crate::tier::{self, TierReport};
-use cotenant_core::{AppId, AppSample, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use cotenant_core::{AppId, AppSample, CpuSet, Sample, Signal, TaskId, TaskInfo, Time, Topology};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 use task::Task;
 
-/// Threads read in full in one sample, besides those that never left their CPU since the last one. Where more than these ran, the
-/// CPU time of the others comes from their pages, and their turn comes in the next samples.
-const FULL_READS: usize = 32;
+/// Threads read in full in one sample, besides those that never left their CPU since the last one: at least and at most. Where more
+/// than these ran, the CPU time of the others comes from their pages, and their turn comes in the next samples.
+const FULL_READS: (usize, usize) = (8, 32);
 
-/// Looks at `/proc/PID/task/TID/stat` in one sample, the only source of a thread's CPU. Whoever has waited longest comes first.
-const STAT_READS: usize = 8;
+/// For so many full reads, one look at `/proc/PID/task/TID/stat`, the only source of a thread's CPU. Whoever has waited longest comes
+/// first.
+const FULL_READS_PER_STAT: usize = 4;
+
+/// What sampling may cost, as a fraction of one CPU: where it would cost more, fewer threads are read in full at a time.
+const BUDGET: f64 = 0.003;
 
 /// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
 pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
 
 /// How long until each thread's name and scheduling policy were looked at again.
-const REFRESH: Duration = Duration::from_secs(20);
+const REFRESH: Duration = Duration::from_secs(60);
 
 /// Descriptors left to the rest of the program.
 const SPARE_DESCRIPTORS: usize = 256;
@@ -134,8 +139,8 @@ pub struct Observer {
     next_id: u32,
     busy: busy::Busy,
     pages: pages::Pages,
-    /// Descriptors that `schedstat` files may still take.
-    schedstat_left: usize,
+    /// Descriptors that files of `/proc` may still take.
+    proc_files_left: usize,
     /// Threads that were left out because there were too many.
     left_out: usize,
     last: Option<Time>,
@@ -144,6 +149,7 @@ pub struct Observer {
     moved: VecDeque<TaskId>,
     refresh_at: usize,
     refresh_due: f64,
+    full_reads: usize,
 }
 
 impl Observer {
@@ -171,13 +177,14 @@ impl Observer {
             next_id: 0,
             busy,
             pages: pages::Pages::default(),
-            schedstat_left: descriptors / 4,
+            proc_files_left: descriptors / 4,
             left_out: 0,
             last: None,
             round: 0,
             moved: VecDeque::new(),
             refresh_at: 0,
             refresh_due: 0.0,
+            full_reads: FULL_READS.1,
             options,
             apps,
         })
@@ -204,9 +211,14 @@ impl Observer {
         2 * self.follower.processes().len() + self.tasks.iter().map(Task::descriptors).sum::<usize>()
     }
 
-    /// A task's allowed CPUs are others now.
-    pub fn set_allowed(&mut self, id: TaskId, allowed: CpuSet) {
-        if let Ok(i) = self.tasks.binary_search_by_key(&id, |t| t.info.id) {
+    /// What rarely changes of a task that was in the last sample.
+    pub fn info(&self, id: TaskId) -> Option<&Arc<TaskInfo>> {
+        self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i].info)
+    }
+
+    /// A thread's allowed CPUs are others now.
+    pub fn set_allowed(&mut self, tid: u32, allowed: CpuSet) {
+        if let Some(i) = self.position(tid) {
             self.tasks[i].set_info(|info| info.allowed = allowed);
         }
     }
@@ -237,6 +249,7 @@ impl Observer {
     ) -> Result<Sample, ObserveError> {
         let interval = self.last.map_or(Duration::ZERO, |last| at - last);
         self.last = Some(at);
+        let begin = sys::own_cpu_time();
         self.round += 1;
         self.follow(at, original_mask);
         self.read(at, interval);
@@ -245,14 +258,16 @@ impl Observer {
             self.pages.read(&self.options.fs, self.follower.processes().keys().copied(), at);
         }
         let apps = (0..).zip(&self.apps);
-        Ok(Sample {
+        let sample = Sample {
             at,
             tasks: self.tasks.iter().map(|t| t.sample(&self.pages)).collect(),
             cpus,
             apps: apps
                 .map(|(i, app)| AppSample { id: AppId(i), name: app.name.clone(), progress: None, metrics: vec![] })
                 .collect(),
-        })
+        };
+        self.full_reads = next_full_reads(self.full_reads, sys::own_cpu_time().saturating_sub(begin), interval);
+        Ok(sample)
     }
 
     /// Brings the list of tasks up to date.
@@ -311,10 +326,10 @@ impl Observer {
         let allowed = original_mask(&new);
         let id = TaskId(self.next_id);
         let mut task = Task::new(id, AppId(process.target as u32), pid, tid, &stat, allowed);
-        if self.schedstat_left > 0
+        if self.proc_files_left > 0
             && let Ok(file) = process.open_file(tid, "schedstat")
         {
-            self.schedstat_left -= 1;
+            self.proc_files_left -= 1;
             task.schedstat = Some(file);
         }
         if !self.attach(&mut task) {
@@ -353,7 +368,7 @@ impl Observer {
             self.tasks.insert(i, task);
         } else {
             self.by_tid.remove(&tid);
-            self.schedstat_left += usize::from(task.schedstat.is_some());
+            self.proc_files_left += task.proc_files();
         }
     }
 
@@ -363,7 +378,7 @@ impl Observer {
             return;
         }
         for task in self.tasks.extract_if(.., |t| gone.contains(&t.info.id)) {
-            self.schedstat_left += usize::from(task.schedstat.is_some());
+            self.proc_files_left += task.proc_files();
             if let (Some(counters), Some(opener)) = (task.perf, &mut self.opener) {
                 opener.closed(&counters);
             }
@@ -384,7 +399,7 @@ impl Observer {
             }
         }
         let uninterrupted = queue.iter().filter(|(later, ..)| !later).count();
-        let turns = (uninterrupted + FULL_READS).min(queue.len());
+        let turns = (uninterrupted + self.full_reads).min(queue.len());
         if turns < queue.len() {
             queue.select_nth_unstable(turns);
         }
@@ -400,20 +415,35 @@ impl Observer {
         self.remove(&gone);
     }
 
+    /// Whoever moved once moves again, and opening the file costs as much as reading it.
+    fn keep_stat_open(&mut self, i: usize) {
+        let task = &mut self.tasks[i];
+        if task.stat.is_none()
+            && self.proc_files_left > 0
+            && let Some(process) = self.follower.processes().get(&task.info.pid)
+            && let Ok(file) = process.open_file(task.info.tid, "stat")
+        {
+            self.proc_files_left -= 1;
+            task.stat = Some(file);
+        }
+    }
+
     /// Looks up on which CPUs tasks are that may have changed theirs, and refreshes names and policies in turns.
     fn locate(&mut self, interval: Duration, gone: &mut Vec<u32>) {
-        let mut look: Vec<usize> = Vec::with_capacity(STAT_READS);
-        while look.len() < STAT_READS
+        let most = self.full_reads / FULL_READS_PER_STAT;
+        let mut look: Vec<usize> = Vec::with_capacity(most);
+        while look.len() < most
             && let Some(id) = self.moved.pop_front()
         {
             if let Ok(i) = self.tasks.binary_search_by_key(&id, |t| t.info.id) {
                 self.tasks[i].to_be_located = false;
+                self.keep_stat_open(i);
                 look.push(i);
             }
         }
         let due = self.refresh_due + self.tasks.len() as f64 * interval.as_secs_f64() / REFRESH.as_secs_f64();
-        self.refresh_due = due.min(STAT_READS as f64);
-        while self.refresh_due >= 1.0 && look.len() < STAT_READS && !self.tasks.is_empty() {
+        self.refresh_due = due.min(most as f64);
+        while self.refresh_due >= 1.0 && look.len() < most && !self.tasks.is_empty() {
             self.refresh_due -= 1.0;
             self.refresh_at = (self.refresh_at + 1) % self.tasks.len();
             look.push(self.refresh_at);
@@ -421,7 +451,7 @@ impl Observer {
         for i in look {
             let task = &mut self.tasks[i];
             let process = self.follower.processes().get(&task.info.pid);
-            match process.and_then(|p| task::read_stat(p, task.info.tid)) {
+            match process.and_then(|p| task.read_stat(p)) {
                 Some(stat) if stat.start_ticks == task.info.start_ticks && !stat.is_dead() && !stat.is_real_time() => {
                     task.locate(&stat);
                 }
@@ -431,9 +461,30 @@ impl Observer {
     }
 }
 
+/// How many full reads the next sample may make, after one that cost so much.
+fn next_full_reads(now: usize, cost: Duration, interval: Duration) -> usize {
+    let allowed = interval.mul_f64(BUDGET);
+    let next = if cost > allowed { now - now / 8 } else { now + usize::from(cost < allowed.mul_f64(0.9)) };
+    next.clamp(FULL_READS.0, FULL_READS.1)
+}
+
 impl AsFd for Observer {
     /// Becomes readable when a process or thread ended: what a loop can wait for between samples.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ends.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_less_where_it_would_cost_too_much() {
+        let tenth = Duration::from_millis(100); // 0.3 % of it are 300 us
+        let after = |reads, us| next_full_reads(reads, Duration::from_micros(us), tenth);
+        assert_eq!((after(32, 301), after(16, 301), after(8, 900)), (28, 14, 8));
+        assert_eq!((after(8, 100), after(31, 100), after(32, 100)), (9, 32, 32));
+        assert_eq!(after(20, 290), 20, "near the budget it stays");
     }
 }

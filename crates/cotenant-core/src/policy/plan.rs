@@ -24,6 +24,8 @@ pub(super) struct Plan {
     placed: BTreeMap<TaskId, CpuSet>,
     /// Tasks whose placement was refused.
     refused: BTreeMap<TaskId, Retry>,
+    /// All have what they should have: nothing is to be asked for.
+    settled: bool,
 }
 
 /// When to ask again.
@@ -58,6 +60,12 @@ impl Plan {
                 (Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
+        if !outcomes.is_empty() {
+            self.settled = self.placed == self.wanted;
+        }
+        if self.settled && self.members.iter().eq(view.tasks.iter().map(|t| &t.info.id)) {
+            return; // nobody came or went since the mapping was made
+        }
         let here = |id: &TaskId| view.task(*id).is_some();
         self.wanted.retain(|id, _| here(id));
         self.placed.retain(|id, _| here(id));
@@ -67,9 +75,11 @@ impl Plan {
     /// Whether the mapping was made for exactly these tasks, and each may still run where it should.
     pub(super) fn fits<'a>(&self, ctx: &Ctx<'_>, tasks: impl Iterator<Item = &'a TaskView>) -> bool {
         let mut members = self.members.iter();
+        let mut wanted = self.wanted.iter().peekable();
         let mut all = tasks.map(|t| {
+            let id = &t.info.id;
             let within = |c: &CpuSet| c.is_subset(&t.info.allowed) && c.is_subset(ctx.topology.usable());
-            members.next() == Some(&t.info.id) && self.wanted.get(&t.info.id).is_none_or(within)
+            members.next() == Some(id) && wanted.next_if(|(wanted, _)| *wanted == id).is_none_or(|(_, c)| within(c))
         });
         all.all(|same| same) && {
             drop(all);
@@ -86,11 +96,15 @@ impl Plan {
     pub(super) fn set(&mut self, members: Vec<TaskId>, wanted: BTreeMap<TaskId, CpuSet>) {
         self.members = members;
         self.wanted = wanted;
+        self.settled = false;
     }
 
     /// What is still to be done: places that tasks do not have yet, and tasks to let go that have none any more. Each reason comes
     /// from `why`.
     pub(super) fn proposals(&self, now: Time, why: impl Fn(TaskId) -> Reason) -> Vec<Proposal> {
+        if self.settled {
+            return Vec::new();
+        }
         let due = |task: &TaskId| self.refused.get(task).is_none_or(|retry| retry.at <= now);
         let places = self.wanted.iter().filter(|(task, contexts)| self.placed.get(task) != Some(contexts) && due(task));
         let releases = self.placed.keys().filter(|task| !self.wanted.contains_key(task) && due(task));

@@ -478,16 +478,17 @@ fn complete(mut sets: Vec<CpuSet>, all: &CpuSet, split: impl Fn(&CpuSet) -> Vec<
     sets
 }
 
-/// CPUs by their rank within their core, then by core.
+/// CPUs by their rank within their core, then by last-level-cache domain, then by core: what cores of a domain are called does not
+/// matter for which domain comes first.
 fn filling_order(cpus: &CpuSet, index: &[Place], cores: usize) -> Vec<CpuId> {
     let mut seen = vec![0u32; cores];
-    let mut ranked: Vec<(u32, u32, CpuId)> = cpus
+    let mut ranked: Vec<(u32, u32, u32, CpuId)> = cpus
         .iter()
         .map(|cpu| {
-            let core = index[cpu.index()].core;
+            let Place { core, domain, .. } = index[cpu.index()];
             let rank = seen[core as usize];
             seen[core as usize] += 1;
-            (rank, core, cpu)
+            (rank, domain, core, cpu)
         })
         .collect();
     ranked.sort_unstable();

@@ -21,6 +21,8 @@ pub struct Task {
     pub counters: Counters,
     pub perf: Option<TaskCounters<File>>,
     pub schedstat: Option<File>,
+    /// Kept open where it is read again and again.
+    pub stat: Option<File>,
     /// The round of the last full read.
     pub read_in: u64,
     /// Whether it stands in the queue of those whose CPU is to be looked up.
@@ -73,6 +75,7 @@ impl Task {
             counters: Counters::default(),
             perf: None,
             schedstat: None,
+            stat: None,
             read_in: 0,
             to_be_located: false,
             schedstat_is_another: false,
@@ -116,7 +119,12 @@ impl Task {
 
     /// Descriptors that it holds.
     pub fn descriptors(&self) -> usize {
-        usize::from(self.schedstat.is_some()) + self.perf.as_ref().map_or(0, TaskCounters::len)
+        self.proc_files() + self.perf.as_ref().map_or(0, TaskCounters::len)
+    }
+
+    /// Files of `/proc` among them.
+    pub fn proc_files(&self) -> usize {
+        usize::from(self.schedstat.is_some()) + usize::from(self.stat.is_some())
     }
 
     pub fn sample(&self, pages: &Pages) -> TaskSample {
@@ -134,7 +142,6 @@ impl Task {
         interval: Duration,
     ) -> Glance {
         self.ran = false;
-        self.cpu_ns_before = self.cpu_ns();
         if let Some(perf) = &self.perf
             && let Some(page) = &perf.page
         {
@@ -144,6 +151,7 @@ impl Task {
                 return Glance::Asleep;
             }
             self.stamp = stamp;
+            self.cpu_ns_before = self.cpu_ns();
             if switched {
                 (self.ran, self.unsettled, self.running) = (true, true, false);
                 if let Some(cpu_ns) = page.count() {
@@ -156,6 +164,7 @@ impl Task {
         if at < self.due {
             return Glance::Asleep;
         }
+        self.cpu_ns_before = self.cpu_ns();
         let is_new = self.counters.get(Signal::CpuTime).is_none();
         if self.read_schedstat(processes).is_err() {
             return Glance::Gone;
@@ -271,6 +280,14 @@ impl Task {
         self.counters.get(Signal::Migrations).map(|c| c.value)
     }
 
+    /// Reads its `stat`.
+    pub fn read_stat(&self, process: &Process) -> Option<TaskStat> {
+        match &self.stat {
+            Some(file) => stat_from(file),
+            None => read_stat(process, self.info.tid),
+        }
+    }
+
     /// Takes over what `stat` tells.
     pub fn locate(&mut self, stat: &TaskStat) {
         self.cpu = Some(stat.cpu);
@@ -283,7 +300,11 @@ impl Task {
 
 /// Reads a thread's `stat`.
 pub fn read_stat(process: &Process, tid: u32) -> Option<TaskStat> {
+    stat_from(&process.open_file(tid, "stat").ok()?)
+}
+
+fn stat_from(file: &File) -> Option<TaskStat> {
     let mut buffer = [0; 1024];
-    let got = process.open_file(tid, "stat").ok()?.read_at(&mut buffer, 0).ok()?;
+    let got = file.read_at(&mut buffer, 0).ok()?;
     TaskStat::parse(&buffer[..got]).ok()
 }

@@ -198,13 +198,14 @@ impl<'a> Board<'a> {
     }
 
     fn first_free(&self, contexts: impl Iterator<Item = CpuId>, allowed: &CpuSet) -> Option<CpuId> {
-        let mut second: Option<(u32, u32, CpuId)> = None;
-        for cpu in contexts.filter(|c| self.holder[c.index()] == FREE && allowed.contains(*c)) {
+        let mut second: Option<(u32, u32, usize, CpuId)> = None;
+        for (order, cpu) in contexts.enumerate().filter(|(_, c)| self.holder[c.index()] == FREE && allowed.contains(*c))
+        {
             let core = self.core[cpu.index()] as usize;
             if self.core_load[core] == 0 {
                 return Some(cpu);
             }
-            let key = (self.rank[cpu.index()], self.core_first[core], cpu);
+            let key = (self.rank[cpu.index()], self.core_first[core], order, cpu);
             second = Some(second.map_or(key, |best| best.min(key)));
         }
         second.map(|(.., cpu)| cpu)
