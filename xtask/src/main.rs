@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod tidy;
+mod workloads;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -26,6 +27,8 @@ enum Task {
     Completions,
     /// Rewrite the golden files from what the code does now
     Bless,
+    /// Derive the simulator's application parameters from measurements: workloads/ and their page of errors
+    Workloads,
     /// Everything that is too long for continuous integration: long fuzzing, every crash point many times, benchmarks
     Full,
 }
@@ -47,6 +50,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Man => man(&root.join("target/man")),
         Task::Completions => completions(&root.join("target/completions")),
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
+        Task::Workloads => workloads::write(root),
         Task::Full => full(root),
     }
 }

@@ -1,0 +1,150 @@
+//! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/` and the page of errors.
+//! The measurements lie in `../shared/data` (or `$COTENANT_SHARED/data`) and are not part of the repository; the figures are.
+
+mod memory;
+mod page;
+mod solo;
+
+use anyhow::{Context, Result, bail};
+use solo::Program;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// The measurements, where they are.
+pub fn data(root: &Path) -> Option<PathBuf> {
+    let named = std::env::var_os("COTENANT_SHARED").map(PathBuf::from);
+    let near = [root.join("../shared"), root.join("../../shared")];
+    named
+        .into_iter()
+        .chain(near)
+        .map(|shared| shared.join("data"))
+        .find(|data| data.join("solo-curves/metrics.csv").exists())
+}
+
+/// Writes every generated file.
+pub fn write(root: &Path) -> Result<()> {
+    let Some(data) = data(root) else {
+        bail!("no measurements: put them at ../shared/data, or name their folder's parent in COTENANT_SHARED");
+    };
+    for (path, text) in generate(&data)? {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().context("a file lies in a folder")?)?;
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        println!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+/// Path from the repository's root → text, from the measurements alone.
+pub fn generate(data: &Path) -> Result<BTreeMap<&'static str, String>> {
+    let table = data.join("solo-curves/metrics.csv");
+    let text = std::fs::read_to_string(&table).with_context(|| table.display().to_string())?;
+    let rows = solo::read(&text)?;
+    let programs: BTreeMap<&str, Program> =
+        rows.iter().map(|(name, rows)| (name.as_str(), solo::derive(rows))).collect();
+    let loads = memory::loads(&data.join("memory"))?;
+    let runs = memory::runs(&data.join("memory"))?;
+    let back = WriteBacks::of(&runs)?;
+    Ok(BTreeMap::from([
+        ("workloads/spec-cpu2000.toml", suite(&programs, "00", &back)),
+        ("workloads/spec-cpu2006.toml", suite(&programs, "06", &back)),
+        ("workloads/memory.toml", page::memory_file(&loads)),
+        ("docs/reference/workloads-errors.md", page::errors(&programs, &loads, &runs)?),
+    ]))
+}
+
+/// Lines written back per line read. The solo table has none: its bandwidth column counts fills only.
+struct WriteBacks {
+    measured: BTreeMap<String, f64>,
+    median: f64,
+}
+
+impl WriteBacks {
+    /// From PROFET's counters of the memory controllers, DDR3-1600, where a program reads at least 1 GB/s (below that the figure is the
+    /// rest of the system).
+    fn of(runs: &BTreeMap<String, BTreeMap<String, memory::Run>>) -> Result<Self> {
+        let runs = runs.get("DDR3-1600").context("app_counters_summary.csv: no DDR3-1600")?;
+        let busy = runs.iter().filter(|(_, run)| run.read_gbs >= 1.0);
+        let measured: BTreeMap<String, f64> =
+            busy.map(|(name, run)| (name.clone(), (run.written_gbs / run.read_gbs).min(1.0))).collect();
+        let mut ratios: Vec<f64> = measured.values().copied().collect();
+        ratios.sort_by(f64::total_cmp);
+        let median = *ratios.get(ratios.len() / 2).context("app_counters_summary.csv: no busy program")?;
+        Ok(Self { measured, median })
+    }
+
+    /// Ratio and whether it was measured.
+    fn get(&self, program: &str) -> (f64, bool) {
+        let measured = program.strip_suffix("06").and_then(|name| self.measured.get(name));
+        measured.map_or((self.median, false), |ratio| (*ratio, true))
+    }
+}
+
+fn suite(programs: &BTreeMap<&str, Program>, suffix: &str, back: &WriteBacks) -> String {
+    let mut out = String::from(HEADER);
+    for (name, program) in programs.iter().filter(|(name, _)| name.ends_with(suffix)) {
+        let (ratio, measured) = back.get(name);
+        let _ = write!(out, "\n[program.{name}]\n");
+        let _ = writeln!(out, "cpi = {:.4}", program.cpi);
+        let _ = writeln!(out, "llc_apki = {:.4}", program.llc_apki);
+        let _ = writeln!(out, "llc_mlp = {:.2}", program.llc_mlp);
+        let from = if program.mlp_from_slope { "slope of CPI over misses" } else { "cycles stalled on L3 misses" };
+        let _ = writeln!(out, "mlp = {:.2} # {from}", program.mlp);
+        let _ = writeln!(out, "footprint_bytes = {:.0}", program.footprint);
+        let origin = if measured { "measured (memory/profet)" } else { "assumption: median of the measured programs" };
+        let _ = writeln!(out, "writeback_ratio = {ratio:.3} # {origin}");
+        let _ = writeln!(out, "miss_ratio = [");
+        for (bytes, ratio) in &program.curve {
+            let _ = writeln!(out, "  [{bytes:.0}, {ratio:.5}],");
+        }
+        out.push_str("]\n");
+    }
+    out
+}
+
+const HEADER: &str = "\
+# Written by `cargo xtask workloads`; edit the derivation (xtask/src/workloads/solo.rs), not this file.
+# source: solo-curves/metrics.csv (pbbcache/cachesim): each program alone on a real machine with 1 to 11 ways of its last-level cache.
+#
+# cpi              cycles per instruction with an ideal last private cache
+# llc_apki         LLC accesses per 1,000 instructions (mean of the eleven points)
+# llc_mlp          LLC latency (25 ns at 2.0 GHz, assumed) over the cycles that a hit costs
+# mlp              memory latency (82 ns at 2.0 GHz, memory/mlc) over the cycles that a miss costs
+# footprint_bytes  beyond this, more cache does not help (at most what the machine had: 27.5 MiB)
+# writeback_ratio  lines written back per line read
+# miss_ratio       [bytes held, LLC misses per LLC access]
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workloads_are_what_their_derivation_gives() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let Some(data) = data(root) else {
+            eprintln!("skipped: the measurements (../shared/data) are not here");
+            return;
+        };
+        for (path, text) in generate(&data).unwrap() {
+            let there = std::fs::read_to_string(root.join(path)).unwrap();
+            assert!(
+                there == text,
+                "{path} differs from its derivation: run `cargo xtask workloads` and look at the difference"
+            );
+        }
+    }
+
+    #[test]
+    fn the_solo_curves_are_reproduced() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let Some(data) = data(root) else {
+            eprintln!("skipped: the measurements (../shared/data) are not here");
+            return;
+        };
+        let rows = solo::read(&std::fs::read_to_string(data.join("solo-curves/metrics.csv")).unwrap()).unwrap();
+        let (median, p90, worst) = page::quantiles(rows.values().flat_map(|rows| solo::derive(rows).errors).collect());
+        assert!(rows.len() == 55 && median < 0.2 && p90 < 1.0 && worst < 10.0, "{median} {p90} {worst}");
+    }
+}

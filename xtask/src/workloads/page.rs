@@ -1,0 +1,150 @@
+//! The generated page of errors, and the file of memories.
+
+use super::memory::{self, Load, Run};
+use super::solo::Program;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Cycles ÷ (cores · seconds) of the busiest runs of `app_counters_summary.csv`, GHz.
+const SANDY_BRIDGE_GHZ: f64 = 2.94;
+
+/// `workloads/memory.toml`.
+pub fn memory_file(loads: &BTreeMap<String, Load>) -> String {
+    let mut out = String::from(
+        "# Written by `cargo xtask workloads`. Latency under load of real memories: latency = idle_ns + queue_ns · u / (1 − u), u = bandwidth / limit_gbs.\n\
+         # source: measured curves in memory/profet (bsc-mem/PROFET) and memory/mlc (public postings); fit: xtask/src/workloads/memory.rs\n",
+    );
+    for (name, load) in loads {
+        let _ = write!(
+            out,
+            "\n[memory.\"{name}\"]\nidle_ns = {:.1}\nqueue_ns = {:.1}\nlimit_gbs = {:.1}\nsustained_gbs = {:.1}\n",
+            load.idle_ns, load.queue_ns, load.limit_gbs, load.sustained_gbs
+        );
+    }
+    out
+}
+
+/// The page.
+pub fn errors(
+    programs: &BTreeMap<&str, Program>,
+    loads: &BTreeMap<String, Load>,
+    runs: &BTreeMap<String, BTreeMap<String, Run>>,
+) -> Result<String> {
+    let mut out = String::from(
+        "# How well the workloads fit\n\nWritten by `cargo xtask workloads`; [Workloads](workloads.md) says how the figures come about.\n",
+    );
+    solo(&mut out, programs);
+    curves(&mut out, loads);
+    slowdowns(&mut out, programs, loads, runs)?;
+    Ok(out)
+}
+
+/// Median, 90th percentile and maximum of the absolute values, in percent.
+pub fn quantiles(mut errors: Vec<f64>) -> (f64, f64, f64) {
+    for error in &mut errors {
+        *error = error.abs() * 100.0;
+    }
+    errors.sort_by(f64::total_cmp);
+    let at = |q: f64| errors[((errors.len() - 1) as f64 * q).round() as usize];
+    (at(0.5), at(0.9), at(1.0))
+}
+
+fn solo(out: &mut String, programs: &BTreeMap<&str, Program>) {
+    let (median, p90, worst) = quantiles(programs.values().flat_map(|p| p.errors.clone()).collect());
+    let _ = write!(
+        out,
+        "\n## A program's own IPC at 1 to 11 ways\n\nAll {} points: median {median:.2} %, 90th percentile {p90:.2} %, worst {worst:.1} %.\n\n\
+         | program | median % | worst % | miss costs (cycles) from |\n|---|---|---|---|\n",
+        programs.len() * 11
+    );
+    for (name, program) in programs {
+        let (median, _, worst) = quantiles(program.errors.clone());
+        let from = if program.mlp_from_slope { "slope" } else { "stalls" };
+        let _ = writeln!(
+            out,
+            "| {name} | {median:.2} | {worst:.2} | {:.1} {from} |",
+            super::solo::MEMORY_NS * super::solo::CLOCK_GHZ / program.mlp
+        );
+    }
+}
+
+fn curves(out: &mut String, loads: &BTreeMap<String, Load>) {
+    out.push_str("\n## Memory latency under load\n\n| curve | idle ns | queue ns | limit GB/s | sustained GB/s | median % | worst % |\n|---|---|---|---|---|---|---|\n");
+    for (name, load) in loads {
+        let _ = writeln!(
+            out,
+            "| {name} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
+            load.idle_ns,
+            load.queue_ns,
+            load.limit_gbs,
+            load.sustained_gbs,
+            load.median * 100.0,
+            load.worst * 100.0
+        );
+    }
+}
+
+/// Every pair of Sandy Bridge's four memories, for the programs that have a solo curve.
+fn slowdowns(
+    out: &mut String,
+    programs: &BTreeMap<&str, Program>,
+    loads: &BTreeMap<String, Load>,
+    runs: &BTreeMap<String, BTreeMap<String, Run>>,
+) -> Result<()> {
+    let speeds = ["800", "1066", "1333", "1600"];
+    let load = |speed: &str, run: &Run| -> Result<Load> {
+        let share = run.read_gbs / (run.read_gbs + run.written_gbs);
+        let reads = if share > 0.88 {
+            100
+        } else if share > 0.63 {
+            76
+        } else {
+            50
+        };
+        let name = format!("ddr3-{speed} {reads}% reads");
+        loads.get(&name).copied().with_context(|| format!("no curve '{name}'"))
+    };
+    let mut by_program: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut by_pair = Vec::new();
+    for from in speeds {
+        for to in speeds.iter().filter(|to| **to != from) {
+            let (bases, targets) = (&runs[&format!("DDR3-{from}")], &runs[&format!("DDR3-{to}")]);
+            let mut errors = Vec::new();
+            for (name, base) in bases {
+                let (Some(target), Some(program)) = (targets.get(name), programs.get(format!("{name}06").as_str()))
+                else {
+                    continue;
+                };
+                if base.copies != target.copies {
+                    continue; // not the same experiment
+                }
+                let predicted =
+                    memory::predict(base, &load(from, base)?, &load(to, base)?, program.mlp, SANDY_BRIDGE_GHZ);
+                errors.push(predicted / target.cpi - 1.0);
+                by_program.entry(name).or_default().push((predicted / target.cpi - 1.0, target.cpi / base.cpi - 1.0));
+            }
+            by_pair.push((from, *to, errors));
+        }
+    }
+    let (median, p90, worst) = quantiles(by_pair.iter().flat_map(|p| p.2.clone()).collect());
+    let (still, still90, still_worst) =
+        quantiles(by_program.values().flatten().map(|e| 1.0 / (1.0 + e.1) - 1.0).collect());
+    let _ = write!(
+        out,
+        "\n## From one memory to another\n\nPROFET's Sandy Bridge ran up to 16 copies of a program on DDR3 at four speeds. From its CPI and traffic on one, the fitted curves and the solo \
+         curve's `mlp` (another core, another cache) predict its CPI on another; nothing is fitted to these runs. Programs without a solo curve are left out.\n\n\
+         All pairs: median {median:.1} %, 90th percentile {p90:.1} %, worst {worst:.1} %. Saying \"nothing changes\" instead: median {still:.1} %, 90th percentile {still90:.1} %, worst {still_worst:.1} %.\n\n\
+         | from | to | median % | 90th % | worst % |\n|---|---|---|---|---|\n"
+    );
+    for (from, to, errors) in by_pair {
+        let (median, p90, worst) = quantiles(errors);
+        let _ = writeln!(out, "| DDR3-{from} | DDR3-{to} | {median:.1} | {p90:.1} | {worst:.1} |");
+    }
+    out.push_str("\n| program | median % | worst % |\n|---|---|---|\n");
+    for (name, errors) in by_program {
+        let (median, _, worst) = quantiles(errors.iter().map(|e| e.0).collect());
+        let _ = writeln!(out, "| {name} | {median:.1} | {worst:.1} |");
+    }
+    Ok(())
+}
