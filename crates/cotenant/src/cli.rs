@@ -70,6 +70,11 @@ pub enum Command {
     Restore(cmd::restore::Args),
     /// What is shared by whom: caches, cores, memory nodes and distances of a machine
     Topo(cmd::topo::Args),
+    /// How much programs slow each other down on a machine that is not there
+    ///
+    /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache
+    /// and the memory. Everything comes from each program's measurements alone.
+    Sim(cmd::sim::Args),
 }
 
 /// Whether a word is the name of a subcommand.

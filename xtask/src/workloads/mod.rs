@@ -50,7 +50,7 @@ pub fn generate(data: &Path) -> Result<BTreeMap<&'static str, String>> {
         ("workloads/spec-cpu2000.toml", suite(&programs, "00", &back)),
         ("workloads/spec-cpu2006.toml", suite(&programs, "06", &back)),
         ("workloads/memory.toml", page::memory_file(&loads)),
-        ("docs/reference/workloads-errors.md", page::errors(&programs, &loads, &runs)?),
+        ("docs/reference/workloads-errors.md", page::errors(&rows, &programs, &loads, &runs)?),
     ]))
 }
 
@@ -111,7 +111,7 @@ const HEADER: &str = "\
 # llc_apki         LLC accesses per 1,000 instructions (mean of the eleven points)
 # llc_mlp          LLC latency (25 ns at 2.0 GHz, assumed) over the cycles that a hit costs
 # mlp              memory latency (82 ns at 2.0 GHz, memory/mlc) over the cycles that a miss costs
-# footprint_bytes  beyond this, more cache does not help (at most what the machine had: 27.5 MiB)
+# footprint_bytes  beyond this, more cache does not help (above 27.5 MiB: carried on, an assumption)
 # writeback_ratio  lines written back per line read
 # miss_ratio       [bytes held, LLC misses per LLC access]
 ";

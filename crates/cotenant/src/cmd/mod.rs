@@ -9,6 +9,7 @@ pub mod record;
 pub mod replay;
 pub mod restore;
 pub mod run;
+pub mod sim;
 pub mod topo;
 pub mod why;
 
@@ -37,6 +38,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),
         Command::Topo(args) => topo::run(args),
+        Command::Sim(args) => sim::run(args),
     }
 }
 

@@ -1,0 +1,149 @@
+use super::*;
+use crate::workload::{self, Workload};
+use proptest::prelude::*;
+
+const MACHINE: &str = "\
+name = 'example'
+cores = 8
+clock_ghz = 2.0
+llc_bytes = 20971520
+llc_ns = 25
+memory_ns = 82
+memory_gbs = 60
+replacement = 'random'";
+
+fn machine(replacement: Replacement) -> Machine {
+    Machine { replacement, ..Machine::parse(MACHINE).unwrap() }
+}
+
+fn slowdowns(machine: &Machine, programs: &[&Workload]) -> Vec<f64> {
+    let alone = |w: &&Workload| steady(machine, &[*w]).unwrap().shares[0].cpi;
+    let together = steady(machine, programs).unwrap();
+    programs.iter().zip(&together.shares).map(|(w, s)| s.cpi / alone(w)).collect()
+}
+
+/// Accesses every one of `lines` lines equally often: half of them held, half of the accesses miss.
+fn uniform(lines: f64, apki: f64) -> Workload {
+    let bytes = lines * LINE;
+    Workload {
+        cpi: 1.0,
+        llc_apki: apki,
+        llc_mlp: 1e6,
+        mlp: 1e6,
+        footprint_bytes: bytes,
+        writeback_ratio: 0.0,
+        miss_ratio: vec![(bytes * 1e-3, 0.999), (bytes, 0.0)],
+    }
+}
+
+/// Co-run miss ratios against a cache that is really simulated: 1,024 sets of 16 ways, two tenants with uniform accesses to 12,000 and 20,000
+/// lines, the second twice as often.
+#[test]
+fn both_replacements_agree_with_an_exact_cache() {
+    const SETS: usize = 1024;
+    const WAYS: usize = 16;
+    let (lines, apki) = ([12_000.0, 20_000.0], [10.0, 20.0]);
+    let programs = [uniform(lines[0], apki[0]), uniform(lines[1], apki[1])];
+    for replacement in [Replacement::Random, Replacement::Lru] {
+        let machine = Machine {
+            llc_bytes: (SETS * WAYS) as f64 * LINE,
+            memory_gbs: 1e9,
+            lines_in_flight: 1e9,
+            ..machine(replacement)
+        };
+        let model = steady(&machine, &[&programs[0], &programs[1]]).unwrap();
+
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed >> 11) % below
+        };
+        // Least recently used first; which set a line maps to is a hash, as on the hardware.
+        let mut sets: Vec<Vec<u64>> = vec![Vec::new(); SETS];
+        let (mut accesses, mut misses) = ([0.0; 2], [0.0; 2]);
+        for step in 0..1_200_000 {
+            let tenant = usize::from(random(3) > 0);
+            let line = random(lines[tenant] as u64) << 1 | tenant as u64;
+            let set = &mut sets[(line.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40) as usize % SETS];
+            let held = set.iter().position(|l| *l == line);
+            match held {
+                Some(at) => drop(set.remove(at)),
+                None if set.len() == WAYS => {
+                    let victim = if replacement == Replacement::Random { random(WAYS as u64) as usize } else { 0 };
+                    set.remove(victim);
+                }
+                None => {}
+            }
+            set.push(line);
+            if step >= 400_000 {
+                accesses[tenant] += 1.0;
+                misses[tenant] += f64::from(u8::from(held.is_none()));
+            }
+        }
+        for tenant in 0..2 {
+            let (exact, ours) = (misses[tenant] / accesses[tenant], model.shares[tenant].miss_ratio);
+            assert!((exact - ours).abs() < 0.05, "{replacement:?}, tenant {tenant}: exact {exact:.3}, model {ours:.3}");
+        }
+    }
+}
+
+/// Sixteen lines under way at 82 ns are 12.5 GB/s: no program that reads only can have more.
+#[test]
+fn a_core_has_no_more_lines_under_way_than_it_can() {
+    let stream = Workload { llc_apki: 500.0, miss_ratio: vec![(1e9, 1.0)], ..uniform(1e6, 1.0) };
+    let share = steady(&machine(Replacement::Random), &[&stream]).unwrap();
+    assert!(share.shares[0].gbs <= 16.0 * 64.0 / 82.0, "{share:?}");
+}
+
+#[test]
+fn two_equal_programs_share_equally() {
+    let mcf = &workload::all()["mcf06"];
+    for replacement in [Replacement::Random, Replacement::Lru] {
+        let state = steady(&machine(replacement), &[mcf, mcf]).unwrap();
+        assert!((state.shares[0].held / state.shares[1].held - 1.0).abs() < 1e-9, "{state:?}");
+        assert!((state.shares[0].held / 10_485_760.0 - 1.0).abs() < 0.01, "{state:?}");
+    }
+}
+
+#[test]
+fn wrong_machines_and_mixes_are_refused() {
+    let wrong = |from: &str, to: &str| Machine::parse(&MACHINE.replace(from, to)).unwrap_err().to_string();
+    assert_eq!(wrong("memory_gbs = 60", "memory_gbs = 0"), "memory_gbs is 0; it must be a number above 0");
+    assert_eq!(wrong("memory_ns = 82", "memory_ns = nan"), "memory_ns is NaN; it must be a number above 0");
+    assert_eq!(wrong("clock_ghz = 2.0", "clock_ghz = -2.0"), "clock_ghz is -2; it must be a number above 0");
+    assert!(
+        wrong("llc_ns", "llc_nanos").starts_with("5:1: unknown field `llc_nanos`"),
+        "{}",
+        wrong("llc_ns", "llc_nanos")
+    );
+    let mcf = &workload::all()["mcf06"];
+    assert!(matches!(
+        steady(&machine(Replacement::Lru), &[mcf; 9]),
+        Err(MixError::TooMany { programs: 9, cores: 8, .. })
+    ));
+    assert!(matches!(steady(&machine(Replacement::Lru), &[]), Err(MixError::Empty)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Nothing is held or delivered twice, nobody gains by company, and the order of naming does not matter.
+    #[test]
+    fn a_steady_state_conserves_and_never_helps(picks in prop::collection::vec(0..55_usize, 2..=8), lru: bool, gbs in 10.0..100.0_f64) {
+        let replacement = if lru { Replacement::Lru } else { Replacement::Random };
+        let machine = Machine { memory_gbs: gbs, ..machine(replacement) };
+        let programs: Vec<&Workload> = picks.iter().map(|i| workload::all().values().nth(*i).unwrap()).collect();
+        let state = steady(&machine, &programs).unwrap();
+        prop_assert!(state.shares.iter().map(|s| s.held).sum::<f64>() <= machine.llc_bytes * (1.0 + 1e-4));
+        prop_assert!(state.shares.iter().map(|s| s.gbs).sum::<f64>() <= gbs * (1.0 + 1e-6));
+        let slow = slowdowns(&machine, &programs);
+        prop_assert!(slow.iter().all(|s| *s >= 1.0 - 1e-3), "{slow:?}");
+
+        let reversed: Vec<&Workload> = programs.iter().rev().copied().collect();
+        let mut back = slowdowns(&machine, &reversed);
+        back.reverse();
+        prop_assert!(slow.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-3), "{slow:?} {back:?}");
+    }
+}
