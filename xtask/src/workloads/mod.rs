@@ -1,6 +1,7 @@
 //! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/` and the page of errors.
 //! The measurements lie in `../shared/data` (or `$COTENANT_SHARED/data`) and are not part of the repository; the figures are.
 
+mod distances;
 mod memory;
 mod page;
 mod solo;
@@ -49,6 +50,7 @@ pub fn generate(data: &Path) -> Result<BTreeMap<&'static str, String>> {
     Ok(BTreeMap::from([
         ("workloads/spec-cpu2000.toml", suite(&programs, "00", &back)),
         ("workloads/spec-cpu2006.toml", suite(&programs, "06", &back)),
+        ("workloads/distances.toml", distances::file(&data.join("core-to-core"))?),
         ("workloads/memory.toml", page::memory_file(&loads)),
         ("docs/reference/workloads-errors.md", page::errors(&rows, &programs, &loads, &runs)?),
     ]))
