@@ -42,32 +42,37 @@ pub fn file(folder: &Path) -> Result<String> {
 }
 
 /// Latencies in ns, sorted, of pairs of different cores: in one LLC domain, else in one package, else between packages. Zero cells are no
-/// measurement. Pairs inside a package other than the first are left out: on EPYC they cost as much as pairs between packages, which says
-/// that the line's home was on the first in all runs.
+/// measurement. Pairs inside a package are those of the package where they are cheapest: on EPYC, pairs of the other cost as much as pairs
+/// between packages, which says that the line's home was elsewhere.
 fn classes(text: &str, llc: usize, package: usize, cores: usize) -> [Vec<f64>; 3] {
-    let mut classes = [Vec::new(), Vec::new(), Vec::new()];
+    let (mut near, mut middle, mut far) =
+        (vec![Vec::new(); cores.div_ceil(package)], vec![Vec::new(); cores.div_ceil(package)], Vec::new());
     for (row, line) in text.lines().enumerate() {
         for (column, cell) in line.split(',').enumerate().take(row) {
             let Some(ns) = cell.trim().parse::<f64>().ok().filter(|ns| *ns > 0.0) else { continue };
             let (a, b) = (row % cores, column % cores);
-            let same_package = a / package == b / package;
-            if a == b || (same_package && a / package > 0) {
-                continue;
+            if a == b {
+                continue; // contexts of one core
             }
-            let class = if a / llc == b / llc {
-                0
-            } else if same_package {
-                1
+            let class = if a / package != b / package {
+                &mut far
+            } else if a / llc == b / llc {
+                &mut near[a / package]
             } else {
-                2
+                &mut middle[a / package]
             };
-            classes[class].push(ns);
+            class.push(ns);
         }
     }
-    for class in &mut classes {
-        class.sort_by(f64::total_cmp);
-    }
-    classes
+    let cheapest = |mut packages: Vec<Vec<f64>>| {
+        for package in &mut packages {
+            package.sort_by(f64::total_cmp);
+        }
+        let median = |p: &Vec<f64>| p.get(p.len() / 2).copied().unwrap_or(f64::INFINITY);
+        packages.into_iter().min_by(|a, b| median(a).total_cmp(&median(b))).unwrap_or_default()
+    };
+    far.sort_by(f64::total_cmp);
+    [cheapest(near), cheapest(middle), far]
 }
 
 #[cfg(test)]
