@@ -38,6 +38,7 @@ pub fn errors(
     solo(&mut out, programs);
     below(&mut out, rows);
     curves(&mut out, loads);
+    crowded(&mut out, programs, runs)?;
     slowdowns(&mut out, programs, loads, runs)?;
     Ok(out)
 }
@@ -100,6 +101,38 @@ fn curves(out: &mut String, loads: &BTreeMap<String, Load>) {
             load.worst * 100.0
         );
     }
+}
+
+/// Traffic of many copies on another machine against the curves.
+fn crowded(
+    out: &mut String,
+    programs: &BTreeMap<&str, Program>,
+    runs: &BTreeMap<String, BTreeMap<String, Run>>,
+) -> Result<()> {
+    const EACH: f64 = 20.0 * 1_048_576.0 / 8.0;
+    let runs = runs.get("DDR3-1600").context("app_counters_summary.csv: no DDR3-1600")?;
+    let mut rows = Vec::new();
+    for (name, run) in runs.iter().filter(|(_, run)| run.copies == 16.0) {
+        let Some(program) = programs.get(format!("{name}06").as_str()) else { continue };
+        let measured = run.read_gbs * 1e9 / 64.0 / run.rate * 1000.0;
+        let predicted = program.llc_apki * solo_curves::ratio(&program.curve, EACH);
+        if measured >= 1.0 {
+            rows.push((name, measured, predicted));
+        }
+    }
+    let (median, p90, worst) = quantiles(rows.iter().map(|r| r.2 / r.1 - 1.0).collect());
+    let _ = write!(
+        out,
+        "\n## Sixteen copies on another machine\n\nPROFET's Sandy Bridge ran 16 copies at once; a copy's share of the last-level cache is 2.5 MiB (assumed: two sockets of 8 cores and 20 MiB, as in its \
+         line of products). The lines that memory delivered per 1,000 instructions, against the solo curve at 2.5 MiB, where at least one line was delivered. Nothing is fitted; private caches \
+         (256 KiB there), inputs and compilers differ, and why the far outliers differ is not known.\n\n\
+         {} programs: median error {median:.0} %, 90th percentile {p90:.0} %, worst {worst:.0} %.\n\n| program | measured | from the curve |\n|---|---|---|\n",
+        rows.len()
+    );
+    for (name, measured, predicted) in rows {
+        let _ = writeln!(out, "| {name} | {measured:.1} | {predicted:.1} |");
+    }
+    Ok(())
 }
 
 /// Every pair of Sandy Bridge's four memories, for the programs that have a solo curve.
