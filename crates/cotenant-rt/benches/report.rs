@@ -13,10 +13,11 @@ use std::sync::Barrier;
 const REPORTS: u64 = 5_000_000;
 const REPEATS: usize = 5;
 
+type Reporting = fn(u64);
+
 fn main() {
     let mut rows = Report::new("report");
-    let whats: [(&str, fn(u64)); 2] = [("units", |i| cotenant_rt::units(i & 1)), ("latency", cotenant_rt::latency_ns)];
-    for (what, report) in whats {
+    for (what, report) in [("units", cotenant_rt::units as Reporting), ("latency", cotenant_rt::latency_ns)] {
         for threads in [1, 64] {
             let mut ns: Vec<f64> = (0..REPEATS).map(|_| round(threads, report)).collect();
             ns.sort_by(f64::total_cmp);
@@ -28,7 +29,7 @@ fn main() {
 }
 
 /// Nanoseconds of CPU time per report, over all threads.
-fn round(threads: u64, report: fn(u64)) -> f64 {
+fn round(threads: u64, report: Reporting) -> f64 {
     let barrier = Barrier::new(threads as usize);
     let each = REPORTS / threads.min(8);
     let cpu_ns: u64 = std::thread::scope(|scope| {

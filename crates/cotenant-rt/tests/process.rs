@@ -74,8 +74,8 @@ fn the_file_is_sealed_and_its_owners_alone() {
     assert_eq!((words[0], (words[1] & 0xffff_ffff) >> 16), (MAGIC, u64::from(MAJOR)));
     assert_eq!(words[3] & 0xffff_ffff, u64::from(me()));
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let start: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
-    assert_eq!(words[4], start);
+    let ticks: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+    assert_eq!(words[4], ticks);
 }
 
 #[test]
