@@ -20,6 +20,7 @@ pub mod journal;
 pub mod launch;
 pub mod observe;
 pub mod perf;
+pub mod progress;
 pub mod restore;
 pub mod rivals;
 pub mod sys;

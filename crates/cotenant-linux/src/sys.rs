@@ -1,8 +1,9 @@
 //! Safe wrappers of the system calls that the standard library does not offer. Nothing here decides anything.
 
 use cotenant_core::CpuSet;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -98,6 +99,40 @@ pub fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             other => return other.map(|_| ()),
         }
+    }
+}
+
+/// Where the symbolic link `number` in an open folder leads, as far as it fits `buffer`.
+pub fn read_link_at<'a>(folder: &File, number: u32, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let name = CString::new(number.to_string()).ok()?;
+    // SAFETY: the name is a C string, the buffer writable for its length, the descriptor open.
+    let got = unsafe { libc::readlinkat(folder.as_raw_fd(), name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    buffer.get(..usize::try_from(got).ok()?)
+}
+
+/// Refers to the file `number` in an open folder without opening it: it can be looked at, and nothing happens to it.
+///
+/// # Errors
+/// `ENOENT`, `EACCES`, `EMFILE`.
+pub fn open_path_at(folder: &File, number: u32) -> io::Result<File> {
+    let name = CString::new(number.to_string())?;
+    // SAFETY: the name is a C string, the descriptor open.
+    let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
+    Ok(owned(fd).into())
+}
+
+/// The seals of a file in memory; `None` for any other.
+pub fn seals(file: &File) -> Option<c_int> {
+    // SAFETY: takes no pointers; the descriptor is open.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) }).ok()
+}
+
+/// Whether a file lies in ordinary memory: pages of hugetlbfs can be missing, which ends the process that reads them.
+pub fn is_tmpfs(file: &File) -> bool {
+    // SAFETY: all bytes of this plain struct may be zero; it is writable; the descriptor is open.
+    unsafe {
+        let mut stat: libc::statfs = std::mem::zeroed();
+        libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type == libc::TMPFS_MAGIC
     }
 }
 
