@@ -271,6 +271,54 @@ pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
 }
 
+/// Which of the descriptors are readable or hung up, waiting for the first of them up to `within`; those that are absent never are.
+///
+/// # Errors
+/// Only where the kernel fails; a signal ends the wait like its time.
+pub fn poll_readable<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], within: Duration) -> io::Result<[bool; N]> {
+    let poll = |fd: Option<BorrowedFd<'_>>| libc::pollfd {
+        fd: fd.map_or(-1, |fd| fd.as_raw_fd()), // negative ones are skipped
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut polls = fds.map(poll);
+    // Rounded up, or the last millisecond would be spent spinning.
+    let timeout = c_int::try_from(within.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
+    // SAFETY: the array is writable and of the length passed.
+    match check(unsafe { libc::poll(polls.as_mut_ptr(), N as libc::nfds_t, timeout) }) {
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+        _ => Ok(polls.map(|poll| poll.revents != 0)),
+    }
+}
+
+/// Lets reading from a descriptor fail with `EAGAIN` rather than wait.
+///
+/// # Errors
+/// Never for an open descriptor.
+pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: takes no pointers; the descriptor is open.
+    check(unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(|_| ())
+}
+
+/// Kills a process group.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn kill_group(leader: u32) -> io::Result<()> {
+    // SAFETY: takes no pointers. Ours come from the kernel and are above 1.
+    check(unsafe { libc::kill(-leader.cast_signed(), libc::SIGKILL) }).map(|_| ())
+}
+
+/// Reaps the child that a pidfd stands for, where it has ended and nobody else did so.
+pub fn reap_pidfd(pidfd: &OwnedFd) {
+    // SAFETY: all bytes of this plain struct may be zero; it is writable.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG;
+        libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd().cast_unsigned(), &raw mut info, flags);
+    }
+}
+
 /// Sets the command name of this thread, as `ps` and `top` show it; the kernel keeps 15 bytes.
 pub fn set_name(name: &CStr) {
     // SAFETY: the name is a valid string that outlives the call; cannot fail for such.

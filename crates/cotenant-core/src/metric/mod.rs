@@ -66,18 +66,15 @@ pub enum Source {
 
 /// Why a text is no metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}': {why}")]
-pub struct MetricError {
-    text: String,
-    why: String,
-}
+#[error("{0}")]
+pub struct MetricError(String);
 
 impl FromStr for Metric {
     type Err = MetricError;
 
     /// `SOURCE[,OPTION]…`. Options are read from the end, so that the source may hold commas.
     fn from_str(text: &str) -> Result<Self, MetricError> {
-        let error = |why: String| MetricError { text: text.to_owned(), why };
+        let error = MetricError;
         let mut rest = text.trim();
         let (mut name, mut direction, mut every, mut timeout, mut quantile) = (None, None, None, None, None);
         while let Some((before, option)) = rest.rsplit_once(',') {

@@ -5,6 +5,7 @@ pub mod compare;
 pub mod decide;
 pub mod doctor;
 mod managed;
+mod progress;
 pub mod record;
 pub mod replay;
 pub mod restore;
