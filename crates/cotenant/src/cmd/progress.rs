@@ -72,10 +72,7 @@ impl fmt::Display for ProgressSummary {
 /// A metric's line.
 pub(super) fn line(metric: &MetricSummary) -> String {
     let MetricSummary { name, direction, readings, mean, last, failed, why } = metric;
-    let better = match direction {
-        Direction::HigherIsBetter => "higher",
-        Direction::LowerIsBetter => "lower",
-    };
+    let better = better(*direction);
     let told = match (mean, last) {
         (Some(mean), Some(last)) => {
             format!("mean {}, last {} of {readings} readings ({better} is better)", digits(*mean), digits(*last))
@@ -89,8 +86,16 @@ pub(super) fn line(metric: &MetricSummary) -> String {
     format!("metric {name}: {told}{failures}")
 }
 
+/// What is better.
+pub(super) fn better(direction: Direction) -> &'static str {
+    match direction {
+        Direction::HigherIsBetter => "higher",
+        Direction::LowerIsBetter => "lower",
+    }
+}
+
 /// Three digits, or all before the point.
-fn digits(value: f64) -> String {
+pub(super) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
         v if v >= 1e-3 => format!("{value:.*}", (2 - v.log10().floor() as i32).max(0) as usize),
