@@ -246,6 +246,17 @@ fn readings_that_are_no_numbers_are_left_out() {
     assert!(unwritable(|h| h.config.foreign_busy = f64::NAN), "it would not read back");
 }
 
+#[test]
+fn applications_of_older_recordings_are_read() {
+    let reading = r#"{"value":1.5,"direction":"lower_is_better","window":{"secs":1,"nanos":0},"count":3}"#;
+    let row = format!(r#"{{"id":0,"name":"a","progress":7,"metrics":[["p99",{reading}]]}}"#);
+    let app: AppSample = serde_json::from_str(&row).unwrap();
+    assert_eq!((app.progress, app.latency_ns, app.metrics[0].1.at), (Some(7), None, Time(0)));
+    let state = r#"{"auto":{"phase":"watch","speed":{"0":{"progress":true,"logs":[0.5]}},"kept":{},"waiting":{},"tasks":[1],"calm":0,
+                    "inner":"empty","unseen":[]}}"#;
+    assert!(serde_json::from_str::<State>(state).is_ok(), "what auto remembered before it knew of metrics");
+}
+
 fn count() -> impl Strategy<Value = Count> {
     let number = prop_oneof![0..5u64, any::<u64>()];
     (number.clone(), number.clone(), number).prop_map(|(value, enabled_ns, running_ns)| Count {
