@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 /* Prepares the process and the calling thread, so that the first report is as quick as the others and Cotenant finds the program early.
- * Optional. False where the system gave no memory that Cotenant could find; reports then go nowhere. */
+ * Optional. False where the system gave no memory that Cotenant could find, or the program has closed its descriptor: then nobody
+ * reads the reports. */
 bool cotenant_init(void);
 
 /* Reports n units of work as done. */

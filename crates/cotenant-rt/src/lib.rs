@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Prepares this process and thread, so that the first report is as quick as the others and Cotenant finds the program early. Optional.
-/// False where the system gave no memory that Cotenant could find.
+/// False where the system gave no memory that Cotenant could find, or the program has closed its descriptor.
 pub fn init() -> bool {
     let _ = thread::slot();
-    region::is_visible()
+    thread::keeping_errno(region::is_visible)
 }
 
 /// Reports `n` units of work as done.

@@ -43,9 +43,10 @@ pub fn get_or_make() -> Option<&'static Region> {
     get()
 }
 
-/// Whether there is a file that Cotenant can find.
+/// Whether there is a file that Cotenant can find: the program may have closed it.
 pub fn is_visible() -> bool {
-    FD.load(Ordering::Relaxed) >= 0
+    let id = (DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed));
+    identity(FD.load(Ordering::Relaxed)) == Some(id)
 }
 
 /// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid. Async-signal-safe.

@@ -159,6 +159,7 @@ fn a_child_does_not_close_what_took_over_the_descriptor() {
     unsafe { libc::close(fd) };
     let other = File::open("/proc/self/status").unwrap();
     assert_eq!(other.as_raw_fd(), fd);
+    assert!(!cotenant_rt::init(), "nobody can find it any more");
     // SAFETY: as above.
     let pid = unsafe { libc::fork() };
     if pid == 0 {

@@ -9,7 +9,6 @@ use crate::tasks::{self, Process};
 use cotenant_core::histogram::{Bucket, Histogram};
 use cotenant_core::proc_text::TaskStat;
 use cotenant_rt::layout::{BUCKETS, BYTES, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -61,27 +60,33 @@ pub enum Refused {
 pub struct Reported {
     /// Units of work.
     pub units: u64,
-    /// Latencies by the number of their bucket.
-    latencies: BTreeMap<usize, u64>,
+    /// Latencies by the number of their bucket; empty where none was ever reported.
+    latencies: Vec<u64>,
 }
 
 impl Reported {
     /// Adds what another one reported.
     pub fn add(&mut self, other: &Self) {
         self.units = self.units.saturating_add(other.units);
-        for (bucket, count) in &other.latencies {
-            let sum = self.latencies.entry(*bucket).or_default();
-            *sum = sum.saturating_add(*count);
+        self.add_latencies(other.latencies.iter().copied());
+    }
+
+    fn add_latencies(&mut self, counts: impl ExactSizeIterator<Item = u64>) {
+        if counts.len() > 0 {
+            self.latencies.resize(BUCKETS, 0);
+        }
+        for (sum, count) in self.latencies.iter_mut().zip(counts) {
+            *sum = sum.saturating_add(count);
         }
     }
 
     /// Latencies in nanoseconds; `None` where none was ever reported.
     pub fn latency_ns(&self) -> Option<Histogram> {
-        let bucket = |(&bucket, &count): (&usize, &u64)| {
+        let bucket = |(bucket, &count): (usize, &u64)| {
             let (low, high) = bounds_of(bucket);
             Bucket { low: low as f64, high: high as f64, count }
         };
-        (!self.latencies.is_empty()).then(|| Histogram::new(self.latencies.iter().map(bucket)))
+        (!self.latencies.is_empty()).then(|| Histogram::new(self.latencies.iter().enumerate().map(bucket)))
     }
 }
 
@@ -206,13 +211,7 @@ impl Memory {
             if slot.latency_sum_ns.load(Ordering::Relaxed) == 0 && slot.latency[0].load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            for (bucket, count) in slot.latency.iter().enumerate() {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    let sum = reported.latencies.entry(bucket).or_default();
-                    *sum = sum.saturating_add(count);
-                }
-            }
+            reported.add_latencies(slot.latency.iter().map(|count| count.load(Ordering::Relaxed)));
         }
         reported
     }

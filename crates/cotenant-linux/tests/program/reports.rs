@@ -32,6 +32,9 @@ pub fn forge(how: &str) {
     // SAFETY: takes plain numbers and a descriptor that is open.
     unsafe {
         assert_eq!(libc::fchmod(file.as_raw_fd(), mode), 0);
+        if how == "owner" {
+            assert_eq!(libc::fchown(file.as_raw_fd(), 12_345, 12_345), 0);
+        }
         assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals), 0);
     }
     let _ = file.into_raw_fd(); // stays open
