@@ -132,7 +132,8 @@ pub fn is_tmpfs(file: &File) -> bool {
     // SAFETY: all bytes of this plain struct may be zero; it is writable; the descriptor is open.
     unsafe {
         let mut stat: libc::statfs = std::mem::zeroed();
-        libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type == libc::TMPFS_MAGIC
+        // The two have other types with other C libraries.
+        libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type as u64 == libc::TMPFS_MAGIC as u64
     }
 }
 

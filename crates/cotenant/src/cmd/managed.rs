@@ -227,7 +227,7 @@ fn drive(
     let ended = host::drive(&mut live, setup.policy.as_ref(), &setup.ctx(), setup.mode, |round| {
         tally.add(round);
         each_round();
-        if !args.output.quiet {
+        if !args.output.quiet && !args.output.json {
             metrics.news().iter().for_each(tell);
         }
         if args.output.verbose > 0 {
