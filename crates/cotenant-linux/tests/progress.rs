@@ -106,9 +106,10 @@ fn children_and_other_programs_in_its_place_are_added_up() {
     let mut watch = Watch::new(program.pid());
     program.ask("units 5");
     watch.until("the first report", |app| app.progress == Some(5));
-    program.tell("fork-and-report 20");
+    let child = program.ask("fork-and-report 20");
     watch.until("the child's report", |app| app.progress == Some(25));
-    program.tell("units 1");
+    program.ask(&format!("end-child {child}"));
+    program.ask("units 1");
     watch.until("the child's end", |app| app.progress == Some(26));
     program.tell("exec");
     let name = || std::fs::read_to_string(format!("/proc/{}/comm", program.pid())).unwrap();

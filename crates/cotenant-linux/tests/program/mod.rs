@@ -255,7 +255,11 @@ fn run(threads: usize) {
             }
             "latency" => cotenant_rt::latency_ns(number() as u64),
             "forge" => reports::forge(argument),
-            "fork-and-report" => reports::fork(number() as u64),
+            "fork-and-report" => {
+                answer(reports::fork(number() as u64));
+                continue;
+            }
+            "end-child" => reports::end(number() as i32),
             "name" => std::fs::write("/proc/self/comm", argument).unwrap(),
             "real-time" => {
                 // SAFETY: the parameter is read by the call only; 0 is this thread.

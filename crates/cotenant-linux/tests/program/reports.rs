@@ -40,16 +40,27 @@ pub fn forge(how: &str) {
     let _ = file.into_raw_fd(); // stays open
 }
 
-/// Reports so many units in a child, and waits for its end.
-pub fn fork(units: u64) {
-    // SAFETY: the child calls what is made for that and leaves by _exit; the status is writable.
+/// A child that reports so many units and stays; its process id.
+pub fn fork(units: u64) -> i32 {
+    // SAFETY: the child calls what is made for that, and nothing else.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             cotenant_rt::units(units);
-            libc::usleep(700_000); // long enough to be seen
-            libc::_exit(0);
+            loop {
+                libc::pause();
+            }
         }
+        pid
+    }
+}
+
+/// Ends such a child.
+pub fn end(pid: i32) {
+    // SAFETY: takes plain numbers; nobody asks for the status.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
         libc::waitpid(pid, std::ptr::null_mut(), 0);
     }
 }
