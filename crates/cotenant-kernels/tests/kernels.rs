@@ -1,0 +1,89 @@
+//! Every kernel, run for real: what it counts, how it ends, what it refuses.
+
+use cotenant_core::CpuId;
+use cotenant_kernels::{Caches, Config, Error, Kernel, Slot};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Small caches, so that a default size is prepared quickly.
+const SMALL: Caches = Caches { l1d: 4 << 10, l2: 16 << 10, llc: 64 << 10, llc_total: 64 << 10, assumed: false };
+
+#[test]
+fn a_limit_is_kept_by_every_thread() {
+    for kernel in Kernel::all() {
+        let config = Config { limit: Some(4096), ..Config::new(2, SMALL) };
+        let report = kernel.run(&config, &[], &mut || true).unwrap();
+        assert_eq!(report.threads.iter().map(|t| t.units).collect::<Vec<_>>(), [4096, 4096], "{}", kernel.name);
+    }
+}
+
+#[test]
+fn the_caller_sees_the_progress_and_ends_it() {
+    for kernel in Kernel::all() {
+        let slots = [Slot::default(), Slot(AtomicU64::new(7))];
+        let seen: Vec<&AtomicU64> = slots.iter().map(|slot| &slot.0).collect();
+        let config = Config::new(2, SMALL);
+        // Until both have done something: that a kernel makes progress, and says so while it runs, is what is awaited.
+        let report = kernel
+            .run(&config, &seen, &mut || seen[0].load(Ordering::Relaxed) == 0 || seen[1].load(Ordering::Relaxed) == 7)
+            .unwrap();
+        let counted: Vec<u64> = report.threads.iter().map(|t| t.units).collect();
+        let ends = [seen[0].load(Ordering::Relaxed), seen[1].load(Ordering::Relaxed) - 7];
+        assert_eq!(counted, ends, "{}: a counter is continued, never reset", kernel.name);
+    }
+}
+
+#[test]
+fn a_caller_that_never_wanted_to_run_is_heard() {
+    for kernel in Kernel::all() {
+        let report = kernel.run(&Config::new(2, SMALL), &[], &mut || false).unwrap();
+        assert_eq!(report.units(), 0, "{}", kernel.name);
+        assert_eq!(report.per_second(), 0.0, "{}", kernel.name);
+    }
+}
+
+#[test]
+fn transfers_are_at_most_the_accesses_and_none_for_one_thread() {
+    let kernel = Kernel::by_name("hubench").unwrap();
+    let run = |threads| {
+        let config = Config { limit: Some(20_000), compute: Some(0), ..Config::new(threads, SMALL) };
+        kernel.run(&config, &[], &mut || true).unwrap()
+    };
+    assert_eq!(run(1).transfers(), Some(0));
+    let two = run(2);
+    assert!(two.transfers().unwrap() <= two.units());
+    // However they are scheduled, who starts second finds words that the first one wrote.
+    assert!(two.transfers().unwrap() > 0);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let run = |name: &str, config: &Config| Kernel::by_name(name).unwrap().run(config, &[], &mut || true).unwrap_err();
+    let one = Config::new(1, SMALL);
+    for threads in [0, usize::MAX, 1 << 20] {
+        assert!(matches!(run("cpu", &Config::new(threads, SMALL)), Error::Threads(n) if n == threads));
+    }
+    for size in [0, 1, 4095] {
+        let error = run("chase", &Config { size: Some(size), ..one.clone() });
+        assert!(matches!(error, Error::TooSmall { size: s, .. } if s == size), "{error}");
+    }
+    for size in [u64::MAX, 1 << 60] {
+        let error = run("membench-low", &Config { size: Some(size), threads: 3, ..one.clone() });
+        assert!(matches!(error, Error::TooLarge { threads: 3, .. }), "{error}");
+    }
+    assert!(matches!(run("cpu", &Config { size: Some(1 << 20), ..one.clone() }), Error::Setting { .. }));
+    assert!(matches!(run("chase", &Config { compute: Some(1), ..one.clone() }), Error::Setting { .. }));
+    assert!(matches!(run("lubench", &Config { compute: Some(u64::MAX), ..one.clone() }), Error::Range { .. }));
+    let nowhere = Config { cpus: vec![CpuId(60_000)], threads: 2, ..one.clone() };
+    assert!(matches!(run("cpu", &nowhere), Error::Pin { cpu: CpuId(60_000), .. }));
+    let slots = [Slot::default()];
+    let error = Kernel::by_name("cpu").unwrap().run(&Config { threads: 2, ..one }, &[&slots[0].0], &mut || true);
+    assert!(matches!(error, Err(Error::Slots { threads: 2, slots: 1 })));
+}
+
+#[test]
+fn names_are_unique_and_known() {
+    for kernel in Kernel::all() {
+        assert!(std::ptr::eq(Kernel::by_name(kernel.name).unwrap(), kernel), "{}", kernel.name);
+    }
+    assert!(Kernel::by_name("hubbench").is_none());
+}
