@@ -9,6 +9,9 @@
    64-byte lines that x86 prefetchers fetch together. */
 #define CK_APART 256
 
+/* What memory is counted in, whatever the machine's line is. */
+#define CK_LINE 64
+
 struct ck_work {
     _Atomic uint64_t *progress;    /* units done, for others to see; this thread alone writes it */
     const _Atomic uint32_t *stop;  /* not 0: end at the next batch */
@@ -23,7 +26,9 @@ struct ck_work {
     /* Results. */
     uint64_t units;
     uint64_t transfers;            /* coherence kernels: accesses that found another thread's write */
-    uint64_t late;                 /* paced kernels: times that the schedule was given up */
+    uint64_t span_ns;              /* paced kernels: from the start of the schedule to the last time stamp */
+    uint64_t skipped_ns;           /* paced kernels: of this, what was given up because the schedule could not be kept */
+    uint64_t wrong;                /* results that are not what they must be, for kernels that are checked */
     uint64_t sum;                  /* depends on everything that was computed, so that nothing can be left out */
 };
 
@@ -39,6 +44,12 @@ static inline uint64_t ck_next(struct ck_work *w, uint64_t done, uint64_t batch)
         return 0;
     uint64_t left = w->limit - w->units;
     return left < batch ? left : batch;
+}
+
+/* What fits without going past `end`. */
+static inline uint64_t ck_fit(uint64_t want, uint64_t at, uint64_t end)
+{
+    return want < end - at ? want : end - at;
 }
 
 /* Whether preparing is in vain; asked every 65,536 words. */
@@ -69,6 +80,6 @@ static inline uint64_t ck_golden(uint64_t n)
     }
 }
 
-_Static_assert(sizeof(struct ck_work) == 14 * 8, "Work in src/ffi.rs has 14 words");
+_Static_assert(sizeof(struct ck_work) == 16 * 8, "Work in src/ffi.rs has 16 words");
 
 #endif

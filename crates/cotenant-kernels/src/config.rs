@@ -11,6 +11,13 @@ pub const MAX_THREADS: usize = 4 * cotenant_core::topology::MAX_CPUS;
 /// Steps of computation between two shared accesses that are accepted: a second's worth.
 pub(crate) const MAX_COMPUTE: u64 = 1 << 30;
 
+/// Largest stride that is accepted, in bytes.
+pub(crate) const MAX_STRIDE: u64 = 1 << 30;
+
+/// Rates that are accepted, per second: from one in a thousand seconds to more than any core can do.
+pub(crate) const MIN_RATE: f64 = 1e-3;
+pub(crate) const MAX_RATE: f64 = 1e12;
+
 /// Smallest memory that a thread may be given: a page.
 pub(crate) const MIN_SIZE: u64 = 4096;
 
@@ -21,12 +28,16 @@ pub struct Config {
     pub threads: usize,
     /// Wall-clock time of the loops, without preparation; `None` = until the limit, or until the caller says so.
     pub duration: Option<Duration>,
-    /// Units of work per thread; `None` = no limit. Kernels that work in pieces finish the piece.
+    /// Units of work per thread; `None` = no limit.
     pub limit: Option<u64>,
-    /// Bytes of each thread's own memory; `None` = [`Kernel::default_size`].
+    /// Bytes of each thread's own memory; `None` = [`Kernel::default_size`](crate::Kernel::default_size).
     pub size: Option<u64>,
-    /// Steps of computation between two accesses to shared data; `None` = [`Kernel::default_compute`].
+    /// Steps of computation between two accesses to shared data; `None` = [`Kernel::default_compute`](crate::Kernel::default_compute).
     pub compute: Option<u64>,
+    /// Bytes from one access to the next, a multiple of 8; `None` = [`Kernel::default_stride`](crate::Kernel::default_stride).
+    pub stride: Option<u64>,
+    /// Units per second and thread, for injectors; `None` = as many as possible. Where it cannot be reached, the report says how many were.
+    pub rate: Option<f64>,
     /// Thread `i` runs on the CPU `i` modulo the length; empty = wherever the system puts it.
     pub cpus: Vec<CpuId>,
     /// The machine's caches, from which default sizes follow.
@@ -36,7 +47,17 @@ pub struct Config {
 impl Config {
     /// That many threads and defaults for everything else: no end but the caller's.
     pub fn new(threads: usize, caches: Caches) -> Self {
-        Self { threads, duration: None, limit: None, size: None, compute: None, cpus: Vec::new(), caches }
+        Self {
+            threads,
+            duration: None,
+            limit: None,
+            size: None,
+            compute: None,
+            stride: None,
+            rate: None,
+            cpus: Vec::new(),
+            caches,
+        }
     }
 }
 
@@ -50,12 +71,14 @@ pub enum Error {
     #[error("thread {0} could not be started: {1}; give fewer threads, or raise the limit (ulimit -u, pids.max)")]
     Spawn(usize, io::Error),
     /// Too little memory to work on.
-    #[error("{kernel} cannot work on {size} bytes per thread; give at least {MIN_SIZE}")]
+    #[error("{kernel} cannot work on {size} bytes per thread; give at least {least}")]
     TooSmall {
         /// The kernel.
         kernel: &'static str,
         /// What was asked for.
         size: u64,
+        /// The least that it can work on.
+        least: u64,
     },
     /// More memory than there is.
     #[error(

@@ -1,29 +1,40 @@
-//! The kernels: what each does, its knobs and its memory.
+//! What a kernel is: its knobs, its memory, its loops.
 
 use crate::caches::Caches;
-use crate::ffi::{self, Body};
+use crate::ffi::Body;
+use crate::table::KERNELS;
 
-/// What a knob means to a kernel, and within which bounds.
+/// What a kernel's knob is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Knob {
     /// There is none.
     None,
     /// Steps of computation between two accesses to shared data; the default.
     Compute(u64),
-    /// Bytes copied in one piece; fixed.
-    Chunk(u64),
+    /// Bytes from one access to the next; the default.
+    Stride(u64),
+    /// Units per second.
+    Rate,
+    /// Fixed for this kernel: bytes of a piece, or the number of an operation.
+    Fixed(u64),
 }
 
-/// How much memory a kernel touches by default, and which.
+/// How much memory each thread has by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Footprint {
     /// None of its own.
     None,
-    /// Memory of all threads together.
-    Shared,
-    /// Far more than all last-level caches hold, so that every line comes from memory: 4 times the last-level caches, divided among the
-    /// threads, but at least 8 times a private cache each.
-    Memory,
+    /// None of its own: that many bytes belong to all threads together.
+    Shared(u64),
+    /// So many times all last-level caches, divided among the threads, but at least 8 times a private cache: what is touched in turn comes
+    /// from memory.
+    Memory(u64),
+    /// Half of the second-level cache, but at least twice the first: what is touched in turn is found in the second.
+    SecondLevel,
+    /// That many bytes, whatever the machine.
+    Bytes(u64),
+    /// So many hundredths of the last-level cache.
+    LastLevelPercent(u64),
 }
 
 /// A program of known behaviour.
@@ -37,86 +48,16 @@ pub struct Kernel {
     pub what: &'static str,
     /// Where it comes from.
     pub source: &'static str,
+    /// Bytes that a unit reads and writes, counted as STREAM counts (what the program moves, not what caches add), for kernels that are
+    /// about bandwidth.
+    pub bytes_per_unit: Option<u64>,
     pub(crate) knob: Knob,
     pub(crate) footprint: Footprint,
     pub(crate) init: Option<Body>,
     pub(crate) body: Body,
+    /// Counts wrong results after the run.
+    pub(crate) check: Option<Body>,
 }
-
-/// Bytes of the words that coherence kernels share: 64 words, each alone in its line (c/coherence.c).
-const SHARED_BYTES: u64 = 64 * 256;
-
-/// Cycles of a step of computation (`ck_step`: a multiplication, 3, and an addition, 1, one after the other).
-const STEP_CYCLES: f64 = 4.0;
-
-/// Steps of computation whose duration is what `per_cycle` accesses leave between two of them.
-const fn steps(per_cycle: f64) -> u64 {
-    (1.0 / per_cycle / STEP_CYCLES) as u64
-}
-
-/// All of them, in the order in which they are listed.
-static KERNELS: &[Kernel] = &[
-    Kernel {
-        name: "cpu",
-        unit: "steps",
-        what: "computes in registers, touches no memory",
-        source: "SAM §4 (the CPU-bound tasks of its mixes)",
-        knob: Knob::None,
-        footprint: Footprint::None,
-        init: None,
-        body: ffi::ck_cpu,
-    },
-    Kernel {
-        name: "hubench",
-        unit: "shared accesses",
-        what: "threads take turns at the same words, at a high rate (1.3e-3 per cycle less the transfers' own time)",
-        source: "SAM §2.1, §4.1",
-        knob: Knob::Compute(steps(1.3e-3)),
-        footprint: Footprint::Shared,
-        init: None,
-        body: ffi::ck_coherence,
-    },
-    Kernel {
-        name: "lubench",
-        unit: "shared accesses",
-        what: "the same near SAM's threshold (2.6e-4 per cycle less the transfers' own time)",
-        source: "SAM §2.1, §4.1",
-        knob: Knob::Compute(steps(2.6e-4)),
-        footprint: Footprint::Shared,
-        init: None,
-        body: ffi::ck_coherence,
-    },
-    Kernel {
-        name: "membench-high",
-        unit: "lines",
-        what: "copies memory a DRAM row (4 KiB) at a time: high row-buffer locality",
-        source: "SAM §2.2",
-        knob: Knob::Chunk(4096),
-        footprint: Footprint::Memory,
-        init: Some(ffi::ck_membench_init),
-        body: ffi::ck_membench,
-    },
-    Kernel {
-        name: "membench-low",
-        unit: "lines",
-        what: "copies memory a line (64 bytes) at a time, each in another row: low row-buffer locality",
-        source: "SAM §2.2",
-        knob: Knob::Chunk(64),
-        footprint: Footprint::Memory,
-        init: Some(ffi::ck_membench_init),
-        body: ffi::ck_membench,
-    },
-    Kernel {
-        name: "chase",
-        unit: "loads",
-        what: "follows a random cycle through all lines of its memory: one load waits for the other",
-        source: "the usual measure of latency, as in lmbench's lat_mem_rd",
-        knob: Knob::None,
-        footprint: Footprint::Memory,
-        init: Some(ffi::ck_chase_init),
-        body: ffi::ck_chase,
-    },
-];
 
 impl Kernel {
     /// All kernels.
@@ -134,15 +75,33 @@ impl Kernel {
         if let Knob::Compute(steps) = self.knob { Some(steps) } else { None }
     }
 
+    /// Bytes between two accesses where none are asked for; `None` where the kernel has no stride.
+    pub fn default_stride(&self) -> Option<u64> {
+        if let Knob::Stride(bytes) = self.knob { Some(bytes) } else { None }
+    }
+
+    /// Whether its rate can be set.
+    pub fn has_rate(&self) -> bool {
+        self.knob == Knob::Rate
+    }
+
+    /// Whether each thread has memory of its own, whose size can be set.
+    pub fn has_size(&self) -> bool {
+        !matches!(self.footprint, Footprint::None | Footprint::Shared(_))
+    }
+
     /// Bytes of each thread's own memory where no size is asked for.
     pub fn default_size(&self, caches: &Caches, threads: usize) -> u64 {
         match self.footprint {
-            Footprint::None | Footprint::Shared => 0,
-            Footprint::Memory => (4 * caches.llc_total / threads.max(1) as u64).max(8 * caches.l2),
+            Footprint::None | Footprint::Shared(_) => 0,
+            Footprint::Memory(times) => (times * caches.llc_total / threads.max(1) as u64).max(8 * caches.l2),
+            Footprint::SecondLevel => (caches.l2 / 2).max(2 * caches.l1d),
+            Footprint::Bytes(bytes) => bytes,
+            Footprint::LastLevelPercent(percent) => caches.llc / 100 * percent,
         }
     }
 
     pub(crate) fn shared_bytes(&self) -> u64 {
-        if self.footprint == Footprint::Shared { SHARED_BYTES } else { 0 }
+        if let Footprint::Shared(bytes) = self.footprint { bytes } else { 0 }
     }
 }

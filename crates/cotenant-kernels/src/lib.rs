@@ -20,8 +20,9 @@ mod kernel;
 mod memory;
 mod report;
 mod run;
+mod table;
 
 pub use caches::Caches;
 pub use config::{Config, Error, MAX_THREADS};
 pub use kernel::Kernel;
-pub use report::{Report, Slot, ThreadReport};
+pub use report::{Pace, Report, Slot, ThreadReport};

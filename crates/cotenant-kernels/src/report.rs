@@ -20,6 +20,20 @@ pub struct ThreadReport {
     pub seconds: f64,
     /// Accesses that found another thread's write, for kernels that share data.
     pub transfers: Option<u64>,
+    /// How a set rate was kept.
+    pub pace: Option<Pace>,
+    /// Results that are wrong, for kernels that are checked.
+    pub wrong: Option<u64>,
+}
+
+/// How a set rate was kept. By the thread's own clock, whatever else happens, `units` is at most `rate × (span_s − skipped_s)` and what is
+/// done between two looks at the clock, and at least `rate × (span_s − skipped_s − 0.01)`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Pace {
+    /// From the first look at the clock to the last.
+    pub span_s: f64,
+    /// Time for which the schedule was given up, because it was more than 10 ms behind.
+    pub skipped_s: f64,
 }
 
 /// What a kernel did.
@@ -33,6 +47,12 @@ pub struct Report {
     pub size: u64,
     /// Steps of computation between two shared accesses, for kernels that share data.
     pub compute: Option<u64>,
+    /// Bytes from one access to the next, for kernels that have a stride.
+    pub stride: Option<u64>,
+    /// Units per second and thread that were asked for.
+    pub rate: Option<f64>,
+    /// Bytes that a unit moves ([`Kernel::bytes_per_unit`](crate::Kernel::bytes_per_unit)).
+    pub bytes_per_unit: Option<u64>,
     /// Each thread.
     pub threads: Vec<ThreadReport>,
     /// Wall-clock seconds from the first loop's start to the last one's end.
@@ -48,6 +68,16 @@ impl Report {
     /// Units per second of all threads, each over its own time.
     pub fn per_second(&self) -> f64 {
         self.threads.iter().map(|thread| thread.units as f64 / thread.seconds.max(1e-9)).sum()
+    }
+
+    /// Bytes per second that all threads moved, for kernels that are about bandwidth.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        self.bytes_per_unit.map(|bytes| bytes as f64 * self.per_second())
+    }
+
+    /// Wrong results of all threads, for kernels that are checked.
+    pub fn wrong(&self) -> Option<u64> {
+        self.threads.iter().map(|thread| thread.wrong).sum()
     }
 
     /// Transfers of all threads, for kernels that share data.

@@ -1,11 +1,11 @@
 //! Running a kernel: threads, memory, start and stop.
 
-use crate::config::{Config, Error, MAX_COMPUTE, MAX_THREADS, MIN_SIZE};
+use crate::config::{Config, Error, MAX_COMPUTE, MAX_RATE, MAX_STRIDE, MAX_THREADS, MIN_RATE, MIN_SIZE};
 use crate::ffi::Work;
 use crate::gate::Gate;
 use crate::kernel::{Footprint, Kernel, Knob};
 use crate::memory::{self, Memory};
-use crate::report::{Report, Slot, ThreadReport};
+use crate::report::{Pace, Report, Slot, ThreadReport};
 use cotenant_core::CpuSet;
 use cotenant_linux::sys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,21 +55,12 @@ impl<'a> Plan<'a> {
         if !(1..=MAX_THREADS).contains(&config.threads) {
             return Err(Error::Threads(config.threads));
         }
+        let knob = knob(kernel, config)?;
         let missing = |setting| Error::Setting { kernel: kernel.name, setting };
-        let knob = match (kernel.knob, config.compute) {
-            (Knob::Compute(default), asked) => asked.unwrap_or(default),
-            (_, Some(_)) => return Err(missing("ratio of computation")),
-            (Knob::Chunk(bytes), None) => bytes,
-            (Knob::None, None) => 0,
-        };
-        if config.compute.is_some_and(|steps| steps > MAX_COMPUTE) {
-            let range = format!("0 to {MAX_COMPUTE} steps");
-            return Err(Error::Range { setting: "compute", value: knob.to_string(), range });
-        }
         let size = match (kernel.footprint, config.size) {
-            (Footprint::None | Footprint::Shared, Some(_)) => return Err(missing("memory whose size could be set")),
-            (_, Some(size)) if size < MIN_SIZE.max(2 * knob) => {
-                return Err(Error::TooSmall { kernel: kernel.name, size });
+            (_, Some(_)) if !kernel.has_size() => return Err(missing("memory whose size could be set")),
+            (_, Some(size)) if size < least(kernel, knob) => {
+                return Err(Error::TooSmall { kernel: kernel.name, size, least: least(kernel, knob) });
             }
             (_, Some(size)) => size / MIN_SIZE * MIN_SIZE,
             (_, None) => kernel.default_size(&config.caches, config.threads) / MIN_SIZE * MIN_SIZE,
@@ -128,6 +119,9 @@ impl<'a> Plan<'a> {
                 unit: self.kernel.unit,
                 size: self.size,
                 compute: self.kernel.default_compute().map(|_| self.knob),
+                stride: self.kernel.default_stride().map(|_| self.knob),
+                rate: self.config.rate,
+                bytes_per_unit: self.kernel.bytes_per_unit,
                 threads: threads?,
                 seconds,
             })
@@ -159,10 +153,12 @@ impl<'a> Plan<'a> {
             id: i as u64 + 1,
             limit: self.config.limit.unwrap_or(u64::MAX),
             knob: self.knob,
-            rate: 0.0,
+            rate: self.config.rate.unwrap_or(0.0),
             units: 0,
             transfers: 0,
-            late: 0,
+            span_ns: 0,
+            skipped_ns: 0,
+            wrong: 0,
             sum: 0,
         };
         if let Some(init) = self.kernel.init {
@@ -177,7 +173,55 @@ impl<'a> Plan<'a> {
         }
         let seconds = began.elapsed().as_secs_f64();
         std::hint::black_box(work.sum);
-        let transfers = (self.kernel.footprint == Footprint::Shared).then_some(work.transfers);
-        Ok(Some(ThreadReport { cpu, units: work.units, seconds, transfers }))
+        if let (Some(check), true) = (self.kernel.check, starts) {
+            // SAFETY: as for preparing.
+            unsafe { check(&raw mut work) };
+        }
+        let seconds_of = |ns: u64| ns as f64 * 1e-9;
+        Ok(Some(ThreadReport {
+            cpu,
+            units: work.units,
+            seconds,
+            transfers: matches!(self.kernel.footprint, Footprint::Shared(_)).then_some(work.transfers),
+            pace: self
+                .config
+                .rate
+                .map(|_| Pace { span_s: seconds_of(work.span_ns), skipped_s: seconds_of(work.skipped_ns) }),
+            wrong: self.kernel.check.map(|_| work.wrong),
+        }))
+    }
+}
+
+/// The smallest memory that a thread of this kernel may be given.
+fn least(kernel: &Kernel, knob: u64) -> u64 {
+    match kernel.knob {
+        Knob::Stride(_) | Knob::Fixed(_) => MIN_SIZE.max(2 * knob),
+        _ => MIN_SIZE,
+    }
+}
+
+/// What the kernel's knob is set to, once the settings are checked.
+fn knob(kernel: &Kernel, config: &Config) -> Result<u64, Error> {
+    let has = |has, setting| if has { Ok(()) } else { Err(Error::Setting { kernel: kernel.name, setting }) };
+    let range = |setting, value: String, range: String| Err(Error::Range { setting, value, range });
+    has(config.compute.is_none() || kernel.default_compute().is_some(), "computation between accesses to be set")?;
+    has(config.stride.is_none() || kernel.default_stride().is_some(), "stride to be set")?;
+    has(config.rate.is_none() || kernel.has_rate(), "rate to be set")?;
+    if let Some(rate) = config.rate.filter(|rate| !(MIN_RATE..=MAX_RATE).contains(rate)) {
+        return range("rate", rate.to_string(), format!("{MIN_RATE} to {MAX_RATE} per second"));
+    }
+    match kernel.knob {
+        Knob::None | Knob::Rate => Ok(0),
+        Knob::Fixed(value) => Ok(value),
+        Knob::Compute(default) => match config.compute.unwrap_or(default) {
+            steps if steps > MAX_COMPUTE => range("compute", steps.to_string(), format!("0 to {MAX_COMPUTE} steps")),
+            steps => Ok(steps),
+        },
+        Knob::Stride(default) => match config.stride.unwrap_or(default) {
+            bytes if bytes == 0 || bytes % 8 != 0 || bytes > MAX_STRIDE => {
+                range("stride", bytes.to_string(), format!("a multiple of 8 up to {MAX_STRIDE} bytes"))
+            }
+            bytes => Ok(bytes),
+        },
     }
 }

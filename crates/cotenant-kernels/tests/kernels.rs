@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Small caches, so that a default size is prepared quickly.
 const SMALL: Caches = Caches { l1d: 4 << 10, l2: 16 << 10, llc: 64 << 10, llc_total: 64 << 10, assumed: false };
 
+/// That many threads, 64 KiB each.
+fn small(kernel: &Kernel, threads: usize) -> Config {
+    Config { size: kernel.has_size().then_some(64 << 10), ..Config::new(threads, SMALL) }
+}
+
 #[test]
 fn a_limit_is_kept_by_every_thread() {
     for kernel in Kernel::all() {
-        let config = Config { limit: Some(4096), ..Config::new(2, SMALL) };
+        let config = Config { limit: Some(4097), ..small(kernel, 2) };
         let report = kernel.run(&config, &[], &mut || true).unwrap();
-        assert_eq!(report.threads.iter().map(|t| t.units).collect::<Vec<_>>(), [4096, 4096], "{}", kernel.name);
+        assert_eq!(report.threads.iter().map(|t| t.units).collect::<Vec<_>>(), [4097, 4097], "{}", kernel.name);
     }
 }
 
@@ -21,7 +26,7 @@ fn the_caller_sees_the_progress_and_ends_it() {
     for kernel in Kernel::all() {
         let slots = [Slot::default(), Slot(AtomicU64::new(7))];
         let seen: Vec<&AtomicU64> = slots.iter().map(|slot| &slot.0).collect();
-        let config = Config::new(2, SMALL);
+        let config = small(kernel, 2);
         // Until both have done something: that a kernel makes progress, and says so while it runs, is what is awaited.
         let report = kernel
             .run(&config, &seen, &mut || seen[0].load(Ordering::Relaxed) == 0 || seen[1].load(Ordering::Relaxed) == 7)
@@ -35,7 +40,7 @@ fn the_caller_sees_the_progress_and_ends_it() {
 #[test]
 fn a_caller_that_never_wanted_to_run_is_heard() {
     for kernel in Kernel::all() {
-        let report = kernel.run(&Config::new(2, SMALL), &[], &mut || false).unwrap();
+        let report = kernel.run(&small(kernel, 2), &[], &mut || false).unwrap();
         assert_eq!(report.units(), 0, "{}", kernel.name);
         assert_eq!(report.per_second(), 0.0, "{}", kernel.name);
     }
@@ -73,6 +78,16 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(run("cpu", &Config { size: Some(1 << 20), ..one.clone() }), Error::Setting { .. }));
     assert!(matches!(run("chase", &Config { compute: Some(1), ..one.clone() }), Error::Setting { .. }));
     assert!(matches!(run("lubench", &Config { compute: Some(u64::MAX), ..one.clone() }), Error::Range { .. }));
+    for stride in [0, 7, 12, u64::MAX / 8 * 8] {
+        let error = run("rmw", &Config { stride: Some(stride), ..one.clone() });
+        assert!(matches!(error, Error::Range { setting: "stride", .. }), "{error}");
+    }
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e13] {
+        let error = run("inject-l2", &Config { rate: Some(rate), ..one.clone() });
+        assert!(matches!(error, Error::Range { setting: "rate", .. }), "{error}");
+    }
+    assert!(matches!(run("chase", &Config { rate: Some(1.0), ..one.clone() }), Error::Setting { .. }));
+    assert!(matches!(run("chase", &Config { stride: Some(64), ..one.clone() }), Error::Setting { .. }));
     let nowhere = Config { cpus: vec![CpuId(60_000)], threads: 2, ..one.clone() };
     assert!(matches!(run("cpu", &nowhere), Error::Pin { cpu: CpuId(60_000), .. }));
     let slots = [Slot::default()];
@@ -86,4 +101,49 @@ fn names_are_unique_and_known() {
         assert!(std::ptr::eq(Kernel::by_name(kernel.name).unwrap(), kernel), "{}", kernel.name);
     }
     assert!(Kernel::by_name("hubbench").is_none());
+}
+
+#[test]
+fn stream_is_right_wherever_it_ends() {
+    for kernel in Kernel::all().iter().filter(|kernel| kernel.name.starts_with("stream")) {
+        let per_pass = 4096 * 3 / 24 / 8 * 8;
+        for limit in [0, 1, per_pass - 1, per_pass, 3 * per_pass + 5, 400 * per_pass, 400 * per_pass + 1] {
+            let config = Config { limit: Some(limit), size: Some(4096 * 3), ..Config::new(1, SMALL) };
+            let report = kernel.run(&config, &[], &mut || true).unwrap();
+            assert_eq!((report.units(), report.wrong()), (limit, Some(0)), "{} after {limit}", kernel.name);
+        }
+    }
+}
+
+/// By the kernel's own clock and count, so that it holds on any machine, however busy.
+#[test]
+fn a_rate_is_kept_in_proportion() {
+    for rate in [1e3, 1e4, 1e5, 1e6, 1e12] {
+        let kernel = Kernel::by_name("inject-l2").unwrap();
+        let duration = Some(std::time::Duration::from_millis(60));
+        let report =
+            kernel.run(&Config { rate: Some(rate), duration, ..Config::new(2, SMALL) }, &[], &mut || true).unwrap();
+        for thread in &report.threads {
+            let (units, pace) = (thread.units as f64, thread.pace.unwrap());
+            let paced = pace.span_s - pace.skipped_s;
+            let batch = (rate / 1e5 + 1.0).min(1024.0);
+            // 1e-6: what the sum of many roundings to whole nanoseconds may come to.
+            assert!(units <= rate * (paced + 1e-6) + batch, "{rate}: {units} in {paced} s");
+            assert!(units >= rate * (paced - 0.01 - 1e-6), "{rate}: {units} in {paced} s");
+        }
+    }
+}
+
+#[test]
+fn a_default_size_follows_the_caches() {
+    let size = |name, caches: &Caches, threads| Kernel::by_name(name).unwrap().default_size(caches, threads);
+    let server = Caches { l1d: 48 << 10, l2: 2 << 20, llc: 100 << 20, llc_total: 200 << 20, assumed: false };
+    assert_eq!(size("membench-low", &server, 1), 800 << 20);
+    assert_eq!(size("membench-low", &server, 8), 100 << 20);
+    assert_eq!(size("membench-low", &server, 1000), 16 << 20, "never so little that a private cache holds it");
+    assert_eq!(size("stream", &server, 1), 3 * (800 << 20));
+    assert_eq!(size("inject-l2", &server, 1), 1 << 20);
+    assert_eq!(size("bst-4mb", &server, 7), 4 << 20);
+    assert_eq!(size("sledge-medium", &server, 7), 100 << 20);
+    assert_eq!((size("cpu", &server, 1), size("hubench", &server, 1)), (0, 0));
 }
