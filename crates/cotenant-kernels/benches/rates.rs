@@ -2,7 +2,7 @@
 //! `{"bench":"kernels","kernel":"chase","threads":1,"size":…,"unit":"loads","per_second":…,"min":…,"max":…,"transfers_per_second":…,…}`, the median, least
 //! and most of five runs. What the papers say of a rate stands in docs/reference/kernels.md.
 //!
-//! `cargo bench -p cotenant-kernels --bench rates [-- NAME…]`; without names, all kernels: three minutes.
+//! `cargo bench -p cotenant-kernels --bench rates [-- NAME…]`; without names, all kernels, in about a minute.
 
 #[path = "../../../benches/report.rs"]
 mod report;
@@ -13,7 +13,7 @@ use serde_json::json;
 use std::time::Duration;
 
 const RUNS: usize = 5;
-const DURATION: Duration = Duration::from_millis(300);
+const DURATION: Duration = Duration::from_millis(100);
 
 fn main() {
     let topology = cotenant_linux::topology::live().expect("this machine's topology").topology;

@@ -1,9 +1,10 @@
 /* SmashBench's five kernels (Tang, table 5.1), which describes each in a line; everything beyond that line is this file's. */
 #include "kernels.h"
 
-/* A balanced search tree of the keys 0 to n − 1. Its nodes lie in an order that has nothing to do with their keys. */
+/* A balanced search tree of the keys 0 to n − 1. Its nodes lie in an order that has nothing to do with their keys: node `place` of the array's
+   i-th element is that of key i. */
 struct node {
-    uint64_t key, left, right, load; /* 0 = no child; numbers of nodes count from 1 */
+    uint64_t key, left, right, place; /* 0 = no child; numbers of nodes count from 1 */
 };
 
 static uint64_t nodes(const struct ck_work *w)
@@ -12,41 +13,45 @@ static uint64_t nodes(const struct ck_work *w)
 }
 
 /* Puts the keys of [first, end) below `slot`: the middle one there, the halves below it. The depth is the logarithm of their number. */
-static void grow(struct node *tree, uint64_t n, uint64_t step, uint64_t *slot, uint64_t first, uint64_t end, const struct ck_work *w)
+static void grow(struct node *tree, uint64_t *slot, uint64_t first, uint64_t end, const struct ck_work *w)
 {
     if (first == end || ck_in_vain(w, first)) {
         *slot = 0;
         return;
     }
-    uint64_t middle = first + (end - first) / 2;
-    uint64_t at = (uint64_t)((unsigned __int128)middle * step % n);
+    uint64_t middle = first + (end - first) / 2, at = tree[middle].place;
     *slot = at + 1;
     tree[at].key = middle;
-    tree[at].load = 0;
-    grow(tree, n, step, &tree[at].left, first, middle, w);
-    grow(tree, n, step, &tree[at].right, middle + 1, end, w);
+    grow(tree, &tree[at].left, first, middle, w);
+    grow(tree, &tree[at].right, middle + 1, end, w);
 }
 
 void ck_bst_init(struct ck_work *w)
 {
-    uint64_t n = nodes(w), root;
-    grow((struct node *)w->own, n, ck_golden(n), &root, 0, n, w);
+    struct node *tree = (struct node *)w->own;
+    uint64_t n = nodes(w), x = w->id, root;
+    for (uint64_t i = 0; i < n && !ck_in_vain(w, i); i++) {
+        x = ck_step(x);
+        uint64_t j = (x >> 32) % (i + 1);
+        tree[i].place = tree[j].place;
+        tree[j].place = i;
+    }
+    grow(tree, &root, 0, n, w);
 }
 
 /* Looks up random keys in a binary search tree. Unit: lookups. */
 void ck_bst(struct ck_work *w)
 {
     const struct node *tree = (const struct node *)w->own;
-    uint64_t n = nodes(w), x = w->id, sum = 0;
-    uint64_t root = (uint64_t)((unsigned __int128)(n / 2) * ck_golden(n) % n) + 1;
+    uint64_t n = nodes(w), x = w->id, sum = 0, root = tree[n / 2].place + 1;
     for (uint64_t m = ck_next(w, 0, 64); m; m = ck_next(w, m, 64)) {
         for (uint64_t i = 0; i < m; i++) {
             x = ck_step(x);
             uint64_t key = (x >> 32) % n, at = root;
             while (at && tree[at - 1].key != key)
                 at = key < tree[at - 1].key ? tree[at - 1].left : tree[at - 1].right;
-            sum += at; /* never 0: every key is in the tree */
-            w->wrong += at == 0;
+            sum += at;
+            w->wrong += at == 0; /* every key is in the tree */
         }
     }
     w->sum = sum;

@@ -5,8 +5,8 @@ use cotenant_core::CpuId;
 use std::io;
 use std::time::Duration;
 
-/// The most threads that are accepted: four for each CPU of the largest machine, so that a typo cannot exhaust the process table.
-pub const MAX_THREADS: usize = 4 * cotenant_core::topology::MAX_CPUS;
+/// The most threads that are accepted: one for each CPU of the largest machine, so that a typo cannot exhaust the process table.
+pub const MAX_THREADS: usize = cotenant_core::topology::MAX_CPUS;
 
 /// Steps of computation between two shared accesses that are accepted: a second's worth.
 pub(crate) const MAX_COMPUTE: u64 = 1 << 30;

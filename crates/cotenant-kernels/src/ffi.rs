@@ -30,6 +30,7 @@ const _: () = assert!(size_of::<Work>() == 16 * 8, "struct ck_work in c/kernels.
 pub(crate) type Body = unsafe extern "C" fn(*mut Work);
 
 unsafe extern "C" {
+    pub(crate) safe fn ck_cpu_time_ns() -> u64;
     pub(crate) fn ck_cpu(work: *mut Work);
     pub(crate) fn ck_coherence(work: *mut Work);
     pub(crate) fn ck_membench(work: *mut Work);

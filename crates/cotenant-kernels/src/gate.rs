@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 /// How often the caller is asked whether to go on.
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
-/// A start line that a caller watches.
+/// A start line that a caller watches. Threads and caller are woken apart: a thousand threads do not wake each other.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
+    /// The caller waits for it.
     changed: Condvar,
+    /// The threads wait for it.
+    opened: Condvar,
 }
 
 #[derive(Default)]
@@ -18,7 +21,7 @@ pub(crate) struct State {
     pub ready: usize,
     pub ended: usize,
     /// Whether to start; `Some(false)` = go home.
-    pub start: Option<bool>,
+    start: Option<bool>,
 }
 
 impl Gate {
@@ -26,16 +29,25 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn change(&self, how: impl FnOnce(&mut State)) {
-        how(&mut self.lock());
-        self.changed.notify_all();
+    /// Opens the gate: to run, or to go home.
+    pub fn open(&self, start: bool) {
+        self.lock().start = Some(start);
+        self.opened.notify_all();
     }
 
-    /// Reports to be ready and waits for the start.
+    /// A thread is ready and waits for the start; whether to run.
     pub fn enter(&self) -> bool {
-        self.change(|state| state.ready += 1);
-        let state = self.changed.wait_while(self.lock(), |state| state.start.is_none());
+        let mut state = self.lock();
+        state.ready += 1;
+        self.changed.notify_one();
+        let state = self.opened.wait_while(state, |state| state.start.is_none());
         state.unwrap_or_else(PoisonError::into_inner).start == Some(true)
+    }
+
+    /// A thread has ended.
+    pub fn leave(&self) {
+        self.lock().ended += 1;
+        self.changed.notify_one();
     }
 
     /// Waits until `done`, `deadline`, or the caller says no; whether it is done.

@@ -37,6 +37,17 @@ pub(crate) enum Footprint {
     LastLevelPercent(u64),
 }
 
+/// How wrong results are noticed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Check {
+    /// They are not.
+    None,
+    /// The loop counts them.
+    Inside,
+    /// This counts them after the run.
+    After(Body),
+}
+
 /// A program of known behaviour.
 #[derive(Debug)]
 pub struct Kernel {
@@ -55,8 +66,8 @@ pub struct Kernel {
     pub(crate) footprint: Footprint,
     pub(crate) init: Option<Body>,
     pub(crate) body: Body,
-    /// Counts wrong results after the run.
-    pub(crate) check: Option<Body>,
+    /// Whether wrong results are counted: by the loop itself, or after the run.
+    pub(crate) check: Check,
 }
 
 impl Kernel {
@@ -97,7 +108,7 @@ impl Kernel {
             Footprint::Memory(times) => (times * caches.llc_total / threads.max(1) as u64).max(8 * caches.l2),
             Footprint::SecondLevel => (caches.l2 / 2).max(2 * caches.l1d),
             Footprint::Bytes(bytes) => bytes,
-            Footprint::LastLevelPercent(percent) => caches.llc / 100 * percent,
+            Footprint::LastLevelPercent(percent) => caches.llc * percent / 100,
         }
     }
 

@@ -18,12 +18,21 @@ pub struct ThreadReport {
     pub units: u64,
     /// Wall-clock seconds of its loop.
     pub seconds: f64,
+    /// Seconds of CPU time of its loop: fewer where others, or another thread of ours, had the CPU meanwhile.
+    pub cpu_seconds: f64,
     /// Accesses that found another thread's write, for kernels that share data.
     pub transfers: Option<u64>,
     /// How a set rate was kept.
     pub pace: Option<Pace>,
     /// Results that are wrong, for kernels that are checked.
     pub wrong: Option<u64>,
+}
+
+impl ThreadReport {
+    /// Units per second.
+    pub fn per_second(&self) -> f64 {
+        self.units as f64 / self.seconds.max(1e-9)
+    }
 }
 
 /// How a set rate was kept. By the thread's own clock, whatever else happens, `units` is at most `rate × (span_s − skipped_s)` and what is
@@ -67,7 +76,7 @@ impl Report {
 
     /// Units per second of all threads, each over its own time.
     pub fn per_second(&self) -> f64 {
-        self.threads.iter().map(|thread| thread.units as f64 / thread.seconds.max(1e-9)).sum()
+        self.threads.iter().map(ThreadReport::per_second).sum()
     }
 
     /// Bytes per second that all threads moved, for kernels that are about bandwidth.

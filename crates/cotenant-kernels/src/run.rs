@@ -1,9 +1,9 @@
 //! Running a kernel: threads, memory, start and stop.
 
 use crate::config::{Config, Error, MAX_COMPUTE, MAX_RATE, MAX_STRIDE, MAX_THREADS, MIN_RATE, MIN_SIZE};
-use crate::ffi::Work;
+use crate::ffi::{self, Work};
 use crate::gate::Gate;
-use crate::kernel::{Footprint, Kernel, Knob};
+use crate::kernel::{Check, Footprint, Kernel, Knob};
 use crate::memory::{self, Memory};
 use crate::report::{Pace, Report, Slot, ThreadReport};
 use cotenant_core::CpuSet;
@@ -87,7 +87,7 @@ impl<'a> Plan<'a> {
                 let (gate, stop, shared) = (&gate, &stop, &shared);
                 let body = move || {
                     let result = self.thread(i, slot, stop, shared, gate);
-                    gate.change(|state| state.ended += 1);
+                    gate.leave();
                     result
                 };
                 match thread::Builder::new().name(format!("{}-{i}", self.kernel.name)).spawn_scoped(scope, body) {
@@ -102,7 +102,7 @@ impl<'a> Plan<'a> {
             let prepared = failed.is_none() && gate.wait(None, go_on, |s| s.ready + s.ended == all);
             let began = Instant::now();
             let starts = prepared && gate.lock().ended == 0;
-            gate.change(|state| state.start = Some(starts));
+            gate.open(starts);
             if starts {
                 let deadline = self.config.duration.map(|duration| began + duration);
                 gate.wait(deadline, go_on, |state| state.ended == all);
@@ -166,14 +166,14 @@ impl<'a> Plan<'a> {
             unsafe { init(&raw mut work) };
         }
         let starts = gate.enter();
-        let began = Instant::now();
+        let (began, used) = (Instant::now(), ffi::ck_cpu_time_ns());
         if starts {
             // SAFETY: as above; what is shared is accessed by atomic operations alone.
             unsafe { (self.kernel.body)(&raw mut work) };
         }
-        let seconds = began.elapsed().as_secs_f64();
+        let (seconds, used) = (began.elapsed().as_secs_f64(), ffi::ck_cpu_time_ns() - used);
         std::hint::black_box(work.sum);
-        if let (Some(check), true) = (self.kernel.check, starts) {
+        if let (Check::After(check), true) = (self.kernel.check, starts) {
             // SAFETY: as for preparing.
             unsafe { check(&raw mut work) };
         }
@@ -182,12 +182,13 @@ impl<'a> Plan<'a> {
             cpu,
             units: work.units,
             seconds,
+            cpu_seconds: seconds_of(used),
             transfers: matches!(self.kernel.footprint, Footprint::Shared(_)).then_some(work.transfers),
             pace: self
                 .config
                 .rate
                 .map(|_| Pace { span_s: seconds_of(work.span_ns), skipped_s: seconds_of(work.skipped_ns) }),
-            wrong: self.kernel.check.map(|_| work.wrong),
+            wrong: (!matches!(self.kernel.check, Check::None)).then_some(work.wrong),
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! The kernels there are.
 
 use crate::ffi;
-use crate::kernel::{Footprint, Kernel, Knob};
+use crate::kernel::{Check, Footprint, Kernel, Knob};
 
 /// Bytes of the words that coherence kernels share: 64 words, each alone in its line (`c/coherence.c`).
 const SHARED_BYTES: u64 = 64 * 256;
@@ -26,7 +26,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::None,
         init: None,
         body: ffi::ck_cpu,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "hubench",
@@ -38,7 +38,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Shared(SHARED_BYTES),
         init: None,
         body: ffi::ck_coherence,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "lubench",
@@ -50,7 +50,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Shared(SHARED_BYTES),
         init: None,
         body: ffi::ck_coherence,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "membench-high",
@@ -62,7 +62,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(4),
         init: Some(ffi::ck_fill),
         body: ffi::ck_membench,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "membench-low",
@@ -74,7 +74,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(4),
         init: Some(ffi::ck_fill),
         body: ffi::ck_membench,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "stream",
@@ -86,7 +86,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(12),
         init: Some(ffi::ck_stream_init),
         body: ffi::ck_stream,
-        check: Some(ffi::ck_stream_check),
+        check: Check::After(ffi::ck_stream_check),
     },
     Kernel {
         name: "stream-copy",
@@ -98,7 +98,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(12),
         init: Some(ffi::ck_stream_init),
         body: ffi::ck_stream,
-        check: Some(ffi::ck_stream_check),
+        check: Check::After(ffi::ck_stream_check),
     },
     Kernel {
         name: "stream-scale",
@@ -110,7 +110,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(12),
         init: Some(ffi::ck_stream_init),
         body: ffi::ck_stream,
-        check: Some(ffi::ck_stream_check),
+        check: Check::After(ffi::ck_stream_check),
     },
     Kernel {
         name: "stream-add",
@@ -122,7 +122,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(12),
         init: Some(ffi::ck_stream_init),
         body: ffi::ck_stream,
-        check: Some(ffi::ck_stream_check),
+        check: Check::After(ffi::ck_stream_check),
     },
     Kernel {
         name: "stream-triad",
@@ -134,7 +134,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(12),
         init: Some(ffi::ck_stream_init),
         body: ffi::ck_stream,
-        check: Some(ffi::ck_stream_check),
+        check: Check::After(ffi::ck_stream_check),
     },
     Kernel {
         name: "rmw",
@@ -146,7 +146,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(4),
         init: Some(ffi::ck_fill),
         body: ffi::ck_rmw,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "chase",
@@ -158,7 +158,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(4),
         init: Some(ffi::ck_chase_init),
         body: ffi::ck_chase,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "inject-l2",
@@ -170,7 +170,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::SecondLevel,
         init: Some(ffi::ck_fill),
         body: ffi::ck_inject,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "inject-memory",
@@ -182,43 +182,43 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Memory(4),
         init: Some(ffi::ck_fill),
         body: ffi::ck_inject,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "bst-4mb",
         unit: "lookups",
-        what: "looks up random keys in a binary search tree (4 MB)",
+        what: "looks up random keys in a binary search tree; every one must be found (4 MB)",
         source: "SmashBench: Tang, table 5.1",
         bytes_per_unit: None,
         knob: Knob::None,
         footprint: Footprint::Bytes(4 << 20),
         init: Some(ffi::ck_bst_init),
         body: ffi::ck_bst,
-        check: None,
+        check: Check::Inside,
     },
     Kernel {
         name: "bst-8mb",
         unit: "lookups",
-        what: "looks up random keys in a binary search tree (8 MB)",
+        what: "looks up random keys in a binary search tree; every one must be found (8 MB)",
         source: "SmashBench: Tang, table 5.1",
         bytes_per_unit: None,
         knob: Knob::None,
         footprint: Footprint::Bytes(8 << 20),
         init: Some(ffi::ck_bst_init),
         body: ffi::ck_bst,
-        check: None,
+        check: Check::Inside,
     },
     Kernel {
         name: "bst-50mb",
         unit: "lookups",
-        what: "looks up random keys in a binary search tree (50 MB)",
+        what: "looks up random keys in a binary search tree; every one must be found (50 MB)",
         source: "SmashBench: Tang, table 5.1",
         bytes_per_unit: None,
         knob: Knob::None,
         footprint: Footprint::Bytes(50 << 20),
         init: Some(ffi::ck_bst_init),
         body: ffi::ck_bst,
-        check: None,
+        check: Check::Inside,
     },
     Kernel {
         name: "naive-4mb",
@@ -230,7 +230,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Bytes(4 << 20),
         init: Some(ffi::ck_fill),
         body: ffi::ck_naive,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "naive-8mb",
@@ -242,7 +242,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Bytes(8 << 20),
         init: Some(ffi::ck_fill),
         body: ffi::ck_naive,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "naive-50mb",
@@ -254,7 +254,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Bytes(50 << 20),
         init: Some(ffi::ck_fill),
         body: ffi::ck_naive,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "er-naive-4mb",
@@ -266,7 +266,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Bytes(4 << 20),
         init: Some(ffi::ck_fill),
         body: ffi::ck_er_naive,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "er-naive-8mb",
@@ -278,7 +278,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Bytes(8 << 20),
         init: Some(ffi::ck_fill),
         body: ffi::ck_er_naive,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "er-naive-50mb",
@@ -290,7 +290,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::Bytes(50 << 20),
         init: Some(ffi::ck_fill),
         body: ffi::ck_er_naive,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "blockie-small",
@@ -302,7 +302,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::LastLevelPercent(50),
         init: Some(ffi::ck_fill),
         body: ffi::ck_blockie,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "blockie-medium",
@@ -314,7 +314,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::LastLevelPercent(100),
         init: Some(ffi::ck_fill),
         body: ffi::ck_blockie,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "blockie-large",
@@ -326,7 +326,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::LastLevelPercent(625),
         init: Some(ffi::ck_fill),
         body: ffi::ck_blockie,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "sledge-small",
@@ -338,7 +338,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::LastLevelPercent(50),
         init: Some(ffi::ck_fill),
         body: ffi::ck_sledge,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "sledge-medium",
@@ -350,7 +350,7 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::LastLevelPercent(100),
         init: Some(ffi::ck_fill),
         body: ffi::ck_sledge,
-        check: None,
+        check: Check::None,
     },
     Kernel {
         name: "sledge-large",
@@ -362,6 +362,6 @@ pub(crate) static KERNELS: &[Kernel] = &[
         footprint: Footprint::LastLevelPercent(625),
         init: Some(ffi::ck_fill),
         body: ffi::ck_sledge,
-        check: None,
+        check: Check::None,
     },
 ];
