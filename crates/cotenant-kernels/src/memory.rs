@@ -1,6 +1,7 @@
 //! Page-aligned memory whose pages the first writer owns.
 
 use std::alloc::{self, Layout};
+use std::fs;
 use std::ptr::NonNull;
 
 /// Page size that alignment assumes; larger pages only mean that two buffers may share one.
@@ -41,9 +42,31 @@ impl Drop for Memory {
     }
 }
 
-/// Bytes that the system says it can still give out without swapping; `None` where it does not say.
+/// Bytes that the system says it can still give out without swapping, at most the limit of a container; `None` where it does not say.
 pub(crate) fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = limits.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    [from_meminfo(&text), limit].into_iter().flatten().min()
+}
+
+fn from_meminfo(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_available_is_read_or_absent() {
+        let text = "MemTotal:       24000000 kB\nMemFree:  1 kB\nMemAvailable:   23810752 kB\nBuffers: 5 kB\n";
+        assert_eq!(from_meminfo(text), Some(23_810_752 << 10));
+        for bad in
+            ["", "MemAvailable:", "MemAvailable: 5 MB", "MemAvailable: -1 kB", "MemAvailable: 18446744073709551615 kB"]
+        {
+            assert_eq!(from_meminfo(bad), None, "{bad}");
+        }
+    }
 }

