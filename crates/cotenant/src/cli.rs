@@ -71,6 +71,11 @@ pub enum Command {
     Restore(cmd::restore::Args),
     /// What is shared by whom: caches, cores, memory nodes and distances of a machine
     Topo(cmd::topo::Args),
+    /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
+    ///
+    /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so
+    /// far; the exit code is 0 then, too.
+    Kernel(cmd::kernel::Args),
 }
 
 /// Whether a word is the name of a subcommand.
