@@ -7,9 +7,11 @@
 
 pub mod action;
 pub mod cpuset;
+pub mod histogram;
 pub mod host;
 pub mod ids;
 pub mod machine;
+pub mod metric;
 pub mod moves;
 pub mod parse;
 pub mod pin;
@@ -30,6 +32,7 @@ pub mod why;
 
 pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
 pub use cpuset::CpuSet;
+pub use histogram::Histogram;
 pub use host::{Host, Mode, Round, Wake};
 pub use ids::{AppId, CpuId, NodeId, TaskId, Time};
 pub use sample::{AppSample, CpuSample, Direction, Reading, Sample, TaskInfo, TaskSample};

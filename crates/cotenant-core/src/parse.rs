@@ -1,7 +1,8 @@
-//! Values as `/proc` and sysfs print them. CPU lists and masks are in [`crate::cpuset`].
+//! Values as `/proc` and sysfs print them, and durations as people type them. CPU lists and masks are in [`crate::cpuset`].
 
 use crate::ids::CpuId;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A text that is not what its file should hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -184,6 +185,27 @@ pub fn cpuinfo(text: &str) -> CpuInfo {
         }
     }
     info
+}
+
+/// Parses a duration such as `100ms`, `2s`, `250us`; a bare number is milliseconds.
+///
+/// # Errors
+/// A line that says what is wrong.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" | "" => 1e-3,
+        "s" => 1.0,
+        "min" => 60.0,
+        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s or min, as in 100ms")),
+    };
+    number
+        .parse::<f64>()
+        .ok()
+        .and_then(|n| Duration::try_from_secs_f64(n * seconds).ok())
+        .ok_or_else(|| format!("'{text}' is no duration; write for example 100ms or 2s"))
 }
 
 #[cfg(test)]

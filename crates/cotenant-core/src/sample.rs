@@ -1,6 +1,7 @@
 //! What a host saw at one instant: raw and cumulative, never rates.
 
 use crate::cpuset::CpuSet;
+use crate::histogram::Histogram;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
 use crate::signal::Counters;
 use serde::{Deserialize, Serialize};
@@ -72,7 +73,10 @@ pub struct AppSample {
     /// Units of work done, as reported by the program itself; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<u64>,
-    /// Metrics from outside, by name.
+    /// Latencies in nanoseconds, as reported by the program itself; cumulative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Histogram>,
+    /// The latest reading of each metric from outside, by name; one that cannot be read now is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<(String, Reading)>,
 }
@@ -87,7 +91,7 @@ pub enum Direction {
     LowerIsBetter,
 }
 
-/// One reading of a metric: a value with what is needed to judge it.
+/// One reading of a signal of an application: a value with what is needed to judge it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// The value, in the metric's own unit.
@@ -98,4 +102,7 @@ pub struct Reading {
     pub window: Duration,
     /// How many observations it summarises.
     pub count: u64,
+    /// When that time ended: a metric is read at its own pace, and the same reading stands in every sample until the next.
+    #[serde(default)]
+    pub at: Time,
 }

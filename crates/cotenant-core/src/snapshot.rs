@@ -359,7 +359,7 @@ fn apps_of<E: Error>(tasks: &[TaskIn], reports: Vec<AppIn>) -> Result<Vec<AppSam
     for name in tasks.iter().map(|t| &t.app).chain(reports.iter().map(|r| &r.name)) {
         if apps.iter().all(|a| a.name != *name) {
             let id = AppId(apps.len() as u32);
-            apps.push(AppSample { id, name: name.clone(), progress: None, metrics: Vec::new() });
+            apps.push(AppSample { id, name: name.clone(), ..AppSample::default() });
         }
     }
     for report in reports {

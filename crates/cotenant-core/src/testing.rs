@@ -216,10 +216,7 @@ impl ViewBuilder {
                 .iter()
                 .map(|&(id, busy)| CpuSample { id, busy_ns: (busy * interval_ns as f64 * scale).round() as u64 })
                 .collect(),
-            apps: apps
-                .iter()
-                .map(|&id| AppSample { id, name: format!("app{id}"), progress: None, metrics: Vec::new() })
-                .collect(),
+            apps: apps.iter().map(|&id| AppSample { id, name: format!("app{id}"), ..AppSample::default() }).collect(),
         };
         (sample(start, before, 0.0), sample(at, after, 1.0))
     }

@@ -1,7 +1,8 @@
 //! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
 
+use crate::histogram::Histogram;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
-use crate::sample::{Reading, Sample, TaskInfo, TaskSample};
+use crate::sample::{AppSample, Direction, Reading, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,9 @@ pub struct AppView {
     pub name: String,
     /// Units of work per second, as reported by the program.
     pub progress_per_s: Option<f64>,
-    /// Metrics from outside.
+    /// Latencies of the interval in nanoseconds, as reported by the program.
+    pub latency_ns: Option<Histogram>,
+    /// The latest reading of each metric from outside, also where it is older than the interval; see [`View::is_new`].
     pub metrics: Vec<(String, Reading)>,
 }
 
@@ -95,17 +98,8 @@ impl View {
                 cpus[i].foreign = (cpus[i].foreign - share).max(0.0);
             }
         }
-        let apps = merge(&prev.apps, &next.apps, |a| a.id)
-            .map(|(before, now)| AppView {
-                id: now.id,
-                name: now.name.clone(),
-                progress_per_s: before
-                    .and_then(|b| now.progress?.checked_sub(b.progress?))
-                    .filter(|_| seconds > 0.0)
-                    .map(|units| units as f64 / seconds),
-                metrics: now.metrics.clone(),
-            })
-            .collect();
+        let apps =
+            merge(&prev.apps, &next.apps, |a| a.id).map(|(before, now)| AppView::new(before, now, seconds)).collect();
         Self { at: next.at, interval, tasks, cpus, apps }
     }
 
@@ -114,9 +108,45 @@ impl View {
         self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i])
     }
 
+    /// Whether a reading was made in this interval, and not before it.
+    pub fn is_new(&self, reading: &Reading) -> bool {
+        self.at - reading.at < self.interval
+    }
+
+    /// Every signal of an application's speed in one form: `progress` (units per second), `latency_p50_s` and `latency_p99_s` as the
+    /// program reports them, and the metrics from outside. What is not known is absent.
+    pub fn readings(&self, app: &AppView) -> Vec<(String, Reading)> {
+        let (window, at) = (self.interval, self.at);
+        let progress = app.progress_per_s.map(|value| {
+            let count = (value * window.as_secs_f64()).round() as u64;
+            ("progress".to_owned(), Reading { value, direction: Direction::HigherIsBetter, window, count, at })
+        });
+        let latencies = [("latency_p50_s", 0.5), ("latency_p99_s", 0.99)].into_iter().filter_map(|(name, q)| {
+            let latency = app.latency_ns.as_ref()?;
+            let (value, count) = (latency.quantile(q)? / 1e9, latency.count());
+            Some((name.to_owned(), Reading { value, direction: Direction::LowerIsBetter, window, count, at }))
+        });
+        progress.into_iter().chain(latencies).chain(app.metrics.iter().cloned()).collect()
+    }
+
     /// The load of a CPU, where it is known.
     pub fn cpu(&self, id: CpuId) -> Option<&CpuView> {
         self.cpus.binary_search_by_key(&id, |c| c.id).ok().map(|i| &self.cpus[i])
+    }
+}
+
+impl AppView {
+    fn new(before: Option<&AppSample>, now: &AppSample, seconds: f64) -> Self {
+        let before = before.filter(|_| seconds > 0.0);
+        let units = before.and_then(|before| now.progress?.checked_sub(before.progress?));
+        let latency_ns = before.and_then(|before| now.latency_ns.as_ref()?.since(before.latency_ns.as_ref()?));
+        Self {
+            id: now.id,
+            name: now.name.clone(),
+            progress_per_s: units.map(|units| units as f64 / seconds),
+            latency_ns,
+            metrics: now.metrics.clone(),
+        }
     }
 }
 
@@ -196,7 +226,8 @@ pub(crate) fn merge<'a, T, K: Ord + Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{AppSample, CpuSample};
+    use crate::histogram::Bucket;
+    use crate::sample::CpuSample;
 
     /// Id, CPU, counts.
     type Task<'a> = (u32, u32, &'a [(Signal, Count)]);
@@ -271,12 +302,43 @@ mod tests {
 
     #[test]
     fn progress_is_a_rate_of_reports() {
-        let app = |progress| AppSample { id: AppId(0), name: "a".into(), progress, metrics: vec![] };
+        let app = |progress| AppSample { id: AppId(0), name: "a".into(), progress, ..AppSample::default() };
         let (mut a, mut b) = (sample(0, &[]), sample(500, &[]));
         a.apps = vec![app(Some(100))];
         b.apps = vec![app(Some(150))];
         assert_eq!(View::new(&a, &b).apps[0].progress_per_s, Some(100.0));
         b.apps = vec![app(None)];
         assert_eq!(View::new(&a, &b).apps[0].progress_per_s, None);
+    }
+
+    #[test]
+    fn every_signal_of_speed_reads_alike() {
+        let at = |ms, progress, slow, metric_ms| {
+            let buckets = [(1_000.0, 2_000.0, 50), (1e9, 3e9, slow)].map(Bucket::from);
+            let metric = Reading {
+                value: 7.0,
+                direction: Direction::LowerIsBetter,
+                window: Duration::from_secs(1),
+                count: 1,
+                at: Time::from_millis(metric_ms),
+            };
+            let app = AppSample {
+                progress: Some(progress),
+                latency_ns: Some(Histogram::new(buckets)),
+                metrics: vec![("queue".into(), metric)],
+                ..AppSample::default()
+            };
+            Sample { apps: vec![app], ..sample(ms, &[]) }
+        };
+        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 60, 10, 900));
+        let readings = view.readings(&view.apps[0]);
+        let told: Vec<_> = readings.iter().map(|(name, r)| (name.as_str(), r.value, r.count, view.is_new(r))).collect();
+        // 50 units in 0.5 s; ten latencies, all between 1 and 3 s.
+        let latencies = [("latency_p50_s", 2.0, 10, true), ("latency_p99_s", 2.98, 10, true)];
+        assert_eq!(told, [&[("progress", 100.0, 50, true)][..], &latencies, &[("queue", 7.0, 1, false)]].concat());
+        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 10, 0, 1_200));
+        let readings = view.readings(&view.apps[0]);
+        assert_eq!(readings.len(), 2, "no latency in the interval: nothing is known about it");
+        assert!(view.is_new(&readings[1].1));
     }
 }

@@ -6,6 +6,7 @@
 use cotenant_core::cpuset::CpuSet;
 use cotenant_core::host::Mode;
 use cotenant_core::machine::Machine;
+use cotenant_core::metric::{Meter, Metric, number, scrape};
 use cotenant_core::policy::Sam;
 use cotenant_core::record::{Header, MAGIC, Recording, VERSION};
 use cotenant_core::replay::replay;
@@ -54,6 +55,13 @@ const TARGETS: &[Target] = &[
         parse: |bytes| drop(text(bytes).map(cotenant_core::machine::parse_profile)),
         mutations: 500,
     },
+    Target {
+        name: "metric",
+        seeds: || list(METRICS),
+        parse: |bytes| drop(text(bytes).map(str::parse::<Metric>)),
+        mutations: 1_000,
+    },
+    Target { name: "exposition of metrics", seeds: || list(&[EXPOSITION]), parse: use_exposition, mutations: 1_000 },
     Target {
         name: "application profiles",
         seeds: profiles,
@@ -237,6 +245,27 @@ fn queries() -> Vec<Vec<u8>> {
 }
 
 /// A set that is read is written and read again as the same set.
+const METRICS: &[&str] = &[
+    "cmd:awk -F, '{print $1,$2}' f,lower,every=250ms,name=p99",
+    r"log:/var/log/x.log:took ([0-9.]+) ms,timeout=2s",
+    r#"http://[::1]:9090/metrics#http_seconds{path="/a,\"lower\\",code="200"},q=0.5"#,
+];
+
+const EXPOSITION: &str = "# TYPE t histogram\nt_bucket{le=\"0.1\",a=\"x\\\"\"} 5 1395066363000\nt_bucket{le=\"+Inf\"} 1e3\nt_count 5\n\
+                          # TYPE done counter\ndone_total{a=\"b\"} 17 # {trace=\"x\"} 1\n# EOF\n";
+
+fn use_exposition(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let mut meter = Meter::new(0.5);
+    for series in ["t", "t_count", "done", r#"done{a="b"}"#] {
+        if let Ok(said) = scrape(text, &series.parse().unwrap()) {
+            let _ = meter.read(Time::default(), said.clone());
+            let _ = meter.read(Time::from_secs(1), said);
+        }
+    }
+    let _ = number(text);
+}
+
 fn set_survives<E>(parse: fn(&str) -> Result<CpuSet, E>, bytes: &[u8]) {
     if let Some(Ok(set)) = text(bytes).map(parse) {
         assert!(CpuSet::parse_list(&set.to_string()).as_ref() == Ok(&set));
@@ -391,6 +420,8 @@ fn good_input_is_taken() {
     assert!(snapshots().iter().all(|s| text(s).is_some_and(|s| Snapshot::parse(s, &machine(2, 1, 10, 2)).is_ok())));
     assert!(proc_text::TaskStat::parse(&proc_texts()[0]).is_ok());
     assert!(profiles().iter().all(|p| text(p).is_some_and(|p| profile::parse_apps(p).is_ok())));
+    assert!(METRICS.iter().all(|m| m.parse::<Metric>().is_ok()));
+    assert!(["t", "done"].iter().all(|series| scrape(EXPOSITION, &series.parse().unwrap()).is_ok()));
     assert!(cpu_lists().iter().all(|l| text(l).is_some_and(|l| CpuSet::parse_list(l).is_ok())));
     assert!(cpu_masks().iter().all(|m| text(m).is_some_and(|m| CpuSet::parse_mask(m).is_ok())));
     for bytes in recordings().into_iter().chain(rows().iter().map(|payload| framed(payload))) {

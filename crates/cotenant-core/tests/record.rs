@@ -1,6 +1,7 @@
 //! What is recorded comes back: rounds exactly as they were, whatever happens to the end of the file.
 
 use cotenant_core::action::{ActionOutcome, Decision, Order, Outcome};
+use cotenant_core::histogram::{Bucket, Histogram};
 use cotenant_core::host::{Mode, Round, drive};
 use cotenant_core::policy::State;
 use cotenant_core::record::{Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError};
@@ -213,15 +214,20 @@ fn a_redacted_recording_holds_no_name() {
 #[test]
 fn readings_that_are_no_numbers_are_left_out() {
     let header = header("none", Mode::Observe);
-    let reading =
-        |value| Reading { value, direction: Direction::LowerIsBetter, window: Duration::from_secs(1), count: 3 };
+    let reading = |value| Reading {
+        value,
+        direction: Direction::LowerIsBetter,
+        window: Duration::from_secs(1),
+        count: 3,
+        at: Time::from_millis(50),
+    };
     let app = |at, values: &[f64]| Sample {
         at: Time::from_millis(at),
         apps: vec![AppSample {
             id: AppId(0),
             name: "a".to_owned(),
-            progress: None,
             metrics: values.iter().map(|v| ("p99_ms".to_owned(), reading(*v))).collect(),
+            ..AppSample::default()
         }],
         ..Sample::default()
     };
@@ -238,6 +244,17 @@ fn readings_that_are_no_numbers_are_left_out() {
     };
     assert!(unwritable(|h| h.machine.clock_hz = Some(f64::INFINITY)), "it would read back as absent");
     assert!(unwritable(|h| h.config.foreign_busy = f64::NAN), "it would not read back");
+}
+
+#[test]
+fn applications_of_older_recordings_are_read() {
+    let reading = r#"{"value":1.5,"direction":"lower_is_better","window":{"secs":1,"nanos":0},"count":3}"#;
+    let row = format!(r#"{{"id":0,"name":"a","progress":7,"metrics":[["p99",{reading}]]}}"#);
+    let app: AppSample = serde_json::from_str(&row).unwrap();
+    assert_eq!((app.progress, app.latency_ns, app.metrics[0].1.at), (Some(7), None, Time(0)));
+    let state = r#"{"auto":{"phase":"watch","speed":{"0":{"progress":true,"logs":[0.5]}},"kept":{},"waiting":{},"tasks":[1],"calm":0,
+                    "inner":"empty","unseen":[]}}"#;
+    assert!(serde_json::from_str::<State>(state).is_ok(), "what auto remembered before it knew of metrics");
 }
 
 fn count() -> impl Strategy<Value = Count> {
@@ -271,7 +288,7 @@ fn sample() -> impl Strategy<Value = Sample> {
     let cpus = proptest::collection::btree_map(0..5u32, any::<u64>(), 0..4);
     let apps = proptest::collection::btree_map(
         0..3u32,
-        (any::<Option<u64>>(), any::<f64>().prop_filter("finite", |v| v.is_finite())),
+        (any::<Option<u64>>(), any::<f64>().prop_filter("finite", |v| v.is_finite()), any::<Option<u64>>()),
         0..3,
     );
     (tasks, cpus, apps).prop_map(|(tasks, cpus, apps)| Sample {
@@ -283,13 +300,20 @@ fn sample() -> impl Strategy<Value = Sample> {
         cpus: cpus.into_iter().map(|(id, busy_ns)| CpuSample { id: CpuId(id), busy_ns }).collect(),
         apps: apps
             .into_iter()
-            .map(|(id, (progress, value))| AppSample {
+            .map(|(id, (progress, value, at))| AppSample {
                 id: AppId(id),
                 name: "x".to_owned(),
                 progress,
+                latency_ns: at.map(|count| Histogram::new([Bucket { low: value, high: value + 0.1, count }])),
                 metrics: vec![(
                     "m".to_owned(),
-                    Reading { value, direction: Direction::HigherIsBetter, window: Duration::ZERO, count: 0 },
+                    Reading {
+                        value,
+                        direction: Direction::HigherIsBetter,
+                        window: Duration::ZERO,
+                        count: 0,
+                        at: Time(at.unwrap_or(0)),
+                    },
                 )],
             })
             .collect(),

@@ -1,12 +1,14 @@
 //! `why` tells what was done and what came of it, and where nothing was done how far the signals were from the thresholds.
 
-use cotenant_core::action::Outcome;
-use cotenant_core::host::Mode;
+use cotenant_core::action::{Order, Outcome};
+use cotenant_core::histogram::{Bucket, Histogram};
+use cotenant_core::host::{Host, HostError, Mode, Wake};
 use cotenant_core::policy;
 use cotenant_core::record::{Header, Recording};
 use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
 use cotenant_core::why::{Answer, why};
-use cotenant_core::{CpuId, TaskId};
+use cotenant_core::{CpuId, Direction, Reading, Sample, TaskId, Time, Topology};
+use std::time::Duration;
 
 /// package 0: task 0 (shares), task 3 (memory) │ package 1: tasks 1 and 2 (share with 0; 2 may not be moved), task 4 (computes)
 fn script() -> Vec<Role> {
@@ -48,6 +50,50 @@ fn a_move_is_told_with_its_evidence_and_what_came_of_it() {
 remark of gather from 0.200 s on, in 3 rounds: task 2 could not be moved: Denied
 ";
     assert_eq!(answer.to_string(), expected);
+}
+
+/// The same with latencies that the program reports and a metric from outside, which is read every other round.
+struct Measured(Scripted);
+
+impl Host for Measured {
+    fn topology(&self) -> &Topology {
+        self.0.topology()
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        let mut sample = self.0.sample()?;
+        let tick = sample.at.0 / 100_000_000;
+        let reading = Reading {
+            value: 20.0 + (tick / 2) as f64,
+            direction: Direction::LowerIsBetter,
+            window: Duration::from_millis(200),
+            count: 1,
+            at: Time::from_millis(tick / 2 * 200),
+        };
+        sample.apps[0].metrics = vec![("queue".to_owned(), reading)];
+        sample.apps[0].latency_ns = Some(Histogram::new([Bucket { low: 1e6, high: 2e6, count: tick * 10 }]));
+        Ok(sample)
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        self.0.apply(orders)
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.0.wait(until)
+    }
+}
+
+#[test]
+fn what_programs_report_and_metrics_tell_stands_beside_a_move() {
+    let mut host = Measured(Scripted::new(&script(), 6));
+    host.0.denied.insert(TaskId(2));
+    let text = ask(&record(&header("gather", Mode::Enforce), &mut host, &Gather), "1001").to_string();
+    for line in
+        ["latency_p99_s        1.99e-3 │ 1.99e-3 1.99e-3 1.99e-3", "queue                20.000 │ 21.000 21.000 22.000"]
+    {
+        assert!(text.contains(line), "{text}");
+    }
 }
 
 #[test]

@@ -2,16 +2,20 @@
 
 use crate::apply::{Applier, ApplyError, ApplyOptions};
 use crate::launch::{self, Child, LaunchError};
+use crate::metrics::{self, Metrics};
 use crate::observe::{AppTarget, NewTask, ObserveError, Observer, Options};
+use crate::progress::Reported;
 use crate::restore::RestoreReport;
 use crate::tasks::Target;
 use crate::tier::TierReport;
 use crate::waiter::{Event, Waiter};
 use cotenant_core::host::HostError;
+use cotenant_core::metric::Metric;
 use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
 use std::collections::BTreeSet;
 use std::io;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How a live machine is managed.
@@ -25,6 +29,8 @@ pub struct HostOptions {
     pub other_users: bool,
     /// Whether the pages of each process are told apart by memory node: dear.
     pub pages: bool,
+    /// Metrics from outside, of the first application.
+    pub metrics: Vec<Metric>,
 }
 
 /// Why a host could not begin.
@@ -39,6 +45,9 @@ pub enum StartError {
     /// The command could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The metrics cannot be read.
+    #[error(transparent)]
+    Metrics(#[from] metrics::StartError),
     /// The kernel gave no descriptors to wait with.
     #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
     Wait(io::Error),
@@ -61,6 +70,7 @@ pub struct LinuxHost {
     topology: Topology,
     observer: Observer,
     applier: Option<Applier>,
+    metrics: Arc<Metrics>,
     waiter: Waiter,
     child: Option<Child>,
     start: Instant,
@@ -104,13 +114,16 @@ impl LinuxHost {
         }
         let observe = Options { pages: options.pages, other_users: options.other_users, ..Options::default() };
         let observer = Observer::new(topology, targets, observe)?;
+        let start = Instant::now();
+        let metrics = Arc::new(Metrics::start(&options.metrics, start)?);
         Ok(Self {
             topology: topology.clone(),
             observer,
             applier,
+            metrics,
             waiter,
             child: None,
-            start: Instant::now(),
+            start,
             cpus: options.cpus.clone(),
             exit: None,
             signal: None,
@@ -126,7 +139,17 @@ impl LinuxHost {
     /// Remarks for people: what was refused or given up, and why.
     pub fn notes(&self) -> Vec<String> {
         let refused = self.applier.iter().flat_map(Applier::notes);
-        self.notes.iter().cloned().chain(refused).collect()
+        self.notes.iter().cloned().chain(refused).chain(self.observer.refused_reports().cloned()).collect()
+    }
+
+    /// What the programs of the first application reported themselves up to now; `None` where none did, or none was found to.
+    pub fn reported(&self) -> Option<Reported> {
+        self.observer.reported(0)
+    }
+
+    /// The metrics from outside.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
     }
 
     /// Undoes everything, and waits for the command where it still runs.
@@ -173,11 +196,15 @@ impl Host for LinuxHost {
             };
             cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus))
         };
-        self.observer.sample(at, &mut allowed).map_err(|e| HostError {
+        let mut sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
             what: "sampling".to_owned(),
             why: e.to_string(),
             remedy: "what was changed has been given back".to_owned(),
-        })
+        })?;
+        if let Some(app) = sample.apps.first_mut() {
+            app.metrics = self.metrics.readings();
+        }
+        Ok(sample)
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {

@@ -12,6 +12,7 @@ mod task;
 use crate::FsRoot;
 use crate::ends::{End, Ends};
 use crate::perf::{Live, Opened, Opener, Plan, Pmu, plan};
+use crate::progress::{Progress, Reported};
 use crate::sys;
 use crate::tasks::{Follower, Target};
 use crate::tier::{self, TierReport};
@@ -139,6 +140,7 @@ pub struct Observer {
     next_id: u32,
     busy: busy::Busy,
     pages: pages::Pages,
+    progress: Progress,
     /// Descriptors that files of `/proc` may still take.
     proc_files_left: usize,
     /// Threads that were left out because there were too many.
@@ -177,6 +179,7 @@ impl Observer {
             next_id: 0,
             busy,
             pages: pages::Pages::default(),
+            progress: Progress::default(),
             proc_files_left: descriptors / 4,
             left_out: 0,
             last: None,
@@ -252,22 +255,42 @@ impl Observer {
         let begin = sys::own_cpu_time();
         self.round += 1;
         self.follow(at, original_mask);
+        self.progress.follow(self.follower.processes(), at);
         self.read(at, interval);
         let cpus = self.busy.read()?;
         if self.options.pages {
             self.pages.read(&self.options.fs, self.follower.processes().keys().copied(), at);
         }
-        let apps = (0..).zip(&self.apps);
         let sample = Sample {
             at,
             tasks: self.tasks.iter().map(|t| t.sample(&self.pages)).collect(),
             cpus,
-            apps: apps
-                .map(|(i, app)| AppSample { id: AppId(i), name: app.name.clone(), progress: None, metrics: vec![] })
-                .collect(),
+            apps: (0..self.apps.len()).map(|i| self.app(i)).collect(),
         };
         self.full_reads = next_full_reads(self.full_reads, sys::own_cpu_time().saturating_sub(begin), interval);
         Ok(sample)
+    }
+
+    fn app(&self, i: usize) -> AppSample {
+        let reported = self.progress.of(i);
+        AppSample {
+            id: AppId(i as u32),
+            name: self.apps[i].name.clone(),
+            progress: reported.as_ref().map(|reported| reported.units),
+            latency_ns: reported.as_ref().and_then(Reported::latency_ns),
+            metrics: Vec::new(),
+        }
+    }
+
+    /// What the programs of the application of that number (from 0) reported up to now, also in their last moments; `None` where none
+    /// of them ever did, or none was found to.
+    pub fn reported(&self, app: usize) -> Option<Reported> {
+        self.progress.of(app)
+    }
+
+    /// Reports that were not believed, and why.
+    pub fn refused_reports(&self) -> impl Iterator<Item = &String> {
+        self.progress.refused()
     }
 
     /// Brings the list of tasks up to date.

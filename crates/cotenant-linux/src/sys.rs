@@ -1,8 +1,9 @@
 //! Safe wrappers of the system calls that the standard library does not offer. Nothing here decides anything.
 
 use cotenant_core::CpuSet;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -98,6 +99,41 @@ pub fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             other => return other.map(|_| ()),
         }
+    }
+}
+
+/// Where the symbolic link `number` in an open folder leads, as far as it fits `buffer`.
+pub fn read_link_at<'a>(folder: &File, number: u32, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let name = CString::new(number.to_string()).ok()?;
+    // SAFETY: the name is a C string, the buffer writable for its length, the descriptor open.
+    let got = unsafe { libc::readlinkat(folder.as_raw_fd(), name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    buffer.get(..usize::try_from(got).ok()?)
+}
+
+/// Refers to the file `number` in an open folder without opening it: it can be looked at, and nothing happens to it.
+///
+/// # Errors
+/// `ENOENT`, `EACCES`, `EMFILE`.
+pub fn open_path_at(folder: &File, number: u32) -> io::Result<File> {
+    let name = CString::new(number.to_string())?;
+    // SAFETY: the name is a C string, the descriptor open.
+    let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
+    Ok(owned(fd).into())
+}
+
+/// The seals of a file in memory; `None` for any other.
+pub fn seals(file: &File) -> Option<c_int> {
+    // SAFETY: takes no pointers; the descriptor is open.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) }).ok()
+}
+
+/// Whether a file lies in ordinary memory: pages of hugetlbfs can be missing, which ends the process that reads them.
+pub fn is_tmpfs(file: &File) -> bool {
+    // SAFETY: all bytes of this plain struct may be zero; it is writable; the descriptor is open.
+    unsafe {
+        let mut stat: libc::statfs = std::mem::zeroed();
+        // The two have other types with other C libraries.
+        libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type as u64 == libc::TMPFS_MAGIC as u64
     }
 }
 
@@ -234,6 +270,54 @@ pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     // SAFETY: one valid pollfd.
     let ready = unsafe { libc::poll(&raw mut poll, 1, timeout) };
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
+}
+
+/// Which of the descriptors are readable or hung up, waiting for the first of them up to `within`; those that are absent never are.
+///
+/// # Errors
+/// Only where the kernel fails; a signal ends the wait like its time.
+pub fn poll_readable<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], within: Duration) -> io::Result<[bool; N]> {
+    let poll = |fd: Option<BorrowedFd<'_>>| libc::pollfd {
+        fd: fd.map_or(-1, |fd| fd.as_raw_fd()), // negative ones are skipped
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut polls = fds.map(poll);
+    // Rounded up, or the last millisecond would be spent spinning.
+    let timeout = c_int::try_from(within.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
+    // SAFETY: the array is writable and of the length passed.
+    match check(unsafe { libc::poll(polls.as_mut_ptr(), N as libc::nfds_t, timeout) }) {
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+        _ => Ok(polls.map(|poll| poll.revents != 0)),
+    }
+}
+
+/// Lets reading from a descriptor fail with `EAGAIN` rather than wait.
+///
+/// # Errors
+/// Never for an open descriptor.
+pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: takes no pointers; the descriptor is open.
+    check(unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(|_| ())
+}
+
+/// Kills a process group.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn kill_group(leader: u32) -> io::Result<()> {
+    // SAFETY: takes no pointers. Ours come from the kernel and are above 1.
+    check(unsafe { libc::kill(-leader.cast_signed(), libc::SIGKILL) }).map(|_| ())
+}
+
+/// Reaps the child that a pidfd stands for, where it has ended and nobody else did so.
+pub fn reap_pidfd(pidfd: &OwnedFd) {
+    // SAFETY: all bytes of this plain struct may be zero; it is writable.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG;
+        libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd().cast_unsigned(), &raw mut info, flags);
+    }
 }
 
 /// Sets the command name of this thread, as `ps` and `top` show it; the kernel keeps 15 bytes.

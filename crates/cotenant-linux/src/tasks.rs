@@ -57,6 +57,7 @@ pub struct Process {
     session: u32,
     /// The leader has ended; other threads live on.
     leader_is_dead: bool,
+    start_ticks: u64,
 }
 
 /// What happened since the last look.
@@ -301,7 +302,8 @@ impl Follower {
             return None;
         }
         let (pgrp, session) = (stat.pgrp, stat.session);
-        Some(Process { target, threads: HashSet::new(), dir, pidfd, pgrp, session, leader_is_dead: false })
+        let start_ticks = stat.start_ticks;
+        Some(Process { target, threads: HashSet::new(), dir, pidfd, pgrp, session, leader_is_dead: false, start_ticks })
     }
 
     /// Finds threads that were born or died in a process.
@@ -367,6 +369,25 @@ impl Process {
         self.leader_is_dead
     }
 
+    /// Its start time in clock ticks since boot: with its id, its identity.
+    pub fn start_ticks(&self) -> u64 {
+        self.start_ticks
+    }
+
+    /// The user as whom it acts.
+    ///
+    /// # Errors
+    /// Where it is gone.
+    pub fn owner(&self) -> io::Result<u32> {
+        Ok(self.dir.metadata()?.uid())
+    }
+
+    /// One of its threads that lives: the leader `pid` if it does.
+    pub fn living_thread(&self, pid: u32) -> u32 {
+        let others = || self.threads.iter().copied().find(|tid| *tid != pid);
+        if self.leader_is_dead { others().unwrap_or(pid) } else { pid }
+    }
+
     /// Opens a file of one of its threads, such as `stat`; fails where the thread is gone, even if its id was taken over by another
     /// process.
     ///
@@ -408,18 +429,28 @@ fn list_from(dir: &File, skip: usize, buffer: &mut [u8]) -> Vec<u32> {
         return ids;
     }
     loop {
-        // SAFETY: the buffer is writable for the length that is passed.
-        let got = unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) };
-        let Ok(got @ 1..) = usize::try_from(got) else { return ids };
-        let mut entries = &buffer[..got];
-        // struct linux_dirent64: inode 8 bytes, offset 8, record length 2, type 1, name with a NUL.
-        while let Some(length) = entries.get(16..18).map(|l| usize::from(u16::from_ne_bytes([l[0], l[1]]))) {
-            let Some((entry, rest)) = entries.split_at_checked(length.max(19)) else { break };
-            let name = entry[19..].split(|b| *b == 0).next().unwrap_or(&[]);
-            ids.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok()));
-            entries = rest;
+        let more = list_once(dir, buffer);
+        if more.is_empty() {
+            return ids;
         }
+        ids.extend(more);
     }
+}
+
+/// The entries of an open folder that are numbers, as many as one system call puts into `buffer`, from where the last one stopped.
+pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
+    let mut ids = Vec::new();
+    // SAFETY: the buffer is writable for the length that is passed.
+    let got = unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) };
+    let mut entries = usize::try_from(got).ok().and_then(|got| buffer.get(..got)).unwrap_or(&[]);
+    // struct linux_dirent64: inode 8 bytes, offset 8, record length 2, type 1, name with a NUL.
+    while let Some(length) = entries.get(16..18).map(|l| usize::from(u16::from_ne_bytes([l[0], l[1]]))) {
+        let Some((entry, rest)) = entries.split_at_checked(length.max(19)) else { break };
+        let name = entry[19..].split(|b| *b == 0).next().unwrap_or(&[]);
+        ids.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok()));
+        entries = rest;
+    }
+    ids
 }
 
 /// Processes of a cgroup (version 1 or 2) and of those below it.

@@ -4,6 +4,7 @@ use crate::cmd;
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cotenant_core::Mode;
+use cotenant_core::metric::Metric;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::SamConfig;
 use std::path::PathBuf;
@@ -70,6 +71,11 @@ pub enum Command {
     Restore(cmd::restore::Args),
     /// What is shared by whom: caches, cores, memory nodes and distances of a machine
     Topo(cmd::topo::Args),
+    /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
+    ///
+    /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so
+    /// far; the exit code is 0 then, too.
+    Kernel(cmd::kernel::Args),
     /// How much programs slow each other down on a machine that is not there
     ///
     /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache
@@ -129,6 +135,10 @@ pub struct ManageArgs {
     pub output: OutputArgs,
 }
 
+const METRIC: &str = "A metric to read besides: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file) or \
+    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, \
+    ,timeout=TIME, ,q=QUANTILE. May be repeated";
+
 /// What is managed, and how far.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What is managed")]
@@ -143,6 +153,9 @@ pub struct ScopeArgs {
     /// control group]
     #[arg(short = 'n', long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Metrics from outside
+    #[arg(long, value_name = "SOURCE[,OPTION]...", help = METRIC)]
+    pub metric: Vec<Metric>,
     /// Manage tasks of other users, too (needs the right to)
     #[arg(long)]
     pub all_users: bool,

@@ -13,6 +13,7 @@ mod words;
 use clap::Parser;
 use clap::error::ErrorKind;
 use cotenant_linux::host::StartError;
+use cotenant_linux::metrics;
 use std::process::ExitCode;
 
 /// Exit code for failures that are not the user's words.
@@ -66,6 +67,8 @@ fn misused(error: &clap::Error) -> ExitCode {
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<StartError>() {
+        Some(StartError::Metrics(metrics::StartError::Io(_))) => FAILED,
+        Some(StartError::Metrics(_)) => USAGE,
         Some(StartError::Launch(why)) => why.exit_code(), // as shells say it: 127 not found, 126 not executable
         _ if error.is::<UsageError>() => USAGE,
         _ => FAILED,

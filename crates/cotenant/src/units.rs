@@ -1,29 +1,12 @@
 //! Quantities as people type them.
 
+pub use cotenant_core::parse::duration;
 use std::time::Duration;
 
 /// Shortest interval that is accepted: below it, sampling would be most of what the machine does.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest interval that is accepted.
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
-
-/// Parses a duration such as `100ms`, `2s`, `250us`; a bare number is milliseconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" | "" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s or min, as in 100ms")),
-    };
-    number
-        .parse::<f64>()
-        .ok()
-        .and_then(|n| Duration::try_from_secs_f64(n * seconds).ok())
-        .ok_or_else(|| format!("'{text}' is no duration; write for example 100ms or 2s"))
-}
 
 /// Parses a sampling interval: a duration between 1 ms and 1 h.
 pub fn interval(text: &str) -> Result<Duration, String> {

@@ -506,6 +506,11 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["run", "--cpus", "a", "--", "touch", &touched], 2, "0-3,8"),
         (&["run", "--record", "/nonexistent/file", "--", "touch", &touched], 2, "/nonexistent/file"),
         (&["run", "--record", "/dev/full", "--", "touch", &touched], 2, "No space left"),
+        (&["run", "--metric", "uptime", "--", "touch", &touched], 2, "cmd:COMMAND"),
+        (&["run", "--metric", "cmd:true,every=0s", "--", "touch", &touched], 2, "every=TIME"),
+        (&["run", "--metric", "log:/x:(", "--", "touch", &touched], 2, "no regular expression"),
+        (&["run", "--metric", "cmd:a", "--metric", "cmd:b", "--", "touch", &touched], 2, "name=NAME"),
+        (&["compare", "--metric", "https://localhost/", "--", "touch", &touched], 2, "https"),
         (&["run", "--config", &config, "--", "touch", &touched], 2, "config.toml:2:1: unknown field `pinn`"),
         (
             &["run", "--profile", &profile, "--", "touch", &touched],

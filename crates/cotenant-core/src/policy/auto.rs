@@ -16,9 +16,10 @@ use super::{Ctx, Policy, State};
 use crate::action::{Action, ActionOutcome, Decision, Outcome, Proposal, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, TaskId, Time};
+use crate::sample::{Direction, Reading};
 use crate::signal::Signal;
 use crate::stats::{Estimate, Summary, mean_difference};
-use crate::view::View;
+use crate::view::{AppView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -46,6 +47,9 @@ pub struct AutoState {
     phase: Phase,
     /// Speed of each application since the last change.
     speed: BTreeMap<AppId, Series>,
+    /// When that change was known to have happened: readings of before say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    changed_at: Option<Time>,
     /// Placements that proved themselves, and still stand.
     kept: BTreeMap<TaskId, CpuSet>,
     /// Stages that did not help last time.
@@ -105,33 +109,61 @@ struct Wait {
 /// The last readings of an application's speed, as natural logarithms: differences are relative changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Series {
-    /// Whether the program reports it itself; else instructions per cycle.
+    /// The metric that tells it …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    metric: Option<String>,
+    /// … or else whether the program reports it itself; if neither, it is instructions per cycle.
     progress: bool,
     logs: Vec<f64>,
 }
 
-/// Adds the view's readings. Who has none now, or turns from one measure to the other, begins anew.
-fn measure(view: &View, speed: &mut BTreeMap<AppId, Series>) {
-    let mut before = std::mem::take(speed);
-    for app in &view.apps {
-        let ran = view.tasks.iter().filter(|t| t.info.app == app.id);
-        let (instructions, cycles) = ran
-            .filter_map(|t| Some((t.per_s(Signal::Instructions)?, t.per_s(Signal::Cycles)?)))
-            .fold((0.0, 0.0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
-        let (progress, value) = match app.progress_per_s {
-            Some(units) => (true, units),
-            None => (false, instructions / cycles),
+impl Series {
+    fn is_like(&self, other: &Self) -> bool {
+        self.progress == other.progress && self.metric == other.metric
+    }
+}
+
+/// What tells an application's speed in this round, still without readings, and the reading: higher is better, above 0.
+/// The first metric goes before what the program reports: the user asked for it.
+fn speed_of(view: &View, app: &AppView) -> Option<(Series, Reading)> {
+    let series = |metric, progress| Series { metric, progress, logs: Vec::new() };
+    let usable = |value: f64| value.is_finite() && value > 0.0;
+    if let Some((name, reading)) = app.metrics.iter().find(|(_, reading)| usable(reading.value)) {
+        let value = match reading.direction {
+            Direction::HigherIsBetter => reading.value,
+            Direction::LowerIsBetter => reading.value.recip(),
         };
-        if value.is_finite() && value > 0.0 {
-            let old = before.remove(&app.id).filter(|s| s.progress == progress);
-            let mut series = old.unwrap_or(Series { progress, logs: Vec::new() });
+        return Some((series(Some(name.clone()), false), Reading { value, ..*reading }));
+    }
+    let ran = view.tasks.iter().filter(|t| t.info.app == app.id);
+    let (instructions, cycles) = ran
+        .filter_map(|t| Some((t.per_s(Signal::Instructions)?, t.per_s(Signal::Cycles)?)))
+        .fold((0.0, 0.0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
+    let value = app.progress_per_s.unwrap_or(instructions / cycles);
+    let reading = Reading { value, direction: Direction::HigherIsBetter, window: view.interval, count: 1, at: view.at };
+    usable(value).then(|| (series(None, app.progress_per_s.is_some()), reading))
+}
+
+/// Adds the view's readings that are new and began after the last change. Who has none now, or turns from one measure to another, begins
+/// anew. True where an application had nothing new to tell: metrics are read at their own pace.
+fn measure(view: &View, speed: &mut BTreeMap<AppId, Series>, changed_at: Option<Time>) -> bool {
+    let mut before = std::mem::take(speed);
+    let mut waits = false;
+    for app in &view.apps {
+        let Some((empty, reading)) = speed_of(view, app) else { continue };
+        let mut series = before.remove(&app.id).filter(|old| old.is_like(&empty)).unwrap_or(empty);
+        let of_before = |changed: Time| reading.at - changed < reading.window;
+        if view.is_new(&reading) && !(series.metric.is_some() && changed_at.is_some_and(of_before)) {
             if series.logs.len() == WINDOW {
                 series.logs.remove(0);
             }
-            series.logs.push(value.ln());
-            speed.insert(app.id, series);
+            series.logs.push(reading.value.ln());
+        } else {
+            waits = true;
         }
+        speed.insert(app.id, series);
     }
+    waits
 }
 
 fn full(speed: &BTreeMap<AppId, Series>) -> bool {
@@ -143,7 +175,7 @@ fn gain(before: &BTreeMap<AppId, Series>, after: &BTreeMap<AppId, Series>) -> Op
     let pairs: Vec<(Summary, Summary)> = before
         .iter()
         .filter_map(|(id, b)| {
-            let a = after.get(id).filter(|a| a.progress == b.progress)?;
+            let a = after.get(id).filter(|a| a.is_like(b))?;
             Some((Summary::of(&b.logs), Summary::of(&a.logs)))
         })
         .collect();
@@ -358,8 +390,11 @@ impl Policy for Auto {
         };
         s.kept.retain(|id, _| view.task(*id).is_some());
         let measured = !s.learn(outcomes, now, first_wait);
+        let mut waits = false;
         if measured {
-            measure(view, &mut s.speed);
+            waits = measure(view, &mut s.speed, s.changed_at);
+        } else {
+            s.changed_at = Some(now);
         }
         let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
         let new_tasks = tasks.iter().any(|id| s.tasks.binary_search(id).is_err());
@@ -370,7 +405,7 @@ impl Policy for Auto {
         let mut proposals = Vec::new();
         match std::mem::take(&mut s.phase) {
             Phase::Trial(mut trial) => {
-                trial.rounds += u32::from(measured);
+                trial.rounds += u32::from(measured && !waits);
                 if full(&s.speed) || trial.rounds >= LONGEST_TRIAL {
                     proposals = s.judge(*trial, view, now, first_wait);
                 } else {

@@ -4,6 +4,7 @@ use super::redact::Redactor;
 use super::row::{DecisionRow, End, OrderRow, Pages, minus, put};
 use crate::action::{Decision, Order, Outcome};
 use crate::cpuset::CpuSet;
+use crate::histogram::Histogram;
 use crate::ids::{TaskId, Time};
 use crate::policy::State;
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
@@ -184,5 +185,7 @@ fn same(before: Option<&Counters>, now: &Counters) -> bool {
 pub fn finite(app: &AppSample) -> AppSample {
     let mut app = app.clone();
     app.metrics.retain(|(_, reading)| reading.value.is_finite());
+    let finite = |latency: &Histogram| latency.buckets().iter().all(|b| b.low.is_finite() && b.high.is_finite());
+    app.latency_ns = app.latency_ns.filter(finite);
     app
 }

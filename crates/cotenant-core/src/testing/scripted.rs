@@ -142,7 +142,7 @@ impl Host for Scripted {
             id: AppId(id),
             name: format!("program{id}"),
             progress: Some(self.tick * 10),
-            metrics: Vec::new(),
+            ..AppSample::default()
         };
         Ok(Sample {
             at: Time(self.tick * TICK_NS),

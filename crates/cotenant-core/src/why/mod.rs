@@ -15,6 +15,7 @@ use crate::record::{Header, RecordedRound};
 use crate::signal::Signal;
 use crate::view::{TaskView, View};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -70,8 +71,8 @@ pub struct Told {
 /// A rate of a task (or its application) around a move.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trend {
-    /// What: a signal, `ipc`, `cpu_share` or `progress`.
-    pub what: &'static str,
+    /// What: a signal, `ipc`, `cpu_share`, `progress`, a latency that the program reports, or the name of a metric.
+    pub what: Cow<'static, str>,
     /// Its unit.
     pub unit: &'static str,
     /// Up to and including the round of the decision, oldest first; `None` where it was not measured.
@@ -227,8 +228,11 @@ impl<'a> Teller<'a> {
                 trends.push(trend(e.signal.name(), e.unit.suffix()));
             }
             trends.extend([trend("ipc", "instructions/cycle"), trend("cpu_share", ""), trend("progress", "/s")]);
+            let readings = view.apps.iter().find(|a| a.id == app).map(|app| view.readings(app)).unwrap_or_default();
+            let others = readings.into_iter().map(|(name, _)| name).filter(|name| name != "progress");
+            trends.extend(others.map(|name| trend(name, "")));
             for trend in &mut trends {
-                trend.before = self.recent.iter().map(|view| value(trend.what, trend.unit, view, task, app)).collect();
+                trend.before = self.recent.iter().map(|view| value(&trend.what, trend.unit, view, task, app)).collect();
             }
             self.open.push((self.answer.moves.len(), app));
             self.answer.moves.push(Told {
@@ -249,7 +253,7 @@ impl<'a> Teller<'a> {
             let told = &mut moves[i];
             let task = told.what.task;
             for trend in &mut told.trends {
-                trend.after.push(value(trend.what, trend.unit, view, task, app));
+                trend.after.push(value(&trend.what, trend.unit, view, task, app));
             }
             let after = told.trends.first().map_or(0, |t| t.after.len());
             if after == 1 {
@@ -343,8 +347,8 @@ impl<'a> Teller<'a> {
     }
 }
 
-fn trend(what: &'static str, unit: &'static str) -> Trend {
-    Trend { what, unit, before: Vec::new(), after: Vec::new() }
+fn trend(what: impl Into<Cow<'static, str>>, unit: &'static str) -> Trend {
+    Trend { what: what.into(), unit, before: Vec::new(), after: Vec::new() }
 }
 
 /// A task's signal in a unit.
@@ -365,6 +369,10 @@ fn value(what: &str, unit: &str, view: &View, task: TaskId, app: AppId) -> Optio
     match what {
         "ipc" => task.per_cycle(Signal::Instructions),
         "cpu_share" => task.cpu_share(),
+        _ if Signal::from_name(what).is_none() => {
+            let app = view.apps.iter().find(|a| a.id == app)?;
+            view.readings(app).into_iter().find(|(name, _)| name == what).map(|(_, reading)| reading.value)
+        }
         _ => {
             let unit = [Unit::PerCycle, Unit::PerSecond, Unit::Fraction].into_iter().find(|u| u.suffix() == unit)?;
             rate(task, Signal::from_name(what)?, unit)

@@ -1,5 +1,7 @@
 //! A program to observe: this very binary, started again, that does what it is told line by line.
 
+mod reports;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -246,6 +248,18 @@ fn run(threads: usize) {
                 answer(String::from_utf8(output.stdout).unwrap().trim());
                 continue;
             }
+            "units" => cotenant_rt::units(number() as u64),
+            "units-of-thread" => {
+                let units = number() as u64;
+                std::thread::spawn(move || cotenant_rt::units(units)).join().unwrap();
+            }
+            "latency" => cotenant_rt::latency_ns(number() as u64),
+            "forge" => reports::forge(argument),
+            "fork-and-report" => {
+                answer(reports::fork(number() as u64));
+                continue;
+            }
+            "end-child" => reports::end(number() as i32),
             "name" => std::fs::write("/proc/self/comm", argument).unwrap(),
             "real-time" => {
                 // SAFETY: the parameter is read by the call only; 0 is this thread.

@@ -6,12 +6,15 @@ use crate::progress::{Progress, about};
 use crate::settings::Setup;
 use crate::words::{count, raw, tell};
 use anyhow::{Result, bail};
-use cotenant_core::stats;
+use cotenant_core::metric::Metric;
+use cotenant_core::{Direction, stats};
 use cotenant_linux::host::StartError;
 use cotenant_linux::launch::{self, Child};
+use cotenant_linux::metrics::{MetricSummary, Metrics};
 use cotenant_linux::waiter::{Event, Waiter};
 use serde::Serialize;
 use std::ffi::OsString;
+use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -48,6 +51,19 @@ struct Report {
     verdict: String,
     moves: u64,
     tier: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    metrics: Vec<Compared>,
+}
+
+/// A metric in both kinds of runs: means over each run.
+#[derive(Debug, Clone, Serialize)]
+struct Compared {
+    name: String,
+    direction: Direction,
+    /// Runs without and with, where both had readings.
+    pairs: Vec<[f64; 2]>,
+    /// How many times better with Cotenant; `None` below two pairs, or where a mean is not above 0.
+    gain: Option<Interval>,
 }
 
 /// One pair of runs.
@@ -69,6 +85,7 @@ struct Run {
     seconds: f64,
     exit_code: u8,
     signal: Option<i32>,
+    metrics: Vec<MetricSummary>,
 }
 
 /// Runs the comparison.
@@ -83,9 +100,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();
     let (mut moves, mut tier) = (0, String::new());
+    let metrics = &args.manage.scope.metric;
+    let mut compared: Vec<Compared> = metrics.iter().map(Compared::new).collect();
     let mut stopped = None;
     'pairs: for i in 0..args.runs {
         let mut pair = Pair { without_s: 0.0, with_s: 0.0 };
+        let mut means = vec![[None, None]; metrics.len()];
         // Whatever drifts (heat, caches, neighbours) hits the first and the second run of a pair alike over the alternation.
         let order = if i % 2 == 0 { [false, true] } else { [true, false] };
         for managed in order {
@@ -97,9 +117,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 let summary = managed::command(&setup, &args.manage, None, start)?;
                 moves += summary.moves;
                 tier = summary.tier;
-                Run { seconds: summary.seconds, exit_code: summary.exit_code, signal: summary.signal }
+                let (seconds, exit_code, signal) = (summary.seconds, summary.exit_code, summary.signal);
+                Run { seconds, exit_code, signal, metrics: summary.metrics }
             } else {
-                plain(&args.command, args.show_output, &mut watch)?
+                plain(&args.command, args.show_output, metrics, &mut watch)?
             };
             watch.end(run.seconds);
             if run.signal.is_some() {
@@ -115,6 +136,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 );
             }
             *(if managed { &mut pair.with_s } else { &mut pair.without_s }) = run.seconds;
+            for (means, summary) in means.iter_mut().zip(&run.metrics) {
+                means[usize::from(managed)] = summary.mean;
+            }
+        }
+        for (compared, means) in compared.iter_mut().zip(means) {
+            if let [Some(without), Some(with)] = means {
+                compared.pairs.push([without, with]);
+            }
         }
         if !output.json && !output.quiet {
             raw(&format!("pair {:>3}: {:8.3} s without, {:8.3} s with {policy}\n", i + 1, pair.without_s, pair.with_s));
@@ -129,7 +158,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Ok(code);
         }
     }
-    let report = judge(policy, pairs, moves, tier);
+    compared.iter_mut().for_each(Compared::judge);
+    let report = Report { metrics: compared, ..judge(policy, pairs, moves, tier) };
     super::print(|out| {
         if output.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -189,9 +219,10 @@ impl Watch {
 }
 
 /// A run without Cotenant: started alike, left alone.
-fn plain(command: &[OsString], shown: bool, watch: &mut Watch) -> Result<Run> {
+fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watch) -> Result<Run> {
     let start = Instant::now();
     let mut waiter = Waiter::new().map_err(StartError::Wait)?;
+    let metrics = Metrics::start(metrics, start).map_err(StartError::Metrics)?;
     let child = Child::spawn_command(managed::Start::prepare(command, shown)).map_err(StartError::Launch)?;
     waiter.watch(&child);
     let mut signal = None;
@@ -201,7 +232,8 @@ fn plain(command: &[OsString], shown: bool, watch: &mut Watch) -> Result<Run> {
         match waiter.wait(wake).map_err(StartError::Wait)? {
             Event::ChildExited(status) => {
                 let seconds = start.elapsed().as_secs_f64();
-                return Ok(Run { seconds, exit_code: launch::exit_code(status), signal });
+                let exit_code = launch::exit_code(status);
+                return Ok(Run { seconds, exit_code, signal, metrics: metrics.summaries() });
             }
             Event::Signal(number) => signal = Some(number),
             Event::Tick => watch.show(),
@@ -212,17 +244,53 @@ fn plain(command: &[OsString], shown: bool, watch: &mut Watch) -> Result<Run> {
 
 /// Speed-up = time without / time with; pairs are compared by the logarithm of their ratio, so that 2× and ½× weigh alike.
 fn judge(policy: &'static str, pairs: Vec<Pair>, moves: u64, tier: String) -> Report {
-    let logs: Vec<f64> = pairs.iter().map(|p| (p.without_s / p.with_s).ln()).collect();
-    let speedup = stats::Summary::of(&logs)
-        .estimate()
-        .map(|e| Interval { mean: e.value.exp(), ci95: [e.low().exp(), e.high().exp()] });
+    let speedup = ratio(pairs.iter().map(|p| p.without_s / p.with_s));
     let verdict = match speedup {
         Some(s) if s.ci95[0] > 1.0 => format!("faster by {:.1} %", (s.mean - 1.0) * 100.0),
         Some(s) if s.ci95[1] < 1.0 => format!("slower by {:.1} %", (1.0 / s.mean - 1.0) * 100.0),
         Some(_) => "no difference that these runs can show".to_owned(),
         None => "too few runs to tell".to_owned(),
     };
-    Report { policy, pairs, speedup, verdict, moves, tier }
+    Report { policy, pairs, speedup, verdict, moves, tier, metrics: Vec::new() }
+}
+
+/// The geometric mean of ratios.
+fn ratio(ratios: impl Iterator<Item = f64>) -> Option<Interval> {
+    let logs: Vec<f64> = ratios.map(f64::ln).collect();
+    let estimate = stats::Summary::of(&logs).estimate().filter(|e| e.value.is_finite())?;
+    Some(Interval { mean: estimate.value.exp(), ci95: [estimate.low().exp(), estimate.high().exp()] })
+}
+
+impl Compared {
+    fn new(metric: &Metric) -> Self {
+        Self { name: metric.name.clone(), direction: metric.direction, pairs: Vec::new(), gain: None }
+    }
+
+    fn judge(&mut self) {
+        let better = |[without, with]: &[f64; 2]| match self.direction {
+            Direction::HigherIsBetter => with / without,
+            Direction::LowerIsBetter => without / with,
+        };
+        let positive = self.pairs.iter().flatten().all(|mean| *mean > 0.0);
+        self.gain = ratio(self.pairs.iter().map(better)).filter(|_| positive);
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, direction, pairs, gain } = self;
+        let verdict = match gain {
+            Some(g) if g.ci95[0] > 1.0 => "better",
+            Some(g) if g.ci95[1] < 1.0 => "worse",
+            Some(_) => "no difference that these runs can show",
+            None => return write!(f, "metric {name}: too few readings to tell ({} pairs with readings)", pairs.len()),
+        };
+        let (mean, [low, high]) = gain.map_or((1.0, [1.0; 2]), |g| (g.mean, g.ci95));
+        let side = |i: usize| super::progress::digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
+        let way = super::progress::better(*direction);
+        write!(f, "metric {name} ({way} is better): {} without, {} with; ", side(0), side(1))?;
+        write!(f, "{verdict}: {mean:.3} times as good (95 % interval {low:.3} to {high:.3})")
+    }
 }
 
 fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
@@ -239,6 +307,9 @@ fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
     }
     let moves = count(report.moves, "move");
     writeln!(out, "{}; {moves} over all managed runs; counters: {}", report.verdict, report.tier)?;
+    for metric in &report.metrics {
+        writeln!(out, "{metric}")?;
+    }
     Ok(())
 }
 
@@ -268,5 +339,20 @@ mod tests {
         assert!(slower.verdict.starts_with("slower by 25"), "{}", slower.verdict);
         let same = judge("sam", pairs(&[0.9, 1.1, 1.0, 0.95, 1.05]), 0, String::new());
         assert!(same.verdict.starts_with("no difference"), "{}", same.verdict);
+    }
+
+    #[test]
+    fn a_metric_is_judged_by_what_is_better() {
+        let mut compared = Compared::new(&"cmd:true,lower,name=p99".parse().unwrap());
+        compared.pairs = vec![[2.0, 1.0], [2.2, 1.1], [1.9, 0.96]];
+        compared.judge();
+        let text = compared.to_string();
+        assert!(text.starts_with("metric p99 (lower is better): 2.03 without, 1.02 with; better: 1.99"), "{text}");
+        compared.direction = Direction::HigherIsBetter;
+        compared.judge();
+        assert!(compared.to_string().contains("worse: 0.50"), "{compared}");
+        compared.pairs = vec![[0.0, 1.0], [2.0, 3.0]];
+        compared.judge();
+        assert!(compared.to_string().contains("too few readings"), "a ratio to 0 says nothing");
     }
 }

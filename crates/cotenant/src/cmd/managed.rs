@@ -1,5 +1,6 @@
 //! One managed run: host, loop, recorder, and the summary at its end.
 
+use super::progress::{self, ProgressSummary, Seen};
 use crate::cli::{ManageArgs, OutputArgs};
 use crate::recorder::{self, Recorder};
 use crate::settings::Setup;
@@ -10,6 +11,7 @@ use cotenant_core::moves::Move;
 use cotenant_core::record::{Header, HostDescription};
 use cotenant_core::{Mode, Outcome, Round, TaskId, host};
 use cotenant_linux::host::{Finish, HostOptions, LinuxHost, probe_tier};
+use cotenant_linux::metrics::MetricSummary;
 use cotenant_linux::observe::AppTarget;
 use cotenant_linux::sys;
 use cotenant_linux::tasks::Target;
@@ -73,6 +75,12 @@ pub(super) struct Summary {
     pub overhead: f64,
     /// Masks given back at the end.
     pub restored: usize,
+    /// What the program reported itself; absent where it reported nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressSummary>,
+    /// What `--metric` told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricSummary>,
     /// Where it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recorded>,
@@ -196,6 +204,7 @@ fn options(setup: &Setup, args: &ManageArgs) -> HostOptions {
         cpus: setup.cpus.clone(),
         act: setup.mode == Mode::Enforce,
         other_users: args.scope.all_users,
+        metrics: args.scope.metric.clone(),
         ..HostOptions::default()
     }
 }
@@ -213,10 +222,14 @@ fn drive(
     mut each_round: impl FnMut(),
 ) -> Result<Summary> {
     let cpu_before = sys::own_cpu_time();
+    let metrics = live.metrics();
     let mut tally = Tally::default();
     let ended = host::drive(&mut live, setup.policy.as_ref(), &setup.ctx(), setup.mode, |round| {
         tally.add(round);
         each_round();
+        if !args.output.quiet && !args.output.json {
+            metrics.news().iter().for_each(tell);
+        }
         if args.output.verbose > 0 {
             print_moves(round);
         }
@@ -224,6 +237,12 @@ fn drive(
     });
     let tier = live.tier().to_string();
     let mut notes: Vec<String> = tally.notes.into_iter().chain(live.notes()).collect();
+    let progress = live.reported().map(|reported| tally.progress.summary(&reported));
+    let metrics = {
+        let summaries = metrics.summaries();
+        drop(metrics); // the host waits for their commands to end
+        summaries
+    };
     let Finish { exit_code, signal, restored } = live.finish();
     let seconds = start.elapsed().as_secs_f64();
     notes.extend(restored.notes.iter().cloned());
@@ -240,6 +259,8 @@ fn drive(
         tier,
         overhead: sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE),
         restored: restored.restored,
+        progress,
+        metrics,
         recording: None,
         signal,
         notes,
@@ -255,6 +276,7 @@ struct Tally {
     moves: u64,
     not_applied: BTreeMap<&'static str, u64>,
     notes: BTreeSet<String>,
+    progress: Seen,
 }
 
 impl Tally {
@@ -269,6 +291,7 @@ impl Tally {
                 Some(name) => *self.not_applied.entry(name).or_default() += 1,
             }
         }
+        self.progress.add(round);
         self.notes.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
     }
 }
@@ -324,6 +347,10 @@ pub(super) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         ));
         tell(format_args!("counters: {}", summary.tier));
     }
+    if let Some(progress) = &summary.progress {
+        tell(format_args!("progress: {progress}"));
+    }
+    summary.metrics.iter().for_each(|metric| tell(progress::line(metric)));
     for (outcome, orders) in &summary.not_applied {
         tell(format_args!("{} {outcome}", count(*orders, "order")));
     }

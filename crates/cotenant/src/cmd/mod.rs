@@ -4,7 +4,9 @@ pub mod attach;
 pub mod compare;
 pub mod decide;
 pub mod doctor;
+pub mod kernel;
 mod managed;
+mod progress;
 pub mod record;
 pub mod replay;
 pub mod restore;
@@ -37,6 +39,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => replay::run(args),
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),
+        Command::Kernel(args) => kernel::run(args),
         Command::Topo(args) => topo::run(args),
         Command::Sim(args) => sim::run(args),
     }

@@ -44,6 +44,9 @@ struct World {
     noise: u64,
     inter: Option<u64>,
     outcome: Outcome,
+    /// A latency on package 0 and on package 1, read every five rounds from the third on, over the five rounds before.
+    metric: Option<[f64; 2]>,
+    reading: Option<Reading>,
 }
 
 impl World {
@@ -69,6 +72,8 @@ impl World {
             noise,
             inter: Some(CYCLES / 1_000),
             outcome: Outcome::Applied,
+            metric: None,
+            reading: None,
         }
     }
 
@@ -88,7 +93,19 @@ impl World {
         if let Some(inter) = self.inter {
             builder = builder.signal(Signal::Inter, inter);
         }
-        let view = builder.view();
+        let mut view = builder.view();
+        if let Some(latency) = self.metric
+            && self.round % 5 == 3
+        {
+            self.reading = Some(Reading {
+                value: latency[usize::from(self.cpu >= 2)],
+                direction: Direction::LowerIsBetter,
+                window: Duration::from_millis(5 * INTERVAL_MS),
+                count: 1,
+                at: view.at,
+            });
+        }
+        view.apps[0].metrics.extend(self.reading.map(|reading| ("p99".to_owned(), reading)));
         let ctx = Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config };
         let decision = self.policy.decide(&ctx, &view, &self.outcomes, std::mem::take(&mut self.state), view.at);
         // Everything that is remembered survives serialisation.
@@ -150,6 +167,23 @@ fn a_gain_below_the_noise_or_below_one_percent_is_no_gain() {
     world.run(20);
     let text = world.step().proposals[0].reason.to_string();
     assert_eq!(text, "undo: the change did not help: speed -10.0 % ± 0.0 %, and at least 1 % is asked of it");
+}
+
+#[test]
+fn a_metric_judges_at_its_own_pace() {
+    // Read in rounds 3, 8, …, 48: ten readings, then the move. The round after spans it. The reading of round 53 is over rounds 48 to 53
+    // and says nothing; those of 58 to 103 do.
+    for (latency, acts) in [([0.010, 0.008], vec![]), ([0.010, 0.0101], vec![stage(103, "undo")])] {
+        let mut world = World::new([1_000, 1_000], 0);
+        world.metric = Some(latency);
+        assert_eq!(world.run(140), [vec![stage(48, "stage 1")], acts].concat(), "{latency:?}");
+    }
+    // It is not read any more: nobody can tell whether the change helped.
+    let mut world = World::new([1_000, 2_000], 0);
+    world.metric = Some([0.010, 0.008]);
+    assert_eq!(world.run(60), [stage(48, "stage 1")]);
+    (world.metric, world.reading) = (None, None);
+    assert_eq!(world.run(30), [stage(70, "undo")], "ten readings of another measure cannot be compared");
 }
 
 #[test]

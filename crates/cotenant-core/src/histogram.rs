@@ -1,0 +1,116 @@
+//! How many observations fell into which bucket: the cumulative form of latencies, whoever reports them.
+
+use serde::{Deserialize, Serialize};
+
+/// Observations by size. A count like any other: it only grows, and what happened between two moments is the difference.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Histogram(Vec<Bucket>);
+
+/// A bucket: lower bound (inclusive), upper bound, number of observations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(f64, f64, u64)", into = "(f64, f64, u64)")]
+pub struct Bucket {
+    /// What an observation in it is at least.
+    pub low: f64,
+    /// What it is less than; infinite for the last bucket of some sources.
+    pub high: f64,
+    /// How many.
+    pub count: u64,
+}
+
+impl From<(f64, f64, u64)> for Bucket {
+    fn from((low, high, count): (f64, f64, u64)) -> Self {
+        Self { low, high, count }
+    }
+}
+
+impl From<Bucket> for (f64, f64, u64) {
+    fn from(bucket: Bucket) -> Self {
+        (bucket.low, bucket.high, bucket.count)
+    }
+}
+
+impl Histogram {
+    /// Of these buckets, in any order; empty ones may be left out.
+    pub fn new(buckets: impl IntoIterator<Item = Bucket>) -> Self {
+        let mut buckets: Vec<Bucket> = buckets.into_iter().filter(|bucket| bucket.count > 0).collect();
+        buckets.sort_by(|a, b| a.low.total_cmp(&b.low));
+        Self(buckets)
+    }
+
+    /// Buckets that hold something, in ascending order.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.0
+    }
+
+    /// Number of observations.
+    pub fn count(&self) -> u64 {
+        self.0.iter().fold(0, |sum, bucket| sum.saturating_add(bucket.count))
+    }
+
+    /// What came since `before`; `None` where a count went back, that is where the source began anew.
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let mut old = before.0.iter().peekable();
+        let mut added = Vec::with_capacity(self.0.len());
+        for bucket in &self.0 {
+            let mut count = bucket.count;
+            if let Some(old) = old.next_if(|old| old.low <= bucket.low) {
+                if old.low != bucket.low || old.high != bucket.high {
+                    return None;
+                }
+                count = count.checked_sub(old.count)?;
+            }
+            added.push(Bucket { count, ..*bucket });
+        }
+        old.next().is_none().then(|| Self::new(added))
+    }
+
+    /// The value below which the fraction `q` (0–1) of the observations lies, taken as evenly spread inside a bucket; the lower bound
+    /// of a bucket without an upper one. `None` without observations.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let rank = q * self.count() as f64;
+        let mut below = 0.0;
+        for bucket in &self.0 {
+            let count = bucket.count as f64;
+            if below + count >= rank {
+                let inside = ((rank - below) / count).clamp(0.0, 1.0);
+                let value = bucket.low + (bucket.high - bucket.low) * inside;
+                return Some(if value.is_finite() { value } else { bucket.low });
+            }
+            below += count;
+        }
+        self.0.last().map(|last| last.low) // rounding of huge counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(buckets: &[(f64, f64, u64)]) -> Histogram {
+        Histogram::new(buckets.iter().map(|b| Bucket::from(*b)))
+    }
+
+    #[test]
+    fn quantiles_lie_evenly_in_their_bucket() {
+        let h = of(&[(10.0, 20.0, 90), (0.0, 10.0, 0), (20.0, 40.0, 10)]);
+        assert_eq!(h.count(), 100);
+        assert_eq!(h.quantile(0.5), Some(10.0 + 10.0 * 50.0 / 90.0));
+        assert_eq!(h.quantile(0.95), Some(30.0), "the 5th of 10 between 20 and 40");
+        assert_eq!((h.quantile(0.0), h.quantile(1.0)), (Some(10.0), Some(40.0)));
+        assert_eq!(of(&[(1.0, f64::INFINITY, 3)]).quantile(0.9), Some(1.0));
+        assert_eq!(of(&[]).quantile(0.5), None);
+    }
+
+    #[test]
+    fn differences_are_what_came_since() {
+        let (a, b) = (of(&[(0.0, 1.0, 5), (2.0, 3.0, 1)]), of(&[(0.0, 1.0, 7), (1.0, 2.0, 4), (2.0, 3.0, 1)]));
+        assert_eq!(b.since(&a), Some(of(&[(0.0, 1.0, 2), (1.0, 2.0, 4)])));
+        assert_eq!(b.since(&b), Some(of(&[])));
+        assert_eq!(a.since(&of(&[])), Some(a.clone()));
+        assert_eq!(a.since(&b), None, "went back");
+        assert_eq!(of(&[]).since(&a), None, "began anew");
+        assert_eq!(of(&[(0.0, 4.0, 9), (2.0, 3.0, 1)]).since(&a), None, "other buckets");
+    }
+}

@@ -1,0 +1,290 @@
+//! What servers answer with: the text format of Prometheus (0.0.4) and `OpenMetrics` (1.0), as far as one series needs it.
+
+use crate::histogram::{Bucket, Histogram};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// Which time series: `name` or `name{label="value",…}`. Labels that are not named may have any value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    name: String,
+    labels: Vec<(String, String)>,
+}
+
+/// A text that names no series.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' names no series; write NAME or NAME{{label=\"value\"}}")]
+pub struct SelectorError(String);
+
+impl FromStr for Selector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        let error = || SelectorError(text.to_owned());
+        let (name, labels, rest) = series(text.trim()).ok_or_else(error)?;
+        if rest.is_empty() { Ok(Self { name: name.to_owned(), labels }) } else { Err(error()) }
+    }
+}
+
+impl Selector {
+    /// The name of the series or of its family.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it names one quantile of a summary.
+    pub fn names_quantile(&self) -> bool {
+        self.labels.iter().any(|(key, _)| key == "quantile")
+    }
+
+    fn matches(&self, labels: &[(String, String)]) -> bool {
+        self.labels.iter().all(|label| labels.contains(label))
+    }
+}
+
+/// What a series says now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scraped {
+    /// A value as it is.
+    Gauge(f64),
+    /// A count that only grows.
+    Counter(f64),
+    /// Observations by size, since the server started.
+    Histogram(Histogram),
+}
+
+/// Why an answer does not tell the series.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScrapeError {
+    /// It is not in there.
+    #[error("the answer has no series '{0}'; see what it offers, for example with curl")]
+    Absent(String),
+    /// Several are.
+    #[error("the answer has {1} series '{0}'; add labels until one is left")]
+    Several(String, usize),
+    /// A line of it makes no sense.
+    #[error("line {line} of the answer is no sample: '{text}'")]
+    Line {
+        /// From 1.
+        line: usize,
+        /// Its beginning.
+        text: String,
+    },
+    /// A histogram whose buckets contradict each other.
+    #[error("the buckets of '{0}' do not add up; ask the server's authors")]
+    Buckets(String),
+}
+
+/// Finds the series in a server's answer. Counters and histograms of all matching label sets are summed; a gauge must be alone.
+///
+/// # Errors
+/// [`ScrapeError`]; a line about another series is not looked at.
+pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError> {
+    let name = selector.name();
+    let kinds: BTreeMap<&str, &str> = answer.lines().filter_map(kind).collect();
+    let kind = kinds.get(name).copied();
+    let family = |suffix: &str| name.strip_suffix(suffix).and_then(|family| kinds.get(family).copied());
+    let part = |suffix: &str| matches!(family(suffix), Some("histogram" | "summary"));
+    let is_counter = kind == Some("counter")
+        || (kind.is_none() && (name.ends_with("_total") || part("_count") || part("_sum") || part("_bucket")));
+    let wanted = match kind {
+        Some("histogram") => format!("{name}_bucket"),
+        _ => name.to_owned(),
+    };
+    let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
+    let mut values = Vec::new();
+    let mut buckets: BTreeMap<Bound, f64> = BTreeMap::new();
+    for (i, line) in answer.lines().enumerate() {
+        let line = line.trim_start();
+        if !line.starts_with(name) || line.starts_with('#') {
+            continue;
+        }
+        let error = || ScrapeError::Line { line: i + 1, text: line.chars().take(80).collect() };
+        let (found, labels, rest) = series(line).ok_or_else(error)?;
+        if !(found == wanted || (is_counter && found == total)) || !selector.matches(&labels) {
+            continue;
+        }
+        let value = rest.split_ascii_whitespace().next().and_then(value).ok_or_else(error)?;
+        if kind == Some("histogram") {
+            let le = labels.iter().find(|(key, _)| key == "le").and_then(|(_, le)| self::value(le));
+            *buckets.entry(Bound(le.filter(|le| !le.is_nan()).ok_or_else(error)?)).or_default() += value;
+        } else {
+            values.push(value);
+        }
+    }
+    match (kind, values[..].len()) {
+        (Some("histogram"), _) if !buckets.is_empty() => {
+            histogram(buckets).map(Scraped::Histogram).ok_or_else(|| ScrapeError::Buckets(name.to_owned()))
+        }
+        (_, 0) => Err(ScrapeError::Absent(name.to_owned())),
+        _ if is_counter => Ok(Scraped::Counter(values.iter().sum())),
+        (_, 1) => Ok(Scraped::Gauge(values[0])),
+        (_, several) => Err(ScrapeError::Several(name.to_owned(), several)),
+    }
+}
+
+/// Buckets by upper bound, cumulative as they stand in the text, to buckets with their own counts.
+fn histogram(cumulative: BTreeMap<Bound, f64>) -> Option<Histogram> {
+    let mut before = (f64::NAN, 0.0);
+    let mut buckets = Vec::with_capacity(cumulative.len());
+    for (Bound(high), upto) in cumulative {
+        // As in Prometheus, the first bucket starts at 0 unless it ends below.
+        let low = if before.0.is_nan() { high.min(0.0) } else { before.0 };
+        let count = upto - before.1;
+        if !(0.0..1e18).contains(&count) {
+            return None;
+        }
+        buckets.push(Bucket { low, high, count: count.round() as u64 });
+        before = (high, upto);
+    }
+    Some(Histogram::new(buckets))
+}
+
+/// A number that is not NaN, in its total order.
+#[derive(Clone, Copy, PartialEq)]
+struct Bound(f64);
+
+impl Eq for Bound {}
+
+impl PartialOrd for Bound {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Bound {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// `# TYPE name kind`.
+fn kind(line: &str) -> Option<(&str, &str)> {
+    let mut words = line.strip_prefix('#')?.split_ascii_whitespace();
+    (words.next()? == "TYPE").then_some(())?;
+    Some((words.next()?, words.next()?))
+}
+
+/// A number of the format: also `+Inf`, `-Inf`, `NaN`.
+fn value(text: &str) -> Option<f64> {
+    text.parse().ok()
+}
+
+/// A name, its labels, and what follows.
+type Series<'a> = (&'a str, Vec<(String, String)>, &'a str);
+
+/// `name{label="value",…} rest`.
+fn series(text: &str) -> Option<Series<'_>> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let split = |text: &'_ str| text.find(|c| !word(c)).unwrap_or(text.len());
+    let (name, mut rest) = text.split_at(split(text));
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let mut labels = Vec::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside.trim_start();
+        while !rest.starts_with('}') {
+            let (key, after) = rest.split_at(split(rest));
+            let (value, after) = quoted(after.trim_start().strip_prefix('=')?.trim_start())?;
+            if key.is_empty() {
+                return None;
+            }
+            labels.push((key.to_owned(), value));
+            rest = after.trim_start();
+            match rest.strip_prefix(',') {
+                Some(more) => rest = more.trim_start(),
+                None if rest.starts_with('}') => {}
+                None => return None,
+            }
+        }
+        rest = &rest[1..];
+    }
+    Some((name, labels, rest.trim_start()))
+}
+
+/// A quoted value with `\\`, `\"` and `\n`, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.strip_prefix('"')?.char_indices();
+    while let Some((i, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &text[i + 2..])),
+            '\\' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                c => value.push(c),
+            },
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = r#"# HELP up whether
+# TYPE up gauge
+up 1
+# TYPE requests_total counter
+requests_total{code="200",path="/\"a\",b"} 1027 1395066363000
+requests_total{code="500"} 3
+# TYPE jobs counter
+jobs_total 17 # {trace="x"} 1
+# TYPE temperature gauge
+temperature{room="a"} 20.5
+temperature{room="b"} NaN
+# TYPE seconds histogram
+seconds_bucket{le="0.1",code="200"} 5
+seconds_bucket{le="0.1",code="500"} 1
+seconds_bucket{le="+Inf",code="200"} 9
+seconds_bucket{le="+Inf",code="500"} 1
+seconds_sum{code="200"} 3.5
+seconds_count{code="200"} 9
+# TYPE wait summary
+wait{quantile="0.99"} 0.25
+bare 4
+bare_total 5
+# EOF
+"#;
+
+    fn get(selector: &str) -> Result<Scraped, ScrapeError> {
+        scrape(ANSWER, &selector.parse().unwrap())
+    }
+
+    #[test]
+    fn every_kind_is_read_as_what_it_is() {
+        assert_eq!(get("up"), Ok(Scraped::Gauge(1.0)));
+        assert_eq!(get("requests_total"), Ok(Scraped::Counter(1030.0)), "the sum over its labels");
+        assert_eq!(get(r#"requests_total{path="/\"a\",b"}"#), Ok(Scraped::Counter(1027.0)));
+        assert_eq!((get("jobs"), get("jobs_total")), (Ok(Scraped::Counter(17.0)), Ok(Scraped::Counter(17.0))));
+        assert_eq!(get(r#"temperature{room="a"}"#), Ok(Scraped::Gauge(20.5)));
+        assert_eq!(get("seconds_count"), Ok(Scraped::Counter(9.0)));
+        assert_eq!(get(r#"wait{quantile="0.99"}"#), Ok(Scraped::Gauge(0.25)));
+        assert_eq!((get("bare"), get("bare_total")), (Ok(Scraped::Gauge(4.0)), Ok(Scraped::Counter(5.0))));
+    }
+
+    #[test]
+    fn buckets_lose_their_running_sum() {
+        let bucket = |low, high, count| Bucket { low, high, count };
+        let expected = Histogram::new([bucket(0.0, 0.1, 6), bucket(0.1, f64::INFINITY, 4)]);
+        assert_eq!(get("seconds"), Ok(Scraped::Histogram(expected)));
+        let one = Histogram::new([bucket(0.0, 0.1, 1)]);
+        assert_eq!(get(r#"seconds{code="500"}"#), Ok(Scraped::Histogram(one)));
+        let selector = "h".parse().unwrap();
+        let falling = "# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"2\"} 4\n";
+        assert_eq!(scrape(falling, &selector), Err(ScrapeError::Buckets("h".into())));
+    }
+
+    #[test]
+    fn what_cannot_be_told_says_why() {
+        assert_eq!(get("down"), Err(ScrapeError::Absent("down".into())));
+        assert_eq!(get("temperature"), Err(ScrapeError::Several("temperature".into(), 2)));
+        assert_eq!(get("requests_total{code=\"404\"}"), Err(ScrapeError::Absent("requests_total".into())));
+        for text in ["x", "x {", "x{a=\"1\" 3", "x one", "x{a=1} 3"] {
+            let selector = "x".parse().unwrap();
+            assert!(matches!(scrape(text, &selector), Err(ScrapeError::Line { line: 1, .. })), "{text}");
+        }
+    }
+}

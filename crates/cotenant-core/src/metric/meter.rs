@@ -1,0 +1,145 @@
+//! From what a source says now and said before to readings.
+
+use super::exposition::Scraped;
+use crate::histogram::Histogram;
+use crate::ids::Time;
+use std::time::Duration;
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// The value: finite.
+    pub value: f64,
+    /// The time that it summarises.
+    pub window: Duration,
+    /// How many observations it summarises.
+    pub count: u64,
+}
+
+/// Why there is no reading.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MeterError {
+    /// Nothing was said at all.
+    #[error("it printed nothing; print one number")]
+    Nothing,
+    /// Text.
+    #[error("it printed '{0}', which is no number; print one number and nothing else")]
+    NoNumber(String),
+    /// NaN or infinite.
+    #[error("its value is {0}; only finite numbers can be compared")]
+    NotFinite(String),
+}
+
+/// The one number that a text holds, as decimal or in scientific notation, with blanks around it.
+///
+/// # Errors
+/// [`MeterError`]
+pub fn number(text: &str) -> Result<f64, MeterError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(MeterError::Nothing);
+    }
+    let value: f64 = text.parse().map_err(|_| {
+        let line = text.lines().next().unwrap_or_default();
+        let more = line.chars().count() > 40 || line.len() < text.len();
+        let shown: String = line.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
+        MeterError::NoNumber(if more { shown + "…" } else { shown })
+    })?;
+    finite(value)
+}
+
+fn finite(value: f64) -> Result<f64, MeterError> {
+    if value.is_finite() { Ok(value) } else { Err(MeterError::NotFinite(value.to_string())) }
+}
+
+/// Turns a source's words into readings: gauges as they are, counters and histograms by what came since the reading before.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    quantile: f64,
+    before: Option<(Time, Scraped)>,
+}
+
+impl Meter {
+    /// Takes this quantile of histograms.
+    pub fn new(quantile: f64) -> Self {
+        Self { quantile, before: None }
+    }
+
+    /// The reading at a time; `None` where there is none yet: at first, where the source began anew, and where nothing was observed.
+    ///
+    /// # Errors
+    /// [`MeterError::NotFinite`]
+    pub fn read(&mut self, at: Time, now: Scraped) -> Result<Option<Measured>, MeterError> {
+        let before = self.before.replace((at, now.clone()));
+        let window = before.as_ref().map_or(Duration::ZERO, |(then, _)| at - *then);
+        match (before.map(|(_, then)| then), now) {
+            (_, Scraped::Gauge(value)) => Ok(Some(Measured { value: finite(value)?, window, count: 1 })),
+            (Some(Scraped::Counter(then)), Scraped::Counter(now)) => {
+                let added = finite(now)? - finite(then)?;
+                let known = added >= 0.0 && !window.is_zero();
+                Ok(known.then(|| Measured { value: added / window.as_secs_f64(), window, count: added as u64 }))
+            }
+            (Some(Scraped::Histogram(then)), Scraped::Histogram(now)) => Ok(self.quantile_of(&now, &then, window)),
+            (_, Scraped::Counter(now)) => finite(now).map(|_| None),
+            (_, Scraped::Histogram(_)) => Ok(None),
+        }
+    }
+
+    fn quantile_of(&self, now: &Histogram, then: &Histogram, window: Duration) -> Option<Measured> {
+        let added = now.since(then)?;
+        let value = added.quantile(self.quantile)?;
+        value.is_finite().then(|| Measured { value, window, count: added.count() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Bucket;
+
+    #[test]
+    fn one_number_and_nothing_else() {
+        assert_eq!(number(" 12.5e3\n"), Ok(12_500.0));
+        assert_eq!(number("-0"), Ok(0.0));
+        assert_eq!(number("\n \n"), Err(MeterError::Nothing));
+        assert_eq!(number("12 ms"), Err(MeterError::NoNumber("12 ms".into())));
+        assert_eq!(number("1\n2"), Err(MeterError::NoNumber("1…".into())));
+        assert_eq!(number(&"x".repeat(1_000)), Err(MeterError::NoNumber("x".repeat(40) + "…")));
+        assert_eq!(number("NaN"), Err(MeterError::NotFinite("NaN".into())));
+        assert_eq!(number("-inf"), Err(MeterError::NotFinite("-inf".into())));
+    }
+
+    #[test]
+    fn counters_become_rates() {
+        let mut meter = Meter::new(0.99);
+        let mut read = |s, value| meter.read(Time::from_secs(s), Scraped::Counter(value));
+        assert_eq!(read(1, 100.0), Ok(None), "nothing to compare with");
+        let rate = Measured { value: 25.0, window: Duration::from_secs(2), count: 50 };
+        assert_eq!(read(3, 150.0), Ok(Some(rate)));
+        assert_eq!(read(4, 10.0), Ok(None), "the server began anew");
+        assert_eq!(read(5, 12.0).unwrap().unwrap().value, 2.0);
+        assert!(read(6, f64::NAN).is_err());
+    }
+
+    #[test]
+    fn histograms_are_differenced() {
+        let mut meter = Meter::new(0.5);
+        let mut read = |s, counts: [u64; 2]| {
+            let bucket = |i: usize| Bucket { low: i as f64, high: i as f64 + 1.0, count: counts[i] };
+            meter.read(Time::from_secs(s), Scraped::Histogram(Histogram::new([bucket(0), bucket(1)]))).unwrap()
+        };
+        assert_eq!(read(0, [1_000, 0]), None);
+        // Of the four new ones all are between 1 and 2, whatever the thousand before them were.
+        assert_eq!(read(1, [1_000, 4]), Some(Measured { value: 1.5, window: Duration::from_secs(1), count: 4 }));
+        assert_eq!(read(2, [1_000, 4]), None, "nothing was observed");
+        assert_eq!(read(3, [5, 0]), None, "the server began anew");
+    }
+
+    #[test]
+    fn gauges_are_what_they_are() {
+        let mut meter = Meter::new(0.5);
+        assert_eq!(meter.read(Time::from_secs(1), Scraped::Gauge(3.0)).unwrap().unwrap().value, 3.0);
+        assert!(meter.read(Time::from_secs(2), Scraped::Gauge(f64::INFINITY)).is_err());
+        assert_eq!(meter.read(Time::from_secs(3), Scraped::Gauge(4.0)).unwrap().unwrap().window.as_secs(), 1);
+    }
+}

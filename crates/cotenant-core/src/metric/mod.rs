@@ -1,0 +1,218 @@
+//! Metrics from outside: what the user asks for (`--metric`), the text that servers answer with, and readings made of it.
+//!
+//! The syntax is described in `docs/reference/metrics.md`. Fetching is the host's work: nothing here touches a process, file or socket.
+
+mod exposition;
+mod meter;
+
+pub use exposition::{ScrapeError, Scraped, Selector, scrape};
+pub use meter::{Measured, Meter, MeterError, number};
+
+use crate::parse;
+use crate::sample::Direction;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Time between two readings, unless asked for otherwise.
+pub const EVERY: Duration = Duration::from_secs(1);
+
+/// How long a reading may take, unless asked for otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The quantile that is read from histograms, unless asked for otherwise.
+pub const QUANTILE: f64 = 0.99;
+
+/// What every option is and may be, for error messages.
+const OPTIONS: &str =
+    "higher, lower, name=NAME, every=TIME (10ms to 60min), timeout=TIME (10ms to 60min), q=0.99 (0 to 1)";
+
+/// A metric that the user asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Under which it is shown and recorded.
+    pub name: String,
+    /// Where it comes from.
+    pub source: Source,
+    /// Which way is better.
+    pub direction: Direction,
+    /// Time between two readings, 10 ms to 1 h.
+    pub every: Duration,
+    /// After this a reading is given up, 10 ms to 1 h.
+    pub timeout: Duration,
+    /// Which quantile is taken of a histogram, 0–1.
+    pub quantile: f64,
+}
+
+/// Where a metric comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A command for `sh -c` that prints a number.
+    Command(String),
+    /// Lines of a growing file.
+    Log {
+        /// The file.
+        path: String,
+        /// A regular expression; its first group, else all of it, is the number.
+        pattern: String,
+    },
+    /// What a server answers.
+    Http {
+        /// Without its fragment.
+        url: String,
+        /// The time series; `None` where the answer is one number.
+        series: Option<Selector>,
+    },
+}
+
+/// Why a text is no metric.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MetricError(String);
+
+impl FromStr for Metric {
+    type Err = MetricError;
+
+    /// `SOURCE[,OPTION]…`. Options are read from the end, so that the source may hold commas.
+    fn from_str(text: &str) -> Result<Self, MetricError> {
+        let error = MetricError;
+        let mut rest = text.trim();
+        let (mut name, mut direction, mut every, mut timeout, mut quantile) = (None, None, None, None, None);
+        while let Some((before, option)) = rest.rsplit_once(',') {
+            let bad = |what: &str| error(format!("{option} is no {what}; options are {OPTIONS}"));
+            match option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value))) {
+                ("higher", None) => direction = Some(Direction::HigherIsBetter),
+                ("lower", None) => direction = Some(Direction::LowerIsBetter),
+                ("name", Some(value)) if is_name(value) => name = Some(value.to_owned()),
+                ("name", Some(_)) => return Err(bad("name: letters, digits, '_', '-', '.' and '%', at most 64")),
+                ("every", Some(value)) => every = Some(duration(value).ok_or_else(|| bad("time"))?),
+                ("timeout", Some(value)) => timeout = Some(duration(value).ok_or_else(|| bad("time"))?),
+                ("q", Some(value)) => {
+                    let q = value.parse().ok().filter(|q| (0.0..=1.0).contains(q));
+                    quantile = Some(q.ok_or_else(|| bad("quantile"))?);
+                }
+                _ => break,
+            }
+            rest = before;
+        }
+        let source = source(rest).map_err(error)?;
+        let takes_quantile = quantile.is_some();
+        if takes_quantile && !matches!(source, Source::Http { series: Some(_), .. }) {
+            return Err(error("q= is for histograms of an HTTP endpoint; leave it out".to_owned()));
+        }
+        let lower = takes_quantile || matches!(&source, Source::Http { series: Some(s), .. } if s.names_quantile());
+        let default = if lower { Direction::LowerIsBetter } else { Direction::HigherIsBetter };
+        Ok(Self {
+            name: name.unwrap_or_else(|| source.name()),
+            source,
+            direction: direction.unwrap_or(default),
+            every: every.unwrap_or(EVERY),
+            timeout: timeout.unwrap_or(TIMEOUT),
+            quantile: quantile.unwrap_or(QUANTILE),
+        })
+    }
+}
+
+fn source(text: &str) -> Result<Source, String> {
+    let known = "write cmd:COMMAND, log:PATH:REGEX, or http://HOST[:PORT]/PATH[#SERIES]";
+    if let Some(command) = text.strip_prefix("cmd:") {
+        return match command.trim() {
+            "" => Err("there is no command; write cmd:COMMAND".to_owned()),
+            command => Ok(Source::Command(command.to_owned())),
+        };
+    }
+    if let Some(rest) = text.strip_prefix("log:") {
+        return match rest.split_once(':') {
+            Some((path, pattern)) if !path.is_empty() && !pattern.is_empty() => {
+                Ok(Source::Log { path: path.to_owned(), pattern: pattern.to_owned() })
+            }
+            _ => Err("a file and a regular expression are needed; write log:PATH:REGEX".to_owned()),
+        };
+    }
+    if text.starts_with("https://") {
+        return Err("https is not spoken; use the plain endpoint on this machine, or cmd:curl …".to_owned());
+    }
+    if let Some(rest) = text.strip_prefix("http://") {
+        let (address, fragment) = rest.split_once('#').map_or((rest, None), |(a, f)| (a, Some(f)));
+        if address.is_empty() || address.starts_with(['/', ':']) || address.contains(char::is_whitespace) {
+            return Err("there is no host; write http://HOST[:PORT]/PATH[#SERIES]".to_owned());
+        }
+        let series = fragment.map(str::parse).transpose().map_err(|e: exposition::SelectorError| e.to_string())?;
+        return Ok(Source::Http { url: format!("http://{address}"), series });
+    }
+    Err(format!("unknown source; {known}"))
+}
+
+impl Source {
+    /// The name of a metric that was given none.
+    fn name(&self) -> String {
+        match self {
+            Self::Command(_) => "cmd".to_owned(),
+            Self::Log { .. } => "log".to_owned(),
+            Self::Http { series: None, .. } => "http".to_owned(),
+            Self::Http { series: Some(series), .. } => series.name().chars().take(64).collect(),
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+    (1..=64).contains(&text.len()) && text.chars().all(fits)
+}
+
+/// A time between 10 ms and 1 h.
+fn duration(text: &str) -> Option<Duration> {
+    let time = parse::duration(text).ok()?;
+    (Duration::from_millis(10)..=Duration::from_secs(3_600)).contains(&time).then_some(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metric(text: &str) -> Metric {
+        text.parse().unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn options_are_read_from_the_end() {
+        let m = metric("cmd:awk -F, '{print $1,$2}' f,lower,every=250ms,name=p99,timeout=2s");
+        assert_eq!(m.source, Source::Command("awk -F, '{print $1,$2}' f".into()));
+        assert_eq!((m.name.as_str(), m.direction), ("p99", Direction::LowerIsBetter));
+        assert_eq!((m.every, m.timeout), (Duration::from_millis(250), Duration::from_secs(2)));
+        let m = metric("log:/var/log/x.log:took ([0-9.]+), ok");
+        assert_eq!(m.source, Source::Log { path: "/var/log/x.log".into(), pattern: "took ([0-9.]+), ok".into() });
+        assert_eq!((m.direction, m.every, m.name.as_str()), (Direction::HigherIsBetter, EVERY, "log"));
+    }
+
+    #[test]
+    fn series_of_endpoints_may_hold_commas_too() {
+        let m = metric(r#"http://localhost:9090/metrics#http_seconds{path="/a,lower",code="200"},q=0.5"#);
+        let Source::Http { url, series: Some(series) } = &m.source else { panic!("{m:?}") };
+        assert_eq!((url.as_str(), series.name()), ("http://localhost:9090/metrics", "http_seconds"));
+        assert_eq!((m.direction, m.quantile), (Direction::LowerIsBetter, 0.5));
+        assert_eq!(metric("http://[::1]:80/x").source, Source::Http { url: "http://[::1]:80/x".into(), series: None });
+    }
+
+    #[test]
+    fn what_is_no_metric_says_why() {
+        for (text, why) in [
+            ("", "unknown source"),
+            ("redis", "unknown source"),
+            ("cmd: ", "no command"),
+            ("log:/x", "regular expression"),
+            ("https://a/b", "https"),
+            ("http:///x", "no host"),
+            ("http://a/m#", "series"),
+            ("http://a/m#x{y=1}", "series"),
+            ("cmd:x,every=1", "time"),
+            ("cmd:x,every=61min", "time"),
+            ("cmd:x,every=1us", "time"),
+            ("cmd:x,q=0.5", "histograms"),
+            ("http://a/m#x,q=2", "quantile"),
+            ("cmd:x,name=a b", "name"),
+        ] {
+            let error = text.parse::<Metric>().expect_err(text).to_string();
+            assert!(error.contains(why) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+}

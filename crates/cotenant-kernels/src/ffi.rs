@@ -1,0 +1,100 @@
+//! The border to the loops in C (`c/kernels.h`).
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// `struct ck_work`: what a loop gets and gives.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub progress: *const AtomicU64,
+    pub stop: *const AtomicU32,
+    pub own: *mut u8,
+    pub own_bytes: u64,
+    pub shared: *mut u8,
+    pub shared_bytes: u64,
+    pub id: u64,
+    pub limit: u64,
+    pub knob: u64,
+    pub rate: f64,
+    pub units: u64,
+    pub transfers: u64,
+    pub span_ns: u64,
+    pub skipped_ns: u64,
+    pub wrong: u64,
+    pub sum: u64,
+}
+
+const _: () = assert!(size_of::<Work>() == 16 * 8, "struct ck_work in c/kernels.h has 16 words");
+
+/// A loop, or what prepares the memory for one.
+pub(crate) type Body = unsafe extern "C" fn(*mut Work);
+
+unsafe extern "C" {
+    pub(crate) safe fn ck_cpu_time_ns() -> u64;
+    pub(crate) fn ck_cpu(work: *mut Work);
+    pub(crate) fn ck_coherence(work: *mut Work);
+    pub(crate) fn ck_membench(work: *mut Work);
+    pub(crate) fn ck_rmw(work: *mut Work);
+    pub(crate) fn ck_fill(work: *mut Work);
+    pub(crate) fn ck_chase(work: *mut Work);
+    pub(crate) fn ck_chase_init(work: *mut Work);
+    pub(crate) fn ck_stream(work: *mut Work);
+    pub(crate) fn ck_stream_init(work: *mut Work);
+    pub(crate) fn ck_stream_check(work: *mut Work);
+    pub(crate) fn ck_inject(work: *mut Work);
+    pub(crate) fn ck_bst(work: *mut Work);
+    pub(crate) fn ck_bst_init(work: *mut Work);
+    pub(crate) fn ck_naive(work: *mut Work);
+    pub(crate) fn ck_er_naive(work: *mut Work);
+    pub(crate) fn ck_blockie(work: *mut Work);
+    pub(crate) fn ck_sledge(work: *mut Work);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    /// One element of the three arrays is spoilt after the run.
+    fn wrong_after_spoiling(element: Option<usize>) -> u64 {
+        const BYTES: u64 = 24 * 1024;
+        let (progress, stop) = (AtomicU64::new(0), AtomicU32::new(0));
+        let memory = Memory::zeroed(BYTES).unwrap();
+        let mut work = Work {
+            progress: &raw const progress,
+            stop: &raw const stop,
+            own: memory.start(),
+            own_bytes: BYTES,
+            shared: std::ptr::null_mut(),
+            shared_bytes: 0,
+            id: 1,
+            limit: 5_000,
+            knob: 4,
+            rate: 0.0,
+            units: 0,
+            span_ns: 0,
+            transfers: 0,
+            skipped_ns: 0,
+            wrong: 0,
+            sum: 0,
+        };
+        // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows; STREAM shares nothing.
+        unsafe {
+            ck_stream_init(&raw mut work);
+            ck_stream(&raw mut work);
+            if let Some(element) = element {
+                *memory.start().add(element * 8) ^= 1;
+            }
+            ck_stream_check(&raw mut work);
+        }
+        work.wrong
+    }
+
+    #[test]
+    fn a_single_wrong_bit_is_noticed() {
+        assert_eq!(wrong_after_spoiling(None), 0);
+        for element in [0, 903, 904, 1023, 1024, 2047, 2048, 3071] {
+            assert_eq!(wrong_after_spoiling(Some(element)), 1, "{element}");
+        }
+    }
+}

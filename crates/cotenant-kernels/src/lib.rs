@@ -1,0 +1,28 @@
+//! Micro-benchmarks and `SmashBench`: programs whose behaviour is known, so that measurements and policies can be held against them.
+//!
+//! The loops are C (`c/`): what such a program does to a machine is its instructions, and a C compiler at -O2 leaves these as
+//! written. Threads, memory, placement and errors are Rust's: `std::thread` is a POSIX thread on Linux, and what can fail fails there.
+//!
+//! ```
+//! use cotenant_kernels::{Caches, Config, Kernel};
+//! let kernel = Kernel::by_name("chase").unwrap();
+//! let config = Config { size: Some(64 << 10), limit: Some(10_000), ..Config::new(2, Caches::ASSUMED) };
+//! let report = kernel.run(&config, &[], &mut || true)?;
+//! assert_eq!(report.units(), 20_000);
+//! # Ok::<(), cotenant_kernels::Error>(())
+//! ```
+
+mod caches;
+mod config;
+mod ffi;
+mod gate;
+mod kernel;
+mod memory;
+mod report;
+mod run;
+mod table;
+
+pub use caches::Caches;
+pub use config::{Config, Error, MAX_THREADS};
+pub use kernel::Kernel;
+pub use report::{Pace, Report, Slot, ThreadReport};

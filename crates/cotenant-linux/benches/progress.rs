@@ -1,0 +1,44 @@
+//! What reading reports costs: CPU time to sum up units and latencies of 1 and of 64 threads. One JSON object per line.
+
+#[path = "../../../benches/report.rs"]
+mod report;
+
+use cotenant_core::topology::{Cpu, Parts};
+use cotenant_core::{CpuId, Time, Topology};
+use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
+use cotenant_linux::sys::own_cpu_time;
+use cotenant_linux::tasks::Target;
+use report::Report;
+use serde_json::json;
+use std::sync::Barrier;
+
+const READS: u32 = 2_000;
+
+fn main() {
+    let mut rows = Report::new("progress");
+    let cpu = Cpu { id: CpuId(0), online: true, allowed: true, efficiency_class: None, coord: None };
+    let topology = Topology::new(Parts { cpus: vec![cpu], ..Parts::default() }).unwrap();
+    // This very process reports, and is looked at.
+    let app = AppTarget { name: String::new(), target: Target::Pids(vec![std::process::id()]) };
+    for (threads, latencies) in [(1, false), (1, true), (64, false), (64, true)] {
+        let barrier = Barrier::new(threads);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    cotenant_rt::units(1);
+                    (0..u64::from(latencies) * 1_000).for_each(|i| cotenant_rt::latency_ns(1_000 + i * i));
+                    barrier.wait(); // each has a place of its own
+                });
+            }
+        });
+        let options = Options { counting: Counting::Nothing, ..Options::default() };
+        let mut observer = Observer::new(&topology, vec![app.clone()], options).unwrap();
+        observer.sample(Time::default(), &mut |task| task.mask.clone()).unwrap();
+        let before = own_cpu_time();
+        for _ in 0..READS {
+            std::hint::black_box(observer.reported(0).expect("it reports").latency_ns());
+        }
+        let us = own_cpu_time().saturating_sub(before).as_secs_f64() * 1e6 / f64::from(READS);
+        rows.row(json!({"threads": threads, "latencies": latencies, "us_per_read": us}));
+    }
+}

@@ -1,0 +1,55 @@
+//! Numbers that a server answers with.
+
+use super::FetchError;
+use cotenant_core::Time;
+use cotenant_core::metric::{Measured, Meter, Scraped, Selector, number, scrape};
+use std::time::Duration;
+use ureq::{Agent, Error};
+
+/// Longer answers are refused, bytes.
+const MOST: u64 = 16 << 20;
+
+/// An endpoint.
+#[derive(Debug)]
+pub struct Http {
+    agent: Agent,
+    url: String,
+    series: Option<Selector>,
+    meter: Meter,
+    timeout: Duration,
+}
+
+impl Http {
+    pub fn new(url: &str, series: Option<Selector>, meter: Meter, timeout: Duration) -> Self {
+        // The address is what the user wrote: no proxy, no redirection to somewhere else.
+        let config = Agent::config_builder().timeout_global(Some(timeout)).proxy(None).max_redirects(0).build();
+        Self { agent: config.into(), url: url.to_owned(), series, meter, timeout }
+    }
+
+    pub fn fetch(&mut self, at: Time) -> Result<Option<Measured>, FetchError> {
+        let answer = self.get().map_err(|error| match error {
+            Error::Timeout(_) => FetchError::Slow(self.timeout),
+            Error::BodyExceedsLimit(_) => FetchError::Huge((MOST >> 10) as usize),
+            Error::StatusCode(code) => self.failed(&format!("status {code}; check the path")),
+            other => self.failed(&format!("{other}; check that it is the right address and answers")),
+        })?;
+        let said = match &self.series {
+            Some(series) => scrape(&answer, series)?,
+            None => Scraped::Gauge(number(&answer)?),
+        };
+        Ok(self.meter.read(at, said)?)
+    }
+
+    fn get(&self) -> Result<String, Error> {
+        let accept = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1";
+        let mut response = self.agent.get(&self.url).header("accept", accept).call()?;
+        if response.status().is_redirection() {
+            return Err(Error::StatusCode(response.status().as_u16()));
+        }
+        response.body_mut().with_config().limit(MOST).lossy_utf8(true).read_to_string()
+    }
+
+    fn failed(&self, why: &str) -> FetchError {
+        FetchError::Http { url: self.url.clone(), why: why.replace('\n', " ") }
+    }
+}

@@ -1,0 +1,148 @@
+//! Numbers in the lines of a growing file.
+
+use super::{FetchError, StartError};
+use cotenant_core::metric::number;
+use regex_lite::Regex;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+
+/// At most this much is read at once; of more only the end is looked at, bytes.
+const BACKLOG: u64 = 4 << 20;
+
+/// Longer lines are not looked at, bytes.
+const LINE: usize = 64 << 10;
+
+/// A file that is followed: new lines only, also after it was rotated or truncated.
+#[derive(Debug)]
+pub struct Log {
+    path: String,
+    pattern: Regex,
+    file: Option<Followed>,
+}
+
+/// An open file and how far it was read.
+#[derive(Debug)]
+struct Followed {
+    file: File,
+    id: (u64, u64),
+    position: u64,
+    /// The beginning of a line whose end is not written yet.
+    partial: Vec<u8>,
+    /// Whether that line is too long, or its beginning was skipped.
+    skipping: bool,
+}
+
+impl Log {
+    /// Follows the file from its end; one that is not there yet from its beginning.
+    pub fn new(path: &str, pattern: &str) -> Result<Self, StartError> {
+        let compiled = Regex::new(pattern);
+        let compiled =
+            compiled.map_err(|why| StartError::Pattern { pattern: pattern.to_owned(), why: why.to_string() })?;
+        let mut log = Self { path: path.to_owned(), pattern: compiled, file: None };
+        if let Ok(mut file) = Followed::open(path) {
+            file.position = file.file.metadata().map_or(0, |meta| meta.len());
+            log.file = Some(file);
+        }
+        Ok(log)
+    }
+
+    /// The last number that was written since the last call, and how many were; `None` where none was.
+    pub fn fetch(&mut self) -> Result<Option<(f64, u64)>, FetchError> {
+        let mut found = Found { pattern: &self.pattern, last: None, count: 0 };
+        let named = |e: io::Error| FetchError::File { path: self.path.clone(), why: e.to_string() };
+        let there = std::fs::metadata(&self.path);
+        if let Some(file) = &mut self.file {
+            file.read(&mut found).map_err(named)?;
+            // Rotated: what the old file held to its end has been read.
+            if there.as_ref().is_ok_and(|meta| identity(meta) != file.id) {
+                self.file = None;
+            }
+        }
+        if self.file.is_none() {
+            let mut file = Followed::open(&self.path).map_err(named)?;
+            file.read(&mut found).map_err(named)?;
+            self.file = Some(file);
+        } else if let Err(e) = there {
+            return Err(named(e));
+        }
+        let Found { last, count, .. } = found;
+        last.map(|text| Ok((number(&text)?, count))).transpose()
+    }
+}
+
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+impl Followed {
+    fn open(path: &str) -> io::Result<Self> {
+        // A pipe would wait for its writer.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("it is no regular file; name a log file"));
+        }
+        Ok(Self { file, id: identity(&meta), position: 0, partial: Vec::new(), skipping: false })
+    }
+
+    fn read(&mut self, found: &mut Found<'_>) -> io::Result<()> {
+        let length = self.file.metadata()?.len();
+        if length < self.position {
+            // Truncated: it begins anew.
+            self.partial.clear();
+            (self.position, self.skipping) = (0, false);
+        }
+        if length - self.position > BACKLOG {
+            self.partial.clear();
+            (self.position, self.skipping) = (length - BACKLOG, true);
+        }
+        let mut buffer = [0; 16 << 10];
+        while self.position < length {
+            let got = self.file.read_at(&mut buffer, self.position)?;
+            if got == 0 {
+                break;
+            }
+            self.position += got as u64;
+            self.lines(&buffer[..got], found);
+        }
+        Ok(())
+    }
+
+    fn lines(&mut self, bytes: &[u8], found: &mut Found<'_>) {
+        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            if !self.skipping {
+                self.partial.extend_from_slice(piece);
+            }
+            if self.partial.len() > LINE {
+                self.skipping = true;
+                self.partial.clear();
+            }
+            if piece.ends_with(b"\n") {
+                if !self.skipping {
+                    found.line(&String::from_utf8_lossy(&self.partial));
+                }
+                self.partial.clear();
+                self.skipping = false;
+            }
+        }
+    }
+}
+
+/// What lines say.
+struct Found<'a> {
+    pattern: &'a Regex,
+    last: Option<String>,
+    count: u64,
+}
+
+impl Found<'_> {
+    fn line(&mut self, line: &str) {
+        if let Some(groups) = self.pattern.captures(line.trim_end_matches(['\n', '\r']))
+            && let Some(text) = groups.get(1).or_else(|| groups.get(0))
+        {
+            self.last = Some(text.as_str().to_owned());
+            self.count += 1;
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Metrics from outside: each is fetched by a thread of its own, at its own pace, so that nothing slow ever delays the loop.
+//!
+//! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is told once.
+
+mod command;
+mod http;
+mod log;
+mod stop;
+
+use command::Command;
+use cotenant_core::metric::{Measured, Meter, MeterError, Metric, ScrapeError, Source};
+use cotenant_core::{Direction, Reading, Time};
+use http::Http;
+use log::Log;
+use serde::Serialize;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use stop::{Stop, Stopper};
+
+/// A reading that is older than so many periods says nothing about now.
+const STALE: u32 = 10;
+
+/// Failures in a row that are told.
+const TELL_AFTER: u32 = 3;
+
+/// Metrics at most: each has a thread.
+const MOST: usize = 32;
+
+/// Names that what programs report themselves already has.
+const RESERVED: [&str; 3] = ["progress", "latency_p50_s", "latency_p99_s"];
+
+/// Why metrics cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Two of one name.
+    #[error("two metrics are called '{0}'; add ,name=NAME to one of them")]
+    Twice(String),
+    /// A name that means something else.
+    #[error("a metric cannot be called '{0}', which the program itself reports; add ,name=NAME")]
+    Reserved(String),
+    /// Too many.
+    #[error("{0} metrics are more than {MOST}; leave some out")]
+    TooMany(usize),
+    /// A pattern that is none.
+    #[error("'{pattern}' is no regular expression: {why}; see docs/reference/metrics.md")]
+    Pattern {
+        /// As it was given.
+        pattern: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// No thread or descriptor.
+    #[error("cannot start to read metrics: {0}; see ulimit -u and ulimit -n")]
+    Io(#[from] io::Error),
+}
+
+/// Why a reading failed. One line each.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error(transparent)]
+    Meter(#[from] MeterError),
+    #[error(transparent)]
+    Scrape(#[from] ScrapeError),
+    #[error("it took longer than {0:?} and was given up; make it quicker, or add ,timeout=TIME")]
+    Slow(Duration),
+    #[error("it printed more than {0} KiB; print one number and nothing else")]
+    Huge(usize),
+    #[error("it ended with exit code {0}; run it by hand to see why")]
+    Failed(String),
+    #[error("{path}: {why}")]
+    File { path: String, why: String },
+    #[error("{url}: {why}")]
+    Http { url: String, why: String },
+    #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
+    Io(#[from] io::Error),
+    #[error("it was stopped")]
+    Stopped,
+}
+
+/// What fetches one metric.
+enum Fetcher {
+    Command(Command),
+    Log(Log),
+    Http(Box<Http>),
+}
+
+impl Fetcher {
+    fn new(metric: &Metric) -> Result<Self, StartError> {
+        Ok(match &metric.source {
+            Source::Command(text) => Self::Command(Command::new(text, metric.timeout)),
+            Source::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
+            Source::Http { url, series } => {
+                let meter = Meter::new(metric.quantile);
+                Self::Http(Box::new(Http::new(url, series.clone(), meter, metric.timeout)))
+            }
+        })
+    }
+
+    /// A reading at a time; `since` is the time since the one before. `None`: there is nothing new.
+    fn fetch(&mut self, at: Time, since: Duration, stop: &Stop) -> Result<Option<Measured>, FetchError> {
+        match self {
+            Self::Command(command) => {
+                let value = command.fetch(stop)?;
+                Ok(Some(Measured { value, window: since, count: 1 }))
+            }
+            Self::Log(log) => {
+                let found = log.fetch()?;
+                Ok(found.map(|(value, count)| Measured { value, window: since, count }))
+            }
+            Self::Http(http) => http.fetch(at),
+        }
+    }
+}
+
+/// What a metric came to over a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MetricSummary {
+    /// Its name.
+    pub name: String,
+    /// Which way is better.
+    pub direction: Direction,
+    /// Readings.
+    pub readings: u64,
+    /// Their mean; `None` without any.
+    pub mean: Option<f64>,
+    /// The last of them.
+    pub last: Option<f64>,
+    /// Readings that failed.
+    pub failed: u64,
+    /// Why the last of these did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// What a thread and the loop share.
+#[derive(Debug)]
+struct Shared {
+    reading: Option<Reading>,
+    stale_after: Duration,
+    summary: MetricSummary,
+    /// Failures since the last reading.
+    in_a_row: u32,
+    /// Whether it was told that it fails.
+    told: bool,
+}
+
+impl Shared {
+    fn take(&mut self, result: Result<Option<Measured>, FetchError>, at: Time) {
+        let summary = &mut self.summary;
+        match result {
+            Ok(None) | Err(FetchError::Stopped) => {}
+            Ok(Some(Measured { value, window, count })) => {
+                self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
+                summary.readings += 1;
+                let mean = summary.mean.unwrap_or(0.0);
+                summary.mean = Some(mean + (value - mean) / summary.readings as f64);
+                summary.last = Some(value);
+                self.in_a_row = 0;
+            }
+            Err(why) => {
+                self.reading = None;
+                summary.failed += 1;
+                summary.why = Some(why.to_string());
+                self.in_a_row += 1;
+            }
+        }
+    }
+}
+
+/// Metrics that are being read. Dropped, it ends their commands and leaves nothing running.
+#[derive(Debug)]
+pub struct Metrics {
+    shared: Vec<Arc<Mutex<Shared>>>,
+    /// Those that must end before this does: they have started programs.
+    threads: Vec<JoinHandle<()>>,
+    stopper: Option<Stopper>,
+    start: Instant,
+}
+
+impl Metrics {
+    /// Starts to read, with times counted from `start`. The threads inherit what signals the caller blocks, and block all others.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is read then.
+    pub fn start(metrics: &[Metric], start: Instant) -> Result<Self, StartError> {
+        if metrics.len() > MOST {
+            return Err(StartError::TooMany(metrics.len()));
+        }
+        for (i, metric) in metrics.iter().enumerate() {
+            if metrics[..i].iter().any(|other| other.name == metric.name) {
+                return Err(StartError::Twice(metric.name.clone()));
+            }
+            if RESERVED.contains(&metric.name.as_str()) {
+                return Err(StartError::Reserved(metric.name.clone()));
+            }
+        }
+        let fetchers = metrics.iter().map(Fetcher::new).collect::<Result<Vec<_>, _>>()?;
+        let (stopper, stop) = stop::pair()?;
+        let mut started = Self { shared: Vec::new(), threads: Vec::new(), stopper: Some(stopper), start };
+        for (metric, fetcher) in metrics.iter().zip(fetchers) {
+            let shared = Arc::new(Mutex::new(Shared {
+                reading: None,
+                stale_after: metric.every * STALE,
+                summary: MetricSummary {
+                    name: metric.name.clone(),
+                    direction: metric.direction,
+                    readings: 0,
+                    mean: None,
+                    last: None,
+                    failed: 0,
+                    why: None,
+                },
+                in_a_row: 0,
+                told: false,
+            }));
+            let has_programs = matches!(fetcher, Fetcher::Command(_));
+            let (every, stop, to) = (metric.every, stop.clone(), shared.clone());
+            let name = format!("metric {}", metric.name).chars().take(15).collect();
+            let thread = thread::Builder::new().name(name).stack_size(256 << 10);
+            let thread = thread.spawn(move || read(fetcher, every, start, &stop, &to))?;
+            started.shared.push(shared);
+            if has_programs {
+                started.threads.push(thread);
+            }
+        }
+        Ok(started)
+    }
+
+    /// The latest reading of each metric that has one. Does not wait for any source.
+    pub fn readings(&self) -> Vec<(String, Reading)> {
+        let now = Time::default() + self.start.elapsed();
+        let reading = |shared: &Arc<Mutex<Shared>>| {
+            let shared = lock(shared);
+            let reading = shared.reading.filter(|reading| now - reading.at <= shared.stale_after)?;
+            Some((shared.summary.name.clone(), reading))
+        };
+        self.shared.iter().filter_map(reading).collect()
+    }
+
+    /// One line for each metric that fails again and again, once: a server that was started just now may not answer yet.
+    pub fn news(&self) -> Vec<String> {
+        let line = |shared: &Arc<Mutex<Shared>>| {
+            let mut shared = lock(shared);
+            let why = shared.summary.why.clone().filter(|_| shared.in_a_row >= TELL_AFTER && !shared.told)?;
+            shared.told = true;
+            Some(format!("metric {}: {why}", shared.summary.name))
+        };
+        self.shared.iter().filter_map(line).collect()
+    }
+
+    /// What each metric came to so far.
+    pub fn summaries(&self) -> Vec<MetricSummary> {
+        self.shared.iter().map(|shared| lock(shared).summary.clone()).collect()
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        self.stopper = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread of a metric.
+fn read(mut fetcher: Fetcher, every: Duration, start: Instant, stop: &Stop, shared: &Mutex<Shared>) {
+    stop::block_signals();
+    let mut before = start.elapsed();
+    let mut next = Instant::now();
+    loop {
+        let at = start.elapsed();
+        let result = fetcher.fetch(Time::default() + at, at.saturating_sub(before), stop);
+        // Of what a command prints, nobody knows which moment it is about: it is one within its run.
+        let at = Time::default() + start.elapsed();
+        before = start.elapsed();
+        lock(shared).take(result, at);
+        next = (next + every).max(Instant::now());
+        if stop.within(next.saturating_duration_since(Instant::now())) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Sources that work, and all that a source can do wrong. Servers listen on the loopback only.
+
+use super::*;
+use crate::testing::{TempDir, eventually};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+fn metrics(texts: &[&str]) -> Metrics {
+    let parsed: Vec<Metric> = texts.iter().map(|text| text.parse().unwrap_or_else(|e| panic!("{e}"))).collect();
+    Metrics::start(&parsed, Instant::now()).unwrap()
+}
+
+fn summary(metrics: &Metrics) -> MetricSummary {
+    metrics.summaries().remove(0)
+}
+
+/// Why the first reading of a metric failed.
+fn failure(text: &str) -> String {
+    let metrics = metrics(&[text]);
+    eventually(text, || summary(&metrics).failed > 0);
+    assert_eq!((summary(&metrics).readings, metrics.readings()), (0, vec![]), "{text}");
+    let why = summary(&metrics).why.unwrap();
+    assert!(!why.contains('\n'), "{why}");
+    why
+}
+
+/// A server that answers with `answer(n)` to the `n`th request, whole: status line, headers, body. Returns its address.
+fn server(answer: impl Fn(usize) -> String + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (n, client) in listener.incoming().enumerate() {
+            let mut client = client.unwrap();
+            let mut request = Vec::new();
+            let mut buffer = [0; 1024];
+            while !request.ends_with(b"\r\n\r\n") {
+                match client.read(&mut buffer) {
+                    Ok(got @ 1..) => request.extend_from_slice(&buffer[..got]),
+                    _ => break,
+                }
+            }
+            let _ = client.write_all(answer(n).as_bytes());
+        }
+    });
+    format!("http://{address}")
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+#[test]
+fn a_command_is_read_again_and_again() {
+    let folder = TempDir::new("metric");
+    let file = folder.path().join("value");
+    fs::write(&file, "1.5\n").unwrap();
+    let metrics = metrics(&[&format!("cmd:cat {},lower,every=20ms,name=depth", file.display())]);
+    eventually("the first value", || metrics.readings().first().is_some_and(|(_, r)| r.value == 1.5));
+    fs::write(&file, "2.5e0\n").unwrap();
+    eventually("the second value", || metrics.readings().first().is_some_and(|(_, r)| r.value == 2.5));
+    let (name, reading) = metrics.readings().remove(0);
+    assert_eq!((name.as_str(), reading.direction, reading.count), ("depth", Direction::LowerIsBetter, 1));
+    fs::remove_file(&file).unwrap();
+    eventually("the value is gone with its source", || metrics.readings().is_empty());
+    eventually("and told once", || !metrics.news().is_empty());
+    assert_eq!(metrics.news(), Vec::<String>::new());
+    let summary = summary(&metrics);
+    assert!(summary.readings >= 2 && summary.last == Some(2.5) && summary.failed > 0, "{summary:?}");
+}
+
+#[test]
+fn what_a_command_does_wrong_is_one_line() {
+    for (text, why) in [
+        ("cmd:true", "printed nothing"),
+        ("cmd:echo 12 apples", "'12 apples', which is no number"),
+        ("cmd:printf '1\\n2\\n'", "no number"),
+        ("cmd:echo NaN", "NaN"),
+        ("cmd:echo inf", "inf"),
+        ("cmd:echo 5; exit 3", "exit code 3"),
+        ("cmd:no-such-command-at-all", "exit code 127"),
+        ("cmd:kill -9 $$", "exit code 137"),
+        ("cmd:yes", "more than 64 KiB"),
+        ("cmd:head -c 70000 /dev/zero", "more than 64 KiB"),
+        ("cmd:sleep 1000,timeout=50ms", "longer than 50ms"),
+    ] {
+        let told = failure(text);
+        assert!(told.contains(why), "{text}: {told}");
+    }
+}
+
+#[test]
+fn a_command_that_leaves_something_behind_is_not_waited_for() {
+    let metrics = metrics(&["cmd:sleep 2 & echo 7"]);
+    eventually("its number", || metrics.readings().first().is_some_and(|(_, r)| r.value == 7.0));
+}
+
+#[test]
+fn a_hanging_command_dies_with_its_group() {
+    let folder = TempDir::new("metric");
+    let pids = folder.path().join("pids");
+    // A child, a grandchild in the background, and nobody who ends.
+    let text = format!("cmd:echo $$ >>{0}; sleep 1000 & echo $! >>{0}; wait", pids.display());
+    let hanging = metrics(&[&text]);
+    let read = || -> Vec<u32> {
+        fs::read_to_string(&pids).unwrap_or_default().lines().filter_map(|l| l.parse().ok()).collect()
+    };
+    eventually("both have started", || read().len() == 2);
+    let begin = Instant::now();
+    assert_eq!(hanging.readings(), vec![]);
+    drop(hanging);
+    assert!(begin.elapsed() < LONG, "nobody waits for it");
+    let lives = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    };
+    eventually("all are gone", || !read().iter().any(lives));
+}
+
+/// What a test takes only where something waits for what never comes.
+const LONG: Duration = Duration::from_secs(25);
+
+#[test]
+fn a_log_is_followed_through_rotation_and_truncation() {
+    let folder = TempDir::new("metric");
+    let path = folder.path().join("server.log");
+    fs::write(&path, "took 1 ms\n").unwrap();
+    let mut log = Log::new(path.to_str().unwrap(), r"took ([0-9.]+|many) ms").unwrap();
+    assert_eq!(log.fetch().unwrap(), None, "what was there before is old");
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"took 2 ms\nsomething else\ntook 3 ms\r\ntook 4").unwrap();
+    assert_eq!(log.fetch().unwrap(), Some((3.0, 2)), "a line without an end is not read yet");
+    file.write_all(b".5 ms\n").unwrap();
+    assert_eq!(log.fetch().unwrap(), Some((4.5, 1)));
+    // Rotated: the last line of the old file and the first of the new one.
+    file.write_all(b"took 5 ms\n").unwrap();
+    fs::rename(&path, folder.path().join("server.log.1")).unwrap();
+    fs::write(&path, "took 6 ms\n").unwrap();
+    assert_eq!(log.fetch().unwrap(), Some((6.0, 2)));
+    // Truncated.
+    fs::write(&path, "").unwrap();
+    assert_eq!(log.fetch().unwrap(), None);
+    fs::write(&path, "took 7 ms\n").unwrap();
+    assert_eq!(log.fetch().unwrap(), Some((7.0, 1)));
+    // Too long a line, and bytes that are no text.
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(&[b"x".repeat(100_000), b"took 8 ms\n\xff took 9 ms\n".to_vec()].concat()).unwrap();
+    assert_eq!(log.fetch().unwrap(), Some((9.0, 1)));
+    // More at once than is read: its end.
+    file.write_all(&b"took 10 ms\n".repeat(500_000)).unwrap();
+    let (value, count) = log.fetch().unwrap().unwrap();
+    assert!(value == 10.0 && count < 500_000, "{count}");
+    file.write_all(b"took many ms\n").unwrap();
+    assert!(log.fetch().unwrap_err().to_string().contains("'many', which is no number"));
+    fs::remove_file(&path).unwrap();
+    let why = log.fetch().unwrap_err().to_string();
+    assert!(why.contains("server.log"), "{why}");
+    fs::write(&path, "took 11 ms\n").unwrap();
+    assert_eq!(log.fetch().unwrap(), Some((11.0, 1)), "it is there again");
+}
+
+#[test]
+fn what_is_no_log_says_so() {
+    let folder = TempDir::new("metric");
+    let why = failure(&format!("log:{}/none:x", folder.path().display()));
+    assert!(why.contains("/none: No such file"), "{why}");
+    let why = failure(&format!("log:{}:x", folder.path().display()));
+    assert!(why.contains("no regular file"), "{why}");
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let why = failure(&format!("log:{}:x", pipe.display()));
+    assert!(why.contains("no regular file"), "{why}");
+    let metric = "log:/x:(".parse().unwrap();
+    let why = Metrics::start(&[metric], Instant::now()).unwrap_err().to_string();
+    assert!(why.contains("no regular expression"), "{why}");
+}
+
+#[test]
+fn an_endpoint_tells_numbers_rates_and_quantiles() {
+    let url = server(|n| {
+        // A quarter of a second for each request but the first thousand, which were quicker.
+        let (n, old) = (n + 1, 1_000);
+        ok(&format!(
+            "# TYPE queue gauge\nqueue 3\n# TYPE done_total counter\ndone_total {}\n# TYPE t histogram\n\
+             t_bucket{{le=\"0.2\"}} {old}\nt_bucket{{le=\"0.3\"}} {}\nt_bucket{{le=\"+Inf\"}} {}\n",
+            n * 10,
+            old + n,
+            old + n
+        ))
+    });
+    let series = ["queue", "done_total", "t,q=0.5"].map(|series| format!("{url}/metrics#{series},every=20ms"));
+    let series: Vec<&str> = series.iter().map(String::as_str).collect();
+    let series = metrics(&[series[0], series[1], "cmd:echo 1", series[2]]);
+    eventually("all of them", || series.readings().len() == 4);
+    let readings = series.readings();
+    let value = |name: &str| readings.iter().find(|(n, _)| n == name).unwrap().1;
+    assert_eq!(value("queue").value, 3.0);
+    let rate = value("done_total");
+    assert!(rate.value > 0.0 && rate.count >= 10 && rate.direction == Direction::HigherIsBetter, "{rate:?}");
+    let median = value("t");
+    assert!((0.2..=0.3).contains(&median.value) && median.direction == Direction::LowerIsBetter, "{median:?}");
+}
+
+#[test]
+fn an_endpoint_may_answer_with_one_number() {
+    let url = server(|_| ok(" 42.5\n"));
+    let metrics = metrics(&[&format!("{url}/depth,name=depth")]);
+    eventually("it", || metrics.readings().first().is_some_and(|(_, r)| r.value == 42.5));
+}
+
+#[test]
+fn what_a_server_does_wrong_is_one_line() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(); // and closed again
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let huge = ok(&"# x\n".repeat(5 << 20));
+    let redirect = "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2/\r\nContent-Length: 0\r\n\r\n";
+    for (url, why) in [
+        (format!("http://{closed}/"), "refused"),
+        (format!("http://{}/,timeout=50ms", silent.local_addr().unwrap()), "longer than 50ms"),
+        (server(|_| "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into()), "status 404"),
+        (server(move |_| redirect.into()), "status 302"),
+        (server(|_| "what?\r\n\r\n".into()), "check that"),
+        (server(|_| ok("")), "printed nothing"),
+        (server(|_| ok("nan")), "NaN"),
+        (server(|_| ok("up 1\n")) + "#down", "no series 'down'"),
+        (server(|_| ok("up one\n")) + "#up", "no sample"),
+        (server(move |_| huge.clone()) + "#up", "more than 16384 KiB"),
+    ] {
+        let told = failure(&url);
+        assert!(told.contains(why), "{url}: {told}");
+    }
+}
+
+#[test]
+fn names_are_given_once() {
+    let twice: Vec<Metric> = ["cmd:echo 1", "cmd:echo 2"].map(|text| text.parse().unwrap()).to_vec();
+    assert!(matches!(Metrics::start(&twice, Instant::now()), Err(StartError::Twice(name)) if name == "cmd"));
+    let reserved = ["cmd:echo 1,name=progress".parse().unwrap()];
+    assert!(matches!(Metrics::start(&reserved, Instant::now()), Err(StartError::Reserved(_))));
+}

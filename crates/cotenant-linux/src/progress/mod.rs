@@ -1,0 +1,117 @@
+//! What programs report themselves, through `libcotenant`.
+//!
+//! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system call.
+
+mod memory;
+
+pub use memory::{Memory, Refused, Reported};
+
+use crate::tasks::Process;
+use cotenant_core::Time;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Time between the first two looks at a process. It doubles each time: programs that report do so soon.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+const LAST_LOOK: Duration = Duration::from_secs(10);
+
+/// Looks in one sample; further processes have their turn in the next.
+const LOOKS: usize = 32;
+
+/// Remarks that are kept.
+const REMARKS: usize = 8;
+
+/// The reports of all followed processes, by target.
+#[derive(Debug)]
+pub struct Progress {
+    processes: BTreeMap<u32, Known>,
+    /// What processes reported that are gone, or that executed another program; `None` where nobody ever reported.
+    ended: Vec<Option<Reported>>,
+    refused: BTreeSet<String>,
+    buffer: Vec<u8>,
+}
+
+/// A process that was looked at.
+#[derive(Debug)]
+struct Known {
+    /// Which process: its number may be another's later.
+    start_ticks: u64,
+    target: usize,
+    memory: Option<Memory>,
+    next: Time,
+    wait: Duration,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        // One system call lists some 1,300 descriptors into it.
+        Self { processes: BTreeMap::new(), ended: Vec::new(), refused: BTreeSet::new(), buffer: vec![0; 32 << 10] }
+    }
+}
+
+impl Progress {
+    /// Brings the list of those who report up to date.
+    pub fn follow(&mut self, processes: &BTreeMap<u32, Process>, at: Time) {
+        let ended = &mut self.ended;
+        self.processes.retain(|pid, known| {
+            let lives = processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks);
+            if let Some(memory) = known.memory.as_ref().filter(|_| !lives) {
+                slot(ended, known.target).get_or_insert_default().add(&memory.read());
+            }
+            lives
+        });
+        let mut looks = 0;
+        for (pid, process) in processes {
+            let known = self.processes.entry(*pid).or_insert_with(|| Known {
+                start_ticks: process.start_ticks(),
+                target: process.target,
+                memory: None,
+                next: at,
+                wait: FIRST_LOOK,
+            });
+            if known.next > at || looks == LOOKS {
+                continue;
+            }
+            looks += 1;
+            known.next = at + known.wait;
+            known.wait = (known.wait * 2).min(LAST_LOOK);
+            let mapped = known.memory.as_ref().map(|memory| memory.inode);
+            match Memory::find(*pid, process, mapped, &mut self.buffer) {
+                Ok(None) => {}
+                Ok(Some(memory)) => {
+                    let before = known.memory.replace(memory).map(|memory| memory.read());
+                    let ended = slot(&mut self.ended, known.target);
+                    ended.get_or_insert_default().add(&before.unwrap_or_default());
+                }
+                Err(why) => {
+                    if self.refused.len() < REMARKS {
+                        self.refused.insert(format!("what process {pid} reports is not read: {why}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the processes of a target reported so far, those that are gone included; `None` where none ever did.
+    pub fn of(&self, target: usize) -> Option<Reported> {
+        let mut sum = self.ended.get(target)?.clone()?;
+        for known in self.processes.values().filter(|known| known.target == target) {
+            if let Some(memory) = &known.memory {
+                sum.add(&memory.read());
+            }
+        }
+        Some(sum)
+    }
+
+    /// Which reports were not believed, and why.
+    pub fn refused(&self) -> impl Iterator<Item = &String> {
+        self.refused.iter()
+    }
+}
+
+fn slot(ended: &mut Vec<Option<Reported>>, target: usize) -> &mut Option<Reported> {
+    if ended.len() <= target {
+        ended.resize(target + 1, None);
+    }
+    &mut ended[target]
+}

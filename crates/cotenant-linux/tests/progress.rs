@@ -1,0 +1,215 @@
+//! What programs report through libcotenant, and what they only pretend to.
+
+#[allow(dead_code)] // what other tests need of it
+mod program;
+
+use cotenant_core::topology::{Cpu, Parts};
+use cotenant_core::{AppSample, CpuSet, Time, Topology};
+use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
+use cotenant_linux::tasks::Target;
+use program::Program;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for anything that must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Watch {
+    observer: Observer,
+    begin: Instant,
+}
+
+impl Watch {
+    fn new(pid: u32) -> Self {
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        let cpu = |id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None };
+        let cpus = CpuSet::parse_list(&online).unwrap().iter().map(cpu).collect();
+        let topology = Topology::new(Parts { cpus, ..Parts::default() }).unwrap();
+        let target = AppTarget { name: "program".into(), target: Target::Tree { root_pid: pid } };
+        let options = Options { counting: Counting::Nothing, ..Options::default() };
+        let observer = Observer::new(&topology, vec![target], options).unwrap();
+        Self { observer, begin: Instant::now() }
+    }
+
+    fn app(&mut self) -> AppSample {
+        let at = Time(self.begin.elapsed().as_nanos() as u64);
+        self.observer.sample(at, &mut |new| new.mask.clone()).unwrap().apps.remove(0)
+    }
+
+    /// Samples until `done`; what was seen then.
+    fn until(&mut self, what: &str, mut done: impl FnMut(&AppSample) -> bool) -> AppSample {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let app = self.app();
+            if done(&app) {
+                return app;
+            }
+            assert!(Instant::now() < deadline, "waited for: {what}; {app:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Samples until something is refused; the remark.
+    fn refusal(&mut self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let app = self.app();
+            if let Some(refused) = self.observer.refused_reports().next() {
+                assert_eq!((app.progress, app.latency_ns), (None, None));
+                return refused.clone();
+            }
+            assert!(Instant::now() < deadline, "nothing was refused; {app:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn what_a_program_reports_is_read() {
+    let mut program = Program::start(3);
+    let mut watch = Watch::new(program.pid());
+    assert_eq!(watch.app().progress, None, "who reports nothing has no progress, not 0");
+    program.ask("units 5");
+    assert_eq!(watch.until("the first report", |app| app.progress.is_some()).progress, Some(5));
+    program.ask("units-of-thread 7");
+    let app = watch.app();
+    assert_eq!((app.progress, app.latency_ns), (Some(12), None), "and the thread is gone");
+    for ns in ["1000", "1001", "500000"] {
+        program.ask(&format!("latency {ns}"));
+    }
+    let latency = watch.app().latency_ns.unwrap();
+    let buckets: Vec<_> = latency.buckets().iter().map(|b| (b.low, b.high, b.count)).collect();
+    assert_eq!(buckets, [(960.0, 1_024.0, 2), (491_520.0, 524_288.0, 1)]);
+    assert_eq!(watch.observer.refused_reports().count(), 0);
+}
+
+#[test]
+fn what_was_reported_outlives_who_did() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::new(program.pid());
+    program.ask("units 5");
+    watch.until("the first report", |app| app.progress == Some(5));
+    program.ask("units 6"); // after the last look
+    program.kill_without_reaping();
+    let deadline = Instant::now() + PATIENCE;
+    while !watch.observer.is_empty() {
+        assert!(Instant::now() < deadline, "its end is noticed");
+        watch.app();
+    }
+    assert_eq!(watch.app().progress, Some(11));
+    assert_eq!(watch.observer.reported(0).unwrap().units, 11);
+}
+
+#[test]
+fn children_and_other_programs_in_its_place_are_added_up() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::new(program.pid());
+    program.ask("units 5");
+    watch.until("the first report", |app| app.progress == Some(5));
+    let child = program.ask("fork-and-report 20");
+    watch.until("the child's report", |app| app.progress == Some(25));
+    program.ask(&format!("end-child {child}"));
+    program.ask("units 1");
+    watch.until("the child's end", |app| app.progress == Some(26));
+    program.tell("exec");
+    let name = || std::fs::read_to_string(format!("/proc/{}/comm", program.pid())).unwrap();
+    watch.until("another program in its place", |_| name() == "sleep\n");
+    assert_eq!(watch.app().progress, Some(26));
+}
+
+#[test]
+fn what_no_libcotenant_made_is_refused_with_a_reason() {
+    for (how, why) in [
+        ("truncated", "bytes instead of"),
+        ("unsealed", "not sealed"),
+        ("mode", "mode 666"),
+        ("owner", "user 12345"),
+        ("magic", "does not begin"),
+        ("version", "version 2"),
+        ("process", "the memory of process"),
+        ("start", "the memory of process"),
+    ] {
+        if how == "owner" && cotenant_linux::sys::euid() != 0 {
+            eprintln!("skipped: only root can give a file away");
+            continue;
+        }
+        let mut program = Program::start(1);
+        program.ask(&format!("forge {how}"));
+        let refusal = Watch::new(program.pid()).refusal();
+        assert!(refusal.contains(why) && !refusal.contains('\n'), "{how}: {refusal}");
+    }
+}
+
+#[test]
+fn absurd_numbers_do_no_harm() {
+    let mut program = Program::start(1);
+    program.ask("forge nothing"); // right in all but its numbers
+    let mut watch = Watch::new(program.pid());
+    assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(u64::MAX));
+}
+
+#[test]
+fn an_honest_report_beside_a_forged_one_is_found() {
+    let mut program = Program::start(1);
+    program.ask("forge process");
+    program.ask("units 3");
+    let mut watch = Watch::new(program.pid());
+    assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(3));
+}
+
+/// Runs a command to its end; its standard output.
+fn done(command: &mut Command) -> String {
+    let output = command.stderr(Stdio::inherit()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+#[test]
+fn the_example_in_c_reports_through_the_installed_library() {
+    for tool in ["gcc", "pkg-config"] {
+        if !has(tool) {
+            eprintln!("skipped: no {tool} to build the example with; apt-get install {tool}");
+            return;
+        }
+    }
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let page = std::fs::read_to_string(format!("{root}/docs/how-to/report-progress.md")).unwrap();
+    let example = page.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = std::env::temp_dir().join(format!("cotenant-example-{}", std::process::id()));
+    let prefix = folder.join("prefix");
+    std::fs::create_dir_all(&folder).unwrap();
+    done(Command::new(format!("{root}/scripts/install-lib")).arg("--prefix").arg(&prefix).arg("--debug"));
+    std::fs::write(folder.join("server.c"), example).unwrap();
+    let flags = |what: &[&str]| -> Vec<String> {
+        let pkg_config = ["lib/pkgconfig"].map(|dir| prefix.join(dir));
+        let flags = done(Command::new("pkg-config").args(what).arg("cotenant").env("PKG_CONFIG_PATH", &pkg_config[0]));
+        flags.split_whitespace().map(str::to_owned).collect()
+    };
+    let archive = prefix.join("lib/libcotenant.a").display().to_string();
+    for (kind, libraries) in [("shared", flags(&["--libs"])), ("archive", vec![archive])] {
+        let binary = folder.join(kind);
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Wall", "-Wextra", "-Werror", "-O1"]).arg(folder.join("server.c")).args(flags(&["--cflags"]));
+        done(gcc.args(libraries).arg("-o").arg(&binary));
+        let mut server = Command::new(&binary);
+        server.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Nobody looks: it does the same.
+        let unseen = server.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!((unseen.status.code(), unseen.stdout), (Some(0), b"7484.471\n".to_vec()), "{kind}");
+        let mut running = server.spawn().unwrap();
+        let mut watch = Watch::new(running.id());
+        let app = watch.until("all its reports", |app| app.progress == Some(1_000));
+        assert_eq!(app.latency_ns.unwrap().count(), 1_000, "{kind}");
+        drop(running.stdin.take());
+        assert_eq!(running.wait().unwrap().code(), Some(0));
+    }
+    if has("g++") {
+        let header = prefix.join("include/cotenant.h");
+        done(Command::new("g++").args(["-Wall", "-Werror", "-fsyntax-only", "-x", "c++"]).arg(header));
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,170 @@
+//! What the shared memory looks like: the one definition for those who write it and for Cotenant, which reads it.
+//!
+//! ```text
+//!     0  Header   magic, version, sizes, owner; orders at 128          4,096 bytes
+//!  4096  owners   one thread id per slot, 0 = free                     4 bytes × SLOTS
+//!  8192  slots    units, sum of latencies, histogram of latencies      2,688 bytes × SLOTS
+//! ```
+//!
+//! The memory is an anonymous file (`memfd_create`) named [`NAME`], sealed so that it can neither shrink nor grow, of mode 0600. It is
+//! sparse: pages that no thread has used take no room. All numbers are in the machine's own byte order.
+//!
+//! **Versions.** The major version changes when a reader of the old layout would misread the new one; readers refuse other major
+//! versions. The minor version grows when reserved room gets a meaning. Reserved room is zero.
+
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Name of the anonymous file; `/proc/PID/fd/N` shows it as `/memfd:cotenant-progress (deleted)`.
+pub const NAME: &std::ffi::CStr = c"cotenant-progress";
+
+/// The first eight bytes, written last: who sees them sees the rest of the header.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"cotenant");
+
+/// Major version of the layout.
+pub const MAJOR: u32 = 1;
+
+/// Minor version of the layout.
+pub const MINOR: u32 = 0;
+
+/// Slots. Slot 0 is shared by all threads that got none of their own.
+pub const SLOTS: usize = 1024;
+
+/// Steps of the histogram between a power of two and the next: a bucket is at most 1/8 = 12.5 % wide.
+pub const STEPS: usize = 8;
+
+/// Buckets of the histogram: exact below 8 ns, then 8 per power of two up to 2⁴² ns (73 min); what took longer is in the last.
+pub const BUCKETS: usize = 320;
+
+/// The seals without which nobody should map a file of another program: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`.
+pub const SEALS: i32 = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+
+/// The first page.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// `MAJOR << 16 | MINOR`.
+    pub version: AtomicU32,
+    /// [`SLOTS`].
+    pub slots: AtomicU32,
+    /// Bytes per slot.
+    pub slot_bytes: AtomicU32,
+    /// [`BUCKETS`].
+    pub buckets: AtomicU32,
+    /// Process id of the owner, as the owner sees it.
+    pub pid: AtomicU32,
+    /// Slots that were ever used: the first so many.
+    pub used: AtomicU32,
+    /// Start time of the owner in clock ticks since boot, `/proc/PID/stat` field 22: with `pid`, its identity.
+    pub start_ticks: AtomicU64,
+    reserved: [AtomicU64; 11],
+    /// Room for orders from Cotenant to the program; without meaning, and zero, in version 1.0.
+    pub orders: [AtomicU64; 16],
+    reserved_page: [AtomicU64; 480],
+}
+
+/// What one thread counts. Two cache lines apart from the next, since processors fetch them in pairs.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Slot {
+    /// Units of work.
+    pub units: AtomicU64,
+    /// Sum of all latencies, nanoseconds; wraps.
+    pub latency_sum_ns: AtomicU64,
+    /// Room for what the program writes back about orders; zero in version 1.0.
+    pub reserved: [AtomicU64; 14],
+    /// How many latencies fell into each bucket, see [`bucket_of`].
+    pub latency: [AtomicU64; BUCKETS],
+}
+
+/// All of it.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Region {
+    /// What it is and whose.
+    pub header: Header,
+    /// Thread that has each slot, as the owner sees its id; 0 = free. What a slot counted stays when its thread ends.
+    pub owners: [AtomicU32; SLOTS],
+    /// The counts. Their sum is the program's.
+    pub slots: [Slot; SLOTS],
+}
+
+impl Slot {
+    pub(crate) const fn new() -> Self {
+        Self {
+            units: AtomicU64::new(0),
+            latency_sum_ns: AtomicU64::new(0),
+            reserved: [const { AtomicU64::new(0) }; 14],
+            latency: [const { AtomicU64::new(0) }; BUCKETS],
+        }
+    }
+}
+
+/// Size of the file, bytes.
+pub const BYTES: usize = size_of::<Region>();
+
+const _: () = {
+    assert!(size_of::<Header>() == 4096);
+    assert!(offset_of!(Header, magic) == 0);
+    assert!(offset_of!(Header, version) == 8);
+    assert!(offset_of!(Header, slots) == 12);
+    assert!(offset_of!(Header, slot_bytes) == 16);
+    assert!(offset_of!(Header, buckets) == 20);
+    assert!(offset_of!(Header, pid) == 24);
+    assert!(offset_of!(Header, used) == 28);
+    assert!(offset_of!(Header, start_ticks) == 32);
+    assert!(offset_of!(Header, orders) == 128);
+    assert!(size_of::<Slot>() == 2688);
+    assert!(offset_of!(Slot, units) == 0);
+    assert!(offset_of!(Slot, latency_sum_ns) == 8);
+    assert!(offset_of!(Slot, reserved) == 16);
+    assert!(offset_of!(Slot, latency) == 128);
+    assert!(offset_of!(Region, owners) == 4096);
+    assert!(offset_of!(Region, slots) == 8192);
+    assert!(BYTES == 8192 + SLOTS * 2688);
+};
+
+/// The bucket of a latency: below [`BUCKETS`].
+#[inline]
+pub const fn bucket_of(ns: u64) -> usize {
+    if ns < STEPS as u64 {
+        return ns as usize;
+    }
+    let power = 63 - ns.leading_zeros() as usize; // at least 3
+    let bucket = (power - 2) * STEPS + ((ns >> (power - 3)) as usize & (STEPS - 1));
+    if bucket < BUCKETS { bucket } else { BUCKETS - 1 }
+}
+
+/// The shortest latency of a bucket and the shortest of the next, nanoseconds.
+pub const fn bounds_of(bucket: usize) -> (u64, u64) {
+    (lower(bucket), lower(bucket + 1))
+}
+
+const fn lower(bucket: usize) -> u64 {
+    if bucket < STEPS {
+        return bucket as u64;
+    }
+    let power = bucket / STEPS + 2;
+    ((STEPS + bucket % STEPS) as u64) << (power - 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_what_lies_in_their_bounds() {
+        for bucket in 0..BUCKETS {
+            let (low, high) = bounds_of(bucket);
+            assert!(low < high && (bucket < STEPS || (high - low) * 8 <= low), "{bucket}: {low}..{high}");
+            assert_eq!((bucket_of(low), bucket_of(high - 1)), (bucket, bucket));
+        }
+        // 1,000 ns = 0b1111101000: power 9, next three bits 111 → 7 × 8 + 7.
+        assert_eq!(bucket_of(1_000), 63);
+        assert_eq!(bounds_of(63), (960, 1_024));
+        assert_eq!(bounds_of(BUCKETS - 1).1, 1 << 42);
+        assert_eq!((bucket_of(1 << 42), bucket_of(u64::MAX)), (BUCKETS - 1, BUCKETS - 1));
+    }
+}

@@ -1,0 +1,196 @@
+//! The shared memory of this process: made once, never given back.
+
+use crate::fork;
+use crate::layout::{BUCKETS, BYTES, MAGIC, MAJOR, MINOR, NAME, Region, SEALS, SLOTS, Slot};
+use std::ffi::{c_int, c_uint};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+
+static REGION: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
+
+/// The file's descriptor and identity; −1 where there is none. The program may close it and open another file under the number.
+static FD: AtomicI32 = AtomicI32::new(-1);
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// The region, if it was made.
+pub fn get() -> Option<&'static Region> {
+    // SAFETY: a pointer that was stored is of a mapping of this size and alignment, zeroed and then only changed through atomics, that
+    // is never unmapped; a forked child replaces it in place.
+    unsafe { REGION.load(Ordering::Acquire).as_ref() }
+}
+
+/// The region, made now where there is none yet. Takes no lock: a child forked in the middle of it could wait for ever.
+pub fn get_or_make() -> Option<&'static Region> {
+    if let Some(region) = get() {
+        return Some(region);
+    }
+    fork::prepare();
+    let file = File::create();
+    let Some(made) = map(file.as_ref(), ptr::null_mut()) else {
+        close(file.as_ref());
+        return None;
+    };
+    // SAFETY: see `get`.
+    describe(unsafe { &*made });
+    if REGION.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        remember(file);
+    } else {
+        // Another thread was quicker. SAFETY: nobody else knows this mapping.
+        unsafe { libc::munmap(made.cast(), BYTES) };
+        close(file.as_ref());
+    }
+    get()
+}
+
+/// Whether there is a file that Cotenant can find: the program may have closed it.
+pub fn is_visible() -> bool {
+    let id = (DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed));
+    identity(FD.load(Ordering::Relaxed)) == Some(id)
+}
+
+/// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid. Async-signal-safe.
+/// False where there is none, or it is this process' own already.
+pub fn renew() -> bool {
+    let Some(region) = get() else { return false };
+    // SAFETY: takes nothing and cannot fail.
+    let pid = unsafe { libc::getpid() };
+    if region.header.pid.load(Ordering::Relaxed) == pid.cast_unsigned() {
+        return false;
+    }
+    let id = (DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed));
+    let inherited = File { fd: FD.load(Ordering::Relaxed), id };
+    if identity(inherited.fd) == Some(id) {
+        close(Some(&inherited));
+    }
+    let file = File::create();
+    let place = ptr::from_ref(region).cast_mut();
+    if map(file.as_ref(), place).is_some() {
+        remember(file);
+    } else {
+        close(file.as_ref());
+        // Private memory takes the place: reports go nowhere rather than to the parent.
+        if map(None, place).is_none() {
+            return false;
+        }
+        remember(None);
+    }
+    describe(region);
+    true
+}
+
+fn remember(file: Option<File>) {
+    let file = file.unwrap_or(File { fd: -1, id: (0, 0) });
+    DEVICE.store(file.id.0, Ordering::Relaxed);
+    INODE.store(file.id.1, Ordering::Relaxed);
+    FD.store(file.fd, Ordering::Relaxed);
+}
+
+/// Fills in the header of zeroed memory.
+fn describe(region: &Region) {
+    let header = &region.header;
+    header.version.store(MAJOR << 16 | MINOR, Ordering::Relaxed);
+    header.slots.store(SLOTS as u32, Ordering::Relaxed);
+    header.slot_bytes.store(size_of::<Slot>() as u32, Ordering::Relaxed);
+    header.buckets.store(BUCKETS as u32, Ordering::Relaxed);
+    header.used.store(1, Ordering::Relaxed);
+    // SAFETY: takes nothing and cannot fail.
+    header.pid.store(unsafe { libc::getpid() }.cast_unsigned(), Ordering::Relaxed);
+    header.start_ticks.store(start_ticks().unwrap_or(0), Ordering::Relaxed);
+    header.magic.store(MAGIC, Ordering::Release);
+}
+
+/// Maps the file, or private memory; at `place` over what is there, unless that is null.
+fn map(file: Option<&File>, place: *mut Region) -> Option<*mut Region> {
+    let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
+    let (flags, fd) = match file {
+        Some(file) => (libc::MAP_SHARED, file.fd),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+    };
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, or one in the place of the region's own, which has exactly this size.
+    let at = unsafe { libc::mmap(place.cast(), BYTES, rights, flags | fixed, fd, 0) };
+    (at != libc::MAP_FAILED).then_some(at.cast())
+}
+
+/// An anonymous file.
+struct File {
+    fd: c_int,
+    id: (u64, u64),
+}
+
+impl File {
+    /// Of the region's size, sealed, for its owner alone; gone with the last process that has it open or mapped. Async-signal-safe.
+    fn create() -> Option<Self> {
+        const NOEXEC_SEAL: c_uint = 8; // MFD_NOEXEC_SEAL; before Linux 6.3 it is refused
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string; the other calls take plain numbers and a descriptor that is ours.
+        unsafe {
+            let mut fd = libc::memfd_create(NAME.as_ptr(), flags | NOEXEC_SEAL);
+            if fd < 0 {
+                fd = libc::memfd_create(NAME.as_ptr(), flags);
+            }
+            if fd < 0 {
+                return None;
+            }
+            let ready = libc::ftruncate(fd, BYTES as libc::off_t) == 0
+                && libc::fchmod(fd, 0o600) == 0
+                && libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) == 0;
+            match identity(fd) {
+                Some(id) if ready => Some(Self { fd, id }),
+                _ => {
+                    libc::close(fd);
+                    None
+                }
+            }
+        }
+    }
+}
+
+fn close(file: Option<&File>) {
+    if let Some(&File { fd, .. }) = file {
+        // SAFETY: the descriptor is ours.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Device and inode of an open file.
+fn identity(fd: c_int) -> Option<(u64, u64)> {
+    // SAFETY: all bytes of this plain struct may be zero; it is writable.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &raw mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+    }
+}
+
+/// Start time of this process: field 22 of its `stat`, counted behind the last parenthesis of its name. Async-signal-safe.
+fn start_ticks() -> Option<u64> {
+    let mut buffer = [0u8; 1024];
+    // SAFETY: the path is a C string, the buffer writable for its length, the descriptor ours.
+    let got = unsafe {
+        let fd = libc::open(c"/proc/self/stat".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return None;
+        }
+        let got = libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len());
+        libc::close(fd);
+        usize::try_from(got).ok()?
+    };
+    let line = buffer.get(..got)?;
+    let rest = line.get(line.iter().rposition(|b| *b == b')')? + 1..)?;
+    let field = rest.split(|b| *b == b' ').filter(|word| !word.is_empty()).nth(22 - 3)?;
+    field.iter().try_fold(0u64, |n, b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_start_time_is_that_of_proc() {
+        let line = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let fields: Vec<&str> = line.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        assert_eq!(super::start_ticks(), Some(fields[19].parse().unwrap()));
+    }
+}

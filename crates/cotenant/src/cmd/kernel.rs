@@ -1,0 +1,267 @@
+//! `cotenant kernel`: the micro-benchmarks and `SmashBench` as programs.
+
+use super::print;
+use crate::progress::Progress;
+use crate::words::{count, tell};
+use crate::{machine_arg, units, usage};
+use anyhow::{Result, bail};
+use cotenant_core::{CpuId, CpuSet};
+use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
+use cotenant_linux::waiter::{Event, Waiter};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant kernel --list
+  cotenant kernel hubench --threads 2 --pin 0,1      two threads that share data, on two CPUs
+  cotenant kernel chase --size 8M --seconds 2        latency of whatever holds 8 MiB
+  cotenant kernel inject-memory --rate 5e6 --json    5 million loads per second, from memory
+  cotenant compare -- cotenant kernel lubench --threads 8 --units 2000000   fixed work under a policy";
+
+/// Longest run: a year. Longer is until Ctrl-C anyway.
+const MAX_SECONDS: f64 = 366.0 * 86_400.0;
+
+/// Arguments of `cotenant kernel`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The kernel; --list says which there are
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    pub name: Option<String>,
+    /// List the kernels: what each does, its unit of work, its settings and its memory on this machine
+    #[arg(long, conflicts_with = "name")]
+    pub list: bool,
+    /// Threads [default: 1; kernels whose threads share data: 2]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Wall-clock time to run, without preparation [default: 10, or none with --units]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub seconds: Option<f64>,
+    /// Units of work that each thread does, and ends: the same work every time
+    #[arg(long, value_name = "N")]
+    pub units: Option<u64>,
+    /// Memory of each thread, such as 64M [default: see --list]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub size: Option<u64>,
+    /// Units per second and thread, for injectors [default: as many as possible]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    pub rate: Option<f64>,
+    /// Steps of computation (4 cycles) between two accesses to shared data [default: see --list]
+    #[arg(long, value_name = "STEPS")]
+    pub compute: Option<u64>,
+    /// Bytes from one access to the next, a multiple of 8 [default: 64]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    pub stride: Option<u64>,
+    /// CPUs of the threads, in this order and again from the first, as in 0,2 or 0-3 [default: wherever the system puts them]
+    #[arg(long, value_name = "LIST")]
+    pub pin: Option<String>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where the name or a setting is wrong, or the threads or their memory cannot be had; and where results are wrong.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let found = machine_arg::resolve(None)?;
+    let caches = Caches::of(&found.machine.topology);
+    let Some(name) = &args.name else { return print(|out| list(out, &caches, args.json)) };
+    let kernel = Kernel::by_name(name).ok_or_else(|| usage(unknown(name)))?;
+    let config = config(args, kernel, caches)?;
+    let (report, signal) = go(kernel, &config, !args.json)?;
+    if signal {
+        tell("stopped; this is the result so far");
+    }
+    let late: f64 = report.threads.iter().filter_map(|thread| thread.pace).map(|pace| pace.skipped_s).sum();
+    if let (Some(rate), true) = (report.rate, late > 0.0) {
+        let reached = report.per_second() / report.threads.len() as f64;
+        tell(format_args!("of the rate of {rate:e} per second and thread, {reached:.4e} were reached"));
+    }
+    let code = print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &as_json(&report))?;
+            writeln!(out)?;
+        } else {
+            table(out, &report)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })?;
+    match report.wrong() {
+        Some(wrong) if wrong > 0 => {
+            bail!("{} wrong; this machine computes or remembers wrongly", count(wrong, "result"))
+        }
+        _ => Ok(code),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = Kernel::all().iter().map(|kernel| kernel.name).collect();
+    format!("there is no kernel '{name}'; there are {}", names.join(", "))
+}
+
+fn config(args: &Args, kernel: &Kernel, caches: Caches) -> Result<Config> {
+    let seconds = match (args.seconds, args.units) {
+        (None, None) => Some(10.0),
+        (seconds, _) => seconds,
+    };
+    if let Some(bad) = seconds.filter(|s| !(*s > 0.0 && *s <= MAX_SECONDS)) {
+        return Err(usage(format!("--seconds {bad} is out of range; give more than 0 and at most {MAX_SECONDS}")));
+    }
+    if args.units == Some(0) {
+        return Err(usage("--units 0 is no work; give at least 1"));
+    }
+    Ok(Config {
+        duration: seconds.map(Duration::from_secs_f64),
+        limit: args.units,
+        size: args.size,
+        compute: args.compute,
+        stride: args.stride,
+        rate: args.rate,
+        cpus: args.pin.as_deref().map_or(Ok(Vec::new()), cpus)?,
+        ..Config::new(args.threads.unwrap_or(if kernel.default_compute().is_some() { 2 } else { 1 }), caches)
+    })
+}
+
+/// A list of CPUs in the order in which it is written; one may be named more than once.
+fn cpus(text: &str) -> Result<Vec<CpuId>> {
+    let sets: Result<Vec<CpuSet>, _> = text.split(',').map(CpuSet::parse_list).collect();
+    let cpus: Vec<CpuId> = sets.map_err(|e| usage(format!("--pin: {e}")))?.iter().flat_map(CpuSet::iter).collect();
+    if cpus.is_empty() { Err(usage("--pin: the list is empty; give CPUs as in 0,2 or 0-3")) } else { Ok(cpus) }
+}
+
+/// Runs it; whether a signal ended it. With `shown`, a terminal sees how far it is.
+fn go(kernel: &'static Kernel, config: &Config, shown: bool) -> Result<(Report, bool)> {
+    let mut waiter = Waiter::new()?;
+    let (mut progress, start, mut stopped) = (Progress::new(shown), Instant::now(), false);
+    let report = kernel.run(config, &[], &mut || {
+        stopped |= matches!(waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
+        if let Some(duration) = config.duration {
+            let done = start.elapsed().as_secs_f64() / duration.as_secs_f64();
+            progress.show(done.min(1.0), || kernel.name.to_owned());
+        }
+        !stopped
+    });
+    drop(progress);
+    let report = report.map_err(|error| match error {
+        Error::Spawn(..) => error.into(),
+        error => usage(error.to_string()),
+    })?;
+    Ok((report, stopped))
+}
+
+fn as_json(report: &Report) -> Value {
+    let threads = report.threads.iter().map(|thread| {
+        let mut value = json!(thread);
+        value["per_second"] = thread.per_second().into();
+        value
+    });
+    json!({
+        "kernel": report.kernel, "unit": report.unit, "size": report.size, "compute": report.compute,
+        "stride": report.stride, "rate": report.rate, "bytes_per_unit": report.bytes_per_unit,
+        "seconds": report.seconds, "units": report.units(), "per_second": report.per_second(),
+        "bytes_per_second": report.bytes_per_second(), "transfers": report.transfers(), "wrong": report.wrong(),
+        "threads": threads.collect::<Vec<_>>(),
+    })
+}
+
+fn table(out: &mut dyn Write, report: &Report) -> Result<()> {
+    let mut settings = vec![count(report.threads.len() as u64, "thread")];
+    if report.size > 0 {
+        settings.push(format!("{} each", size(report.size)));
+    }
+    settings.extend(report.compute.map(|steps| format!("{steps} steps between shared accesses")));
+    settings.extend(report.stride.map(|bytes| format!("stride {bytes}")));
+    settings.extend(report.rate.map(|rate| format!("{rate:e} per second each wanted")));
+    writeln!(out, "{}: {}, {:.3} s", report.kernel, settings.join(", "), report.seconds)?;
+    writeln!(out, "{:>8} {:>5} {:>20} {:>16} {:>10}", "thread", "cpu", report.unit, "per second", "CPU time")?;
+    for (i, thread) in report.threads.iter().enumerate() {
+        let cpu = thread.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
+        writeln!(
+            out,
+            "{i:>8} {cpu:>5} {:>20} {:>16.6e} {:>8.3} s",
+            thread.units,
+            thread.per_second(),
+            thread.cpu_seconds
+        )?;
+    }
+    writeln!(out, "{:>8} {:>5} {:>20} {:>16.6e}", "all", "", report.units(), report.per_second())?;
+    if let Some(bytes) = report.bytes_per_second() {
+        writeln!(out, "moved: {:.3} GB/s", bytes * 1e-9)?;
+    }
+    if let Some(transfers) = report.transfers() {
+        let share = 100.0 * transfers as f64 / report.units().max(1) as f64;
+        writeln!(out, "accesses that found another thread's write: {transfers} ({share:.1} %)")?;
+    }
+    if report.wrong() == Some(0) {
+        writeln!(out, "all results are right")?;
+    }
+    Ok(())
+}
+
+/// A size as people say it, where it is a round number of some unit.
+fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| bytes >= 1 << shift);
+    unit.map_or(format!("{bytes} B"), |(shift, unit)| format!("{:.4} {unit}", bytes as f64 / (1u64 << shift) as f64))
+        .replace(".0000", "")
+}
+
+fn list(out: &mut dyn Write, caches: &Caches, as_json: bool) -> Result<ExitCode> {
+    if as_json {
+        let rows = Kernel::all().iter().map(|kernel| {
+            json!({
+                "kernel": kernel.name, "unit": kernel.unit, "what": kernel.what, "source": kernel.source,
+                "size": kernel.has_size().then(|| kernel.default_size(caches, 1)),
+                "compute": kernel.default_compute(), "stride": kernel.default_stride(), "has_rate": kernel.has_rate(),
+                "bytes_per_unit": kernel.bytes_per_unit,
+            })
+        });
+        serde_json::to_writer_pretty(&mut *out, &rows.collect::<Vec<_>>())?;
+        writeln!(out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(out, "{:<15} {:<16} {:<25} what it does", "kernel", "unit", "settings (one thread)")?;
+    for kernel in Kernel::all() {
+        let mut settings = Vec::new();
+        if kernel.has_size() {
+            settings.push(format!("size {}", size(kernel.default_size(caches, 1))));
+        }
+        settings.extend(kernel.default_compute().map(|steps| format!("compute {steps}")));
+        settings.extend(kernel.default_stride().map(|bytes| format!("stride {bytes}")));
+        settings.extend(kernel.has_rate().then(|| "rate".to_owned()));
+        writeln!(out, "{:<15} {:<16} {:<25} {}", kernel.name, kernel.unit, settings.join(", "), kernel.what)?;
+    }
+    if caches.assumed {
+        writeln!(
+            out,
+            "This machine does not tell all of its caches: sizes that follow from them are guesses; give --size."
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_keep_their_order() {
+        assert_eq!(cpus("3,0-1,3").unwrap(), [3, 0, 1, 3].map(CpuId));
+        for bad in ["", ",", "x", "1-0", "0,70000"] {
+            assert!(cpus(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_short_where_they_are_round() {
+        assert_eq!(size(128 << 20), "128 MiB");
+        assert_eq!(size(4096), "4 KiB");
+        assert_eq!(size((1 << 20) + (1 << 19)), "1.5000 MiB");
+        assert_eq!(size(100), "100 B");
+    }
+}

@@ -1,0 +1,300 @@
+//! The kernels' footprints and accesses, counted by cachegrind: what each function of C really touched, in caches like this machine's.
+//!
+//! Cachegrind simulates two levels, so there is one run per cache level below the first; geometries that it cannot simulate are replaced by the
+//! nearest that it can, and all are printed (`--nocapture`). Without valgrind the tests say so and are skipped.
+
+use cotenant_core::topology::{CacheType, Kind, Resource};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+/// Larger last-level caches are simulated at this size: preparing twice their size under simulation takes minutes.
+const LARGEST: u64 = 32 << 20;
+
+/// A cache as cachegrind takes it.
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    size: u64,
+    ways: u64,
+    line: u64,
+}
+
+impl Geometry {
+    /// The nearest legal one: a power of two of sets.
+    fn nearest(cache: &Resource) -> Self {
+        let (ways, line) =
+            (u64::from(cache.ways.filter(|w| *w > 0).unwrap_or(8)), u64::from(cache.line_size.unwrap_or(64)));
+        let capacity = cache.capacity.expect("caches without a size are left out").min(LARGEST);
+        let below = (capacity / ways / line).max(1).ilog2();
+        let sizes = [1 << below, 1 << (below + 1)].map(|sets: u64| sets * ways * line);
+        let size = sizes.into_iter().filter(|s| *s <= 2 * LARGEST).min_by_key(|size| size.abs_diff(capacity)).unwrap();
+        let real =
+            format!("{} bytes, {:?} ways, {:?}-byte lines", cache.capacity.unwrap(), cache.ways, cache.line_size);
+        let geometry = Self { size, ways, line };
+        eprintln!("L{}: {real}; cachegrind simulates {geometry}", cache.level);
+        geometry
+    }
+}
+
+impl std::fmt::Display for Geometry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{},{},{}", self.size, self.ways, self.line)
+    }
+}
+
+/// This machine's data caches by level, if cachegrind is there to simulate them.
+fn caches(test: &str) -> Option<Vec<Geometry>> {
+    if !Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: {test}: valgrind is not there; apt-get install valgrind");
+        return None;
+    }
+    let topology = cotenant_linux::topology::live().unwrap().topology;
+    let mut levels = BTreeMap::new();
+    for cache in topology.resources().iter().filter(|r| r.capacity.is_some()) {
+        if matches!(cache.kind, Kind::Cache(CacheType::Data | CacheType::Unified)) {
+            levels.entry(cache.level).or_insert(cache);
+        }
+    }
+    let geometries: Vec<_> = levels.values().map(|cache| Geometry::nearest(cache)).collect();
+    if geometries.len() < 2 {
+        eprintln!("skipped: {test}: this machine tells of fewer than two levels of caches");
+        return None;
+    }
+    Some(geometries)
+}
+
+/// Events of one function of C, per unit of work.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    instructions: f64,
+    reads: f64,
+    writes: f64,
+    /// Misses of the first level, and of the other one that was simulated.
+    first: f64,
+    last: f64,
+}
+
+/// Runs a kernel in a simulation and counts what its function did.
+fn count(function: &str, first: Geometry, last: Geometry, units: u64, args: &[&str]) -> Counts {
+    let name = format!("cotenant-footprint-{}-{}", std::process::id(), args.join(""));
+    let out = std::env::temp_dir().join(name.replace('/', ""));
+    let output = Command::new("valgrind")
+        .args(["--tool=cachegrind", "--cache-sim=yes", "--quiet"])
+        .arg(format!("--D1={first}"))
+        .arg(format!("--LL={last}"))
+        .arg(format!("--cachegrind-out-file={}", out.display()))
+        .args([env!("CARGO_BIN_EXE_cotenant"), "kernel", "--threads", "1", "--units", &units.to_string()])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(&out).unwrap();
+    fs::remove_file(&out).unwrap();
+    let (mut events, mut inside, mut sums) = (Vec::new(), false, BTreeMap::<&str, u64>::new());
+    for line in text.lines() {
+        if let Some(names) = line.strip_prefix("events:") {
+            events = names.split_whitespace().collect();
+        } else if let Some(name) = line.strip_prefix("fn=") {
+            // Compilers name specialised copies after the original.
+            inside = name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        } else if inside && line.starts_with(|c: char| c.is_ascii_digit()) {
+            for (event, value) in events.iter().zip(line.split_whitespace().skip(1)) {
+                *sums.entry(event).or_default() += value.parse::<u64>().unwrap();
+            }
+        }
+    }
+    assert!(!sums.is_empty(), "{function} is not in cachegrind's output");
+    let per_unit = |names: &[&str]| names.iter().map(|name| sums[name]).sum::<u64>() as f64 / units as f64;
+    let counts = Counts {
+        instructions: per_unit(&["Ir"]),
+        reads: per_unit(&["Dr"]),
+        writes: per_unit(&["Dw"]),
+        first: per_unit(&["D1mr", "D1mw"]),
+        last: per_unit(&["DLmr", "DLmw"]),
+    };
+    eprintln!("{function} {}: {counts:.3?}", args.join(" "));
+    counts
+}
+
+/// A kernel and what it does per unit where its memory is twice the cache or more.
+struct Expected {
+    kernel: &'static str,
+    function: &'static str,
+    /// Least and most misses per unit, given the bytes of the memory and of the cache.
+    misses: fn(f64, f64) -> (f64, f64),
+}
+
+/// So many, and a hundredth for the beginning.
+fn about(misses: f64) -> (f64, f64) {
+    (misses * 0.99 - 0.01, misses * 1.01 + 0.01)
+}
+
+/// The same where so many passes went over twice the memory of the cache, which preparing it has filled with one half: that half is found
+/// the first time.
+fn beginning((least, most): (f64, f64), passes: f64) -> (f64, f64) {
+    (least * (1.0 - 0.5 / passes), most)
+}
+
+/// A uniformly random word is in the cache with the probability cache / memory.
+fn random(memory: f64, cache: f64) -> (f64, f64) {
+    (0.95 - cache / memory, 1.05 - cache / memory)
+}
+
+/// A lookup in a balanced tree visits a node of each depth d, each of the 2^d with the same probability. An LRU cache of so many lines holds what the
+/// last T lookups touched, where T is such that this is as much as it can hold (Che's approximation).
+fn tree(memory: f64, cache: f64) -> (f64, f64) {
+    let depth = (memory / 32.0).log2().round() as i32;
+    // The share of the lookups that come to a depth: all but those that ended above it.
+    let comes = |d: i32| 1.0 - (2f64.powi(d) - 1.0) / 2f64.powi(depth);
+    let absent = |d: i32, t: f64| (1.0 - 0.5f64.powi(d) * comes(d)).powf(t);
+    // A line holds two nodes that have nothing to do with each other, and is there if either was visited.
+    let mate_absent = |t: f64| (0..depth).map(|d| 2f64.powi(d - depth) * absent(d, t)).sum::<f64>();
+    let lines = |t: f64| memory / 64.0 * (1.0 - mate_absent(t).powi(2));
+    let (mut low, mut high) = (0.0, memory);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        *(if lines(middle) > cache / 64.0 { &mut high } else { &mut low }) = middle;
+    }
+    let misses: f64 = (0..depth).map(|d| comes(d) * absent(d, low) * mate_absent(low)).sum();
+    // More than LRU: the second cache sees only what the first one misses, and ages the nodes that the first one holds.
+    (misses * 0.85, misses * 1.3)
+}
+
+const LINE_WORDS: f64 = 8.0;
+
+const IN_TURN: &[Expected] = &[
+    Expected { kernel: "chase", function: "ck_chase", misses: |_, _| about(1.0) },
+    Expected { kernel: "inject-memory", function: "ck_inject", misses: |_, _| about(1.0) },
+    Expected { kernel: "rmw", function: "ck_rmw", misses: |_, _| about(1.0) },
+    // One line read, one written.
+    Expected { kernel: "membench-high", function: "ck_membench", misses: |_, _| about(2.0) },
+    Expected { kernel: "membench-low", function: "ck_membench", misses: |_, _| about(2.0) },
+    Expected { kernel: "sledge-small", function: "ck_sledge", misses: |_, _| about(2.0 / LINE_WORDS) },
+    Expected { kernel: "naive-4mb", function: "ck_naive", misses: random },
+    Expected { kernel: "er-naive-4mb", function: "ck_er_naive", misses: random },
+    Expected { kernel: "bst-4mb", function: "ck_bst", misses: tree },
+    // Rows of blocks begin and end inside lines, and what is left of the last block is found again.
+    Expected {
+        kernel: "blockie-small",
+        function: "ck_blockie",
+        misses: |memory, cache| (if memory < 32.0 * cache { 0.0 } else { 0.1 }, 0.5),
+    },
+];
+
+/// Bytes and units as arguments.
+fn sized(kernel: &str, bytes: u64) -> [String; 3] {
+    [kernel.to_owned(), "--size".to_owned(), bytes.to_string()]
+}
+
+/// Units that go over so much memory at least three times, whatever the unit, and are enough for what happens once not to count.
+fn units(expected: &Expected, bytes: u64) -> u64 {
+    let units = match expected.kernel {
+        "sledge-small" | "blockie-small" => 3 * bytes / 8,
+        "bst-4mb" => bytes / 64,
+        _ => 3 * bytes / 64,
+    };
+    units.max(20_000)
+}
+
+#[test]
+fn each_footprint_is_what_it_is_said_to_be() {
+    let Some(caches) = caches("each_footprint_is_what_it_is_said_to_be") else { return };
+    let (first, second) = (caches[0], caches[1]);
+    for expected in IN_TURN {
+        // A tree of another number of nodes has leaves of two depths, which its model does not know. The next power of two still fits
+        // where half of the cache was asked for.
+        let fitting = |bytes: u64| if expected.kernel == "bst-4mb" { bytes.next_power_of_two() } else { bytes };
+        let run = |bytes| {
+            let args = sized(expected.kernel, bytes);
+            count(expected.function, first, second, units(expected, bytes), &args.each_ref().map(String::as_str))
+        };
+        let check = |what: &str, counted: f64, (least, most): (f64, f64)| {
+            assert!(
+                (least..=most).contains(&counted),
+                "{}, {what}: {counted} is not {least} to {most}",
+                expected.kernel
+            );
+        };
+        let misses = |bytes: u64, cache: Geometry| (expected.misses)(bytes as f64, cache.size as f64);
+        let small = run(fitting(first.size / 2));
+        check("half the first level", small.first, (0.0, 0.01));
+        check("half the first level", small.last, (0.0, 0.01));
+        let middle = fitting(second.size / 2);
+        let between = run(middle);
+        if middle >= 2 * first.size {
+            check("half the second level, in the first", between.first, misses(middle, first));
+        }
+        check("half the second level", between.last, (0.0, 0.01));
+        let most = fitting(2 * second.size);
+        let large = run(most);
+        check("twice the second level, in the first", large.first, misses(most, first));
+        check("twice the second level", large.last, beginning(misses(most, second), 3.0));
+    }
+}
+
+#[test]
+fn memory_kernels_miss_the_last_level() {
+    let Some(caches) = caches("memory_kernels_miss_the_last_level") else { return };
+    let (first, llc) = (caches[0], caches[caches.len() - 1]);
+    for expected in IN_TURN.iter().filter(|e| ["inject-memory", "membench-low"].contains(&e.kernel)) {
+        let args = sized(expected.kernel, 2 * llc.size);
+        let counted = count(expected.function, first, llc, 100_000, &args.each_ref().map(String::as_str));
+        let (least, most) = beginning((expected.misses)(2.0, 1.0), 1.0);
+        assert!(
+            (least..=most).contains(&counted.last),
+            "{}: {} is not {least} to {most}",
+            expected.kernel,
+            counted.last
+        );
+    }
+}
+
+#[test]
+fn the_second_level_injector_misses_the_first_and_hits_the_second() {
+    let Some(caches) = caches("the_second_level_injector_misses_the_first_and_hits_the_second") else { return };
+    let counted = count("ck_inject", caches[0], caches[1], 50_000, &["inject-l2"]);
+    assert!((0.99..=1.01).contains(&counted.first), "{counted:?}");
+    assert!(counted.last <= 0.01, "{counted:?}");
+}
+
+#[test]
+fn stream_moves_what_it_is_said_to_move() {
+    let Some(caches) = caches("stream_moves_what_it_is_said_to_move") else { return };
+    let (first, second) = (caches[0], caches[1]);
+    for (kernel, arrays) in [("stream-copy", 2.0), ("stream-scale", 2.0), ("stream-add", 3.0), ("stream-triad", 3.0)] {
+        let args = sized(kernel, 6 * second.size);
+        let args = args.each_ref().map(String::as_str);
+        let counted = count("ck_stream_pass", first, second, 12 * second.size / 24, &args);
+        let (least, most) = beginning(about(arrays / LINE_WORDS), 1.0);
+        assert!((least..=most).contains(&counted.last), "{kernel}: {counted:?} is not {least} to {most}");
+    }
+}
+
+#[test]
+fn strides_touch_one_place_each() {
+    let Some(caches) = caches("strides_touch_one_place_each") else { return };
+    for (stride, misses) in [("8", 1.0 / LINE_WORDS), ("32", 0.5), ("64", 1.0), ("256", 1.0), ("4096", 1.0)] {
+        let bytes = (4 * caches[0].size).to_string();
+        let counted = count("ck_rmw", caches[0], caches[1], 20_000, &["rmw", "--size", &bytes, "--stride", stride]);
+        let (least, most) = about(misses);
+        assert!((least..=most).contains(&counted.first), "{stride}: {counted:?}");
+        // Cachegrind counts an instruction that reads, changes and writes as one read.
+        assert!((counted.reads - 1.0).abs() < 0.05 && counted.writes < 1.05, "{stride}: {counted:?}");
+    }
+}
+
+#[test]
+fn computation_is_in_proportion_to_shared_accesses() {
+    let Some(caches) = caches("computation_is_in_proportion_to_shared_accesses") else { return };
+    let run = |compute: &str| count("ck_coherence", caches[0], caches[1], 2_000, &["lubench", "--compute", compute]);
+    let (none, some, more) = (run("0"), run("192"), run("961"));
+    let per_step = (some.instructions - none.instructions) / 192.0;
+    assert!((2.0..=6.0).contains(&per_step), "a multiplication, an addition and the loop: {per_step}");
+    let expected = none.instructions + 961.0 * per_step;
+    assert!((more.instructions / expected - 1.0).abs() < 0.01, "{} for {expected}", more.instructions);
+    // What touches memory does not depend on how much is computed.
+    let touched = |counts: Counts| counts.reads + counts.writes;
+    assert!((touched(more) - touched(none)).abs() < 0.2, "{more:?} {none:?}");
+    let cpu = count("ck_cpu", caches[0], caches[1], 100_000, &["cpu"]);
+    assert!(touched(cpu) < 0.01, "{cpu:?}");
+}
