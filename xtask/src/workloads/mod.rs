@@ -149,4 +149,47 @@ mod tests {
         let (median, p90, worst) = page::quantiles(rows.values().flat_map(|rows| solo::derive(rows).errors).collect());
         assert!(rows.len() == 55 && median < 0.2 && p90 < 1.0 && worst < 10.0, "{median} {p90} {worst}");
     }
+
+    /// The files that are written by hand: known keys, figures in range, curves that fall.
+    #[test]
+    fn the_programs_written_by_hand_are_sound() {
+        const KEYS: &[&str] = &[
+            "cpi",
+            "llc_apki",
+            "mlp",
+            "footprint_bytes",
+            "writeback_ratio",
+            "miss_ratio",
+            "coherence_pki",
+            "row_locality",
+            "shared",
+            "barrier",
+            "instructions",
+        ];
+        for text in [include_str!("../../../workloads/kernels.toml"), include_str!("../../../workloads/sharing.toml")] {
+            let file: toml::Table = text.parse().unwrap();
+            for (name, program) in file["program"].as_table().unwrap() {
+                let mut own = program.as_table().unwrap().clone();
+                let phases = own.remove("phase").map_or(vec![], |p| p.try_into::<Vec<toml::Table>>().unwrap());
+                assert!(
+                    own.keys().chain(phases.iter().flat_map(toml::Table::keys)).all(|k| KEYS.contains(&k.as_str())),
+                    "{name}"
+                );
+                for phase in if phases.is_empty() { vec![own] } else { phases } {
+                    let figure = |key: &str| phase.get(key).and_then(toml::Value::as_float);
+                    assert!(
+                        figure("cpi").is_some_and(|v| v > 0.0) && figure("llc_apki").is_some_and(|v| v >= 0.0),
+                        "{name}"
+                    );
+                    assert!(
+                        figure("mlp").is_none_or(|v| v >= 1.0) && figure("row_locality").is_none_or(|v| v <= 1.0),
+                        "{name}"
+                    );
+                    let curve: Vec<(f64, f64)> = phase["miss_ratio"].clone().try_into().unwrap();
+                    assert!(curve.iter().all(|p| p.0 > 0.0 && (0.0..=1.0).contains(&p.1)), "{name}");
+                    assert!(curve.windows(2).all(|p| p[0].0 < p[1].0 && p[0].1 >= p[1].1), "{name}");
+                }
+            }
+        }
+    }
 }
