@@ -28,7 +28,7 @@ fn main() {
         for threads in counts {
             let config = Config { duration: Some(DURATION), cpus: cpus.clone(), ..Config::new(threads, caches) };
             let mut runs: Vec<_> = (0..RUNS)
-                .map(|_| kernel.run(&config, &[], &mut || true).expect("a kernel with defaults runs"))
+                .map(|_| kernel.run(&config, None, &mut || true).expect("a kernel with defaults runs"))
                 .collect();
             runs.sort_by(|a, b| a.per_second().total_cmp(&b.per_second()));
             let median = &runs[RUNS / 2];

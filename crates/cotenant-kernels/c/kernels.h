@@ -13,7 +13,7 @@
 #define CK_LINE 64
 
 struct ck_work {
-    _Atomic uint64_t *progress;    /* units done, for others to see; this thread alone writes it */
+    _Atomic uint64_t *progress;    /* units done, for others to see; more threads than counters share some */
     const _Atomic uint32_t *stop;  /* not 0: end at the next batch */
     unsigned char *own;            /* this thread's memory, page-aligned */
     uint64_t own_bytes;
@@ -36,10 +36,8 @@ struct ck_work {
 static inline uint64_t ck_next(struct ck_work *w, uint64_t done, uint64_t batch)
 {
     w->units += done;
-    if (done) {
-        uint64_t seen = atomic_load_explicit(w->progress, memory_order_relaxed);
-        atomic_store_explicit(w->progress, seen + done, memory_order_relaxed);
-    }
+    if (done)
+        atomic_fetch_add_explicit(w->progress, done, memory_order_relaxed);
     if (atomic_load_explicit(w->stop, memory_order_relaxed))
         return 0;
     uint64_t left = w->limit - w->units;

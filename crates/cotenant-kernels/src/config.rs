@@ -120,12 +120,4 @@ pub enum Error {
         /// What the system said.
         why: io::Error,
     },
-    /// The number of counters is not the number of threads.
-    #[error("{threads} threads need as many progress counters, not {slots}")]
-    Slots {
-        /// Threads.
-        threads: usize,
-        /// Counters.
-        slots: usize,
-    },
 }

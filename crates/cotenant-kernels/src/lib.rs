@@ -7,7 +7,7 @@
 //! use cotenant_kernels::{Caches, Config, Kernel};
 //! let kernel = Kernel::by_name("chase").unwrap();
 //! let config = Config { size: Some(64 << 10), limit: Some(10_000), ..Config::new(2, Caches::ASSUMED) };
-//! let report = kernel.run(&config, &[], &mut || true)?;
+//! let report = kernel.run(&config, None, &mut || true)?;
 //! assert_eq!(report.units(), 20_000);
 //! # Ok::<(), cotenant_kernels::Error>(())
 //! ```
@@ -26,3 +26,4 @@ pub use caches::Caches;
 pub use config::{Config, Error, MAX_THREADS};
 pub use kernel::Kernel;
 pub use report::{Pace, Report, Slot, ThreadReport};
+pub use run::Counter;

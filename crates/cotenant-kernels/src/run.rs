@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
+/// Gives each thread, asked in it, the counter of its units.
+pub type Counter<'a> = &'a (dyn Fn(usize) -> &'a AtomicU64 + Sync);
+
 /// What a run comes down to once defaults are filled in and everything is checked.
 struct Plan<'a> {
     kernel: &'static Kernel,
@@ -24,29 +27,18 @@ impl Kernel {
     /// Runs the kernel and returns when it has ended: after the duration, at the limit, or when `go_on` says no; that is asked in the
     /// calling thread about every 20 ms, and may look at the progress meanwhile.
     ///
-    /// `progress[i]` is counted up by thread `i` alone, once per batch of work; without any, nobody but the report is told.
+    /// `counter` is asked in thread `i` for the counter that it counts up, once per batch of work; without it, nobody
+    /// but the report is told.
     ///
     /// # Errors
     /// [`Error`]; nothing runs any more when it is returned.
     pub fn run(
         &'static self,
         config: &Config,
-        progress: &[&AtomicU64],
+        counter: Option<Counter<'_>>,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Report, Error> {
-        let plan = Plan::new(self, config)?;
-        let slots: Vec<Slot>;
-        let own: Vec<&AtomicU64>;
-        let progress = match progress.len() {
-            0 => {
-                slots = (0..config.threads).map(|_| Slot::default()).collect();
-                own = slots.iter().map(|slot| &slot.0).collect();
-                &own
-            }
-            n if n == config.threads => progress,
-            slots => return Err(Error::Slots { threads: config.threads, slots }),
-        };
-        plan.run(progress, go_on)
+        Plan::new(self, config)?.run(counter, go_on)
     }
 }
 
@@ -72,7 +64,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn run(&self, progress: &[&AtomicU64], go_on: &mut dyn FnMut() -> bool) -> Result<Report, Error> {
+    fn run(&self, counter: Option<Counter<'_>>, go_on: &mut dyn FnMut() -> bool) -> Result<Report, Error> {
         let too_large = || Error::TooLarge {
             threads: self.config.threads,
             size: self.size,
@@ -81,12 +73,12 @@ impl<'a> Plan<'a> {
         let shared = Memory::zeroed(self.kernel.shared_bytes()).ok_or_else(too_large)?;
         let (gate, stop) = (Gate::default(), AtomicU32::new(0));
         thread::scope(|scope| {
-            let mut threads = Vec::with_capacity(progress.len());
+            let mut threads = Vec::with_capacity(self.config.threads);
             let mut failed = None;
-            for (i, slot) in progress.iter().enumerate() {
+            for i in 0..self.config.threads {
                 let (gate, stop, shared) = (&gate, &stop, &shared);
                 let body = move || {
-                    let result = self.thread(i, slot, stop, shared, gate);
+                    let result = self.thread(i, counter, stop, shared, gate);
                     gate.leave();
                     result
                 };
@@ -132,7 +124,7 @@ impl<'a> Plan<'a> {
     fn thread(
         &self,
         i: usize,
-        progress: &AtomicU64,
+        counter: Option<Counter<'_>>,
         stop: &AtomicU32,
         shared: &Memory,
         gate: &Gate,
@@ -143,8 +135,9 @@ impl<'a> Plan<'a> {
             sys::setaffinity(0, &CpuSet::single(cpu)).map_err(|why| Error::Pin { thread: i, cpu, why })?;
         }
         let Some(own) = Memory::zeroed(self.size) else { return Ok(None) };
+        let unseen = Slot::default();
         let mut work = Work {
-            progress,
+            progress: counter.map_or(&raw const unseen.0, |counter| counter(i)),
             stop,
             own: own.start(),
             own_bytes: self.size,

@@ -252,7 +252,7 @@ impl Observer {
     ) -> Result<Sample, ObserveError> {
         let interval = self.last.map_or(Duration::ZERO, |last| at - last);
         self.last = Some(at);
-        let begin = sys::own_cpu_time();
+        let begin = sys::thread_cpu_time();
         self.round += 1;
         self.follow(at, original_mask);
         self.progress.follow(self.follower.processes(), at);
@@ -267,7 +267,7 @@ impl Observer {
             cpus,
             apps: (0..self.apps.len()).map(|i| self.app(i)).collect(),
         };
-        self.full_reads = next_full_reads(self.full_reads, sys::own_cpu_time().saturating_sub(begin), interval);
+        self.full_reads = next_full_reads(self.full_reads, sys::thread_cpu_time().saturating_sub(begin), interval);
         Ok(sample)
     }
 

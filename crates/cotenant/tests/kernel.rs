@@ -3,8 +3,10 @@
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
 
+const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
+
 fn kernel(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    let mut command = Command::new(COTENANT);
     command.arg("kernel").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -117,4 +119,14 @@ fn what_is_not_possible_is_one_line_and_exit_code_2() {
         assert!(stderr(&output).contains(wanted), "{args:?}: {}", stderr(&output));
         assert_eq!(stderr(&output).lines().count(), 1, "{args:?}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn who_manages_a_kernel_sees_its_progress() {
+    let kernel = [COTENANT, "kernel", "cpu", "--threads", "2", "--seconds", "1.5", "--json"];
+    let out = Command::new(COTENANT).args(["run", "--json", "--"]).args(kernel).output().unwrap();
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let summary = String::from_utf8(out.stderr).unwrap();
+    let summary: Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["progress"]["units"], report["units"], "{summary}");
 }

@@ -11,6 +11,7 @@ use cotenant_linux::waiter::{Event, Waiter};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -138,7 +139,9 @@ fn cpus(text: &str) -> Result<Vec<CpuId>> {
 fn go(kernel: &'static Kernel, config: &Config, shown: bool) -> Result<(Report, bool)> {
     let mut waiter = Waiter::new()?;
     let (mut progress, start, mut stopped) = (Progress::new(shown), Instant::now(), false);
-    let report = kernel.run(config, &[], &mut || {
+    // Through libcotenant, as any program would: whoever manages us sees each thread's progress.
+    let counter: &(dyn Fn(usize) -> &'static AtomicU64 + Sync) = &|_| cotenant_rt::units_slot();
+    let report = kernel.run(config, Some(counter), &mut || {
         stopped |= matches!(waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
         if let Some(duration) = config.duration {
             let done = start.elapsed().as_secs_f64() / duration.as_secs_f64();
