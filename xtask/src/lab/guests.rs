@@ -51,7 +51,7 @@ const TWO_SOCKETS: Guest = Guest {
 pub const GUESTS: &[Guest] = &[
     TWO_SOCKETS,
     Guest { name: "masks", quick: true, scenarios: &["restore"], ..TWO_SOCKETS },
-    Guest { name: "hotplug", quick: false, scenarios: &["hotplug"], ..TWO_SOCKETS },
+    Guest { name: "hotplug", quick: false, scenarios: &["rival", "hotplug"], ..TWO_SOCKETS },
     Guest { name: "freezer", quick: false, scenarios: &["freezer"], ..TWO_SOCKETS },
     Guest {
         name: "four-nodes",
@@ -87,7 +87,7 @@ pub const GUESTS: &[Guest] = &[
         threads: 1,
         distances: &[],
         quick: false,
-        scenarios: &["static"],
+        scenarios: &["counters", "static"],
     },
 ];
 

@@ -15,6 +15,8 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ("restore", include_str!("guest/restore.sh")),
     ("freezer", include_str!("guest/freezer.sh")),
     ("hotplug", include_str!("guest/hotplug.sh")),
+    ("rival", include_str!("guest/rival.sh")),
+    ("counters", include_str!("guest/counters.sh")),
     ("single", include_str!("guest/single.sh")),
 ];
 
