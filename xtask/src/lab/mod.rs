@@ -138,7 +138,10 @@ impl Tally {
                     self.failed += 1;
                 }
                 None => {
-                    let End::Early(why) = &report.end else { unreachable!("init runs every scenario before it ends") };
+                    let why = match &report.end {
+                        End::Early(why) => why,
+                        End::Regular => "its line on the console is torn or lost",
+                    };
                     println!("  {scenario} ... FAILED: did not end: {why}");
                     self.failed += 1;
                 }
