@@ -61,17 +61,23 @@ impl<'t> Enumeration<'t> {
     /// Of tenants on a machine whose symmetries are known to preserve where each of them may stand.
     pub(super) fn of(symmetry: Symmetry<'t>, tenants: Vec<Tenant>, balanced: bool) -> Self {
         let plan = Plan::new(&symmetry);
-        let usable = symmetry.topology.usable();
-        let admits = |at: &u32| {
-            let cpu = symmetry.cpus[*at as usize];
-            let may = |t: &Tenant| usable.contains(cpu) && t.allowed.as_ref().is_none_or(|set| set.contains(cpu));
-            tenants.iter().map(may).collect::<Vec<_>>()
-        };
-        let allowed: Vec<Vec<bool>> = plan.leaves.iter().map(admits).collect();
-        let restricted = allowed.iter().any(|leaf| leaf.iter().any(|may| !may));
         let (exchanges, before, all) = exchanges(&tenants);
         let exact = symmetry.is_exact() && all;
-        Self { symmetry, tenants, balanced, exact, plan, allowed, restricted, exchanges, before }
+        let mut found = Self {
+            symmetry,
+            tenants,
+            balanced,
+            exact,
+            plan,
+            allowed: Vec::new(),
+            restricted: false,
+            exchanges,
+            before,
+        };
+        let admitted = |&at: &u32| (0..found.tenants.len()).map(|tenant| found.admits(at as usize, tenant)).collect();
+        found.allowed = found.plan.leaves.iter().map(admitted).collect();
+        found.restricted = found.allowed.iter().flatten().any(|may| !may);
+        found
     }
 
     /// The symmetries that make mappings one class, apart from exchanges of tenants.
@@ -82,6 +88,21 @@ impl<'t> Enumeration<'t> {
     /// The tenants, in the order of their slots.
     pub fn tenants(&self) -> &[Tenant] {
         &self.tenants
+    }
+
+    /// Whether only classes where each tenant alone is balanced are meant.
+    pub fn is_balanced(&self) -> bool {
+        self.balanced
+    }
+
+    /// Whether a tenant may stand on the CPU at an index of [`Symmetry::cpus`].
+    ///
+    /// # Panics
+    /// Where there is no such CPU or tenant.
+    pub fn admits(&self, at: usize, tenant: usize) -> bool {
+        let cpu = self.symmetry.cpus[at];
+        let allowed = &self.tenants[tenant].allowed;
+        self.symmetry.topology.usable().contains(cpu) && allowed.as_ref().is_none_or(|set| set.contains(cpu))
     }
 
     /// Whether all symmetries were found; otherwise a class may be yielded more than once, by different representatives.
