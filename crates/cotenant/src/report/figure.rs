@@ -24,6 +24,8 @@ const COLOURS: [RGBColor; 8] = [
 const WIDTH: u32 = 900;
 /// Height of the row of the key above a chart.
 const KEY: u32 = 26;
+/// Most characters of a name in a figure.
+const NAME: usize = 32;
 
 /// A drawn figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,10 +142,30 @@ fn canvas(
     Ok(svg)
 }
 
+/// Whether plotters can lay out an axis that holds the value: its arithmetic overflows near the ends of what floats can say.
+fn drawable(value: f64) -> bool {
+    value == 0.0 || (1e-100..1e100).contains(&value.abs())
+}
+
+/// The power of ten that an axis is drawn in: plotters places ticks by comparing with absolute differences, so values must be near one.
+fn unit_of(range: &Range<f64>) -> f64 {
+    10f64.powf(range.start.abs().max(range.end.abs()).log10().floor())
+}
+
+/// The range in units.
+fn scaled(range: &Range<f64>, unit: f64) -> Range<f64> {
+    range.start / unit..range.end / unit
+}
+
+/// A name that fits.
+fn clipped(name: &str) -> String {
+    if name.chars().count() <= NAME { name.to_owned() } else { name.chars().take(NAME - 1).chain(['…']).collect() }
+}
+
 fn span(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     let (low, high) =
-        values.filter(|v| v.is_finite()).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
-    (low <= high).then(|| low..if high > low { high } else { low + low.abs().max(1.0) })
+        values.filter(|v| drawable(*v)).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+    (low <= high).then(|| low..if high > low + low.abs() * 1e-9 { high } else { low + low.abs().max(1.0) })
 }
 
 /// Values over time, from 0 up. `None` where there is no point.
@@ -153,15 +175,16 @@ fn span(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
 pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Option<Figure>> {
     let points = || lines.iter().flat_map(|(_, points)| points.iter().filter_map(|&(x, y)| Some((x, y?))));
     let (Some(x), Some(y)) = (span(points().map(|p| p.0)), span(points().map(|p| p.1))) else { return Ok(None) };
-    let y = y.start.min(0.0)..y.end.max(0.0) * 1.05 + f64::from(y.end <= 0.0);
-    let key: Vec<(String, usize)> = lines.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
+    let y = y.start.min(0.0)..y.end.max(0.0) * 1.05;
+    let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
+    let key: Vec<(String, usize)> = lines.iter().enumerate().map(|(i, (name, _))| (clipped(name), i)).collect();
     let svg = canvas(230, &key, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin_right(14)
             .margin_top(8)
             .x_label_area_size(40)
             .y_label_area_size(64)
-            .build_cartesian_2d(x, y)?;
+            .build_cartesian_2d(scaled(&x, unit_x), scaled(&y, unit_y))?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -170,14 +193,14 @@ pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Opti
             .axis_style(INK.mix(0.45))
             .label_style(font(12))
             .y_labels(5)
-            .x_label_formatter(&|x| short(*x))
-            .y_label_formatter(&|y| short(*y))
+            .x_label_formatter(&|x| short(x * unit_x))
+            .y_label_formatter(&|y| short(y * unit_y))
             .x_desc("time, s")
             .y_desc(unit)
             .draw()?;
         for (i, (_, points)) in lines.iter().enumerate() {
-            for run in points.split(|p| p.1.is_none()) {
-                let run: Vec<(f64, f64)> = run.iter().filter_map(|&(x, y)| Some((x, y?))).collect();
+            for run in points.split(|p| !drawable(p.0) || !p.1.is_some_and(drawable)) {
+                let run: Vec<(f64, f64)> = run.iter().filter_map(|&(x, y)| Some((x / unit_x, y? / unit_y))).collect();
                 if let [only] = run[..] {
                     chart.draw_series(std::iter::once(Circle::new(only, 2, colour(i).filled())))?;
                 } else if !run.is_empty() {
@@ -208,7 +231,8 @@ pub fn timeline(
     marks: &[(usize, f64)],
 ) -> Result<Option<Figure>> {
     let Some(x) = span(spans.iter().flat_map(|s| [s.1, s.2])).filter(|_| !rows.is_empty()) else { return Ok(None) };
-    let key: Vec<(String, usize)> = places.iter().enumerate().map(|(i, name)| (name.clone(), i)).collect();
+    let key: Vec<(String, usize)> = places.iter().enumerate().map(|(i, name)| (clipped(name), i)).collect();
+    let unit = unit_of(&x);
     let height = 48 + 20 * rows.len() as u32;
     let svg = canvas(height, &key, |area| {
         let n = rows.len() as f64;
@@ -217,29 +241,28 @@ pub fn timeline(
             .margin_top(4)
             .x_label_area_size(40)
             .y_label_area_size(150)
-            .build_cartesian_2d(x, 0.0..n)?;
+            .build_cartesian_2d(scaled(&x, unit), 0.0..n)?;
         chart
             .configure_mesh()
             .disable_mesh()
             .axis_style(INK.mix(0.45))
             .label_style(font(12))
-            .x_label_formatter(&|x| short(*x))
+            .x_label_formatter(&|x| short(x * unit))
             .y_labels(0)
             .x_desc("time, s")
             .draw()?;
         let at = |r: usize| n - r as f64;
-        chart.draw_series(spans.iter().map(|&(r, from, to, place)| {
-            Rectangle::new([(from, at(r) - 0.82), (to, at(r) - 0.18)], colour(place).filled())
+        let drawn = spans.iter().filter(|s| drawable(s.1) && drawable(s.2));
+        chart.draw_series(drawn.map(|&(r, from, to, place)| {
+            Rectangle::new([(from / unit, at(r) - 0.82), (to / unit, at(r) - 0.18)], colour(place).filled())
         }))?;
-        chart.draw_series(
-            marks
-                .iter()
-                .map(|&(r, x)| PathElement::new(vec![(x, at(r) - 0.95), (x, at(r) - 0.05)], INK.stroke_width(2))),
-        )?;
+        chart.draw_series(marks.iter().filter(|m| drawable(m.1)).map(|&(r, x)| {
+            PathElement::new(vec![(x / unit, at(r) - 0.95), (x / unit, at(r) - 0.05)], INK.stroke_width(2))
+        }))?;
         for (r, name) in rows.iter().enumerate() {
             let style = font(12).pos(Pos::new(HPos::Right, VPos::Center));
             let left = (chart.x_range().start, at(r) - 0.5);
-            chart.plotting_area().draw(&(EmptyElement::at(left) + Text::new(name.clone(), (-8, 0), style)))?;
+            chart.plotting_area().draw(&(EmptyElement::at(left) + Text::new(clipped(name), (-8, 0), style)))?;
         }
         Ok(())
     })?;
@@ -260,10 +283,13 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
     let Some(y) = span(known().flat_map(ends)) else { return Ok(None) };
     let pad = (y.end.max(0.0) - y.start.min(0.0)) * 0.06;
     let y = if y.start < 0.0 { y.start - pad } else { 0.0 }..y.end.max(0.0) + pad;
+    let unit_y = unit_of(&y);
     let key: Vec<(String, usize)> =
-        if series.len() > 1 { series.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect() } else { Vec::new() };
-    let slanted = groups.iter().map(|g| g.0.chars().count()).max().unwrap_or(0) * groups.len() * 8 > 800;
-    let below = if slanted { 120 } else { 30 };
+        if series.len() > 1 { series.iter().enumerate().map(|(i, n)| (clipped(n), i)).collect() } else { Vec::new() };
+    // Where labels side by side would touch, they stand upright.
+    let longest = groups.iter().map(|g| g.0.chars().count().min(NAME)).max().unwrap_or(0);
+    let upright = longest * groups.len() * 7 > WIDTH as usize - 100;
+    let below = if upright { 16 + longest as u32 * 7 } else { 30 };
     let svg = canvas(220 + below, &key, |area| {
         // A few bars are not drawn as wide as walls.
         let n = (groups.len() as f64).max(6.0 / series.len().max(1) as f64);
@@ -272,7 +298,7 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
             .margin_top(8)
             .x_label_area_size(below)
             .y_label_area_size(64)
-            .build_cartesian_2d(0.0..n, y)?;
+            .build_cartesian_2d(0.0..n, scaled(&y, unit_y))?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -282,18 +308,25 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
             .label_style(font(12))
             .x_labels(0)
             .y_labels(6)
-            .y_label_formatter(&|y| short(*y))
+            .y_label_formatter(&|y| short(y * unit_y))
             .y_desc(unit)
             .draw()?;
         let width = 0.8 / series.len().max(1) as f64;
         let low = chart.y_range().start;
         for (g, (label, bars)) in groups.iter().enumerate() {
             for (s, &(value, spread)) in bars.iter().enumerate().filter_map(|(s, bar)| Some((s, bar.as_ref()?))) {
+                if !drawable(value) {
+                    continue;
+                }
                 let left = g as f64 + 0.1 + s as f64 * width;
                 let (from, to) = (left + width * 0.06, left + width * 0.94);
-                chart.draw_series(std::iter::once(Rectangle::new([(from, 0.0), (to, value)], colour(s).filled())))?;
-                if let Some((lowest, highest)) = spread {
+                chart.draw_series(std::iter::once(Rectangle::new(
+                    [(from, 0.0), (to, value / unit_y)],
+                    colour(s).filled(),
+                )))?;
+                if let Some((lowest, highest)) = spread.filter(|s| drawable(s.0) && drawable(s.1)) {
                     let (middle, half) = (left + width / 2.0, width * 0.2);
+                    let (lowest, highest) = (lowest / unit_y, highest / unit_y);
                     let ends = [(lowest, half), (highest, half)];
                     let caps = ends.map(|(y, half)| {
                         PathElement::new(vec![(middle - half, y), (middle + half, y)], INK.stroke_width(1))
@@ -303,10 +336,10 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
                 }
             }
             let middle = (g as f64 + 0.5, low);
-            let (across, down) = if slanted { (HPos::Left, VPos::Center) } else { (HPos::Center, VPos::Top) };
+            let (across, down) = if upright { (HPos::Left, VPos::Center) } else { (HPos::Center, VPos::Top) };
             let style = font(12).pos(Pos::new(across, down));
-            let style = if slanted { style.transform(FontTransform::Rotate90) } else { style };
-            chart.plotting_area().draw(&(EmptyElement::at(middle) + Text::new(label.clone(), (0, 8), style)))?;
+            let style = if upright { style.transform(FontTransform::Rotate90) } else { style };
+            chart.plotting_area().draw(&(EmptyElement::at(middle) + Text::new(clipped(label), (0, 8), style)))?;
         }
         chart.draw_series(std::iter::once(PathElement::new(vec![(0.0, 0.0), (n, 0.0)], INK.mix(0.45))))?;
         Ok(())
@@ -340,6 +373,23 @@ mod tests {
             (f64::NAN, "NaN"),
         ] {
             assert_eq!(short(value), text);
+        }
+    }
+
+    #[test]
+    fn extreme_values_and_names_are_drawn_or_left_out() {
+        let values =
+            [0.0, 1.0, -1.0, 1e308, -1e308, f64::INFINITY, f64::NAN, 5e-324, 1e-99, 1e99, f64::MAX, 1.0 + f64::EPSILON];
+        let long = "name ".repeat(100);
+        for a in values {
+            for b in values {
+                let line = (long.clone(), vec![(0.0, Some(a)), (1.0, Some(b)), (1.0, None), (f64::NAN, Some(1.0))]);
+                lines("a", &long, "u", &[line.clone(), line]).unwrap();
+                let group: Group = (long.clone(), vec![Some((a, Some((b, a)))), Some((b, None)), None]);
+                let names = [long.clone(), "b".into(), "c".into()];
+                bars("a", &long, "u", &names, &[group.clone(), group]).unwrap();
+                timeline("a", "t", std::slice::from_ref(&long), &["p".into()], &[(0, a, b, 0)], &[(0, a)]).unwrap();
+            }
         }
     }
 

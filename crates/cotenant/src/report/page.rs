@@ -38,7 +38,7 @@ pub struct Table {
     pub head: Vec<(String, Align)>,
     /// Cells.
     pub rows: Vec<Vec<String>>,
-    /// Whether it is long, and so folded away until asked for (never on paper).
+    /// Whether it is long, and so folded away until it is asked for or printed.
     pub folded: bool,
 }
 
