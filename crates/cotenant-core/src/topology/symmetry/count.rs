@@ -10,8 +10,11 @@ use super::{Slot, Symmetry, Tenant};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Most products of coefficients before counting gives up: about a second.
-const EFFORT: usize = 200_000_000;
+/// Most products of coefficients before counting gives up: one to two seconds.
+const EFFORT: usize = 500_000_000;
+
+/// Most coefficients of a series.
+const SIZE: usize = 1 << 16;
 
 /// A number of classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +98,7 @@ impl<'a> Counter<'a> {
         let (mut size, mut steps) = (1usize, Vec::new());
         for n in &threads {
             steps.push(size);
-            size = size.checked_mul(n + 1).filter(|size| *size <= EFFORT.isqrt())?;
+            size = size.checked_mul(n + 1).filter(|size| *size <= SIZE)?;
         }
         let digits_of = |i: usize| steps.iter().zip(&threads).map(|(step, n)| (i / step % (n + 1)) as u32).collect();
         let digits = (0..size).map(digits_of).collect();
