@@ -189,6 +189,11 @@ fn results_in_json_become_tables_and_figures() {
         &text,
         &["sam-fig6", "0.83", "0.81", "no fixed point", "the effect appears", "Ten seeds.", "not run", "Figure 6"],
     );
+    let mix = r#"{"apps": [{"name": "mcf06", "slowdown": 1.258, "progress": 0.795, "ipc": 0.46, "gbs": 2.33}], "machine": "x"}"#;
+    has(
+        &examined(&self::page(&folder, &[&folder.write("m.json", mix)])),
+        &["mcf06", "1.26", "0.795", "Predicted, not measured"],
+    );
     let mut names: Vec<_> = fs::read_dir(&svgs).unwrap().map(|f| f.unwrap().path()).collect();
     names.sort();
     assert_eq!(names.len(), page.matches("<svg ").count());

@@ -87,6 +87,23 @@ impl Interval {
     }
 }
 
+/// `sim --mix --json`: a steady state without policies.
+#[derive(Debug, Deserialize)]
+struct Mix {
+    apps: Vec<Mixed>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Mixed {
+    name: String,
+    slowdown: Option<f64>,
+    progress: Option<f64>,
+    ipc: Option<f64>,
+    llc_bytes: Option<f64>,
+    llc_miss_ratio: Option<f64>,
+    gbs: Option<f64>,
+}
+
 /// An experiment of `reproduce --json`.
 #[derive(Debug, Deserialize)]
 struct Experiment {
@@ -127,12 +144,16 @@ pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
         let result: Simulation = serde_json::from_str(text).context("this is no result of `sim --json`")?;
         return Ok(vec![simulation(title, &result)?]);
     }
+    if value.get("apps").is_some() {
+        let result: Mix = serde_json::from_str(text).context("this is no result of `sim --mix --json`")?;
+        return Ok(vec![mix(title, &result)?]);
+    }
     if value.as_array().is_some_and(|all| !all.is_empty() && all.iter().all(|e| e.get("experiment").is_some())) {
         let result: Vec<Experiment> = serde_json::from_str(text).context("this is no result of `reproduce --json`")?;
         return result.iter().enumerate().map(|(i, e)| experiment(title, i, e)).collect();
     }
     bail!(
-        "this JSON is no result that is known (no \"policies\", no list of \"experiment\"s); give what `--record`, `sim --json` or `reproduce --json` wrote"
+        "this JSON is no result that is known (no \"policies\", no \"apps\", no list of \"experiment\"s); give what `--record`, `sim --json` or `reproduce --json` wrote"
     )
 }
 
@@ -254,6 +275,31 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
     blocks.push(Block::Table(table));
     let counted = format!("{} under {}", count(apps.len() as u64, "application"), policies.join(", "));
     blocks.insert(0, Block::Text(format!("Simulated, not measured: {counted}.")));
+    Ok(Section { title: title.to_owned(), blocks })
+}
+
+fn mix(title: &str, result: &Mix) -> Result<Section> {
+    let text = "Predicted, not measured: programs beside each other, one core each, in the steady state.";
+    let mut blocks = vec![Block::Text(text.to_owned())];
+    let group = |app: &Mixed| -> Group { (app.name.clone(), vec![app.slowdown.map(|value| (value, None))]) };
+    let groups: Vec<Group> = result.apps.iter().map(group).collect();
+    let what = "Slowdown of each program (time together / time alone, less is better)";
+    blocks.extend(figure::bars("slowdown", what, "slowdown", &["slowdown".to_owned()], &groups)?.map(Block::Figure));
+    let head = [
+        "Program",
+        "#Slowdown",
+        "#Progress",
+        "#Instructions/cycle",
+        "#LLC held, bytes",
+        "#LLC miss ratio",
+        "#Memory, GB/s",
+    ];
+    let mut table = Table::new("Programs", &head);
+    for app in &result.apps {
+        let numbers = [app.slowdown, app.progress, app.ipc, app.llc_bytes, app.llc_miss_ratio, app.gbs].map(number);
+        table.rows.push([vec![app.name.clone()], numbers.to_vec()].concat());
+    }
+    blocks.push(Block::Table(table));
     Ok(Section { title: title.to_owned(), blocks })
 }
 
