@@ -5,6 +5,7 @@ use crate::words::count;
 use anyhow::Result;
 use cotenant_linux::capabilities::{self, Capability, Standing};
 use cotenant_linux::host::probe_tier;
+use cotenant_linux::progress;
 use cotenant_linux::rivals::{self, Rival};
 use cotenant_linux::tier::{Tier, TierReport};
 use serde::Serialize;
@@ -48,6 +49,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, _) = settings::live_machine()?;
     let root = Path::new("/");
     let tier = probe_tier(&topology)?;
+    let mut capabilities = capabilities::detect(root);
+    capabilities.push(progress::capability());
     let policies = advice(&tier, topology.packages().len(), topology.usable().len());
     let report = Report {
         packages: topology.packages().len(),
@@ -56,7 +59,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         cores: topology.cores().len(),
         cpus: topology.usable().len(),
         tier,
-        capabilities: capabilities::detect(root),
+        capabilities,
         rivals: rivals::detect(root),
         policies,
     };
