@@ -48,6 +48,8 @@ fn cases() -> Vec<Case> {
             4 => Role::Cpu,
             _ => Role::Asleep,
         }));
+        // Four tasks per CPU in as many processes as CPUs, all running, a quarter of them memory-bound.
+        cases.push(case("processes", &topology, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu }));
     }
     cases
 }
@@ -71,16 +73,19 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
         let ran = u64::from(!matches!(role, Role::Asleep));
         let count = |wanted: bool, events: u64| if wanted { events } else { 0 };
         builder = builder
-            .task(task, task % 5, cpu)
+            .task(task, if name == "processes" { task / 4 } else { task % 5 }, cpu)
             .cycles(CYCLES / u64::from(per_cpu) * ran)
             .signal(Signal::CpuTime, 100_000_000 / u64::from(per_cpu) * ran)
             .signal(Signal::Inter, count(matches!(role, Role::Sharer), 110_000))
             .signal(Signal::Intra, 0)
             .signal(Signal::Remote, count(matches!(role, Role::Stray), 88_000))
-            .signal(Signal::LlcMisses, count(matches!(role, Role::Memory), 900_000));
-        if matches!(role, Role::Stray) {
-            builder = builder.pages(&[(0, 10_000)]);
-        }
+            .signal(Signal::LlcMisses, count(matches!(role, Role::Memory), 900_000))
+            .signal(Signal::Instructions, CYCLES / u64::from(per_cpu) * ran);
+        builder = match role {
+            Role::Stray => builder.pages(&[(0, 10_000)]),
+            _ if name == "processes" => builder.pages(&[(package as u32, 100_000)]),
+            _ => builder,
+        };
     }
     for cpu in 0..cpus {
         builder = builder.cpu_busy(cpu, 1.0);
