@@ -105,7 +105,7 @@ pub struct PolicyArgs {
     /// 'XX..XX..'
     #[arg(long, value_name = "MAP")]
     pub map: Option<String>,
-    /// Which additions to SAM are on: paper, default, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
+    /// Which additions to SAM are on: paper, default or mph, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
     #[arg(long, value_name = "SETTING", allow_hyphen_values = true)]
     pub sam: Option<SamConfig>,
     /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]
