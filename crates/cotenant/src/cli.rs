@@ -98,14 +98,14 @@ pub(crate) fn is_subcommand(word: &str) -> bool {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, heuristic, static or none [default: auto]
+    /// Policy that decides: auto, sam, heuristic, static, none, or one of the rivals numad and dino [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in
     /// 'XX..XX..'
     #[arg(long, value_name = "MAP")]
     pub map: Option<String>,
-    /// Which additions to SAM are on: paper, default, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
+    /// Which additions to SAM are on: paper, default or mph, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
     #[arg(long, value_name = "SETTING", allow_hyphen_values = true)]
     pub sam: Option<SamConfig>,
     /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]
