@@ -76,6 +76,11 @@ pub enum Command {
     Restore(cmd::restore::Args),
     /// What is shared by whom: caches, cores, memory nodes and distances of a machine
     Topo(cmd::topo::Args),
+    /// Measure this machine once: thresholds, latencies, bandwidths
+    ///
+    /// Takes some seconds to minutes and keeps the machine busy meanwhile; best while nothing else runs. Writes a profile that the
+    /// policies find by themselves. What this machine cannot tell is left out, with the reason. Interrupted, it writes nothing.
+    Calibrate(cmd::calibrate::Args),
     /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
     ///
     /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so

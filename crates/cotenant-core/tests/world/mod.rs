@@ -274,7 +274,7 @@ pub fn worlds() -> impl Strategy<Value = World> {
                         clock_hz: Some(2.2e9),
                         thresholds: Some(thresholds),
                         heuristic: Some(High { sharing: 0.5, footprint_per_ms: 2.0 }),
-                        source: None,
+                        ..MachineProfile::default()
                     },
                     apps,
                     config: Config { map: Some(map), pin, ..Config::default() },
