@@ -47,24 +47,52 @@ const TWO_SOCKETS: Guest = Guest {
     scenarios: &["topology", "static", "sam"],
 };
 
+const FOUR_NODES: Guest = Guest {
+    name: "four-nodes",
+    what: "4 sockets x 2 cores, 4 nodes with asymmetric distances",
+    arch: Arch::Amd64,
+    sockets: 4,
+    dies: 1,
+    cores: 2,
+    threads: 1,
+    distances: &[&[10, 16, 22, 28], &[17, 10, 16, 22], &[23, 17, 10, 16], &[29, 23, 17, 10]],
+    quick: true,
+    scenarios: &["topology", "restore"],
+};
+
 /// All guests.
 pub const GUESTS: &[Guest] = &[
     TWO_SOCKETS,
-    Guest { name: "masks", quick: true, scenarios: &["restore"], ..TWO_SOCKETS },
     Guest { name: "hotplug", quick: false, scenarios: &["rival", "hotplug"], ..TWO_SOCKETS },
     Guest { name: "freezer", quick: false, scenarios: &["freezer"], ..TWO_SOCKETS },
+    Guest { name: "cpusets", quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
+    Guest { name: "partitions", quick: false, scenarios: &["partitions"], ..TWO_SOCKETS },
     Guest {
-        name: "four-nodes",
-        what: "4 sockets x 2 cores, 4 nodes with asymmetric distances",
+        name: "ten-cores",
+        what: "2 sockets x 10 cores x 2 threads, 2 nodes",
         arch: Arch::Amd64,
-        sockets: 4,
+        sockets: 2,
         dies: 1,
-        cores: 2,
-        threads: 1,
-        distances: &[&[10, 16, 22, 28], &[17, 10, 16, 22], &[23, 17, 10, 16], &[29, 23, 17, 10]],
+        cores: 10,
+        threads: 2,
+        distances: &[&[10, 21], &[21, 10]],
         quick: false,
         scenarios: &["topology", "static"],
     },
+    Guest {
+        name: "chiplets",
+        what: "64 CPUs with 8 L3s: 2 sockets x 4 dies x 4 cores x 2 threads, 2 nodes",
+        arch: Arch::Amd64,
+        sockets: 2,
+        dies: 4,
+        cores: 4,
+        threads: 2,
+        distances: &[&[10, 32], &[32, 10]],
+        quick: false,
+        scenarios: &["topology", "static"],
+    },
+    FOUR_NODES,
+    Guest { name: "four-nodes-sam", quick: false, scenarios: &["sam"], ..FOUR_NODES },
     Guest {
         name: "one-cpu",
         what: "1 CPU",
@@ -87,7 +115,7 @@ pub const GUESTS: &[Guest] = &[
         threads: 1,
         distances: &[],
         quick: false,
-        scenarios: &["counters", "static"],
+        scenarios: &["topology", "counters", "static"],
     },
 ];
 
