@@ -148,7 +148,11 @@ impl Policy for Static {
                     let seats = layout(ctx.topology, view, &marks, plan.wanted());
                     plan.set(view.tasks.iter().map(|t| t.info.id).collect(), seats);
                 }
-                Err((why, remedy)) => notes.push(format!("no decision: {why}; {remedy}")),
+                Err((why, remedy)) => {
+                    // Nothing is known of where anybody should be: what was planned before is not asked for, either.
+                    plan = Plan::default();
+                    notes.push(format!("no decision: {why}; {remedy}"));
+                }
             }
         }
         if notes.is_empty() && plan.wanted().len() < view.tasks.len() {
