@@ -1,0 +1,4 @@
+//! What must hold, across modules.
+
+mod exact;
+mod shared;
