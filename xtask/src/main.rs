@@ -1,6 +1,7 @@
 //! Chores of the repository: `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
+mod lab;
 mod tidy;
 mod workloads;
 
@@ -31,11 +32,13 @@ enum Task {
     Workloads,
     /// Everything that is too long for continuous integration: long fuzzing, every crash point many times, benchmarks
     Full,
+    /// Run the scenarios in emulated guests with many sockets, and report as a test runner does
+    Lab(lab::Args),
 }
 
 fn main() -> ExitCode {
     match run(&Cli::parse().task) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(task: &Task) -> Result<()> {
+fn run(task: &Task) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository")?;
     match task {
         Task::Tidy => tidy::check(root),
@@ -52,7 +55,9 @@ fn run(task: &Task) -> Result<()> {
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
-    }
+        Task::Lab(args) => return lab::run(root, args),
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn man(to: &PathBuf) -> Result<()> {
@@ -74,6 +79,9 @@ fn completions(to: &PathBuf) -> Result<()> {
 fn full(root: &Path) -> Result<()> {
     let long = [("COTENANT_FUZZ_SECONDS", "300"), ("COTENANT_KILLS", "200"), ("PROPTEST_CASES", "5000")];
     cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)?;
+    if lab::run(root, &lab::Args::default())? != ExitCode::SUCCESS {
+        bail!("the lab failed");
+    }
     cargo(root, &["bench", "--workspace"], &[])
 }
 

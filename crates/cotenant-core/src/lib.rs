@@ -13,6 +13,7 @@ pub mod ids;
 pub mod machine;
 pub mod metric;
 pub mod moves;
+pub mod optimum;
 pub mod parse;
 pub mod pin;
 pub mod policy;

@@ -1,8 +1,10 @@
 //! What is known beforehand about a machine and about applications.
 
 use crate::parse::position;
+use crate::sample::Sample;
+use crate::signal::{Count, Signal};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 
 /// What is known about a machine besides its topology.
@@ -65,7 +67,7 @@ pub struct Thresholds {
 }
 
 /// What is known about an application, measured alone (Tang §4.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppProfile {
     /// Bus transactions, or lines to and from memory, per millisecond and thread.
@@ -80,6 +82,28 @@ pub struct AppProfile {
     /// Whether the application is the latency-sensitive one, P.
     #[serde(default)]
     pub latency_sensitive: bool,
+    /// Events of one thread per second of its CPU time, measured where they can be counted: they stand in where the machine cannot
+    /// count a signal, see [`stand_in`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub per_cpu_s: BTreeMap<Signal, f64>,
+}
+
+/// Fills in the signals that a host could not count, for tasks whose application has [`AppProfile::per_cpu_s`]: rate × CPU time.
+/// What was counted is never replaced, and a task whose CPU time is unknown gets nothing. Returns the applications concerned.
+pub fn stand_in<'a>(sample: &mut Sample, profiles: &'a BTreeMap<String, AppProfile>) -> BTreeSet<&'a str> {
+    let mut concerned = BTreeSet::new();
+    for task in &mut sample.tasks {
+        let app = sample.apps.iter().find(|app| app.id == task.info.app);
+        let Some((name, profile)) = app.and_then(|app| profiles.get_key_value(&app.name)) else { continue };
+        let Some(time) = task.counters.get(Signal::CpuTime) else { continue };
+        for (&signal, rate) in &profile.per_cpu_s {
+            if task.counters.get(signal).is_none() {
+                task.counters.set(signal, Count::exact((time.value as f64 * 1e-9 * rate).round() as u64));
+                concerned.insert(name.as_str());
+            }
+        }
+    }
+    concerned
 }
 
 /// Why a text of application profiles is refused, and where.
@@ -121,6 +145,8 @@ struct AppTable {
     footprint_per_ms: Option<Spanned<f64>>,
     #[serde(default)]
     latency_sensitive: bool,
+    #[serde(default)]
+    per_cpu_s: BTreeMap<Signal, Spanned<f64>>,
 }
 
 /// Parses profiles of applications: TOML, one table `[app.NAME]` each, with the fields of [`AppProfile`].
@@ -137,6 +163,19 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
         }
         v => Ok(v.map(Spanned::into_inner)),
     };
+    let rates = |name: &str, table: BTreeMap<Signal, Spanned<f64>>| -> Result<BTreeMap<Signal, f64>, ProfileError> {
+        table
+            .into_iter()
+            .map(|(signal, v)| match *v.get_ref() {
+                // Ten events per nanosecond: no core counts faster, and no count overflows in a century.
+                rate if (0.0..=1e10).contains(&rate) => Ok((signal, rate)),
+                rate => Err(error_at(
+                    v.span().start,
+                    format!("{signal} per second of app {name} is {rate}; it must be between 0 and 1e10"),
+                )),
+            })
+            .collect()
+    };
     file.app
         .into_iter()
         .map(|(name, t)| {
@@ -145,6 +184,7 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
                 sharing: check(&name, "sharing", t.sharing, 1.0)?,
                 footprint_per_ms: check(&name, "footprint_per_ms", t.footprint_per_ms, f64::MAX)?,
                 latency_sensitive: t.latency_sensitive,
+                per_cpu_s: rates(&name, t.per_cpu_s)?,
             };
             Ok((name, profile))
         })
@@ -154,6 +194,9 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{AppId, TaskId};
+    use crate::sample::{AppSample, TaskInfo, TaskSample};
+    use std::sync::Arc;
 
     #[test]
     fn profiles_of_applications() {
@@ -164,6 +207,7 @@ mod tests {
             sharing: Some(0.25),
             footprint_per_ms: Some(3_000.0),
             latency_sensitive: true,
+            per_cpu_s: BTreeMap::new(),
         };
         assert_eq!(apps["search"], search);
         assert_eq!(apps["my job"], AppProfile::default());
@@ -181,8 +225,9 @@ mod tests {
             ),
             (
                 "[app.a]\nbus = 1",
-                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `latency_sensitive`",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `latency_sensitive`, `per_cpu_s`",
             ),
+            ("[app.a.per_cpu_s]\ninter = -1", "2:9: inter per second of app a is -1; it must be between 0 and 1e10"),
             ("[apps.a]\n", "1:2: unknown field `apps`, expected `app`"),
         ];
         for (text, message) in cases {
@@ -190,6 +235,33 @@ mod tests {
         }
         assert_eq!(parse_apps("[app.a]\nsharing = ").unwrap_err().line, 2);
         assert!(parse_apps("[app.a]\nsharing = nan").is_err());
+    }
+
+    #[test]
+    fn rates_stand_in_for_what_cannot_be_counted_and_for_nothing_else() {
+        let profiles = parse_apps("[app.a.per_cpu_s]\ncycles = 2e9\ninter = 1e6\n").unwrap();
+        let task = |id: u32, app: u32, counts: &[(Signal, u64)]| TaskSample {
+            info: Arc::new(TaskInfo { id: TaskId(id), app: AppId(app), ..TaskInfo::default() }),
+            counters: counts.iter().map(|&(s, n)| (s, Count::exact(n))).collect(),
+            ..TaskSample::default()
+        };
+        let app = |id: u32, name: &str| AppSample { id: AppId(id), name: name.to_owned(), ..AppSample::default() };
+        let ran = (Signal::CpuTime, 500_000_000);
+        let mut sample = Sample {
+            tasks: vec![
+                task(1, 1, &[ran]),
+                task(2, 1, &[ran, (Signal::Cycles, 7)]),
+                task(3, 1, &[]),
+                task(4, 2, &[ran]),
+            ],
+            apps: vec![app(1, "a"), app(2, "b")],
+            ..Sample::default()
+        };
+        assert_eq!(stand_in(&mut sample, &profiles), BTreeSet::from(["a"]));
+        let seen = |i: usize, s| sample.tasks[i].counters.get(s).map(|c| c.value);
+        assert_eq!((seen(0, Signal::Cycles), seen(0, Signal::Inter)), (Some(1_000_000_000), Some(500_000)));
+        assert_eq!((seen(1, Signal::Cycles), seen(1, Signal::Inter)), (Some(7), Some(500_000)), "a count stays");
+        assert_eq!((seen(2, Signal::Cycles), seen(3, Signal::Cycles)), (None, None), "no CPU time; no profile");
     }
 
     proptest::proptest! {

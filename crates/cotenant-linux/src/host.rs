@@ -11,8 +11,9 @@ use crate::tier::TierReport;
 use crate::waiter::{Event, Waiter};
 use cotenant_core::host::HostError;
 use cotenant_core::metric::Metric;
+use cotenant_core::profile::{AppProfile, stand_in};
 use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct HostOptions {
     pub pages: bool,
     /// Metrics from outside, of the first application.
     pub metrics: Vec<Metric>,
+    /// Applications by name, of which rates stand in for signals that cannot be counted.
+    pub profiles: BTreeMap<String, AppProfile>,
 }
 
 /// Why a host could not begin.
@@ -75,6 +78,7 @@ pub struct LinuxHost {
     child: Option<Child>,
     start: Instant,
     cpus: Option<CpuSet>,
+    profiles: BTreeMap<String, AppProfile>,
     exit: Option<u8>,
     signal: Option<i32>,
     notes: BTreeSet<String>,
@@ -125,6 +129,7 @@ impl LinuxHost {
             child: None,
             start,
             cpus: options.cpus.clone(),
+            profiles: options.profiles.clone(),
             exit: None,
             signal: None,
             notes: BTreeSet::new(),
@@ -203,6 +208,9 @@ impl Host for LinuxHost {
         })?;
         if let Some(app) = sample.apps.first_mut() {
             app.metrics = self.metrics.readings();
+        }
+        for app in stand_in(&mut sample, &self.profiles) {
+            self.notes.insert(format!("{app}: what cannot be counted here is taken from its profile (per_cpu_s)"));
         }
         Ok(sample)
     }

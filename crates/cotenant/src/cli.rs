@@ -56,6 +56,11 @@ pub enum Command {
     /// The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after it. The exit
     /// code is 1 where the recording has nothing of that name.
     Why(cmd::why::Args),
+    /// One page with tables and figures from recordings, simulations and reproductions
+    ///
+    /// The page is one HTML file that needs nothing else: no network, no scripts. What is damaged in a recording is left out, and the
+    /// page says so.
+    Report(cmd::report::Args),
     /// One decision from files, printed with its reasons
     ///
     /// Nothing is changed and nothing of this machine is looked at: any machine and any situation can be tried.

@@ -6,6 +6,7 @@ pub mod cmd;
 pub mod machine_arg;
 mod progress;
 pub mod recorder;
+pub mod report;
 mod settings;
 mod units;
 mod words;

@@ -3,6 +3,7 @@
 //! A topology is data: packages, dies, clusters, cores, caches, buses, memory controllers and links are all [`Resource`]s, sets of
 //! CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
 
+pub mod hidden;
 pub mod notation;
 pub mod render;
 pub mod report;

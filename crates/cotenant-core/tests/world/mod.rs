@@ -224,6 +224,7 @@ fn profiles() -> impl Strategy<Value = BTreeMap<String, AppProfile>> {
             sharing: Some(f64::from(sharing) / 4.0),
             footprint_per_ms: Some(f64::from(footprint)),
             latency_sensitive: i == 0,
+            ..AppProfile::default()
         })
     };
     (profile(0), profile(1), profile(2)).prop_map(|(a, b, c)| {

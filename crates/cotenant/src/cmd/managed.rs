@@ -205,6 +205,7 @@ fn options(setup: &Setup, args: &ManageArgs) -> HostOptions {
         act: setup.mode == Mode::Enforce,
         other_users: args.scope.all_users,
         metrics: args.scope.metric.clone(),
+        profiles: setup.apps.clone(),
         ..HostOptions::default()
     }
 }

@@ -9,6 +9,7 @@ mod managed;
 mod progress;
 pub mod record;
 pub mod replay;
+pub mod report;
 pub mod restore;
 pub mod run;
 pub mod sim;
@@ -37,6 +38,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Decide(args) => decide::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Report(args) => report::run(args),
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),
         Command::Kernel(args) => kernel::run(args),

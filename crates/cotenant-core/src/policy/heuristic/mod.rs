@@ -48,7 +48,7 @@ struct Cast<'a> {
 /// The note that says what is missing; `None` where P does not run.
 fn cast<'a>(ctx: &Ctx<'_>, view: &'a View) -> Result<Cast<'a>, Option<String>> {
     let name = |app: AppId| view.apps.iter().find(|a| a.id == app).map_or("", |a| a.name.as_str());
-    let profile = |app: AppId| ctx.apps.get(name(app)).copied().unwrap_or_default();
+    let profile = |app: AppId| ctx.apps.get(name(app)).cloned().unwrap_or_default();
     let threads_of = |app: AppId| view.tasks.iter().filter(move |t| t.info.app == app);
     let mut sensitive =
         view.apps.iter().filter(|a| profile(a.id).latency_sensitive && threads_of(a.id).next().is_some());

@@ -24,6 +24,7 @@ fn services() -> BTreeMap<String, AppProfile> {
             sharing: Some(sharing),
             footprint_per_ms: Some(footprint),
             latency_sensitive: !matches!(name, "stitcher" | "protobuf"),
+            ..AppProfile::default()
         };
         (name.to_owned(), profile)
     };
@@ -145,6 +146,7 @@ fn leaves(topology: &Topology, p: u32, c: u32) -> Vec<(String, bool)> {
                 sharing: Some(sharing),
                 footprint_per_ms: Some(footprint),
                 latency_sensitive: true,
+                ..AppProfile::default()
             };
             bench.apps.insert("webSearch".into(), traits);
             let holds =

@@ -14,11 +14,15 @@
 
 mod check;
 mod classes;
+mod count;
+mod enumerate;
 mod skeleton;
 #[cfg(test)]
 mod tests;
 
 pub use classes::Classes;
+pub use count::Count;
+pub use enumerate::{Enumeration, Representatives, Tenant};
 
 use super::tree::{Item, Tree};
 use super::{CacheType, Kind, Topology};
@@ -49,7 +53,6 @@ pub struct Labels {
 #[derive(Clone, Debug)]
 pub struct Symmetry<'t> {
     topology: &'t Topology,
-    labels: Labels,
     cpus: Vec<CpuId>,
     blocks: Vec<Block>,
     root: usize,
@@ -80,7 +83,7 @@ enum Label {
     Group,
     Resource { kind: Kind, level: u8, capacity: Option<u64>, line_size: Option<u32>, ways: Option<u32> },
     Node { size: Option<u64>, allowed: bool, mapped: bool, extra: u64 },
-    Cpu { efficiency: Option<u8>, allowed: bool, mapped: bool, extra: u64, slot: Slot },
+    Cpu { efficiency: Option<u8>, allowed: bool, mapped: bool, extra: u64 },
 }
 
 /// A memory node's size as symmetries compare it: rounded up to an eighth of the power of two below, because firmware and kernel
@@ -93,29 +96,16 @@ fn installed_size(bytes: u64) -> u64 {
 impl<'t> Symmetry<'t> {
     /// The symmetries of a machine.
     pub fn new(topology: &'t Topology) -> Self {
-        Self::with_labels(topology, Labels::default())
+        Self::with_labels(topology, &Labels::default())
     }
 
     /// The symmetries of a machine that preserve the caller's labels too.
-    pub fn with_labels(topology: &'t Topology, labels: Labels) -> Self {
-        Self::preserving(topology, labels, None)
-    }
-
-    /// Those that also map each CPU onto one with the same slot.
-    fn preserving(topology: &'t Topology, labels: Labels, slots: Option<&[Slot]>) -> Self {
+    pub fn with_labels(topology: &'t Topology, labels: &Labels) -> Self {
         let tree = Tree::new(topology);
         let cpus = tree.cpus();
-        let checker = Checker::new(topology, &labels, &cpus);
-        let mut builder = Builder {
-            topology,
-            labels: &labels,
-            slots,
-            tree: &tree,
-            blocks: Vec::new(),
-            checker,
-            kinds: BTreeMap::new(),
-            at: 0,
-        };
+        let checker = Checker::new(topology, labels, &cpus);
+        let mut builder =
+            Builder { topology, labels, tree: &tree, blocks: Vec::new(), checker, kinds: BTreeMap::new(), at: 0 };
         let mut root = builder.build(0);
         let Builder { mut blocks, mut checker, .. } = builder;
         let identity: Vec<u32> = (0..cpus.len() as u32).collect();
@@ -129,7 +119,7 @@ impl<'t> Symmetry<'t> {
                 None => exact = false,
             }
         }
-        Self { topology, labels, cpus, blocks, root, skeleton, exact }
+        Self { topology, cpus, blocks, root, skeleton, exact }
     }
 
     /// The CPUs that a mapping speaks of, one slot each: the online ones in topology order.
@@ -142,7 +132,8 @@ impl<'t> Symmetry<'t> {
         self.exact
     }
 
-    /// The representative of a mapping's class: mappings have the same one exactly where a symmetry maps one onto the other.
+    /// The representative of a mapping's class: mappings have the same one exactly where a symmetry maps one onto the other. It is
+    /// the least of its class, compared slot by slot in the order of the tree's leaves.
     ///
     /// # Panics
     /// Where `mapping` has not one slot for each of [`Self::cpus`].
@@ -156,7 +147,8 @@ impl<'t> Symmetry<'t> {
         let image = |by: &Vec<u32>| -> Vec<Slot> { by.iter().map(|&from| placed[from as usize]).collect() };
         let seen_by = |by: &'_ Vec<u32>, at: usize| placed[by[at] as usize];
         let least = self.skeleton.iter().reduce(|best, other| {
-            let differs = (0..placed.len()).map(|at| seen_by(other, at).cmp(&seen_by(best, at))).find(|o| o.is_ne());
+            let leaves = self.blocks[self.root].leaves.iter().map(|&at| at as usize);
+            let differs = leaves.map(|at| seen_by(other, at).cmp(&seen_by(best, at))).find(|o| o.is_ne());
             if differs == Some(std::cmp::Ordering::Less) { other } else { best }
         });
         least.map_or_else(|| placed.clone(), image)
@@ -230,7 +222,6 @@ fn freeze(blocks: &mut Vec<Block>, at: usize) -> usize {
 struct Builder<'a> {
     topology: &'a Topology,
     labels: &'a Labels,
-    slots: Option<&'a [Slot]>,
     tree: &'a Tree,
     blocks: Vec<Block>,
     checker: Checker<'a>,
@@ -337,7 +328,6 @@ impl Builder<'_> {
                     allowed: cpu.is_some_and(|c| c.allowed),
                     mapped: cpu.is_some_and(|c| c.coord.is_some()),
                     extra: self.labels.cpus.get(&id).copied().unwrap_or(0),
-                    slot: self.slots.map_or(FREE, |slots| slots[self.at as usize]),
                 }
             }
         }

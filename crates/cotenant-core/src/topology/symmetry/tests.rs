@@ -5,7 +5,7 @@ use crate::topology::{Distances, MemoryNode, Parts, notation};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-fn slots(text: &str) -> Vec<Slot> {
+pub(super) fn slots(text: &str) -> Vec<Slot> {
     text.chars().filter(|c| *c != '|').map(|c| if c == '.' { FREE } else { u32::from(c == '*') }).collect()
 }
 
@@ -59,7 +59,7 @@ fn two_applications_on_clovertown() {
 }
 
 /// Orbits of k-subsets of the leaves of a regular tree, by Pólya counting: multisets of subtrees' orbits, by total.
-fn polya(shape: &[usize], k: usize) -> u64 {
+pub(super) fn polya(shape: &[usize], k: usize) -> u64 {
     fn series(shape: &[usize], k: usize) -> Vec<u64> {
         let Some((&m, below)) = shape.split_first() else { return vec![1, 1] };
         let child = series(below, k);
@@ -196,7 +196,7 @@ fn page_labels_and_forbidden_cpus_tell_apart() {
     let mut parts = regular(2, 1, 2, 1);
     let machine = Topology::new(parts.clone()).unwrap();
     let pages = Labels { nodes: BTreeMap::from([(NodeId(0), 4096)]), ..Labels::default() };
-    assert!(!Symmetry::with_labels(&machine, pages).equivalent(&slots("XX.."), &slots("..XX")));
+    assert!(!Symmetry::with_labels(&machine, &pages).equivalent(&slots("XX.."), &slots("..XX")));
     parts.cpus[3].allowed = false;
     let forbids = Topology::new(parts).unwrap();
     let symmetry = Symmetry::new(&forbids);
@@ -231,7 +231,7 @@ fn blades_are_a_level_of_their_own() {
 }
 
 /// A mesh with one core per tile.
-fn mesh(width: i32, height: i32) -> Parts {
+pub(super) fn mesh(width: i32, height: i32) -> Parts {
     let mut parts = Parts { cpus: cpus((width * height) as u32), ..Parts::default() };
     for (i, cpu) in (0..).zip(&mut parts.cpus) {
         cpu.coord = Some((i % width, i / width));
@@ -291,7 +291,7 @@ fn too_many_symmetries_are_not_claimed() {
 
 // --- Against all permutations of small machines. Written apart from the implementation: sets and full matrices, no positions.
 
-fn permutations(n: usize) -> Vec<Vec<usize>> {
+pub(super) fn permutations(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {
         return vec![vec![]];
     }
@@ -303,7 +303,7 @@ fn image(cpus: &CpuSet, by: &[usize]) -> CpuSet {
     cpus.iter().map(|c| CpuId(by[c.index()] as u32)).collect()
 }
 
-fn is_symmetry(t: &Topology, by: &[usize], node_permutations: &[Vec<usize>]) -> bool {
+pub(super) fn is_symmetry(t: &Topology, by: &[usize], node_permutations: &[Vec<usize>]) -> bool {
     let hops = |a: Option<(i32, i32)>, b: Option<(i32, i32)>| Some((a?.0 - b?.0).abs() + (a?.1 - b?.1).abs());
     let n = by.len();
     let cpu = |i: usize| &t.cpus()[i];
@@ -350,7 +350,7 @@ fn partition(kind: Kind, level: u8, groups: &[u8], capacities: &[u64]) -> Vec<cr
 }
 
 prop_compose! {
-    fn small_machine()(n in 2usize..=6)(
+    pub(super) fn small_machine()(n in 2usize..=6)(
         groups in proptest::collection::vec(proptest::collection::vec(0u8..4, n), 4),
         used in proptest::collection::vec(any::<bool>(), 4),
         capacities in proptest::collection::vec(prop_oneof![8 => Just(1u64), 1 => Just(2)], 3),
@@ -393,7 +393,7 @@ prop_compose! {
 }
 
 /// All mappings of two applications and free CPUs.
-fn mappings(n: usize) -> Vec<Vec<Slot>> {
+pub(super) fn mappings(n: usize) -> Vec<Vec<Slot>> {
     (0..3usize.pow(n as u32))
         .map(|code| (0..n as u32).map(|i| [0, 1, FREE][code / 3usize.pow(i) % 3]).collect())
         .collect()

@@ -1,0 +1,126 @@
+//! `cotenant report`: one page with tables and figures from recordings and results.
+
+use crate::report::page::{Block, Section, html};
+use crate::report::{recording, result};
+use crate::{usage, words};
+use anyhow::{Context, Result};
+use cotenant_core::record::{MAGIC, Recording, Tail};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant report a.rec                                 a recording, as report.html
+  cotenant report sim.json reproduce.json -o all.html   several on one page
+  cotenant report a.rec -o - | less                     on standard output";
+
+/// Arguments of `cotenant report`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Recordings (of `cotenant record` or `--record`) and results (of --json of sim and reproduce), told apart by what they hold
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// The page to write; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
+    /// Write each figure as an SVG file into this folder, too, which is made where it is missing
+    #[arg(long, value_name = "DIR")]
+    pub svg_dir: Option<PathBuf>,
+    /// Title of the page [default: Cotenant report, with the names of the files]
+    #[arg(long)]
+    pub title: Option<String>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a file is nothing that is known, or the page cannot be written; nothing is written unless all files are understood.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut sections = Vec::new();
+    for path in &args.files {
+        sections.extend(read(path)?);
+    }
+    let names: Vec<String> = args.files.iter().map(|path| name_of(path)).collect();
+    let title = args.title.clone().unwrap_or_else(|| format!("Cotenant report: {}", names.join(", ")));
+    if let Some(folder) = &args.svg_dir {
+        write_figures(folder, &sections)?;
+    }
+    let page = html(&title, &sections);
+    if args.output == Path::new("-") {
+        return super::print(|out| {
+            out.write_all(page.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        });
+    }
+    replace(&args.output, page.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// The sections of a file, by what it holds.
+fn read(path: &Path) -> Result<Vec<Section>> {
+    let name = path.display();
+    let remedy = "give a recording, or JSON of sim or reproduce";
+    let wrong = |e: io::Error| usage(format!("{name}: {e}; {remedy}"));
+    let mut file = BufReader::new(File::open(path).map_err(wrong)?);
+    let start = file.fill_buf().map_err(wrong)?;
+    if start.is_empty() {
+        return Err(usage(format!("{name}: the file is empty; {remedy}")));
+    }
+    if start.starts_with(&MAGIC) {
+        let mut read = Recording::read(file).map_err(|e| usage(format!("{name}: {}", words::chain(&e.into()))))?;
+        let header = read.header().clone();
+        let (section, tail) = recording::section(name_of(path), &header, &mut read)?;
+        if tail != Tail::Complete {
+            words::tell(format!("{name}: the recording is {tail}"));
+        }
+        return Ok(vec![section]);
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(wrong)?;
+    let text = String::from_utf8(text)
+        .map_err(|_| usage(format!("{name}: this is neither a recording nor text; {remedy}")))?;
+    result::sections(&name_of(path), &text).map_err(|why| usage(format!("{name}: {}", words::chain(&why))))
+}
+
+/// Writes beside the file and renames: whoever reads it sees the old page or the new one, never a half.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let cannot = || format!("{}: cannot be written; choose another place with -o", path.display());
+    if !path.exists() || path.is_file() {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}", std::process::id()));
+        let beside = PathBuf::from(beside);
+        let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+        return written.with_context(cannot);
+    }
+    fs::write(path, bytes).with_context(cannot) // a pipe or device
+}
+
+fn write_figures(folder: &Path, sections: &[Section]) -> Result<()> {
+    let cannot = |path: &Path| format!("{}: cannot be written; choose another folder with --svg-dir", path.display());
+    fs::create_dir_all(folder).with_context(|| cannot(folder))?;
+    let mut taken = BTreeSet::new();
+    for section in sections {
+        for figure in section.blocks.iter().filter_map(|b| if let Block::Figure(f) = b { Some(f) } else { None }) {
+            let plain = |text: &str| -> String {
+                text.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect()
+            };
+            let stem = format!("{}-{}", plain(&section.title).trim_start_matches('.'), plain(&figure.name));
+            let file = (1..).map(|n| if n == 1 { format!("{stem}.svg") } else { format!("{stem}-{n}.svg") });
+            let Some(file) = file.into_iter().find(|file| taken.insert(file.clone())) else { continue };
+            let path = folder.join(file);
+            replace(&path, figure.file().as_bytes()).with_context(|| cannot(&path))?;
+        }
+    }
+    Ok(())
+}

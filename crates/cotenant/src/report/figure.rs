@@ -1,0 +1,407 @@
+//! Figures: plotters draws them as SVG. Ink is the colour of the text around them, so they are legible on light and on dark.
+
+use super::page::escape;
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
+
+/// Stands for the colour of text while plotters draws; no other colour of ours.
+const INK: RGBColor = RGBColor(1, 2, 3);
+const INK_HEX: &str = "#010203";
+/// After Okabe and Ito, in tones that stand out from white and from black.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(47, 129, 193),
+    RGBColor(222, 122, 34),
+    RGBColor(43, 158, 120),
+    RGBColor(197, 93, 166),
+    RGBColor(168, 142, 24),
+    RGBColor(122, 118, 208),
+    RGBColor(205, 82, 82),
+    RGBColor(128, 132, 138),
+];
+const WIDTH: u32 = 900;
+/// Height of the row of the key above a chart.
+const KEY: u32 = 26;
+/// Most characters of a name in a figure.
+const NAME: usize = 32;
+
+/// A drawn figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Short name, for the file that it is written to.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// The same in words, for those who do not see it.
+    pub description: String,
+    svg: String,
+}
+
+/// A line: a name, and points (x, y) of which those without y interrupt it.
+pub type Line = (String, Vec<(f64, Option<f64>)>);
+
+/// Bars of one group: its name, and per series a value with its lowest and highest.
+pub type Group = (String, Vec<Option<(f64, Option<(f64, f64)>)>>);
+
+/// A bar of a timeline: row, from, to, colour.
+pub type Span = (usize, f64, f64, usize);
+
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+impl Figure {
+    fn new(name: &str, title: String, description: String, svg: String) -> Self {
+        Self { name: name.to_owned(), title, description, svg }
+    }
+
+    /// As part of a page; `id` is unused otherwise there.
+    pub fn inline(&self, id: &str) -> String {
+        let svg = self.described(id).replace(&format!("\"{INK_HEX}\""), "\"currentColor\"");
+        format!("{svg}\n")
+    }
+
+    /// As a file of its own: dark on white.
+    pub fn file(&self) -> String {
+        let svg = self.described(&self.name).replace(INK_HEX, "#1B1F24");
+        let paper = "<rect width=\"100%\" height=\"100%\" fill=\"#FFFFFF\"/>";
+        svg.replacen("</desc>", &format!("</desc>{paper}"), 1)
+    }
+
+    fn described(&self, id: &str) -> String {
+        let head = format!("<svg role=\"img\" aria-labelledby=\"{id}-t {id}-d\" ");
+        let described = format!(
+            ">\n<title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>",
+            escape(&self.title),
+            escape(&self.description)
+        );
+        self.svg.replacen("<svg ", &head, 1).replacen('>', &described, 1)
+    }
+}
+
+fn colour(i: usize) -> RGBColor {
+    COLOURS[i % COLOURS.len()]
+}
+
+fn font(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+/// A number for an axis or a table: four significant digits at most, with an SI prefix or exponent where it is far from one.
+pub fn short(value: f64) -> String {
+    let size = value.abs();
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let trimmed = |digits: usize, value: f64, unit: &str| {
+        let text = format!("{value:.digits$}");
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        format!("{text}{unit}")
+    };
+    match size {
+        _ if !value.is_finite() => value.to_string(),
+        _ if !(1e-3..1e15).contains(&size) => format!("{value:.2e}"),
+        _ if size >= 1e9 => trimmed(2, value / 1e9, " G"),
+        _ if size >= 1e6 => trimmed(2, value / 1e6, " M"),
+        _ if size >= 1e4 => trimmed(1, value / 1e3, " k"),
+        _ if size >= 100.0 => trimmed(1, value, ""),
+        _ if size >= 1.0 => trimmed(2, value, ""),
+        _ => trimmed(4, value, ""),
+    }
+}
+
+/// Draws with the key of these names above the chart.
+fn canvas(
+    height: u32,
+    key: &[(String, usize)],
+    draw: impl FnOnce(&DrawingArea<SVGBackend, Shift>) -> Drawn,
+) -> Result<String> {
+    // Names are laid out by their length: without fonts at hand, six and a half pixels per character are close.
+    let mut places = Vec::new();
+    let (mut x, mut y) = (64, 8);
+    for (name, colour) in key {
+        let width = 26 + (name.chars().count() as f64 * 6.6) as i32;
+        if x + width > WIDTH as i32 && x > 64 {
+            (x, y) = (64, y + 20);
+        }
+        places.push((x, y, name, *colour));
+        x += width + 12;
+    }
+    let above = if key.is_empty() { 0 } else { y as u32 + KEY - 8 };
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height + above)).into_drawing_area();
+        for (x, y, name, of) in places {
+            area.draw(&Rectangle::new([(x, y + 1), (x + 12, y + 13)], colour(of).filled()))?;
+            area.draw(&Text::new(name.clone(), (x + 18, y + 2), font(13)))?;
+        }
+        let (_, chart) = area.split_vertically(above);
+        draw(&chart).map_err(|why| anyhow!("drawing a figure failed: {why}"))?;
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+/// Whether plotters can lay out an axis that holds the value: its arithmetic overflows near the ends of what floats can say.
+fn drawable(value: f64) -> bool {
+    value == 0.0 || (1e-100..1e100).contains(&value.abs())
+}
+
+/// The power of ten that an axis is drawn in: plotters places ticks by comparing with absolute differences, so values must be near one.
+fn unit_of(range: &Range<f64>) -> f64 {
+    10f64.powf(range.start.abs().max(range.end.abs()).log10().floor())
+}
+
+/// The range in units.
+fn scaled(range: &Range<f64>, unit: f64) -> Range<f64> {
+    range.start / unit..range.end / unit
+}
+
+/// A name that fits.
+fn clipped(name: &str) -> String {
+    if name.chars().count() <= NAME { name.to_owned() } else { name.chars().take(NAME - 1).chain(['…']).collect() }
+}
+
+fn span(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
+    let (low, high) =
+        values.filter(|v| drawable(*v)).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+    (low <= high).then(|| low..if high > low + low.abs() * 1e-9 { high } else { low + low.abs().max(1.0) })
+}
+
+/// Values over time, from 0 up. `None` where there is no point.
+///
+/// # Errors
+/// Where drawing fails, which it does for no data known.
+pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Option<Figure>> {
+    let points = || lines.iter().flat_map(|(_, points)| points.iter().filter_map(|&(x, y)| Some((x, y?))));
+    let (Some(x), Some(y)) = (span(points().map(|p| p.0)), span(points().map(|p| p.1))) else { return Ok(None) };
+    let y = y.start.min(0.0)..y.end.max(0.0) * 1.05;
+    let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
+    let key: Vec<(String, usize)> = lines.iter().enumerate().map(|(i, (name, _))| (clipped(name), i)).collect();
+    let svg = canvas(230, &key, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin_right(14)
+            .margin_top(8)
+            .x_label_area_size(40)
+            .y_label_area_size(64)
+            .build_cartesian_2d(scaled(&x, unit_x), scaled(&y, unit_y))?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.13))
+            .axis_style(INK.mix(0.45))
+            .label_style(font(12))
+            .y_labels(5)
+            .x_label_formatter(&|x| short(x * unit_x))
+            .y_label_formatter(&|y| short(y * unit_y))
+            .x_desc("time, s")
+            .y_desc(unit)
+            .draw()?;
+        for (i, (_, points)) in lines.iter().enumerate() {
+            for run in points.split(|p| !drawable(p.0) || !p.1.is_some_and(drawable)) {
+                let run: Vec<(f64, f64)> = run.iter().filter_map(|&(x, y)| Some((x / unit_x, y? / unit_y))).collect();
+                if let [only] = run[..] {
+                    chart.draw_series(std::iter::once(Circle::new(only, 2, colour(i).filled())))?;
+                } else if !run.is_empty() {
+                    chart.draw_series(LineSeries::new(run, colour(i).stroke_width(2)))?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    let told = lines.iter().filter_map(|(name, points)| {
+        let of = span(points.iter().filter_map(|p| p.1))?;
+        Some(format!("{name}: {} to {}", short(of.start), short(of.end)))
+    });
+    let description = format!("Lines over time, {unit}. {}.", told.collect::<Vec<_>>().join("; "));
+    Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
+}
+
+/// Rows of bars over time, one colour per place, with marks. `None` where there is nothing.
+///
+/// # Errors
+/// Where drawing fails, which it does for no data known.
+pub fn timeline(
+    name: &str,
+    title: &str,
+    rows: &[String],
+    places: &[String],
+    spans: &[Span],
+    marks: &[(usize, f64)],
+) -> Result<Option<Figure>> {
+    let Some(x) = span(spans.iter().flat_map(|s| [s.1, s.2])).filter(|_| !rows.is_empty()) else { return Ok(None) };
+    let key: Vec<(String, usize)> = places.iter().enumerate().map(|(i, name)| (clipped(name), i)).collect();
+    let unit = unit_of(&x);
+    let height = 48 + 20 * rows.len() as u32;
+    let svg = canvas(height, &key, |area| {
+        let n = rows.len() as f64;
+        let mut chart = ChartBuilder::on(area)
+            .margin_right(14)
+            .margin_top(4)
+            .x_label_area_size(40)
+            .y_label_area_size(150)
+            .build_cartesian_2d(scaled(&x, unit), 0.0..n)?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .axis_style(INK.mix(0.45))
+            .label_style(font(12))
+            .x_label_formatter(&|x| short(x * unit))
+            .y_labels(0)
+            .x_desc("time, s")
+            .draw()?;
+        let at = |r: usize| n - r as f64;
+        let drawn = spans.iter().filter(|s| drawable(s.1) && drawable(s.2));
+        chart.draw_series(drawn.map(|&(r, from, to, place)| {
+            Rectangle::new([(from / unit, at(r) - 0.82), (to / unit, at(r) - 0.18)], colour(place).filled())
+        }))?;
+        chart.draw_series(marks.iter().filter(|m| drawable(m.1)).map(|&(r, x)| {
+            PathElement::new(vec![(x / unit, at(r) - 0.95), (x / unit, at(r) - 0.05)], INK.stroke_width(2))
+        }))?;
+        for (r, name) in rows.iter().enumerate() {
+            let style = font(12).pos(Pos::new(HPos::Right, VPos::Center));
+            let left = (chart.x_range().start, at(r) - 0.5);
+            chart.plotting_area().draw(&(EmptyElement::at(left) + Text::new(clipped(name), (-8, 0), style)))?;
+        }
+        Ok(())
+    })?;
+    let description =
+        format!("{} rows over time, coloured by place ({}); {} marks.", rows.len(), places.join(", "), marks.len());
+    Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
+}
+
+/// Groups of bars from 0 up, one colour per series, with whiskers from the lowest to the highest where they are known.
+///
+/// # Errors
+/// Where drawing fails, which it does for no data known.
+pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Group]) -> Result<Option<Figure>> {
+    let known = || groups.iter().flat_map(|(_, bars)| bars.iter().flatten());
+    let ends = |&(value, spread): &(f64, Option<(f64, f64)>)| {
+        [value, spread.map_or(value, |s| s.0), spread.map_or(value, |s| s.1)]
+    };
+    let Some(y) = span(known().flat_map(ends)) else { return Ok(None) };
+    let pad = (y.end.max(0.0) - y.start.min(0.0)) * 0.06;
+    let y = if y.start < 0.0 { y.start - pad } else { 0.0 }..y.end.max(0.0) + pad;
+    let unit_y = unit_of(&y);
+    let key: Vec<(String, usize)> =
+        if series.len() > 1 { series.iter().enumerate().map(|(i, n)| (clipped(n), i)).collect() } else { Vec::new() };
+    // Where labels side by side would touch, they stand upright.
+    let longest = groups.iter().map(|g| g.0.chars().count().min(NAME)).max().unwrap_or(0);
+    let upright = longest * groups.len() * 7 > WIDTH as usize - 100;
+    let below = if upright { 16 + longest as u32 * 7 } else { 30 };
+    let svg = canvas(220 + below, &key, |area| {
+        // A few bars are not drawn as wide as walls.
+        let n = (groups.len() as f64).max(6.0 / series.len().max(1) as f64);
+        let mut chart = ChartBuilder::on(area)
+            .margin_right(14)
+            .margin_top(8)
+            .x_label_area_size(below)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..n, scaled(&y, unit_y))?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.13))
+            .axis_style(INK.mix(0.45))
+            .label_style(font(12))
+            .x_labels(0)
+            .y_labels(6)
+            .y_label_formatter(&|y| short(y * unit_y))
+            .y_desc(unit)
+            .draw()?;
+        let width = 0.8 / series.len().max(1) as f64;
+        let low = chart.y_range().start;
+        for (g, (label, bars)) in groups.iter().enumerate() {
+            for (s, &(value, spread)) in bars.iter().enumerate().filter_map(|(s, bar)| Some((s, bar.as_ref()?))) {
+                if !drawable(value) {
+                    continue;
+                }
+                let left = g as f64 + 0.1 + s as f64 * width;
+                let (from, to) = (left + width * 0.06, left + width * 0.94);
+                chart.draw_series(std::iter::once(Rectangle::new(
+                    [(from, 0.0), (to, value / unit_y)],
+                    colour(s).filled(),
+                )))?;
+                if let Some((lowest, highest)) = spread.filter(|s| drawable(s.0) && drawable(s.1)) {
+                    let (middle, half) = (left + width / 2.0, width * 0.2);
+                    let (lowest, highest) = (lowest / unit_y, highest / unit_y);
+                    let ends = [(lowest, half), (highest, half)];
+                    let caps = ends.map(|(y, half)| {
+                        PathElement::new(vec![(middle - half, y), (middle + half, y)], INK.stroke_width(1))
+                    });
+                    let stem = PathElement::new(vec![(middle, lowest), (middle, highest)], INK.stroke_width(1));
+                    chart.draw_series(caps.into_iter().chain([stem]))?;
+                }
+            }
+            let middle = (g as f64 + 0.5, low);
+            let (across, down) = if upright { (HPos::Left, VPos::Center) } else { (HPos::Center, VPos::Top) };
+            let style = font(12).pos(Pos::new(across, down));
+            let style = if upright { style.transform(FontTransform::Rotate90) } else { style };
+            chart.plotting_area().draw(&(EmptyElement::at(middle) + Text::new(clipped(label), (0, 8), style)))?;
+        }
+        chart.draw_series(std::iter::once(PathElement::new(vec![(0.0, 0.0), (n, 0.0)], INK.mix(0.45))))?;
+        Ok(())
+    })?;
+    let told = groups.iter().map(|(label, bars)| {
+        let of = series.iter().zip(bars).filter_map(|(name, bar)| Some(format!("{name} {}", short(bar.as_ref()?.0))));
+        format!("{label}: {}", of.collect::<Vec<_>>().join(", "))
+    });
+    let told: Vec<String> = told.take(20).collect();
+    Ok(Some(Figure::new(name, title.to_owned(), format!("Bars, {unit}. {}.", told.join("; ")), svg)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (0.25, "0.25"),
+            (123.456, "123.5"),
+            (12_345.0, "12.3 k"),
+            (7.5e7, "75 M"),
+            (2.2e9, "2.2 G"),
+            (2.5e-4, "2.50e-4"),
+            (-3.0, "-3"),
+            (100.0, "100"),
+            (1e18, "1.00e18"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+    }
+
+    #[test]
+    fn extreme_values_and_names_are_drawn_or_left_out() {
+        let values =
+            [0.0, 1.0, -1.0, 1e308, -1e308, f64::INFINITY, f64::NAN, 5e-324, 1e-99, 1e99, f64::MAX, 1.0 + f64::EPSILON];
+        let long = "name ".repeat(100);
+        for a in values {
+            for b in values {
+                let line = (long.clone(), vec![(0.0, Some(a)), (1.0, Some(b)), (1.0, None), (f64::NAN, Some(1.0))]);
+                lines("a", &long, "u", &[line.clone(), line]).unwrap();
+                let group: Group = (long.clone(), vec![Some((a, Some((b, a)))), Some((b, None)), None]);
+                let names = [long.clone(), "b".into(), "c".into()];
+                bars("a", &long, "u", &names, &[group.clone(), group]).unwrap();
+                timeline("a", "t", std::slice::from_ref(&long), &["p".into()], &[(0, a, b, 0)], &[(0, a)]).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_figure_and_one_point_is_one() {
+        assert_eq!(lines("a", "t", "u", &[]).unwrap(), None);
+        assert_eq!(lines("a", "t", "u", &[("x".into(), vec![(0.0, None)])]).unwrap(), None);
+        assert_eq!(bars("a", "t", "u", &["s".into()], &[("g".into(), vec![None])]).unwrap(), None);
+        assert_eq!(timeline("a", "t", &[], &[], &[], &[]).unwrap(), None);
+        let one =
+            lines("a", "<t>", "u", &[("x".into(), vec![(1.0, Some(0.0)), (2.0, Some(f64::NAN))])]).unwrap().unwrap();
+        assert!(one.inline("i").contains("<title id=\"i-t\">&lt;t&gt;</title>") && !one.inline("i").contains(INK_HEX));
+        assert!(!one.file().contains(INK_HEX) && one.file().contains("fill=\"#FFFFFF\""));
+    }
+}

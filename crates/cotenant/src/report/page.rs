@@ -1,0 +1,197 @@
+//! What a report is made of, and how it becomes one HTML page that asks for nothing from outside.
+
+use super::figure::Figure;
+use std::fmt::Write;
+
+/// A part of the page: one file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Section {
+    /// Heading.
+    pub title: String,
+    /// What it holds, in this order.
+    pub blocks: Vec<Block>,
+}
+
+/// A piece of a section.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Block {
+    /// A heading below the section's.
+    Heading(String),
+    /// A paragraph.
+    Text(String),
+    /// A paragraph that must not be overlooked.
+    Warning(String),
+    /// Names with values.
+    Facts(Vec<(String, String)>),
+    /// A table.
+    Table(Table),
+    /// A figure.
+    Figure(Figure),
+}
+
+/// A table with a caption.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// What it shows.
+    pub caption: String,
+    /// Heads of the columns; those whose cells are numbers stand right.
+    pub head: Vec<(String, Align)>,
+    /// Cells.
+    pub rows: Vec<Vec<String>>,
+    /// Whether it is long, and so folded away until it is asked for or printed.
+    pub folded: bool,
+}
+
+/// How a column's cells stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    #[default]
+    Left,
+    /// Numbers.
+    Right,
+}
+
+impl Table {
+    /// An empty one; heads that begin with `#` are of numbers.
+    pub fn new(caption: impl Into<String>, head: &[&str]) -> Self {
+        let column = |head: &&str| match head.strip_prefix('#') {
+            Some(head) => (head.to_owned(), Align::Right),
+            None => ((*head).to_owned(), Align::Left),
+        };
+        Self { caption: caption.into(), head: head.iter().map(column).collect(), rows: Vec::new(), folded: false }
+    }
+}
+
+/// Escapes text for HTML and XML, attributes included. Characters that XML forbids, such as NUL, become U+FFFD.
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\t' | '\n' => escaped.push(c),
+            c if c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}') => escaped.push('\u{FFFD}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// The page. It is well-formed XML too, so that other programs can take it apart.
+pub fn html(title: &str, sections: &[Section]) -> String {
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<link rel=\"icon\" href=\"data:,\"/>\n\
+         <title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
+        escape(title),
+        include_str!("page.css"),
+        escape(title)
+    );
+    if sections.len() > 1 {
+        page.push_str("<nav aria-label=\"Contents\"><ul>\n");
+        for (i, section) in sections.iter().enumerate() {
+            let _ = writeln!(page, "<li><a href=\"#s{i}\">{}</a></li>", escape(&section.title));
+        }
+        page.push_str("</ul></nav>\n");
+    }
+    for (i, section) in sections.iter().enumerate() {
+        let heading = escape(&section.title);
+        // The title of a page with one section says what it is about.
+        let _ = if sections.len() == 1 {
+            writeln!(page, "<section aria-label=\"{heading}\">")
+        } else {
+            writeln!(page, "<section id=\"s{i}\" aria-labelledby=\"s{i}-h\">\n<h2 id=\"s{i}-h\">{heading}</h2>")
+        };
+        for (k, block) in section.blocks.iter().enumerate() {
+            write_block(&mut page, block, &format!("s{i}b{k}"));
+        }
+        page.push_str("</section>\n");
+    }
+    let _ =
+        writeln!(page, "</main>\n<footer>Made by cotenant {}.</footer>\n</body>\n</html>", env!("CARGO_PKG_VERSION"));
+    page
+}
+
+fn write_block(page: &mut String, block: &Block, id: &str) {
+    let _ = match block {
+        Block::Heading(text) => writeln!(page, "<h3>{}</h3>", escape(text)),
+        Block::Text(text) => writeln!(page, "<p>{}</p>", escape(text)),
+        Block::Warning(text) => {
+            writeln!(page, "<p class=\"warning\" role=\"note\"><strong>Note:</strong> {}</p>", escape(text))
+        }
+        Block::Facts(facts) => {
+            page.push_str("<dl>\n");
+            for (name, value) in facts {
+                let _ = writeln!(page, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+            }
+            writeln!(page, "</dl>")
+        }
+        Block::Table(table) => {
+            write_table(page, table);
+            Ok(())
+        }
+        Block::Figure(figure) => writeln!(
+            page,
+            "<figure>\n<figcaption>{}</figcaption>\n{}</figure>",
+            escape(&figure.title),
+            figure.inline(id)
+        ),
+    };
+}
+
+fn write_table(page: &mut String, table: &Table) {
+    let caption = escape(&table.caption);
+    if table.folded {
+        let _ = writeln!(page, "<details><summary>{caption}</summary>");
+    }
+    let _ = writeln!(page, "<div class=\"scroll\"><table>\n<caption>{caption}</caption>\n<thead><tr>");
+    let class = |i: usize| match table.head.get(i) {
+        Some((_, Align::Right)) => " class=\"n\"",
+        _ => "",
+    };
+    for (i, (head, _)) in table.head.iter().enumerate() {
+        let _ = write!(page, "<th scope=\"col\"{}>{}</th>", class(i), escape(head));
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for row in &table.rows {
+        page.push_str("<tr>");
+        for (i, cell) in row.iter().enumerate() {
+            let (tag, scope) = if i == 0 { ("th", " scope=\"row\"") } else { ("td", "") };
+            let _ = write!(page, "<{tag}{scope}{}>{}</{tag}>", class(i), escape(cell));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>\n");
+    if table.folded {
+        page.push_str("</details>\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_stands_in_the_data_stays_text() {
+        let evil = "<script>alert('1')</script>&\"\0";
+        let mut table = Table::new(evil, &["a", "#b"]);
+        table.rows.push(vec![evil.to_owned(), "1".to_owned()]);
+        let blocks = vec![
+            Block::Heading(evil.into()),
+            Block::Text(evil.into()),
+            Block::Warning(evil.into()),
+            Block::Facts(vec![(evil.into(), evil.into())]),
+            Block::Table(Table { folded: true, ..table }),
+        ];
+        let page = html(evil, &[Section { title: evil.into(), blocks }, Section::default()]);
+        assert!(!page.contains("<script") && !page.contains('\0'));
+        assert_eq!(page.matches("&lt;script&gt;alert(&#39;1&#39;)").count(), 12, "in every place");
+        assert!(page.contains("<th scope=\"row\">") && page.contains("<td class=\"n\">1</td>"));
+    }
+}

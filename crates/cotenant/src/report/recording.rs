@@ -1,0 +1,476 @@
+//! A recording as a section: what was there, who ran where, how fast, what was moved and why.
+
+use super::figure::{self, Line, Span};
+use super::page::{Block, Section, Table};
+use crate::words::count;
+use cotenant_core::action::Outcome;
+use cotenant_core::host::Mode;
+use cotenant_core::moves::Move;
+use cotenant_core::record::{Header, RecordedRound, Recording, Tail};
+use cotenant_core::topology::Topology;
+use cotenant_core::view::View;
+use cotenant_core::{AppId, CpuId, CpuSet, Signal, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+/// Most tasks that get a row of their own in the timeline.
+const ROWS: usize = 40;
+/// Most bars of the timeline; a recording with more is shown by numbers of tasks alone.
+const SPANS: usize = 20_000;
+/// Most points of time in a figure: where there are more, neighbours are merged.
+const POINTS: usize = 800;
+/// Most moves that are listed one by one.
+const MOVES: usize = 500;
+/// Most applications with a line of their own.
+const LINES: usize = 7;
+
+/// What is known per application: name of the figure's file, head of the table's column, title of the figure, and unit.
+const RATES: &[(&str, &str, &str, &str)] = &[
+    ("cpus", "#CPUs in use", "CPUs in use", "CPUs"),
+    ("ipc", "#Instructions/cycle", "Instructions per cycle", "instructions/cycle"),
+    ("coherence", "#Coherence/cycle", "Coherence (loads served by other cores' caches)", "events/cycle"),
+    ("llc-misses", "#LLC misses/s", "Last-level-cache misses", "misses/s"),
+    ("remote", "#Remote loads/s", "Loads from other nodes' memory", "loads/s"),
+    ("faults", "#Page faults/s", "Page faults", "faults/s"),
+    ("progress", "#Progress, units/s", "Progress as the program reports it", "units/s"),
+];
+
+/// Sum and weight of a mean.
+type Mean = (f64, f64);
+
+/// An application in a stretch of time.
+#[derive(Clone, Debug, Default)]
+struct Rates([Mean; RATES.len()]);
+
+/// A stretch of time.
+#[derive(Clone, Debug, Default)]
+struct Stretch {
+    /// Its last round, seconds, and rounds.
+    at: f64,
+    rounds: f64,
+    apps: BTreeMap<AppId, Rates>,
+    /// Tasks that ran, by place.
+    places: BTreeMap<usize, f64>,
+}
+
+impl Stretch {
+    fn merge(&mut self, later: Self) {
+        self.at = later.at;
+        self.rounds += later.rounds;
+        for (app, rates) in later.apps {
+            let own = self.apps.entry(app).or_default();
+            for (mean, more) in own.0.iter_mut().zip(rates.0) {
+                *mean = (mean.0 + more.0, mean.1 + more.1);
+            }
+        }
+        for (place, tasks) in later.places {
+            *self.places.entry(place).or_default() += tasks;
+        }
+    }
+}
+
+/// Takes in a recording round by round; memory is bounded but for the numbers of tasks and moves.
+struct Digest<'a> {
+    header: &'a Header,
+    places: Places<'a>,
+    stretches: Vec<Stretch>,
+    /// Rounds per stretch.
+    per_stretch: f64,
+    apps: BTreeMap<AppId, (String, BTreeSet<TaskId>)>,
+    names: BTreeMap<TaskId, String>,
+    spans: BTreeMap<TaskId, Vec<(f64, f64, usize)>>,
+    moves: Vec<(f64, Move, Option<Outcome>)>,
+    by_reason: BTreeMap<(String, String), u64>,
+    notes: BTreeMap<String, (f64, u64)>,
+    present: u32,
+    rounds: u64,
+    span: (f64, f64),
+    most_tasks: usize,
+    moved: u64,
+}
+
+/// What a task's place is called: packages where there are several, else cache domains, else CPUs.
+struct Places<'a> {
+    topology: &'a Topology,
+    kind: &'static str,
+}
+
+impl<'a> Places<'a> {
+    fn new(topology: &'a Topology) -> Self {
+        let kind = match (topology.packages().len(), topology.llc_domains().len()) {
+            (2.., _) => "package",
+            (_, 2..) => "LLC domain",
+            _ => "CPU",
+        };
+        Self { topology, kind }
+    }
+
+    fn of(&self, cpu: CpuId) -> Option<usize> {
+        match self.kind {
+            "package" => self.topology.package_of(cpu),
+            "LLC domain" => self.topology.llc_of(cpu),
+            _ => Some(cpu.index()),
+        }
+    }
+
+    fn name(&self, place: usize) -> String {
+        format!("{} {place}", self.kind)
+    }
+}
+
+/// Digests a recording; tells how it ended, too.
+///
+/// # Errors
+/// Where a figure cannot be drawn.
+pub fn section<R: Read>(
+    title: String,
+    header: &Header,
+    recording: &mut Recording<R>,
+) -> anyhow::Result<(Section, Tail)> {
+    let mut digest = Digest {
+        header,
+        places: Places::new(&header.topology),
+        stretches: Vec::new(),
+        per_stretch: 1.0,
+        apps: BTreeMap::new(),
+        names: BTreeMap::new(),
+        spans: BTreeMap::new(),
+        moves: Vec::new(),
+        by_reason: BTreeMap::new(),
+        notes: BTreeMap::new(),
+        present: 0,
+        rounds: 0,
+        span: (0.0, 0.0),
+        most_tasks: 0,
+        moved: 0,
+    };
+    for round in recording.by_ref() {
+        digest.round(&round);
+    }
+    let tail = recording.tail().cloned().unwrap_or(Tail::Complete);
+    Ok((Section { title, blocks: digest.blocks(&tail)? }, tail))
+}
+
+impl Digest<'_> {
+    fn round(&mut self, round: &RecordedRound) {
+        let view = View::new(&round.prev, &round.sample);
+        let (from, at) = (round.prev.at.as_secs_f64(), view.at.as_secs_f64());
+        if self.rounds == 0 {
+            self.span.0 = from;
+        }
+        self.span.1 = at;
+        self.rounds += 1;
+        self.most_tasks = self.most_tasks.max(view.tasks.len());
+        for task in &round.sample.tasks {
+            self.present |= task.counters.present();
+            let info = &task.info;
+            self.names.entry(info.id).or_insert_with(|| info.comm.clone());
+            self.apps.entry(info.app).or_default().1.insert(info.id);
+        }
+        for app in &round.sample.apps {
+            self.apps.entry(app.id).or_default().0.clone_from(&app.name);
+        }
+        self.stretch(&view);
+        self.follow(&view, from, at);
+        if let Some(decision) = &round.decision {
+            for note in &decision.notes {
+                self.notes.entry(note.clone()).or_insert((at, 0)).1 += 1;
+            }
+        }
+        for (i, order) in round.orders.iter().enumerate() {
+            let outcome = round.outcomes.get(i).copied();
+            self.moved += 1;
+            *self.by_reason.entry((order.reason.stage.to_string(), outcome_text(outcome).to_owned())).or_default() += 1;
+            if self.moves.len() < MOVES {
+                self.moves.push((at, Move::new(&round.sample, order), outcome));
+            }
+        }
+    }
+
+    fn stretch(&mut self, view: &View) {
+        let mut now = Stretch { at: view.at.as_secs_f64(), rounds: 1.0, ..Stretch::default() };
+        let mut sums: BTreeMap<AppId, [Option<f64>; 8]> = BTreeMap::new();
+        for task in &view.tasks {
+            let sum = sums.entry(task.info.app).or_default();
+            let coherence = [Signal::Intra, Signal::Near, Signal::Inter].map(|signal| task.per_s(signal));
+            let coherence = coherence.iter().any(Option::is_some).then(|| coherence.iter().flatten().sum());
+            let of = [
+                task.cpu_share(),
+                task.per_s(Signal::Instructions),
+                coherence,
+                task.per_s(Signal::LlcMisses),
+                task.per_s(Signal::Remote),
+                task.per_s(Signal::PageFaults),
+                task.per_s(Signal::Cycles),
+            ];
+            for (sum, value) in sum.iter_mut().zip(of) {
+                if let Some(value) = value {
+                    *sum = Some(sum.unwrap_or(0.0) + value);
+                }
+            }
+            if let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)).filter(|_| task.ran() != Some(false)) {
+                *now.places.entry(place).or_default() += 1.0;
+            }
+        }
+        for (app, [cpus, instructions, coherence, misses, remote, faults, cycles, _]) in sums {
+            let cycles = cycles.filter(|c| *c > 0.0);
+            let per_cycle = |events: Option<f64>| Some(events? / cycles?);
+            let progress = view.apps.iter().find(|a| a.id == app).and_then(|a| a.progress_per_s);
+            let values = [cpus, per_cycle(instructions), per_cycle(coherence), misses, remote, faults, progress];
+            let rates = values.map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)));
+            now.apps.insert(app, Rates(rates));
+        }
+        match self.stretches.last_mut() {
+            Some(last) if last.rounds < self.per_stretch => last.merge(now),
+            _ => self.stretches.push(now),
+        }
+        if self.stretches.len() > POINTS {
+            self.per_stretch *= 2.0;
+            let mut merged: Vec<Stretch> = Vec::with_capacity(POINTS);
+            for stretch in std::mem::take(&mut self.stretches) {
+                match merged.last_mut() {
+                    Some(last) if last.rounds + stretch.rounds <= self.per_stretch => last.merge(stretch),
+                    _ => merged.push(stretch),
+                }
+            }
+            self.stretches = merged;
+        }
+    }
+
+    /// Where each task is, as long as there are few enough to be shown one by one.
+    fn follow(&mut self, view: &View, from: f64, at: f64) {
+        if self.names.len() > ROWS || self.spans.values().map(Vec::len).sum::<usize>() > SPANS {
+            self.spans.clear();
+            return;
+        }
+        for task in &view.tasks {
+            let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)) else { continue };
+            let spans = self.spans.entry(task.info.id).or_default();
+            match spans.last_mut() {
+                Some((_, to, last)) if *last == place && *to >= from - 1e-9 => *to = at,
+                _ => spans.push((from, at, place)),
+            }
+        }
+    }
+
+    fn app_name(&self, app: AppId) -> String {
+        self.apps.get(&app).map(|a| a.0.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| format!("app {app}"))
+    }
+
+    fn blocks(&self, tail: &Tail) -> anyhow::Result<Vec<Block>> {
+        let mut blocks = vec![Block::Facts(self.facts())];
+        if *tail != Tail::Complete {
+            blocks.push(Block::Warning(format!("The recording is {tail}.")));
+        }
+        if self.rounds == 0 {
+            blocks
+                .push(Block::Warning("The recording holds no rounds: nothing was sampled before it ended.".to_owned()));
+            return Ok(blocks);
+        }
+        blocks.push(Block::Table(self.app_table()));
+        blocks.push(Block::Heading("Where tasks ran".to_owned()));
+        blocks.extend(self.where_they_ran()?.into_iter().map(Block::Figure));
+        self.rates(&mut blocks)?;
+        blocks.push(Block::Heading("Moves".to_owned()));
+        self.moves(&mut blocks);
+        if !self.notes.is_empty() {
+            let mut table =
+                Table::new(format!("Remarks of {}", self.header.policy), &["Remark", "#First at, s", "#Rounds"]);
+            let row = |(text, (first, rounds)): (&String, &(f64, u64))| {
+                vec![text.clone(), format!("{first:.3}"), rounds.to_string()]
+            };
+            table.rows = self.notes.iter().map(row).collect();
+            blocks.push(Block::Table(table));
+        }
+        Ok(blocks)
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let (header, topology) = (self.header, &self.header.topology);
+        let mode = match header.mode {
+            Mode::Observe => "observe: sampled only",
+            Mode::Advise => "advise: decided, changed nothing",
+            Mode::Enforce => "enforce: decided and applied",
+        };
+        let machine = format!(
+            "{}{}, {}, {}, {}",
+            topology.name().map(|name| format!("{name}: ")).unwrap_or_default(),
+            count(topology.packages().len() as u64, "package"),
+            count(topology.llc_domains().len() as u64, "LLC domain"),
+            count(topology.cores().len() as u64, "core"),
+            count(topology.online().len() as u64, "CPU")
+        );
+        let mut facts = vec![
+            ("Machine", machine),
+            ("Policy", header.policy.clone()),
+            ("Mode", mode.to_owned()),
+            ("Duration", format!("{:.3} s in {}", self.span.1 - self.span.0, count(self.rounds, "round"))),
+            ("Tasks", format!("{} in all, at most {} at a time", self.names.len(), self.most_tasks)),
+            ("Moves", self.moved.to_string()),
+            ("Kernel", header.host.kernel.clone()),
+            ("Counters", header.host.tier.clone()),
+        ];
+        if self.rounds > 0 {
+            let missing = Signal::ALL.iter().filter(|s| self.present >> **s as u32 & 1 == 0).map(|s| s.name());
+            facts.push(("Not counted", missing.collect::<Vec<_>>().join(", ")));
+        }
+        if !header.command.is_empty() {
+            facts.push(("Command", header.command.join(" ")));
+        }
+        if let Some(at) = header.started_unix_s {
+            facts.push(("Started", super::date(at)));
+        }
+        facts.push((
+            "Recorded by",
+            format!("cotenant {}{}", header.cotenant, if header.redacted { ", names redacted" } else { "" }),
+        ));
+        let known = facts.into_iter().filter(|(_, value)| !value.is_empty());
+        known.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn app_table(&self) -> Table {
+        let mut head = vec!["Application", "#Tasks"];
+        let seen = |rate: usize| self.stretches.iter().any(|s| s.apps.values().any(|r| r.0[rate].1 > 0.0));
+        let rates: Vec<usize> = (0..RATES.len()).filter(|&rate| seen(rate)).collect();
+        head.extend(rates.iter().map(|&rate| RATES[rate].1));
+        let mut table = Table::new("Applications: means over the recording; – is not known", &head);
+        for (&app, (_, tasks)) in &self.apps {
+            let mean = |&rate: &usize| {
+                let of = self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[rate]));
+                let (sum, n) = of.fold((0.0, 0.0), |(sum, n), (s, m)| (sum + s, n + m));
+                if n > 0.0 { figure::short(sum / n) } else { "–".to_owned() }
+            };
+            let mut row = vec![self.app_name(app), tasks.len().to_string()];
+            row.extend(rates.iter().map(mean));
+            table.rows.push(row);
+        }
+        table
+    }
+
+    fn where_they_ran(&self) -> anyhow::Result<Option<figure::Figure>> {
+        let places: BTreeSet<usize> = self.stretches.iter().flat_map(|s| s.places.keys().copied()).collect();
+        if self.spans.is_empty() {
+            let line = |&place: &usize| -> Line {
+                let tasks = |s: &Stretch| (s.at, Some(s.places.get(&place).copied().unwrap_or(0.0) / s.rounds));
+                (self.places.name(place), self.stretches.iter().map(tasks).collect())
+            };
+            let lines: Vec<Line> = places.iter().take(64).map(line).collect();
+            let title = format!("Tasks that ran, by {}, over time", self.places.kind);
+            return figure::lines("places", &title, "tasks", &lines);
+        }
+        let shown: BTreeSet<usize> = self.spans.values().flatten().map(|s| s.2).collect();
+        let order: Vec<usize> = shown.into_iter().collect();
+        let colour = |place: usize| order.binary_search(&place).unwrap_or(0);
+        let mut tasks: Vec<TaskId> = self.spans.keys().copied().collect();
+        let app_of = |task: &TaskId| self.apps.iter().find(|(_, (_, tasks))| tasks.contains(task)).map(|(app, _)| *app);
+        tasks.sort_by_key(|task| (app_of(task), *task));
+        let mut rows = Vec::new();
+        let (mut spans, mut marks): (Vec<Span>, Vec<(usize, f64)>) = (Vec::new(), Vec::new());
+        for (row, task) in tasks.iter().enumerate() {
+            let comm: String = self.names.get(task).map(|name| name.chars().take(15).collect()).unwrap_or_default();
+            rows.push(format!("{comm} ({task})"));
+            spans.extend(self.spans[task].iter().map(|&(from, to, place)| (row, from, to, colour(place))));
+            let of_task =
+                self.moves.iter().filter(|(_, what, outcome)| what.task == *task && *outcome == Some(Outcome::Applied));
+            marks.extend(of_task.map(|(at, ..)| (row, *at)));
+        }
+        let names: Vec<String> = order.iter().map(|&place| self.places.name(place)).collect();
+        let title = format!("Tasks by {} over time; a vertical line is a move that was applied", self.places.kind);
+        figure::timeline("tasks", &title, &rows, &names, &spans, &marks)
+    }
+
+    fn rates(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
+        // The applications that used most CPU have lines of their own, the others one together would be no rate of anything.
+        let mut apps: Vec<(AppId, f64)> = self
+            .apps
+            .keys()
+            .map(|&app| (app, self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[0].0)).sum()))
+            .collect();
+        apps.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let left_out = apps.len().saturating_sub(LINES);
+        apps.truncate(LINES);
+        let mut headed = false;
+        for (rate, (name, _, title, unit)) in RATES.iter().enumerate() {
+            let line = |&(app, _): &(AppId, f64)| -> Line {
+                let point = |s: &Stretch| {
+                    let mean = s.apps.get(&app).map(|r| r.0[rate]).filter(|m| m.1 > 0.0);
+                    (s.at, mean.map(|m| m.0 / m.1))
+                };
+                (self.app_name(app), self.stretches.iter().map(point).collect())
+            };
+            let lines: Vec<Line> = apps.iter().map(line).filter(|line| line.1.iter().any(|p| p.1.is_some())).collect();
+            if let Some(figure) = figure::lines(name, title, unit, &lines)? {
+                if !headed {
+                    blocks.push(Block::Heading("Rates".to_owned()));
+                    headed = true;
+                }
+                blocks.push(Block::Figure(figure));
+            }
+        }
+        if left_out > 0 {
+            let text = format!(
+                "{} with less CPU time are not drawn; the table above has all.",
+                count(left_out as u64, "application")
+            );
+            blocks.push(Block::Text(text));
+        }
+        Ok(())
+    }
+
+    fn moves(&self, blocks: &mut Vec<Block>) {
+        if self.moved == 0 {
+            let text = if self.header.mode == Mode::Observe {
+                "The run only observed; nothing was decided."
+            } else {
+                "Nothing was moved."
+            };
+            blocks.push(Block::Text(text.to_owned()));
+            return;
+        }
+        let mut summary = Table::new("Moves by reason and outcome", &["Stage", "Outcome", "#Moves"]);
+        summary.rows = self
+            .by_reason
+            .iter()
+            .map(|((stage, outcome), n)| vec![stage.clone(), outcome.clone(), n.to_string()])
+            .collect();
+        blocks.push(Block::Table(summary));
+        let all = self.moves.len() as u64 == self.moved;
+        let caption = if all {
+            format!("All {}", count(self.moved, "move"))
+        } else {
+            format!("The first {} of {} moves", self.moves.len(), self.moved)
+        };
+        let mut table = Table::new(caption, &["Task", "#At, s", "#From CPU", "To", "May use", "Why", "Outcome"]);
+        table.folded = self.moves.len() > 50;
+        let list = |cpus: &[CpuId]| {
+            if cpus.is_empty() {
+                "its own mask".to_owned()
+            } else {
+                cpus.iter().copied().collect::<CpuSet>().to_string()
+            }
+        };
+        for (at, what, outcome) in &self.moves {
+            table.rows.push(vec![
+                format!("{} ({})", what.comm, what.task),
+                format!("{at:.3}"),
+                what.from_cpu.map_or_else(|| "–".to_owned(), |cpu| cpu.to_string()),
+                list(&what.to_cpus),
+                list(&what.affinity),
+                what.reason.text.clone(),
+                outcome_text(*outcome).to_owned(),
+            ]);
+        }
+        blocks.push(Block::Table(table));
+    }
+}
+
+fn outcome_text(outcome: Option<Outcome>) -> &'static str {
+    match outcome {
+        Some(Outcome::Applied) => "applied",
+        Some(Outcome::Gone) => "the task was gone",
+        Some(Outcome::Stale) => "another agent had changed it",
+        Some(Outcome::Denied) => "not permitted",
+        Some(Outcome::NotThisMachine) => "advice only",
+        None => "unknown",
+    }
+}

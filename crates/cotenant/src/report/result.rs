@@ -1,0 +1,353 @@
+//! Results in JSON as sections: `sim --json` and `reproduce --json`, as `docs/reference/report.md` describes them.
+
+use super::figure::{self, Group, short};
+use super::page::{Block, Section, Table};
+use crate::words::count;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// `sim --json`.
+#[derive(Debug, Deserialize)]
+struct Simulation {
+    policies: Vec<Policy>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Policy {
+    name: String,
+    #[serde(default)]
+    kernel: Option<String>,
+    #[serde(default)]
+    seeds: Option<Value>,
+    #[serde(default)]
+    makespan_s: Option<f64>,
+    #[serde(default)]
+    apps: Vec<App>,
+    #[serde(default)]
+    weighted_speedup: Option<f64>,
+    #[serde(default)]
+    art_s: Option<f64>,
+    #[serde(default)]
+    throughput: Option<f64>,
+    #[serde(default)]
+    fairness: Option<Fairness>,
+    #[serde(default)]
+    migrations: Option<f64>,
+    #[serde(default)]
+    over_linux: Option<Interval>,
+    /// `optimal` or `best found`.
+    #[serde(default)]
+    label: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct App {
+    name: String,
+    #[serde(default)]
+    time_s: Option<f64>,
+    #[serde(default)]
+    slowdown: Option<f64>,
+    #[serde(default)]
+    progress: Option<f64>,
+    /// The lowest and highest slowdown over seeds.
+    #[serde(default)]
+    slowdown_min: Option<f64>,
+    #[serde(default)]
+    slowdown_max: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Fairness {
+    min: Option<f64>,
+    max: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Interval {
+    mean: Option<f64>,
+    #[serde(default)]
+    ci95: Option<Ci>,
+}
+
+/// A half width, or both ends.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+enum Ci {
+    Ends([f64; 2]),
+    HalfWidth(f64),
+}
+
+impl Interval {
+    fn ends(&self) -> Option<(f64, f64)> {
+        match (self.ci95?, self.mean?) {
+            (Ci::Ends([low, high]), _) => Some((low, high)),
+            (Ci::HalfWidth(half), mean) => Some((mean - half, mean + half)),
+        }
+    }
+}
+
+/// `sim --mix --json`: a steady state without policies.
+#[derive(Debug, Deserialize)]
+struct Mix {
+    apps: Vec<Mixed>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Mixed {
+    name: String,
+    slowdown: Option<f64>,
+    progress: Option<f64>,
+    ipc: Option<f64>,
+    llc_bytes: Option<f64>,
+    llc_miss_ratio: Option<f64>,
+    gbs: Option<f64>,
+}
+
+/// An experiment of `reproduce --json`.
+#[derive(Debug, Deserialize)]
+struct Experiment {
+    #[serde(rename = "experiment")]
+    name: String,
+    #[serde(default)]
+    figure: Option<String>,
+    #[serde(default)]
+    rows: Vec<Row>,
+    #[serde(default)]
+    verdict: Option<String>,
+    #[serde(default)]
+    note: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    label: String,
+    #[serde(default)]
+    paper: Option<Value>,
+    #[serde(default)]
+    measured: Option<Value>,
+    #[serde(default)]
+    unit: Option<String>,
+    #[serde(default)]
+    verdict: Option<String>,
+}
+
+/// The sections of a result.
+///
+/// # Errors
+/// Where the text is no JSON, or none of these results; with line and column where it is known.
+pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
+    let value: Value = serde_json::from_str(text).context(
+        "this is neither a recording nor JSON; give what `--record`, `sim --json` or `reproduce --json` wrote",
+    )?;
+    if value.get("policies").is_some() {
+        let result: Simulation = serde_json::from_str(text).context("this is no result of `sim --json`")?;
+        return Ok(vec![simulation(title, &result)?]);
+    }
+    if value.get("apps").is_some() {
+        let result: Mix = serde_json::from_str(text).context("this is no result of `sim --mix --json`")?;
+        return Ok(vec![mix(title, &result)?]);
+    }
+    if value.as_array().is_some_and(|all| !all.is_empty() && all.iter().all(|e| e.get("experiment").is_some())) {
+        let result: Vec<Experiment> = serde_json::from_str(text).context("this is no result of `reproduce --json`")?;
+        return result.iter().enumerate().map(|(i, e)| experiment(title, i, e)).collect();
+    }
+    bail!(
+        "this JSON is no result that is known (no \"policies\", no \"apps\", no list of \"experiment\"s); give what `--record`, `sim --json` or `reproduce --json` wrote"
+    )
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), short)
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |v| format!("{:+.1} %", v * 100.0))
+}
+
+fn text_of(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "–".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(n)) => n.as_f64().map_or_else(|| n.to_string(), short),
+        Some(other) => other.to_string(),
+    }
+}
+
+impl Policy {
+    /// Name and kernel, as one row of tables and figures.
+    fn title(&self) -> String {
+        let label = self.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
+        match &self.kernel {
+            Some(kernel) => format!("{}{label} on {kernel}", self.name),
+            None => format!("{}{label}", self.name),
+        }
+    }
+
+    fn seeds(&self) -> String {
+        match &self.seeds {
+            Some(Value::Array(seeds)) => seeds.len().to_string(),
+            other => text_of(other.as_ref()),
+        }
+    }
+}
+
+fn simulation(title: &str, result: &Simulation) -> Result<Section> {
+    let mut blocks = Vec::new();
+    if result.policies.is_empty() {
+        blocks.push(Block::Warning("The result holds no policies.".to_owned()));
+    }
+    let head = [
+        "Policy",
+        "#Seeds",
+        "#Makespan, s",
+        "#Mean time, s",
+        "#Weighted speed-up",
+        "#Throughput",
+        "#Lowest, highest progress",
+        "#Migrations",
+        "#Over Linux (95 % interval)",
+    ];
+    let what = "Policies. Over Linux: speed-up of the geometric mean over no policy on kernel eevdf";
+    let mut table = Table::new(what, &head);
+    for p in &result.policies {
+        let ends = p.over_linux.as_ref().and_then(Interval::ends);
+        let interval = ends.map(|(low, high)| format!(" ({:+.1} to {:+.1})", low * 100.0, high * 100.0));
+        let fairness = p.fairness.as_ref().map(|f| format!("{}, {}", number(f.min), number(f.max)));
+        table.rows.push(vec![
+            p.title(),
+            p.seeds(),
+            number(p.makespan_s),
+            number(p.art_s),
+            number(p.weighted_speedup),
+            number(p.throughput),
+            fairness.unwrap_or_else(|| "–".to_owned()),
+            number(p.migrations),
+            percent(p.over_linux.as_ref().and_then(|o| o.mean)) + &interval.unwrap_or_default(),
+        ]);
+    }
+    blocks.push(Block::Table(table));
+
+    let policies: Vec<String> = result.policies.iter().map(Policy::title).collect();
+    let mut apps: Vec<&str> = Vec::new();
+    for app in result.policies.iter().flat_map(|p| &p.apps) {
+        if !apps.contains(&app.name.as_str()) {
+            apps.push(&app.name);
+        }
+    }
+    let bar = |p: &Policy, name: &str| {
+        let app = p.apps.iter().find(|a| a.name == name)?;
+        let spread = app.slowdown_min.zip(app.slowdown_max);
+        app.slowdown.map(|value| (value, spread))
+    };
+    let group = |name: &&str| -> Group { (name.to_string(), result.policies.iter().map(|p| bar(p, name)).collect()) };
+    let groups: Vec<Group> = apps.iter().map(group).collect();
+    let what = "Slowdown of each application (time together / time alone, less is better)";
+    blocks.extend(figure::bars("slowdown", what, "slowdown", &policies, &groups)?.map(Block::Figure));
+    let over = |p: &Policy| -> Group {
+        let bar =
+            p.over_linux.as_ref().and_then(|o| Some((o.mean? * 100.0, o.ends().map(|(l, h)| (l * 100.0, h * 100.0)))));
+        (p.title(), vec![bar])
+    };
+    let over: Vec<Group> = result.policies.iter().map(over).collect();
+    let what = "Speed-up over Linux with 95 % intervals (more is better)";
+    blocks.extend(figure::bars("over-linux", what, "%", &["speed-up".to_owned()], &over)?.map(Block::Figure));
+    let fair = |p: &Policy| -> Group {
+        let of = |pick: fn(&Fairness) -> Option<f64>| p.fairness.as_ref().and_then(pick).map(|value| (value, None));
+        (p.title(), vec![of(|f| f.min), of(|f| f.max)])
+    };
+    let fair: Vec<Group> = result.policies.iter().map(fair).collect();
+    let what = "Fairness: lowest and highest progress of an application (the closer the fairer)";
+    let ends = ["lowest".to_owned(), "highest".to_owned()];
+    blocks.extend(figure::bars("fairness", what, "progress", &ends, &fair)?.map(Block::Figure));
+
+    let mut table =
+        Table::new("Applications under each policy", &["Application", "Policy", "#Time, s", "#Slowdown", "#Progress"]);
+    for name in &apps {
+        for p in &result.policies {
+            for app in p.apps.iter().filter(|a| a.name == *name) {
+                let row = [number(app.time_s), number(app.slowdown), number(app.progress)];
+                table.rows.push([vec![app.name.clone(), p.title()], row.to_vec()].concat());
+            }
+        }
+    }
+    table.folded = table.rows.len() > 50;
+    blocks.push(Block::Table(table));
+    let counted = format!("{} under {}", count(apps.len() as u64, "application"), policies.join(", "));
+    blocks.insert(0, Block::Text(format!("Simulated, not measured: {counted}.")));
+    Ok(Section { title: title.to_owned(), blocks })
+}
+
+fn mix(title: &str, result: &Mix) -> Result<Section> {
+    let text = "Predicted, not measured: programs beside each other, one core each, in the steady state.";
+    let mut blocks = vec![Block::Text(text.to_owned())];
+    let group = |app: &Mixed| -> Group { (app.name.clone(), vec![app.slowdown.map(|value| (value, None))]) };
+    let groups: Vec<Group> = result.apps.iter().map(group).collect();
+    let what = "Slowdown of each program (time together / time alone, less is better)";
+    blocks.extend(figure::bars("slowdown", what, "slowdown", &["slowdown".to_owned()], &groups)?.map(Block::Figure));
+    let head = [
+        "Program",
+        "#Slowdown",
+        "#Progress",
+        "#Instructions/cycle",
+        "#LLC held, bytes",
+        "#LLC miss ratio",
+        "#Memory, GB/s",
+    ];
+    let mut table = Table::new("Programs", &head);
+    for app in &result.apps {
+        let numbers = [app.slowdown, app.progress, app.ipc, app.llc_bytes, app.llc_miss_ratio, app.gbs].map(number);
+        table.rows.push([vec![app.name.clone()], numbers.to_vec()].concat());
+    }
+    blocks.push(Block::Table(table));
+    Ok(Section { title: title.to_owned(), blocks })
+}
+
+fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
+    let mut blocks = Vec::new();
+    if let Some(figure) = &e.figure {
+        blocks.push(Block::Text(format!("In the paper: {figure}.")));
+    }
+    if let Some(verdict) = &e.verdict {
+        blocks.push(Block::Text(format!("Verdict: {verdict}")));
+    }
+    let verdicts = e.rows.iter().any(|row| row.verdict.is_some());
+    let head: &[&str] = if verdicts {
+        &["Quantity", "#Paper", "#Measured", "Unit", "Verdict"]
+    } else {
+        &["Quantity", "#Paper", "#Measured", "Unit"]
+    };
+    let mut table = Table::new("Paper and measured; – is not given", head);
+    for row in &e.rows {
+        let mut cells = vec![row.label.clone(), text_of(row.paper.as_ref()), text_of(row.measured.as_ref())];
+        cells.push(row.unit.clone().unwrap_or_default());
+        cells.extend(verdicts.then(|| row.verdict.clone().unwrap_or_default()));
+        table.rows.push(cells);
+    }
+    // One figure per unit: bars of different units cannot be compared.
+    let mut units: Vec<&str> = Vec::new();
+    for unit in e.rows.iter().map(|row| row.unit.as_deref().unwrap_or("")) {
+        if !units.contains(&unit) {
+            units.push(unit);
+        }
+    }
+    for (u, unit) in units.iter().enumerate() {
+        let group = |row: &Row| -> Group {
+            let value = |v: &Option<Value>| v.as_ref().and_then(Value::as_f64).map(|v| (v, None));
+            (row.label.clone(), vec![value(&row.paper), value(&row.measured)])
+        };
+        let groups: Vec<Group> =
+            e.rows.iter().filter(|row| row.unit.as_deref().unwrap_or("") == *unit).map(group).take(30).collect();
+        let (name, series) = (format!("{}-{u}", e.name), ["paper".to_owned(), "measured".to_owned()]);
+        let what = format!(
+            "{}: paper and measured{}",
+            e.name,
+            if unit.is_empty() { String::new() } else { format!(", {unit}") }
+        );
+        blocks.extend(figure::bars(&name, &what, unit, &series, &groups)?.map(Block::Figure));
+    }
+    blocks.push(Block::Table(table));
+    blocks.extend(e.note.clone().filter(|note| !note.is_empty()).map(Block::Text));
+    let title = if index == 0 { format!("{} ({title})", e.name) } else { e.name.clone() };
+    Ok(Section { title, blocks })
+}

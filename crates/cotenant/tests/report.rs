@@ -1,0 +1,277 @@
+//! `cotenant report`: the page is well-formed, needs nothing from outside, holds the data as text, and opens without a complaint.
+
+use cotenant_core::host::Mode;
+use cotenant_core::policy::{Ctx, Policy, State};
+use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
+use cotenant_core::view::TaskView;
+use cotenant_core::{Action, ActionOutcome, Decision, Proposal, Reason, TaskId, Time, View};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder of this test's own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("cotenant-report-{}-{test}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn report(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    command.arg("report").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The page of these files.
+fn page(folder: &Folder, files: &[&str]) -> String {
+    let out = folder.path("out.html");
+    let output = report(&[files, &["-o", &out]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::read_to_string(out).unwrap()
+}
+
+/// The one line of an error with exit code 2.
+fn refused(args: &[&str]) -> String {
+    let output = report(args);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+    text
+}
+
+/// Three tasks of one application share data across packages; one of them may not be moved.
+fn script(tasks: u32) -> Vec<Role> {
+    let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
+    let others = (3..tasks).map(|i| Role::new(1 + i % 2, 12 + i * 7 % 28));
+    [0, 10, 11].map(sharer).into_iter().chain(others).collect()
+}
+
+fn recording(tasks: u32, ticks: u64) -> Vec<u8> {
+    let mut host = Scripted::new(&script(tasks), ticks);
+    host.denied.insert(TaskId(2));
+    record(&header("gather", Mode::Enforce), &mut host, &Gather)
+}
+
+/// Sends every task to the other package, every round.
+#[derive(Debug)]
+struct Swing;
+
+impl Policy for Swing {
+    fn name(&self) -> &'static str {
+        "swing"
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+        let there = |task: &TaskView| 1 - task.cpu.and_then(|cpu| ctx.topology.package_of(cpu)).unwrap_or(0);
+        let place = |task: &TaskView| {
+            let contexts = ctx.topology.package_contexts()[there(task)].iter().copied().collect();
+            let reason = Reason::new("swing", "to the other package");
+            Proposal { action: Action::Place { task: task.info.id, contexts }, reason }
+        };
+        let proposals = view.tasks.iter().map(place).collect();
+        Decision { proposals, state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+    }
+}
+
+const SIM: &str = r#"{"policies": [
+    {"name": "none", "kernel": "eevdf", "seeds": 10, "makespan_s": 120.5, "migrations": 341, "throughput": 0.024,
+     "apps": [{"name": "canneal", "time_s": 100, "slowdown": 1.93, "progress": 0.518, "slowdown_min": 1.7, "slowdown_max": 2.2},
+              {"name": "<b>evil</b>", "time_s": 60, "slowdown": 1.1, "progress": 0.91}],
+     "weighted_speedup": 1.43, "art_s": 92, "fairness": {"min": 0.518, "max": 0.91}, "over_linux": {"mean": 0, "ci95": 0.03}},
+    {"name": "optimal", "label": "best found", "seeds": [1, 2], "apps": [{"name": "canneal", "slowdown": 1.4}],
+     "over_linux": {"mean": 0.25, "ci95": [0.2, 0.3]}, "a key of the future": 1}]}"#;
+
+const REPRODUCTION: &str = r#"[
+    {"experiment": "sam-fig6", "figure": "Figure 6", "verdict": "the effect appears", "note": "Ten seeds.",
+     "rows": [{"label": "lowest progress", "paper": 0.83, "measured": 0.81, "unit": "fraction"},
+              {"label": "mix 12", "paper": null, "measured": "no fixed point", "unit": "×"}]},
+    {"experiment": "sam-overhead", "rows": [], "verdict": "not run"}]"#;
+
+/// Everything on the page, as text; checks on the way that it is well-formed, accessible, and asks for nothing from outside.
+fn examined(page: &str) -> String {
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
+    let document = roxmltree::Document::parse_with_options(page, options).unwrap();
+    let mut ids = std::collections::BTreeSet::new();
+    for node in document.descendants().filter(roxmltree::Node::is_element) {
+        let tag = node.tag_name().name();
+        assert!(!["script", "img", "iframe", "object", "embed"].contains(&tag), "<{tag}>");
+        for attribute in node.attributes() {
+            let (name, value) = (attribute.name(), attribute.value());
+            assert!(!name.starts_with("on"), "{name}");
+            assert!(!["src", "href"].contains(&name) || value.starts_with('#') || value == "data:,", "{name}={value}");
+            assert!(name != "id" || ids.insert(value), "two of {value}");
+        }
+        let has = |child: &str| node.children().any(|c| c.tag_name().name() == child);
+        match tag {
+            "svg" => assert!(has("title") && has("desc") && node.attribute("role") == Some("img")),
+            "table" => assert!(has("caption") && has("thead") && has("tbody")),
+            "html" => assert!(node.attribute("lang").is_some()),
+            "style" => assert!(!node.text().unwrap().contains("url(") && !node.text().unwrap().contains("@import")),
+            _ => {}
+        }
+    }
+    document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
+}
+
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn a_recording_becomes_a_page_that_holds_what_was_recorded() {
+    let folder = Folder::new("recording");
+    let file = folder.write("a&b.rec", recording(20, 30));
+    let text = examined(&page(&folder, &[&file]));
+    has(
+        &text,
+        &["a&b.rec", "gather", "enforce: decided and applied", "20 in all", "40 CPUs", "stall_cycles", "in 30 rounds"],
+    );
+    has(
+        &text,
+        &["applied", "not permitted", "Instructions per cycle", "events/cycle", "program1", "package 1", "All "],
+    );
+}
+
+#[test]
+fn a_thousand_threads_are_shown_together() {
+    let folder = Folder::new("thousand");
+    let mut host = Scripted::new(&script(1_000), 12);
+    let file = folder.write("a.rec", record(&header("swing", Mode::Enforce), &mut host, &Swing));
+    let page = page(&folder, &[&file]);
+    has(
+        &examined(&page),
+        &["Tasks that ran, by package, over time", "1000 in all", "The first 500 of", "Moves by reason and outcome"],
+    );
+    assert!(page.len() < 500_000, "{} bytes", page.len());
+}
+
+#[test]
+fn results_in_json_become_tables_and_figures() {
+    let folder = Folder::new("json");
+    let (sim, reproduction) = (folder.write("s.json", SIM), folder.write("r.json", REPRODUCTION));
+    let svgs = folder.path("figures/new");
+    let page = page(&folder, &[&sim, &reproduction, "--title", "Both <i>", "--svg-dir", &svgs]);
+    let text = examined(&page);
+    has(
+        &text,
+        &[
+            "Both <i>",
+            "optimal (best found)",
+            "<b>evil</b>",
+            "1.93",
+            "0.518",
+            "+25.0 % (+20.0 to +30.0)",
+            "+0.0 % (-3.0 to +3.0)",
+            "0.518, 0.91",
+        ],
+    );
+    has(
+        &text,
+        &["sam-fig6", "0.83", "0.81", "no fixed point", "the effect appears", "Ten seeds.", "not run", "Figure 6"],
+    );
+    let mix = r#"{"apps": [{"name": "mcf06", "slowdown": 1.258, "progress": 0.795, "ipc": 0.46, "gbs": 2.33}], "machine": "x"}"#;
+    has(
+        &examined(&self::page(&folder, &[&folder.write("m.json", mix)])),
+        &["mcf06", "1.26", "0.795", "Predicted, not measured"],
+    );
+    let mut names: Vec<_> = fs::read_dir(&svgs).unwrap().map(|f| f.unwrap().path()).collect();
+    names.sort();
+    assert_eq!(names.len(), page.matches("<svg ").count());
+    for name in &names {
+        let svg = fs::read_to_string(name).unwrap();
+        roxmltree::Document::parse(&svg).unwrap();
+        assert!(!svg.contains("currentColor"), "stands on its own");
+    }
+    assert!(names.iter().any(|name| name.ends_with("s.json-slowdown.svg")), "{names:?}");
+}
+
+#[test]
+fn what_is_left_of_a_damaged_recording_is_reported() {
+    let folder = Folder::new("damaged");
+    let whole = recording(6, 300);
+    let cut = folder.write("cut.rec", &whole[..whole.len() * 2 / 3]);
+    let out = folder.path("out.html");
+    let output = report(&[&cut, "-o", &out]);
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("truncated at byte"));
+    has(&examined(&fs::read_to_string(&out).unwrap()), &["Note:", "truncated at byte", "rounds before it are used"]);
+    // Only the header is there: a recording without rounds.
+    let first = (13..whole.len()).find(|&end| cotenant_core::record::Recording::read(&whole[..end]).is_ok()).unwrap();
+    let empty = folder.write("empty.rec", &whole[..first]);
+    has(&examined(&page(&folder, &[&empty])), &["holds no rounds", "gather"]);
+    has(&examined(&page(&folder, &[&folder.write("none.rec", recording(3, 0))])), &["holds no rounds"]);
+}
+
+#[test]
+fn wrong_files_are_refused_and_nothing_is_written() {
+    let folder = Folder::new("refused");
+    let good = folder.write("good.json", SIM);
+    let out = folder.path("out.html");
+    for (name, bytes, why) in [
+        ("empty", &b""[..], "the file is empty"),
+        ("text", b"hello", "neither a recording nor JSON"),
+        ("binary", b"\xff\xfe\x00", "neither a recording nor text"),
+        ("other.json", b"{\"a\": 1}", "no result that is known"),
+        ("list.json", b"[]", "no result that is known"),
+        ("wrong.json", b"{\n\"policies\": [{\"name\": 3}]}", "line 2"),
+        ("cut.rec", b"\x89CTN\r\n\x1a\n\x01\x00\x00\x00", "header is not readable"),
+    ] {
+        let file = folder.write(name, bytes);
+        let told = refused(&[&good, &file, "-o", &out]);
+        assert!(told.contains(&file) && told.contains(why), "{told}");
+    }
+    assert!(refused(&[&folder.path("missing"), "-o", &out]).contains("missing"));
+    assert!(refused(&[folder.0.to_str().unwrap(), "-o", &out]).contains("give a recording"));
+    assert!(!Path::new(&out).exists());
+    for place in ["/nonexistent/out.html", folder.0.to_str().unwrap()] {
+        let output = report(&[&good, "-o", place]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("choose another place with -o") && told.lines().count() == 1, "{told}");
+    }
+    let output = report(&[&good, "-o", "-"]);
+    assert!(output.status.success() && output.stdout.starts_with(b"<!DOCTYPE html>"));
+}
+
+#[test]
+fn chromium_opens_the_page_without_a_complaint() {
+    let folder = Folder::new("chromium");
+    let files =
+        [folder.write("a.rec", recording(20, 30)), folder.write("s.json", SIM), folder.write("r.json", REPRODUCTION)];
+    page(&folder, &files.each_ref().map(String::as_str));
+    let (shot, profile) = (folder.path("shot.png"), folder.path("profile"));
+    let mut chromium = Command::new("chromium");
+    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]);
+    chromium.args(["--enable-logging=stderr", "--window-size=1000,3000", "--virtual-time-budget=5000"]);
+    chromium.arg(format!("--user-data-dir={profile}")).arg(format!("--screenshot={shot}"));
+    chromium.arg(format!("file://{}", folder.path("out.html"))).stdin(Stdio::null());
+    let output = match chromium.output() {
+        Ok(output) => output,
+        Err(why) => return eprintln!("skipped: chromium cannot be started ({why}); install the package chromium"),
+    };
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{log}");
+    // What the page causes is logged with the word CONSOLE, refused requests among it.
+    let complaints: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    assert!(fs::metadata(&shot).unwrap().len() > 50_000, "a page with figures");
+}

@@ -1,0 +1,190 @@
+//! The emulator and what a guest says on its console.
+
+use super::guests::{Arch, Guest};
+use super::parts::Parts;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// A guest that has not ended by then hangs.
+const LIMIT: Duration = Duration::from_secs(45);
+
+/// How a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// After its last scenario.
+    Regular,
+    /// Before, and why.
+    Early(String),
+}
+
+/// What a guest said.
+#[derive(Debug)]
+pub struct Report {
+    pub end: End,
+    /// By scenario: passed, or skipped with the reason, or failed with what it said.
+    pub outcomes: BTreeMap<String, Result<Option<String>, String>>,
+    /// What `cotenant topo --json` printed.
+    pub topology: Option<String>,
+    said: Vec<String>,
+    scenario: Option<String>,
+}
+
+impl Report {
+    fn new() -> Self {
+        let end = End::Early("it never came up".to_owned());
+        Self { end, outcomes: BTreeMap::new(), topology: None, said: Vec::new(), scenario: None }
+    }
+
+    /// Takes one line of the console.
+    fn line(&mut self, line: &str) {
+        let Some((_, marked)) = line.split_once("@lab ") else { return };
+        let (word, rest) = marked.trim_end().split_once(' ').unwrap_or((marked.trim_end(), ""));
+        let (name, why) = rest.split_once(' ').unwrap_or((rest, ""));
+        match word {
+            "boot" => self.end = End::Early("it stopped before its first scenario".to_owned()),
+            "begin" => {
+                self.scenario = Some(name.to_owned());
+                self.end = End::Early(format!("it stopped in the scenario {name}"));
+            }
+            "topology" => self.topology = Some(rest.to_owned()),
+            "said" => self.said.push(rest.to_owned()),
+            "pass" => {
+                self.outcomes.insert(name.to_owned(), Ok(None));
+            }
+            "skip" => {
+                self.outcomes.insert(name.to_owned(), Ok(Some(why.to_owned())));
+            }
+            "fail" => {
+                let lines: Vec<String> = std::iter::once(why.to_owned()).chain(self.said.drain(..)).collect();
+                self.outcomes.insert(name.to_owned(), Err(lines.join("\n    ")));
+            }
+            "end" => self.end = End::Regular,
+            _ => {}
+        }
+    }
+}
+
+fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Command {
+    let (program, console) = match guest.arch {
+        Arch::Amd64 => ("qemu-system-x86_64", "ttyS0"),
+        Arch::Arm64 => ("qemu-system-aarch64", "ttyAMA0"),
+    };
+    let mut command = Command::new(program);
+    command.args(guest.arguments()).args(["-nographic", "-nodefaults", "-no-reboot"]);
+    command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(initrd);
+    command.args(["-append", &format!("console={console} panic=-1 {append}")]);
+    command
+}
+
+/// Boots a guest and listens until it ends or its time is over.
+///
+/// # Errors
+/// Where the emulator cannot be started.
+pub fn boot(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<Report> {
+    let mut child = emulator(guest, parts, initrd, "quiet")
+        .args(["-serial", "stdio"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .context("the emulator does not start")?;
+    let (sender, lines) = mpsc::channel();
+    let mut console = BufReader::new(child.stdout.take().context("a pipe was asked for")?);
+    let reader = std::thread::spawn(move || {
+        let mut line = Vec::new();
+        while console.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
+    let (mut report, until, mut last) = (Report::new(), Instant::now() + LIMIT, String::new());
+    loop {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                report.line(&line);
+                if !line.trim().is_empty() {
+                    line.trim().clone_into(&mut last);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if let End::Early(why) = &mut report.end {
+                    *why = format!("{why} after {} s; last line: {last}", LIMIT.as_secs());
+                }
+                break;
+            }
+        }
+    }
+    let _ = child.kill();
+    let status = child.wait()?;
+    let _ = reader.join();
+    if let End::Early(why) = &mut report.end
+        && status.code().is_some_and(|code| code != 0)
+    {
+        *why = format!("{why}: the emulator refused, {status}");
+    }
+    Ok(report)
+}
+
+/// Boots a guest to a shell on this terminal.
+///
+/// # Errors
+/// Where the emulator cannot be started.
+pub fn interactive(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<()> {
+    emulator(guest, parts, initrd, "quiet LAB_SHELL=1").args(["-serial", "mon:stdio"]).status()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(lines: &[&str]) -> Report {
+        let mut report = Report::new();
+        for line in lines {
+            report.line(line);
+        }
+        report
+    }
+
+    #[test]
+    fn only_marked_lines_count() {
+        let lines = [
+            "SeaBIOS\r\n",
+            "\u{1b}[0m@lab boot\r\n",
+            "@lab begin a\r\n",
+            "@lab topology {\"a b\": 1}\r\n",
+            "@lab pass a\r\n",
+        ];
+        let early = report(&lines);
+        assert_eq!(early.end, End::Early("it stopped in the scenario a".to_owned()));
+        assert_eq!(early.topology.as_deref(), Some("{\"a b\": 1}"));
+        assert_eq!(early.outcomes["a"], Ok(None));
+        let lines = [
+            "@lab boot",
+            "@lab begin a",
+            "@lab said no such file",
+            "@lab fail a exit status 1",
+            "@lab begin b",
+            "@lab skip b needs 4 CPUs",
+            "@lab end",
+        ];
+        let whole = report(&lines);
+        assert_eq!(whole.end, End::Regular);
+        assert_eq!(whole.outcomes["a"], Err("exit status 1\n    no such file".to_owned()));
+        assert_eq!(whole.outcomes["b"], Ok(Some("needs 4 CPUs".to_owned())));
+    }
+
+    #[test]
+    fn a_guest_that_never_spoke_did_not_pass() {
+        let silent = report(&["Kernel panic - not syncing"]);
+        assert!(matches!(silent.end, End::Early(_)) && silent.outcomes.is_empty());
+    }
+}

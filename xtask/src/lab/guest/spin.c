@@ -1,0 +1,48 @@
+// Threads that run: `spin CPU...` starts one thread per argument. Each begins on its CPU and then opens its mask to all CPUs that the
+// process may use, so that where it is afterwards is up to the kernel and to whoever places it. Runs until it is killed.
+// Each works for 1 ms and sleeps for 9: a guest's CPUs share one of the host's, and whoever spins takes its time from the others.
+// With SPIN_BUSY in the environment they do not sleep, and the kernel leaves one alone on its socket where it is.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static cpu_set_t all;
+
+static void *spin(void *cpu)
+{
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET((long)cpu, &one);
+	if (sched_setaffinity(0, sizeof one, &one) || sched_setaffinity(0, sizeof all, &all)) {
+		perror("spin: sched_setaffinity");
+		exit(1);
+	}
+	for (;;) {
+		struct timespec start, now, pause = { .tv_nsec = 9000000 };
+		clock_gettime(CLOCK_MONOTONIC, &start);
+		do
+			clock_gettime(CLOCK_MONOTONIC, &now);
+		while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < 1000000);
+		if (!getenv("SPIN_BUSY"))
+			nanosleep(&pause, NULL);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+	if (argc < 2 || sched_getaffinity(0, sizeof all, &all)) {
+		fprintf(stderr, "usage: spin CPU...\n");
+		return 2;
+	}
+	for (int i = 1; i < argc; i++)
+		if (pthread_create(&thread, NULL, spin, (void *)atol(argv[i]))) {
+			fprintf(stderr, "spin: cannot start thread %d\n", i);
+			return 1;
+		}
+	pthread_join(thread, NULL);
+	return 0;
+}

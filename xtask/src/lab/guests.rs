@@ -1,0 +1,239 @@
+//! The guests: one description each, from which come the emulator's arguments and what `cotenant topo` must see.
+
+use cotenant_core::CpuSet;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Processor architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Arch {
+    /// `q35` with one L3 per die.
+    Amd64,
+    /// `virt` with a PMU; tells nothing of its caches.
+    Arm64,
+}
+
+/// A machine to emulate. CPUs are numbered socket by socket, die by die, core by core, thread by thread.
+#[derive(Debug)]
+pub struct Guest {
+    pub name: &'static str,
+    pub what: &'static str,
+    pub arch: Arch,
+    pub sockets: usize,
+    /// Per socket.
+    pub dies: usize,
+    /// Per die.
+    pub cores: usize,
+    /// Per core.
+    pub threads: usize,
+    /// SLIT distances from node to node; the CPUs are shared out evenly among as many nodes, in their order. Empty: one node.
+    pub distances: &'static [&'static [u32]],
+    /// Whether continuous integration runs it.
+    pub quick: bool,
+    pub scenarios: &'static [&'static str],
+}
+
+/// The machine on which most is tried; in several boots, since a guest's time is short.
+const TWO_SOCKETS: Guest = Guest {
+    name: "two-sockets",
+    what: "2 sockets x 2 dies x 1 core x 2 threads, 2 nodes",
+    arch: Arch::Amd64,
+    sockets: 2,
+    dies: 2,
+    cores: 1,
+    threads: 2,
+    distances: &[&[10, 21], &[21, 10]],
+    quick: true,
+    scenarios: &["topology", "static", "sam"],
+};
+
+/// All guests.
+pub const GUESTS: &[Guest] = &[
+    TWO_SOCKETS,
+    Guest { name: "masks", quick: true, scenarios: &["restore"], ..TWO_SOCKETS },
+    Guest { name: "hotplug", quick: false, scenarios: &["rival", "hotplug"], ..TWO_SOCKETS },
+    Guest { name: "freezer", quick: false, scenarios: &["freezer"], ..TWO_SOCKETS },
+    Guest {
+        name: "four-nodes",
+        what: "4 sockets x 2 cores, 4 nodes with asymmetric distances",
+        arch: Arch::Amd64,
+        sockets: 4,
+        dies: 1,
+        cores: 2,
+        threads: 1,
+        distances: &[&[10, 16, 22, 28], &[17, 10, 16, 22], &[23, 17, 10, 16], &[29, 23, 17, 10]],
+        quick: false,
+        scenarios: &["topology", "static"],
+    },
+    Guest {
+        name: "one-cpu",
+        what: "1 CPU",
+        arch: Arch::Amd64,
+        sockets: 1,
+        dies: 1,
+        cores: 1,
+        threads: 1,
+        distances: &[],
+        quick: true,
+        scenarios: &["topology", "single"],
+    },
+    Guest {
+        name: "arm",
+        what: "aarch64, 4 cores with a PMU",
+        arch: Arch::Arm64,
+        sockets: 1,
+        dies: 1,
+        cores: 4,
+        threads: 1,
+        distances: &[],
+        quick: false,
+        scenarios: &["counters", "static"],
+    },
+];
+
+impl Guest {
+    /// Online CPUs.
+    pub fn cpus(&self) -> usize {
+        self.sockets * self.dies * self.cores * self.threads
+    }
+
+    fn nodes(&self) -> usize {
+        self.distances.len().max(1)
+    }
+
+    /// What the emulator is told of the machine.
+    pub fn arguments(&self) -> Vec<String> {
+        let memory = 1024 / self.nodes();
+        let Self { sockets, dies, cores, threads, .. } = self;
+        // aarch64's machine has no dies.
+        let dies = if self.arch == Arch::Amd64 { format!(",dies={dies}") } else { String::new() };
+        let mut args: Vec<String> = match self.arch {
+            Arch::Amd64 => ["-M", "q35", "-cpu", "max,vendor=GenuineIntel"].map(Into::into).to_vec(),
+            // Only with a fixed shift do the counters count.
+            Arch::Arm64 => ["-M", "virt,gic-version=3", "-cpu", "neoverse-n1,pmu=on", "-icount", "shift=1,sleep=off"]
+                .map(Into::into)
+                .to_vec(),
+        };
+        args.extend(["-accel", "tcg,thread=single", "-m", "1G", "-smp"].map(Into::into));
+        args.push(format!("{},sockets={sockets}{dies},cores={cores},threads={threads}", self.cpus()));
+        // Every node has to be there before a distance to it.
+        for from in 0..self.distances.len() {
+            let cpus = cpus(from, self.cpus() / self.nodes());
+            args.extend(["-object".into(), format!("memory-backend-ram,id=m{from},size={memory}M")]);
+            args.extend(["-numa".into(), format!("node,nodeid={from},cpus={cpus},memdev=m{from}")]);
+        }
+        for (from, row) in self.distances.iter().enumerate() {
+            for (to, distance) in row.iter().enumerate() {
+                args.extend(["-numa".into(), format!("dist,src={from},dst={to},val={distance}")]);
+            }
+        }
+        args
+    }
+
+    /// Compares what `cotenant topo --json` saw with what the emulator was told.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub fn compare(&self, seen: &str) -> Result<(), String> {
+        let seen: Value = serde_json::from_str(seen).map_err(|e| format!("no JSON: {e}"))?;
+        let groups = |size: usize| -> BTreeSet<String> { (0..self.cpus() / size).map(|i| cpus(i, size)).collect() };
+        let per_core = self.threads;
+        let per_die = self.cores * per_core;
+        let per_socket = self.dies * per_die;
+        let caches = if self.arch == Arch::Amd64 { groups(per_die) } else { BTreeSet::new() };
+        let expected = [
+            ("package", groups(per_socket)),
+            ("core", groups(per_core)),
+            ("cpu", groups(1)),
+            ("memory_node", groups(self.cpus() / self.nodes())),
+            ("llc", caches),
+        ];
+        for (kind, expected) in expected {
+            let mut found = BTreeSet::new();
+            collect(&seen["tree"], kind, &mut found);
+            for branch in seen["crossing"].as_array().into_iter().flatten() {
+                collect(branch, kind, &mut found);
+            }
+            if found != expected {
+                return Err(format!("{kind}: expected {expected:?}, saw {found:?}"));
+            }
+        }
+        if self.distances.is_empty() {
+            return Ok(());
+        }
+        let expected: Vec<Vec<f64>> =
+            self.distances.iter().map(|row| row.iter().map(|&d| d.into()).collect()).collect();
+        let rows = &seen["distances"]["rows"];
+        if *rows != serde_json::json!(expected) {
+            return Err(format!("distances: expected {expected:?}, saw {rows}"));
+        }
+        Ok(())
+    }
+}
+
+/// The `i`-th group of `size` CPUs, as a list.
+fn cpus(i: usize, size: usize) -> String {
+    (i * size..(i + 1) * size).map(|cpu| cotenant_core::CpuId(cpu as u32)).collect::<CpuSet>().to_string()
+}
+
+/// The CPU lists of all branches of a kind; `llc` for last-level caches.
+fn collect(branch: &Value, kind: &str, found: &mut BTreeSet<String>) {
+    let is = if kind == "llc" { branch["llc"] == true } else { branch["kind"] == kind };
+    if is {
+        found.insert(branch["cpus"].as_str().unwrap_or_default().to_owned());
+    }
+    for child in branch["children"].as_array().into_iter().flatten() {
+        collect(child, kind, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulator_is_told_what_is_expected() {
+        let guest = &GUESTS[0];
+        let args = guest.arguments().join(" ");
+        assert!(args.contains("-accel tcg,thread=single"), "{args}");
+        assert!(args.contains("-smp 8,sockets=2,dies=2,cores=1,threads=2"), "{args}");
+        assert!(args.contains("-numa node,nodeid=1,cpus=4-7,memdev=m1"), "{args}");
+        assert!(args.contains("-numa dist,src=0,dst=1,val=21"), "{args}");
+    }
+
+    #[test]
+    fn a_wrong_topology_is_told_from_the_right_one() {
+        let guest = Guest { sockets: 1, dies: 1, cores: 1, threads: 2, distances: &[], ..GUESTS_TEMPLATE };
+        let tree = |package: &str, node: &str| {
+            serde_json::json!({"tree": {"kind": "machine", "cpus": "0-1", "children": [
+                {"kind": "package", "cpus": package, "children": [{"kind": "memory_node", "cpus": node, "children": [
+                    {"kind": "cache", "llc": true, "cpus": "0-1", "children": [{"kind": "core", "cpus": "0-1", "children": [
+                        {"kind": "cpu", "cpus": "0"}, {"kind": "cpu", "cpus": "1"}]}]}]}]}]}})
+            .to_string()
+        };
+        assert_eq!(guest.compare(&tree("0-1", "0-1")), Ok(()));
+        assert!(guest.compare(&tree("0", "0-1")).unwrap_err().contains("package"));
+        assert!(guest.compare(&tree("0-1", "1")).unwrap_err().contains("memory_node"));
+        assert!(guest.compare("{").is_err());
+    }
+
+    const GUESTS_TEMPLATE: Guest = Guest {
+        name: "t",
+        what: "t",
+        arch: Arch::Amd64,
+        sockets: 1,
+        dies: 1,
+        cores: 1,
+        threads: 1,
+        distances: &[],
+        quick: false,
+        scenarios: &[],
+    };
+
+    #[test]
+    fn every_scenario_has_a_script_and_every_script_a_guest() {
+        let scripts: BTreeSet<&str> = super::super::initramfs::SCENARIOS.iter().map(|(name, _)| *name).collect();
+        let used: BTreeSet<&str> = GUESTS.iter().flat_map(|guest| guest.scenarios).copied().collect();
+        assert_eq!(used, scripts);
+    }
+}

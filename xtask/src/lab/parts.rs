@@ -1,0 +1,175 @@
+//! What a guest is made of: a Debian kernel and busybox, fetched but never installed, the static binary, and a helper in C.
+
+use super::guests::Arch;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Files of one architecture.
+#[derive(Debug)]
+pub struct Parts {
+    pub kernel: PathBuf,
+    pub busybox: PathBuf,
+    pub cotenant: PathBuf,
+    pub spin: PathBuf,
+}
+
+impl Arch {
+    fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    fn rust(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-unknown-linux-gnu",
+            Self::Arm64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// The compiler, which links, too; the emulator; and the packages that have them.
+    fn tools(self) -> (&'static str, &'static str, &'static str) {
+        let amd64 = cfg!(target_arch = "x86_64");
+        match self {
+            Self::Amd64 if amd64 => ("cc", "qemu-system-x86_64", "gcc libc6-dev qemu-system-x86"),
+            Self::Amd64 => {
+                let packages = "gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-system-x86";
+                ("x86_64-linux-gnu-gcc", "qemu-system-x86_64", packages)
+            }
+            Self::Arm64 if amd64 => {
+                let packages = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-system-arm";
+                ("aarch64-linux-gnu-gcc", "qemu-system-aarch64", packages)
+            }
+            Self::Arm64 => ("cc", "qemu-system-aarch64", "gcc libc6-dev qemu-system-arm"),
+        }
+    }
+}
+
+impl Parts {
+    /// Gathers what is missing into `target/lab`. The inner error says what cannot be had here, and the command that gets it.
+    ///
+    /// # Errors
+    /// Where something that is there does not work: a build fails.
+    pub fn gather(root: &Path, arch: Arch) -> Result<Result<Self, String>> {
+        let (compiler, emulator, packages) = arch.tools();
+        for tool in [compiler, emulator, "dpkg"] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                return Ok(Err(format!("there is no {tool}; apt-get install --no-install-recommends {packages}")));
+            }
+        }
+        let target = arch.rust();
+        let lab = root.join("target/lab");
+        fs::create_dir_all(&lab)?;
+        if !rust_has(target) {
+            return Ok(Err(format!("Rust has no target {target}; rustup target add {target}")));
+        }
+        let fetched = match debian(&lab, arch) {
+            Ok(fetched) => fetched,
+            Err(why) => return Ok(Err(format!("{why:#}"))),
+        };
+        let spin = lab.join(format!("spin-{}", arch.debian()));
+        let source = root.join("xtask/src/lab/guest/spin.c");
+        done(
+            Command::new(compiler)
+                .args(["-O1", "-static", "-pthread", "-Wall", "-Werror", "-o"])
+                .arg(&spin)
+                .arg(source),
+        )?;
+        let cotenant = build(root, &lab, target, compiler)?;
+        let [kernel, busybox] = fetched;
+        Ok(Ok(Self { kernel, busybox, cotenant, spin }))
+    }
+}
+
+fn rust_has(target: &str) -> bool {
+    let found = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    found.is_ok_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).is_dir())
+}
+
+/// The binary that users get, linked statically, in a target folder of its own: other flags would rebuild everything else each time.
+fn build(root: &Path, lab: &Path, target: &str, linker: &str) -> Result<PathBuf> {
+    let to = lab.join("cargo");
+    let linker_of = format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    done(
+        Command::new(cargo)
+            .args(["build", "--quiet", "--package", "cotenant", "--target", target])
+            .current_dir(root)
+            .env("RUSTFLAGS", "-C target-feature=+crt-static")
+            .env("CARGO_TARGET_DIR", &to)
+            // A guest unpacks it with an emulated CPU.
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env("CARGO_PROFILE_DEV_STRIP", "symbols")
+            .env(linker_of, linker),
+    )?;
+    Ok(to.join(target).join("debug/cotenant"))
+}
+
+/// Kernel and busybox, unpacked. Fetched with lists of packages of their own, so that neither the machine's architectures nor its
+/// packages change, and nobody needs to be root.
+fn debian(lab: &Path, arch: Arch) -> Result<[PathBuf; 2]> {
+    let at = lab.join(arch.debian());
+    let unpacked = at.join("root");
+    if let Ok(found) = find(&unpacked) {
+        return Ok(found);
+    }
+    for folder in ["lists/partial", "cache/archives/partial", "deb"] {
+        fs::create_dir_all(at.join(folder))?;
+    }
+    let set = |name: &str, value: &str| ["-o".to_owned(), format!("{name}={value}")];
+    let path = |name: &str| at.join(name).display().to_string();
+    let options: Vec<String> = [
+        set("APT::Architecture", arch.debian()),
+        set("APT::Architectures", arch.debian()),
+        set("APT::Sandbox::User", ""),
+        set("Acquire::Languages", "none"),
+        set("Dir::State::Lists", &path("lists")),
+        set("Dir::State::status", "/dev/null"),
+        set("Dir::Cache", &path("cache")),
+    ]
+    .concat();
+    let apt = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(&options).args(args).current_dir(at.join("deb"));
+        command
+    };
+    let offline = || {
+        format!(
+            "the packages linux-image-cloud-{0} and busybox-static:{0} cannot be had; get online, check /etc/apt/sources.list (Debian 12) and try `apt-get update`",
+            arch.debian()
+        )
+    };
+    done(&mut apt("apt-get", &["-qq", "update"])).with_context(offline)?;
+    let kernel = format!("linux-image-cloud-{}", arch.debian());
+    let depends = done(&mut apt("apt-cache", &["depends", &kernel])).with_context(offline)?;
+    let image = depends.split_whitespace().find(|word| word.starts_with("linux-image-") && *word != kernel);
+    let image = image.with_context(|| format!("{kernel} names no kernel; is /etc/apt/sources.list Debian's?"))?;
+    done(&mut apt("apt-get", &["-qq", "download", image, "busybox-static"])).with_context(offline)?;
+    for package in fs::read_dir(at.join("deb"))? {
+        done(Command::new("dpkg").arg("-x").arg(package?.path()).arg(&unpacked))?;
+    }
+    find(&unpacked)
+}
+
+fn find(unpacked: &Path) -> Result<[PathBuf; 2]> {
+    let files = fs::read_dir(unpacked.join("boot"))?.collect::<Result<Vec<_>, _>>()?;
+    let kernel = files.iter().find(|file| file.file_name().to_string_lossy().starts_with("vmlinuz"));
+    let busybox = unpacked.join("bin/busybox");
+    match kernel {
+        Some(kernel) if busybox.exists() => Ok([kernel.path(), busybox]),
+        _ => bail!("{}: no kernel or no busybox; remove the folder and try again", unpacked.display()),
+    }
+}
+
+/// Runs a command to its end; returns what it printed.
+fn done(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
+    if !out.status.success() {
+        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
