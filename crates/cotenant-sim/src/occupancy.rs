@@ -15,31 +15,55 @@ pub struct Tenant<'a> {
     pub rate: f64,
     /// Its miss-ratio curve.
     pub curve: &'a Curve,
-    /// Bytes that it can use per byte that it holds, ≥ 1: its partners' lines in this cache that it shares.
-    pub reach: f64,
+    /// Who has data in common with it: tenants of one group, numbered densely from 0.
+    pub group: usize,
+    /// Share of the lines of each other member of its group that it can use, too, 0–1.
+    pub shared: f64,
     /// Bytes that it can hold at most.
     pub bound: f64,
 }
 
 impl Tenant<'_> {
-    fn inserts(&self) -> f64 {
-        self.rate * self.curve.at(self.held * self.reach) * LINE
+    /// Misses per access, while its group holds `group` bytes.
+    pub fn miss_ratio(&self, group: f64) -> f64 {
+        self.curve.at(self.held + self.shared * (group - self.held).max(0.0))
     }
 }
+
+/// Bytes that each group holds.
+pub fn groups(tenants: &[Tenant<'_>]) -> Vec<f64> {
+    sums(tenants, |t| t.held)
+}
+
+fn sums(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64) -> Vec<f64> {
+    let mut sums = vec![0.0; tenants.iter().map(|t| t.group + 1).max().unwrap_or(0)];
+    tenants.iter().for_each(|t| sums[t.group] += of(t));
+    sums
+}
+
+/// Part of the bytes accessed by which holdings still change when they count as settled.
+const SETTLED: f64 = 1e-6;
 
 /// Advances all tenants of a cache of `capacity` bytes by `dt` seconds. What they hold afterwards sums to at most the capacity.
 pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
     // A step in which no more than a sixteenth of the cache is accessed follows the curves closely enough.
     let accessed: f64 = tenants.iter().map(|t| t.rate).sum::<f64>() * LINE * dt;
-    let parts = (16.0 * accessed / capacity).ceil().clamp(1.0, 64.0);
+    let parts = (16.0 * accessed / capacity).ceil().clamp(1.0, 65_536.0);
+    let mut before = vec![0.0; tenants.len()];
     for _ in 0..parts as usize {
+        before.iter_mut().zip(&*tenants).for_each(|(b, t)| *b = t.held);
         part(replacement, capacity, tenants, dt / parts);
+        let change: f64 = before.iter().zip(&*tenants).map(|(b, t)| (b - t.held).abs()).sum();
+        if change <= SETTLED * accessed / parts {
+            break; // the further parts would change as little
+        }
     }
 }
 
 fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
+    let groups = groups(tenants);
     for t in &mut *tenants {
-        t.held = (t.held + t.inserts() * dt).min(t.bound);
+        t.held = (t.held + t.rate * t.miss_ratio(groups[t.group]) * LINE * dt).min(t.bound);
     }
     let excess = tenants.iter().map(|t| t.held).sum::<f64>() - capacity;
     if excess <= 0.0 {
@@ -65,7 +89,10 @@ fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt:
 /// T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then interpolated.
 fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     const STEPS: usize = 64;
-    let fills: Vec<Vec<f64>> = tenants.iter().map(|t| filling(capacity, t, STEPS)).collect();
+    let members = sums(tenants, |_| 1.0);
+    // Members of a group fill alike: each byte that one holds, it holds for the others, too, as far as they share.
+    let reach = |t: &Tenant<'_>| 1.0 + t.shared * (members[t.group] - 1.0);
+    let fills: Vec<Vec<f64>> = tenants.iter().map(|t| filling(capacity, t, reach(t), STEPS)).collect();
     let at = |age: f64| -> Vec<f64> {
         let one = |(t, fill): (&Tenant<'_>, &Vec<f64>)| {
             let next = fill.partition_point(|x| *x <= age);
@@ -85,13 +112,13 @@ fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
 }
 
 /// Seconds until a tenant that begins with nothing holds each `1/steps` of the capacity.
-fn filling(capacity: f64, tenant: &Tenant<'_>, steps: usize) -> Vec<f64> {
+fn filling(capacity: f64, tenant: &Tenant<'_>, reach: f64, steps: usize) -> Vec<f64> {
     let step = capacity / steps as f64;
     let mut sum = 0.0;
     (0..steps)
         .map(|i| {
             let held = (i as f64 + 0.5) * step;
-            sum += step / (tenant.rate * tenant.curve.at(held * tenant.reach) * LINE).max(1e-9);
+            sum += step / (tenant.rate * tenant.curve.at(held * reach) * LINE).max(1e-9);
             sum
         })
         .collect()

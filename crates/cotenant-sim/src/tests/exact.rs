@@ -113,14 +113,15 @@ fn both_replacements_agree_with_an_exact_cache() {
         for pair in &pairs {
             let truth = exact(replacement, SETS, pair, 200_000);
             let curves: Vec<Curve> = pair.iter().map(|(s, _)| curve(replacement, *s)).collect();
-            let tenant = |(curve, (_, weight)): (_, &(Stream, usize))| Tenant {
+            let tenant = |(group, (curve, (_, weight))): (usize, (_, &(Stream, usize)))| Tenant {
                 held: 0.0,
                 rate: *weight as f64 * 1e6,
                 curve,
-                reach: 1.0,
+                group,
+                shared: 0.0,
                 bound: f64::INFINITY,
             };
-            let mut tenants: Vec<Tenant<'_>> = curves.iter().zip(pair).map(tenant).collect();
+            let mut tenants: Vec<Tenant<'_>> = curves.iter().zip(pair).enumerate().map(tenant).collect();
             (0..400).for_each(|_| advance(replacement, LINES as f64 * LINE, &mut tenants, 1e-3));
             for (t, truth) in tenants.iter().zip(&truth) {
                 errors.push((t.curve.at(t.held) - truth).abs());

@@ -85,9 +85,9 @@ proptest! {
     fn caches_conserve(picks in prop::collection::vec((0..55_usize, 1e5..2e8_f64), 1..12), lru: bool, dt in 1e-5..0.1_f64) {
         let replacement = if lru { Replacement::Lru } else { Replacement::Random };
         let curves: Vec<&Curve> = picks.iter().map(|p| &embedded().values().nth(p.0).unwrap().phases[0].miss_ratio).collect();
-        let tenant = |(p, curve): (&(usize, f64), &&'static Curve)| Tenant { held: 0.0, rate: p.1, curve, reach: 1.0, bound: 15e6 };
-        let mut tenants: Vec<Tenant<'_>> = picks.iter().zip(&curves).map(tenant).collect();
-        tenants.push(tenants[0].clone());
+        let tenant = |(group, (p, curve)): (usize, (&(usize, f64), &&'static Curve))| Tenant { held: 0.0, rate: p.1, curve, group, shared: 0.0, bound: 15e6 };
+        let mut tenants: Vec<Tenant<'_>> = picks.iter().zip(&curves).enumerate().map(tenant).collect();
+        tenants.push(Tenant { group: picks.len(), ..tenants[0].clone() });
         for _ in 0..20 {
             advance(replacement, 20e6, &mut tenants, dt);
             prop_assert!(tenants.iter().map(|t| t.held).sum::<f64>() <= 20e6 * (1.0 + 1e-9));
