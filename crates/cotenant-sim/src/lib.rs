@@ -2,11 +2,15 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod host;
+pub mod kernel;
 pub mod machine;
 pub mod mix;
 pub mod occupancy;
+mod places;
 pub mod speed;
 pub mod workload;
+pub mod world;
 
 #[cfg(test)]
 mod tests;

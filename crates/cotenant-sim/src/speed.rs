@@ -14,8 +14,19 @@ pub struct Demand {
     pub floor_s: f64,
     /// Per station: bytes per instruction, waits per instruction that cost time, waits per instruction that hold a line buffer.
     pub uses: Vec<Use>,
+    /// Instructions per second that there are to execute, where that is limited: requests that come at a rate.
+    pub cap: Option<f64>,
     /// Threads of one team advance at the pace of the slowest.
     pub team: Option<usize>,
+}
+
+impl Demand {
+    /// Seconds per instruction while it has its CPU.
+    pub fn cost_s(&self, waits: &[f64]) -> f64 {
+        let latency = self.base_s + self.uses.iter().map(|u| u.waits * waits[u.station]).sum::<f64>();
+        let floor = self.floor_s + self.uses.iter().map(|u| u.floor * waits[u.station]).sum::<f64>();
+        latency.max(floor)
+    }
 }
 
 /// How a thread uses a station.
@@ -83,11 +94,7 @@ pub fn solve(machine: &SimMachine, demands: &[Demand], waits: &mut [f64], at_s: 
 }
 
 fn at(demands: &[Demand], waits: &[f64]) -> Vec<f64> {
-    let one = |d: &Demand| {
-        let latency = d.base_s + d.uses.iter().map(|u| u.waits * waits[u.station]).sum::<f64>();
-        let floor = d.floor_s + d.uses.iter().map(|u| u.floor * waits[u.station]).sum::<f64>();
-        d.share / latency.max(floor)
-    };
+    let one = |d: &Demand| (d.share / d.cost_s(waits)).min(d.cap.unwrap_or(f64::INFINITY));
     let mut speeds: Vec<f64> = demands.iter().map(one).collect();
     let teams = demands.iter().filter_map(|d| d.team).max().map_or(0, |t| t + 1);
     if teams > 0 {
