@@ -57,13 +57,12 @@ pub struct SimHost {
     rng: Rng,
     told: BTreeMap<u32, Told>,
     failure: Option<Unsettled>,
-    end: Option<Time>,
-    stop_on_changes: bool,
+    end: Time,
 }
 
 impl SimHost {
     /// A host of that world, which ends at `end` at the latest.
-    pub fn new(world: World, observation: Observation, seed: u64, end: Option<Time>) -> Self {
+    pub fn new(world: World, observation: Observation, seed: u64, end: Time) -> Self {
         Self {
             topology: world.machine.topology.clone(),
             world,
@@ -72,7 +71,6 @@ impl SimHost {
             told: BTreeMap::new(),
             failure: None,
             end,
-            stop_on_changes: true,
         }
     }
 
@@ -188,12 +186,12 @@ impl Host for SimHost {
     }
 
     fn wait(&mut self, until: Time) -> Wake {
-        let until = self.end.map_or(until, |end| until.min(end));
-        if let Err(failure) = self.world.advance(until, self.stop_on_changes) {
+        let until = until.min(self.end);
+        if let Err(failure) = self.world.advance(until, true) {
             self.failure = Some(failure);
             return Wake::Exit;
         }
-        if self.world.is_done() || self.end.is_some_and(|end| self.world.now() >= end) {
+        if self.world.is_done() || self.world.now() >= self.end {
             return Wake::Exit;
         }
         if self.world.changed && self.world.now() < until { Wake::TasksChanged } else { Wake::Tick }

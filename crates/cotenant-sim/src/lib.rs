@@ -8,6 +8,8 @@ pub mod machine;
 pub mod mix;
 pub mod occupancy;
 mod places;
+pub mod run;
+pub mod scenario;
 pub mod speed;
 pub mod workload;
 pub mod world;

@@ -2,8 +2,8 @@
 
 mod parse;
 
-pub(crate) use parse::number;
 pub use parse::{AppError, embedded, parse_programs};
+pub(crate) use parse::{ProgramTable, number, programs};
 
 /// Bytes of a cache line.
 pub const LINE: f64 = 64.0;

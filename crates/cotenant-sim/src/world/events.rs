@@ -127,11 +127,16 @@ impl World {
             }
             app.times.push((self.now - app.run_began) as f64 / 1e9);
             self.threads[app.threads.clone()].iter_mut().for_each(|t| t.exists = false);
-            if app.times.len() < app.spec.runs as usize {
+            if self.restart || app.times.len() < app.spec.runs as usize {
                 again.push(a);
             } else {
                 app.life = Life::Done;
             }
+        }
+        if self.restart && self.apps.iter().all(|a| a.times.len() >= a.spec.runs as usize) {
+            self.apps.iter_mut().for_each(|a| a.life = Life::Done);
+            self.threads.iter_mut().for_each(|t| (t.cpu, t.exists) = (None, false));
+            return;
         }
         again.sort_unstable();
         again.dedup();

@@ -128,6 +128,8 @@ pub struct World {
     /// Per CPU number: nanoseconds in which something ran.
     pub(crate) busy_ns: Vec<f64>,
     pub(crate) migrations: u64,
+    /// Whether what is done begins anew until all are done.
+    pub(crate) restart: bool,
     /// Tasks came or went since [`World::advance`] began.
     pub(crate) changed: bool,
     created: u32,
@@ -194,6 +196,7 @@ impl World {
             kernel,
             rng: Rng::with_seed(seed),
             migrations: 0,
+            restart: false,
             changed: false,
             created: 0,
             step: SHORT,
