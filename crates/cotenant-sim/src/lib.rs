@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod batch;
 pub mod host;
 pub mod kernel;
 pub mod machine;
@@ -10,8 +11,8 @@ pub mod occupancy;
 mod places;
 pub mod run;
 pub mod scenario;
+pub mod small;
 pub mod speed;
-pub mod workload;
 pub mod world;
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ pub enum SimError {
     /// The loop failed.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// No policy has this name.
+    #[error("{0}")]
+    Unknown(String),
     /// The end came too early.
     #[error("{0} had not finished at {1} s, the end of the scenario; raise end_s or give less work")]
     Unfinished(String, f64),
