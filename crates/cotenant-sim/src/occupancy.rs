@@ -37,7 +37,9 @@ pub fn groups(tenants: &[Tenant<'_>]) -> Vec<f64> {
 
 fn sums(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64) -> Vec<f64> {
     let mut sums = vec![0.0; tenants.iter().map(|t| t.group + 1).max().unwrap_or(0)];
-    tenants.iter().for_each(|t| sums[t.group] += of(t));
+    for t in tenants {
+        sums[t.group] += of(t);
+    }
     sums
 }
 

@@ -103,12 +103,12 @@ impl Scenario {
         seed: u64,
         watch: impl FnMut(&Round<'_>),
     ) -> Result<Outcome, SimError> {
-        self.run_of(self.apps.clone(), policy, kernel, seed, watch).map(|(outcome, _)| outcome)
+        self.run_of(&self.apps, policy, kernel, seed, watch).map(|(outcome, _)| outcome)
     }
 
     fn run_of(
         &self,
-        specs: Vec<AppSpec>,
+        specs: &[AppSpec],
         policy: &dyn Policy,
         kernel: KernelKind,
         seed: u64,
@@ -117,19 +117,19 @@ impl Scenario {
         let profiles = BTreeMap::new();
         let ctx = self.ctx(&profiles);
         policy.check(&ctx)?;
-        let mut world = World::new(self.sim.clone(), specs.clone(), Kernel::new(kernel), seed);
+        let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;
         // Linux alone is observed by nobody.
         if policy.name() == NoPolicy.name() {
             world.advance(self.end, false)?;
-            return Ok((outcome(&world, &specs, self.end)?, world));
+            return Ok((outcome(&world, specs, self.end)?, world));
         }
         let mut host = SimHost::new(world, self.observation, seed, self.end);
         drive(&mut host, policy, &ctx, Mode::Enforce, watch)?;
         if let Some(failure) = host.failure() {
             return Err(failure.clone().into());
         }
-        Ok((outcome(&host.world, &specs, self.end)?, host.world))
+        Ok((outcome(&host.world, specs, self.end)?, host.world))
     }
 
     /// Seconds that a run of an application takes alone on the machine, under the kernel and nothing else.
@@ -138,7 +138,7 @@ impl Scenario {
     /// Where no speeds are found, or the end comes too early.
     pub fn alone(&self, app: usize, kernel: KernelKind, seed: u64) -> Result<f64, SimError> {
         let spec = AppSpec { arrival: Time(0), runs: 1, ..self.apps[app].clone() };
-        self.run_of(vec![spec], &NoPolicy, kernel, seed, |_| ()).map(|(outcome, _)| outcome.apps[0].time_s)
+        self.run_of(&[spec], &NoPolicy, kernel, seed, |_| ()).map(|(outcome, _)| outcome.apps[0].time_s)
     }
 
     /// The best static mapping: `value` is the geometric mean of `alone / time` over the applications, higher is better.
@@ -171,7 +171,7 @@ impl Scenario {
             let own = mapping.iter().zip(cpus).filter(|(slot, _)| **slot != FREE && **slot as usize == i);
             spec.pinned = Some(own.map(|(_, cpu)| cpu.index()).collect());
         }
-        self.run_of(specs, &NoPolicy, KernelKind::default(), seed, |_| ()).map(|(outcome, _)| outcome)
+        self.run_of(&specs, &NoPolicy, KernelKind::default(), seed, |_| ()).map(|(outcome, _)| outcome)
     }
 }
 

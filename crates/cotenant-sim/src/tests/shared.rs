@@ -7,7 +7,7 @@ use crate::speed::{Demand, Use, solve};
 use cotenant_core::machine::Machine;
 use proptest::prelude::*;
 
-const MACHINE: &str = "\
+pub(super) const MACHINE: &str = "\
 name = 'two'
 description = 'two sockets'
 source = 'test'

@@ -90,7 +90,9 @@ impl World {
                 all += 1.0;
             }
         }
-        spread.iter_mut().for_each(|s| *s /= f64::max(all, 1.0));
+        for share in &mut spread {
+            *share /= f64::max(all, 1.0);
+        }
         spread
     }
 

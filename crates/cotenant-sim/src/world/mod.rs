@@ -132,6 +132,8 @@ pub struct World {
     pub(crate) restart: bool,
     /// Tasks came or went since [`World::advance`] began.
     pub(crate) changed: bool,
+    /// No step is longer than this: the machine's own choice, unless a test wants it finer.
+    pub(crate) longest: Ns,
     created: u32,
     step: Ns,
     waits: Vec<f64>,
@@ -199,6 +201,7 @@ impl World {
             restart: false,
             changed: false,
             created: 0,
+            longest: LONG,
             step: SHORT,
             demands: Vec::new(),
             per: Vec::new(),
@@ -283,11 +286,11 @@ impl World {
 
     fn step(&mut self, until: Ns) -> Result<(), Unsettled> {
         self.kernel_turn();
-        if !self.fresh {
+        if self.fresh {
+            self.refresh();
+        } else {
             self.demand();
             self.fresh = true;
-        } else {
-            self.refresh();
         }
         self.speeds = speed::solve(&self.machine, &self.demands, &mut self.waits, self.now as f64 / 1e9)?;
         let end = self.end_of_step(until);
@@ -303,7 +306,7 @@ impl World {
 
     /// Where the step has to end at the latest.
     fn end_of_step(&self, until: Ns) -> Ns {
-        let mut end = until.min(self.now + self.step);
+        let mut end = until.min(self.now + self.step.min(self.longest));
         for app in &self.apps {
             if app.life == Life::Before {
                 end = end.min(app.spec.arrival.0);

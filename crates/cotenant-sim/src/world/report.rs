@@ -26,6 +26,12 @@ impl Latency {
         }
     }
 
+    /// Requests that came and could not be served, beyond those that a queue in equilibrium holds; above 1 the application is overloaded,
+    /// and its latencies grow for as long as that lasts.
+    pub fn backlog(&self) -> f64 {
+        self.backlog
+    }
+
     /// The latency that a fraction `q` of the requests does not exceed, seconds; `None` without requests.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let all: f64 = self.buckets.iter().sum();
