@@ -101,6 +101,7 @@ fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
             if let Some(p50) = outcome.latency.quantile(0.5) {
                 let at = |q| outcome.latency.quantile(q);
                 app["latency_s"] = json!({ "p50": p50, "p95": at(0.95), "p99": at(0.99) });
+                app["backlog"] = json!(outcome.latency.backlog());
             }
             app
         })
@@ -146,7 +147,7 @@ fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
 fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -> io::Result<()> {
     let (machine, kernel, seeds) = (&scenario.machine.name, plan.kernel, plan.seeds);
     writeln!(out, "{machine}, kernel {kernel}, {seeds} seeds; seconds of a run, and how much slower than alone")?;
-    let width = scenario.apps.iter().map(|a| a.name.chars().count()).max().unwrap_or(0).max(11);
+    let width = scenario.apps.iter().map(|a| a.name.chars().count() + 4).max().unwrap_or(0).max(13);
     write!(out, "{:<width$}{:>9}", "", "alone")?;
     batch.series.iter().try_for_each(|s| write!(out, "{:>18}", s.name))?;
     writeln!(out)?;
@@ -171,6 +172,14 @@ fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -
         gain.map_or("one seed".to_owned(), |e| format!("{:+.1} ± {:.1} %", e.value * 100.0, e.half_width * 100.0))
     })?;
     row("over its best", &|i| format!("{:+.1} %", batch.over_linux_best(&batch.series[i]) * 100.0))?;
+    for (a, app) in scenario.apps.iter().enumerate().filter(|(_, app)| app.load.is_some()) {
+        let cell = |i: usize| {
+            let latency = &batch.series[i].outcomes[0].apps[a].latency;
+            let p99 = latency.quantile(0.99).map_or("none".to_owned(), |s| format!("{:.3} ms", s * 1e3));
+            if latency.backlog() > 1.0 { format!("{p99}, overload") } else { p99 }
+        };
+        row(&format!("{} p99", app.name), &cell)?;
+    }
     for series in &batch.series {
         if let Some(best) = &series.best {
             let label = if best.evaluations > 0 && best.starts == 0 { "optimal" } else { "best found" };
