@@ -177,3 +177,23 @@ fn csv_and_table_say_the_same() {
     assert_eq!((row("hubench").chars().count(), row("makespan").chars().count()), (width, width), "columns: {table}");
     assert!(table.chars().all(|c| c != '\u{1b}'), "no colours in a pipe");
 }
+
+/// The first TOML block after `before` in a page.
+fn example<'a>(page: &'a str, before: &str) -> &'a str {
+    let rest = &page[page.find(before).unwrap_or_else(|| panic!("no '{before}'"))..];
+    rest.split("```toml\n").nth(1).and_then(|block| block.split("```").next()).unwrap()
+}
+
+#[test]
+fn the_examples_of_the_book_run() {
+    let page = include_str!("../../../docs/reference/scenario.md");
+    let small = example(include_str!("../../../docs/reference/workloads.md"), "FILE is TOML of eight lines");
+    let folder = Folder::new("book", example(page, "A memory-bound and a sharing program"), MACHINE);
+    fs::write(folder.0.join("eight-cores.toml"), small).unwrap();
+    let first = folder.sim(&[]);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    fs::write(folder.0.join("s.toml"), example(page, "A service with a program of its own")).unwrap();
+    let second = folder.sim(&["--policy", "none"]);
+    assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+    assert!(String::from_utf8_lossy(&second.stdout).contains("service p99"), "{second:?}");
+}
