@@ -1,14 +1,16 @@
 //! What a decision costs. Prints one JSON object per line, times in microseconds:
 //! `{"bench":"decide","policy":"sam","cpus":40,"tasks":80,"case":"calm","moves":0,"iterations":…,"median_us":…,"min_us":…,"max_us":…}`.
 //!
-//! `cargo bench -p cotenant-core --bench decide [-- POLICY…]`; without names, every policy that accepts the machine.
+//! `cargo bench -p cotenant-core --bench decide [-- POLICY…]`; without names, every policy that accepts the machine. `sam-mph` is `sam`
+//! with its additions after SAM-MPH.
 //!
 //! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
 
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::policy::{self, Config, Ctx, Policy, State};
+use cotenant_core::pin::Pin;
+use cotenant_core::policy::{self, Config, Ctx, Policy, SamConfig, State};
 use cotenant_core::profile::{MachineProfile, Thresholds};
 use cotenant_core::testing::{ViewBuilder, machine};
 use cotenant_core::{Signal, Topology, View};
@@ -48,6 +50,8 @@ fn cases() -> Vec<Case> {
             4 => Role::Cpu,
             _ => Role::Asleep,
         }));
+        // Four tasks per CPU in as many processes as CPUs, all running, a quarter of them memory-bound.
+        cases.push(case("processes", &topology, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu }));
     }
     cases
 }
@@ -71,16 +75,20 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
         let ran = u64::from(!matches!(role, Role::Asleep));
         let count = |wanted: bool, events: u64| if wanted { events } else { 0 };
         builder = builder
-            .task(task, task % 5, cpu)
+            .task(task, if name == "processes" { task / 4 } else { task % 5 }, cpu)
             .cycles(CYCLES / u64::from(per_cpu) * ran)
             .signal(Signal::CpuTime, 100_000_000 / u64::from(per_cpu) * ran)
             .signal(Signal::Inter, count(matches!(role, Role::Sharer), 110_000))
             .signal(Signal::Intra, 0)
             .signal(Signal::Remote, count(matches!(role, Role::Stray), 88_000))
-            .signal(Signal::LlcMisses, count(matches!(role, Role::Memory), 900_000));
-        if matches!(role, Role::Stray) {
-            builder = builder.pages(&[(0, 10_000)]);
-        }
+            .signal(Signal::LlcMisses, count(matches!(role, Role::Memory), 900_000))
+            .signal(Signal::Instructions, CYCLES / u64::from(per_cpu) * ran)
+            .signal(Signal::StallCycles, CYCLES / u64::from(per_cpu) / 4 * ran);
+        builder = match role {
+            Role::Stray => builder.pages(&[(0, 10_000)]),
+            _ if name == "processes" => builder.pages(&[(package as u32, 100_000)]),
+            _ => builder,
+        };
     }
     for cpu in 0..cpus {
         builder = builder.cpu_busy(cpu, 1.0);
@@ -88,7 +96,14 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
     Case { name, topology: topology.clone(), view: builder.view() }
 }
 
-fn measure(report: &mut Report, policy: &dyn Policy, case: &Case, profile: &MachineProfile, config: &Config) {
+fn measure(
+    report: &mut Report,
+    name: &str,
+    policy: &dyn Policy,
+    case: &Case,
+    profile: &MachineProfile,
+    config: &Config,
+) {
     let apps = BTreeMap::new();
     let ctx = Ctx { topology: &case.topology, machine: profile, apps: &apps, config };
     if policy.check(&ctx).is_err() {
@@ -106,7 +121,7 @@ fn measure(report: &mut Report, policy: &dyn Policy, case: &Case, profile: &Mach
     times.sort_unstable();
     let us = |d: Duration| d.as_nanos() as f64 / 1e3;
     report.row(serde_json::json!({
-        "policy": policy.name(),
+        "policy": name,
         "machine": format!("{}x{}", case.topology.packages().len(), case.topology.llc_domains().len()),
         "cpus": case.topology.cpus().len(),
         "tasks": case.view.tasks.len(),
@@ -123,8 +138,11 @@ fn main() {
     let mut report = Report::new("decide");
     // `cargo bench` adds options of its own.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let names: Vec<&str> =
-        if wanted.is_empty() { policy::NAMES.to_vec() } else { wanted.iter().map(String::as_str).collect() };
+    let names: Vec<&str> = if wanted.is_empty() {
+        [policy::NAMES, &["sam-mph"]].concat()
+    } else {
+        wanted.iter().map(String::as_str).collect()
+    };
     let thresholds = Thresholds {
         coherence_per_cycle: 2.5e-4,
         socket_bandwidth_per_s: 7.5e7,
@@ -132,11 +150,12 @@ fn main() {
         remote_per_cycle: Some(1e-4),
     };
     let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds: Some(thresholds), ..MachineProfile::default() };
-    let config = Config::default();
+    let mph = Config { sam: SamConfig::mph(), pin: Pin::Cpu, ..Config::default() };
     for case in cases() {
         for name in &names {
-            match policy::by_name(name) {
-                Ok(policy) => measure(&mut report, policy.as_ref(), &case, &profile, &config),
+            let (known, config) = if *name == "sam-mph" { ("sam", &mph) } else { (*name, &Config::default()) };
+            match policy::by_name(known) {
+                Ok(policy) => measure(&mut report, name, policy.as_ref(), &case, &profile, config),
                 Err(unknown) => eprintln!("{unknown}"),
             }
         }

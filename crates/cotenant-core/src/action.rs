@@ -102,6 +102,8 @@ pub enum Unit {
     PerCycle,
     /// Events per second of wall-clock time.
     PerSecond,
+    /// Events per retired instruction of the task.
+    PerInstruction,
     /// A fraction, 0–1.
     Fraction,
 }
@@ -112,6 +114,7 @@ impl Unit {
         match self {
             Self::PerCycle => "/cycle",
             Self::PerSecond => "/s",
+            Self::PerInstruction => "/instruction",
             Self::Fraction => "",
         }
     }

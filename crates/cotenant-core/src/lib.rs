@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod calibrate;
 pub mod cpuset;
 pub mod histogram;
 pub mod host;

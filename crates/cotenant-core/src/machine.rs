@@ -84,6 +84,7 @@ impl Machine {
             thresholds: file.thresholds,
             heuristic: file.heuristic,
             source: Some(file.source.clone()),
+            calibration: None,
         };
         Ok(Self {
             name: file.name,

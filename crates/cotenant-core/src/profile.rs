@@ -1,5 +1,6 @@
 //! What is known beforehand about a machine and about applications.
 
+use crate::calibrate::profile::Record;
 use crate::parse::position;
 use crate::sample::Sample;
 use crate::signal::{Count, Signal};
@@ -23,6 +24,9 @@ pub struct MachineProfile {
     /// Where the figures come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// What calibration measured, and what it holds for; the figures above come from it. Recordings do without.
+    #[serde(default, skip_serializing)]
+    pub calibration: Option<Box<Record>>,
 }
 
 impl MachineProfile {
@@ -34,6 +38,7 @@ impl MachineProfile {
             thresholds: self.thresholds.or(other.thresholds),
             heuristic: self.heuristic.or(other.heuristic),
             source: self.source.or(other.source),
+            calibration: self.calibration.or(other.calibration),
         }
     }
 }

@@ -170,13 +170,15 @@ proptest! {
     /// With unchanged rates, and everything carried out, moves end, whoever may not move where.
     #[test]
     fn settles(start in worlds()) {
-        for name in ["static", "heuristic", "sam"] {
+        for name in ["static", "heuristic", "sam", "numad", "dino"] {
             let policy = policy::by_name(name).unwrap();
             let (mut world, mut state, mut last) = (start.clone(), State::Empty, Vec::new());
+            let mut at = ROUND;
             let bound = 2 + start.tasks.len() as u64;
             let mut history = Vec::new();
             for i in 1..=bound + 3 {
-                let decision = decide(&*policy, &world, Time::from_millis(100 * i), &last, state);
+                let decision = decide(&*policy, &world, at, &last, state);
+                at = decision.wake_at;
                 last = outcomes(&decision, |_| Outcome::Applied);
                 world.carry_out(&last);
                 history.push(decision.proposals.iter().map(|p| format!("{} {:?}", p.reason.stage, p.action)).collect::<Vec<_>>());
@@ -206,7 +208,7 @@ fn the_worlds_are_worth_it() {
     }
     assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
     assert_eq!(acted["none"], 0);
-    for name in ["static", "heuristic", "sam", "auto"] {
+    for name in ["static", "heuristic", "sam", "numad", "dino", "auto"] {
         assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
     }
 }

@@ -1,27 +1,26 @@
 //! Where the threads wait until all are prepared, and where the caller waits for their ends.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often the caller is asked whether to go on.
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
-/// A start line that a caller watches. Threads and caller are woken apart: a thousand threads do not wake each other.
+/// A start line that a caller watches. Threads and caller are woken apart: a thousand threads do not wake each other. Nor do threads
+/// that start take a lock: each holder could wait for a turn beside all those that already compute.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
     /// The caller waits for it.
     changed: Condvar,
-    /// The threads wait for it.
-    opened: Condvar,
+    /// The threads wait for it: whether to start, or to go home.
+    opened: OnceLock<bool>,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
     pub ready: usize,
     pub ended: usize,
-    /// Whether to start; `Some(false)` = go home.
-    start: Option<bool>,
 }
 
 impl Gate {
@@ -29,19 +28,16 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the gate: to run, or to go home.
+    /// Opens the gate, once: to run, or to go home.
     pub fn open(&self, start: bool) {
-        self.lock().start = Some(start);
-        self.opened.notify_all();
+        let _ = self.opened.set(start);
     }
 
     /// A thread is ready and waits for the start; whether to run.
     pub fn enter(&self) -> bool {
-        let mut state = self.lock();
-        state.ready += 1;
+        self.lock().ready += 1;
         self.changed.notify_one();
-        let state = self.opened.wait_while(state, |state| state.start.is_none());
-        state.unwrap_or_else(PoisonError::into_inner).start == Some(true)
+        *self.opened.wait()
     }
 
     /// A thread has ended.

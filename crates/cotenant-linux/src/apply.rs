@@ -98,6 +98,8 @@ struct TaskState {
     /// The mask that holds because of us, if one does.
     ours: Option<CpuSet>,
     back_off: BackOff,
+    /// Its cpuset leaves it less than `original`, and this has been told.
+    cut: bool,
 }
 
 /// Journal and guardian, from the first change on.
@@ -120,7 +122,7 @@ pub struct Applier {
     claims: Claims,
     tasks: BTreeMap<Identity, TaskState>,
     cursor: Identity,
-    /// Threads whose own mask is another one since [`Applier::take_changed`], because another agent has set it.
+    /// Threads that are allowed other CPUs since [`Applier::take_changed`], because of another agent or their cpuset.
     changed: Vec<(u32, CpuSet)>,
     notes: BTreeSet<String>,
 }
@@ -160,7 +162,7 @@ impl Applier {
         }
     }
 
-    /// Threads to which another agent has given another mask since the last call: it is what they are allowed from now on.
+    /// Threads to which another agent or another cpuset has given another mask since the last call: what they are allowed from now on.
     pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
         std::mem::take(&mut self.changed)
     }
@@ -191,7 +193,13 @@ impl Applier {
                 let _ = self.enter(id, task.pid, sid, &original, &task.mask);
                 let _ = self.claims.claim(task.pid);
                 let ours = Some(task.mask.clone());
-                let state = TaskState { pid: task.pid, original: original.clone(), ours, back_off: BackOff::default() };
+                let state = TaskState {
+                    pid: task.pid,
+                    original: original.clone(),
+                    ours,
+                    back_off: BackOff::default(),
+                    cut: false,
+                };
                 self.tasks.insert(id, state);
                 original
             }
@@ -241,10 +249,10 @@ impl Applier {
         let due: Vec<Identity> = next.take(LOOKED_AT_PER_ROUND).collect();
         self.cursor = due.last().copied().unwrap_or_default();
         for id in due {
-            let TaskState { pid, original, ours, .. } = &self.tasks[&id];
+            let TaskState { pid, original, ours, cut, .. } = &self.tasks[&id];
             let (pid, known) = (*pid, ours.as_ref().unwrap_or(original));
             // Cheap, and enough for most: whoever the id belongs to by now, nothing is to be done about it.
-            if sys::getaffinity(id.0).is_ok_and(|mask| mask == *known) {
+            if !cut && sys::getaffinity(id.0).is_ok_and(|mask| mask == *known) {
                 continue;
             }
             match Held::open_exactly(pid, id.0, id.1).and_then(|held| held.mask().map(|mask| (held, mask))) {
@@ -308,16 +316,32 @@ impl Applier {
         let Some(state) = self.tasks.get_mut(&id) else { return false };
         let known = state.ours.as_ref().unwrap_or(&state.original);
         if known == current {
+            // Also a mask that was set since lies in what the cpuset leaves: it alone says when all is allowed again.
+            if state.cut && held.cpuset().is_some_and(|cpuset| state.original.is_subset(&cpuset)) {
+                state.cut = false;
+                self.changed.push((held.tid, state.original.clone()));
+            }
             return true;
         }
+        let cpuset = held.cpuset().filter(|_| state.ours.is_some());
         // The cpuset or the online CPUs may have changed under our mask; what is left of it is still ours.
-        if state.ours.is_some() && held.cpuset().is_some_and(|c| affinity::under_cpuset(known, &c) == *current) {
+        if let Some(cpuset) = cpuset.as_ref().filter(|cpuset| affinity::under_cpuset(known, cpuset) == *current) {
+            state.cut = true;
+            self.changed.push((held.tid, affinity::under_cpuset(&state.original, cpuset)));
             return true;
         }
+        // Before Linux 6.2 a cpuset that changes gives all of itself to each of its tasks, whatever their masks were. Where it is
+        // what the task had before, somebody else may have given it back.
+        let reset = cpuset.is_some_and(|cpuset| cpuset == *current && (state.cut || cpuset != state.original));
+        state.cut = false;
         state.original = current.clone();
         self.changed.push((held.tid, current.clone()));
         if state.ours.take().is_none() {
             return false; // not against us
+        }
+        if reset {
+            self.leave(id);
+            return false;
         }
         state.back_off.hit(now);
         let how = match state.back_off.verdict(now) {
@@ -352,7 +376,7 @@ impl Applier {
             let task = NewTask::of(held, held.mask()?);
             let original = self.original_mask(&task);
             // One that inherited our mask is known by now.
-            let new = TaskState { pid: held.pid, original, ours: None, back_off: BackOff::default() };
+            let new = TaskState { pid: held.pid, original, ours: None, back_off: BackOff::default(), cut: false };
             self.tasks.entry(id).or_insert(new);
         }
         let original = self.tasks[&id].original.clone();

@@ -32,7 +32,7 @@ pub struct Capability {
 }
 
 impl Capability {
-    fn new(name: &str, standing: Standing, found: impl Into<String>, cost: &str, remedy: &str) -> Self {
+    pub(crate) fn new(name: &str, standing: Standing, found: impl Into<String>, cost: &str, remedy: &str) -> Self {
         let (cost, remedy) = if standing == Standing::Available { ("", "") } else { (cost, remedy) };
         Self { name: name.into(), standing, found: found.into(), cost: cost.into(), remedy: remedy.into() }
     }

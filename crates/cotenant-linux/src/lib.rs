@@ -18,6 +18,7 @@ pub mod guardian;
 pub mod host;
 pub mod journal;
 pub mod launch;
+pub mod mempolicy;
 pub mod metrics;
 pub mod observe;
 pub mod perf;

@@ -99,10 +99,8 @@ fn restore_one(path: &Path, here: &Here) -> io::Result<RestoreReport> {
             Ok(Some(file)) => break file,
             Ok(None) => return Ok(report),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if let Some(contents) = journal::read(&mut open(path)?)?
-                    && contents.owner.lives()
-                {
-                    report.notes.push(format!("process {} is at work: its changes stay", contents.owner.pid));
+                if let Some(owner) = owner_of(path)?.filter(|owner| owner.lives()) {
+                    report.notes.push(format!("process {} is at work: its changes stay", owner.pid));
                     return Ok(report);
                 }
                 if Instant::now() > deadline {
@@ -127,6 +125,15 @@ fn restore_one(path: &Path, here: &Here) -> io::Result<RestoreReport> {
     }
     journal::remove(path);
     Ok(report)
+}
+
+/// Who wrote a journal; `None` where nothing in it says so, or its guardian has just finished and deleted it.
+fn owner_of(path: &Path) -> io::Result<Option<Owner>> {
+    match open(path) {
+        Ok(mut file) => Ok(journal::read(&mut file)?.map(|contents| contents.owner)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -386,5 +393,24 @@ pub fn give(held: &Held, original: &CpuSet) -> Result<CpuSet, SetError> {
     match held.set(original) {
         Err(SetError::OutsideCpuset) => held.set_free(),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Journal;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_journal_that_its_guardian_has_just_deleted_is_no_failure() {
+        let dir = TempDir::new("deleted");
+        let me = Owner::me().unwrap();
+        let journal = Journal::create(dir.path(), &Here::read().unwrap(), me).unwrap();
+        let path = journal.path().to_owned();
+        assert_eq!(owner_of(&path).unwrap(), Some(me));
+        journal.remove();
+        assert_eq!(owner_of(&path).unwrap(), None);
+        assert_eq!(restore(dir.path()), RestoreReport::default());
     }
 }

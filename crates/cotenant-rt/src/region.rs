@@ -123,6 +123,10 @@ impl File {
     /// Of the region's size, sealed, for its owner alone; gone with the last process that has it open or mapped. Async-signal-safe.
     fn create() -> Option<Self> {
         const NOEXEC_SEAL: c_uint = 8; // MFD_NOEXEC_SEAL; before Linux 6.3 it is refused
+        // Beyond the limit of file sizes the kernel would not only refuse, but end the program (SIGXFSZ).
+        if !may_be_large() {
+            return None;
+        }
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string; the other calls take plain numbers and a descriptor that is ours.
         unsafe {
@@ -145,6 +149,13 @@ impl File {
             }
         }
     }
+}
+
+/// Whether the limit of file sizes (`ulimit -f`) leaves room for the region. Async-signal-safe.
+fn may_be_large() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur >= BYTES as libc::rlim_t }
 }
 
 fn close(file: Option<&File>) {

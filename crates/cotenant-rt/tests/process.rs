@@ -79,6 +79,20 @@ fn the_file_is_sealed_and_its_owners_alone() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_does_not_end_the_program() {
+    if !alone("a_limit_of_file_sizes_does_not_end_the_program") {
+        return;
+    }
+    let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
+    // SAFETY: the structure is readable.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    assert!(!cotenant_rt::init(), "nobody will find it");
+    cotenant_rt::units(3);
+    cotenant_rt::latency(Duration::from_nanos(7));
+    assert!(file_of(me()).is_none());
+}
+
+#[test]
 fn reports_of_all_threads_add_up_and_outlive_them() {
     if !alone("reports_of_all_threads_add_up_and_outlive_them") {
         return;

@@ -76,6 +76,11 @@ pub enum Command {
     Restore(cmd::restore::Args),
     /// What is shared by whom: caches, cores, memory nodes and distances of a machine
     Topo(cmd::topo::Args),
+    /// Measure this machine once: thresholds, latencies, bandwidths
+    ///
+    /// Takes some seconds to minutes and keeps the machine busy meanwhile; best while nothing else runs. Writes a profile that the
+    /// policies find by themselves. What this machine cannot tell is left out, with the reason. Interrupted, it writes nothing.
+    Calibrate(cmd::calibrate::Args),
     /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
     ///
     /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so
@@ -98,14 +103,14 @@ pub(crate) fn is_subcommand(word: &str) -> bool {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, heuristic, static or none [default: auto]
+    /// Policy that decides: auto, sam, heuristic, static, none, or one of the rivals numad and dino [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in
     /// 'XX..XX..'
     #[arg(long, value_name = "MAP")]
     pub map: Option<String>,
-    /// Which additions to SAM are on: paper, default, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
+    /// Which additions to SAM are on: paper, default or mph, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
     #[arg(long, value_name = "SETTING", allow_hyphen_values = true)]
     pub sam: Option<SamConfig>,
     /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]

@@ -1,11 +1,14 @@
 //! The `cotenant` command as a library, so that man pages and completions come from the same definitions.
 #![forbid(unsafe_code)]
 
+mod calibrated;
 pub mod cli;
 pub mod cmd;
+mod live_bench;
 pub mod machine_arg;
 mod progress;
 pub mod recorder;
+mod replace;
 pub mod report;
 mod settings;
 mod units;

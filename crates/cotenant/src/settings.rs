@@ -1,7 +1,8 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
 use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs};
-use crate::{units, usage};
+use crate::words::tell;
+use crate::{calibrated, units, usage};
 use anyhow::Result;
 use cotenant_core::parse;
 use cotenant_core::policy::{self, Config, Ctx, Policy};
@@ -42,21 +43,22 @@ pub(crate) struct Setup {
 impl Setup {
     /// Resolves options against a machine, and asks the policy whether it can work there.
     pub fn new(args: &PolicyArgs, topology: Topology, machine: MachineProfile) -> Result<Self> {
-        Self::resolve(args, None, None, topology, machine)
+        Self::resolve(args, None, topology, machine)
     }
 
     /// The same for a live machine, with mode and CPUs.
     pub fn live(args: &ManageArgs, topology: Topology, machine: MachineProfile) -> Result<Self> {
-        Self::resolve(&args.policy, args.scope.mode, args.scope.cpus.as_deref(), topology, machine)
+        Self::resolve(&args.policy, Some(args), topology, machine)
     }
 
     fn resolve(
         args: &PolicyArgs,
-        mode: Option<ModeArg>,
-        cpus: Option<&str>,
+        live: Option<&ManageArgs>,
         topology: Topology,
         machine: MachineProfile,
     ) -> Result<Self> {
+        let mode = live.and_then(|manage| manage.scope.mode);
+        let cpus = live.and_then(|manage| manage.scope.cpus.as_deref());
         let (file, file_path) = read_file(args.config.as_deref())?;
         let in_file = |key: &str| format!("{file_path}: {key}");
         let choice = |key: &str, text: &Option<String>, known: &str| {
@@ -91,7 +93,13 @@ impl Setup {
         config.map = args.map.clone().or(file.map);
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
-            Some(path) => read_profile(path)?.or(machine),
+            Some(path) => {
+                let profile = read_profile(path)?;
+                if live.is_some() {
+                    calibrated::stale(&profile, &topology, path).into_iter().for_each(tell);
+                }
+                profile.or(machine)
+            }
             None => machine,
         };
         let apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
@@ -180,5 +188,7 @@ fn default_path() -> Option<PathBuf> {
 pub(crate) fn live_machine() -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
     let found = cotenant_linux::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
-    Ok((found.topology, MachineProfile::default()))
+    let (profile, stale) = calibrated::load(&found.topology)?;
+    stale.into_iter().for_each(tell);
+    Ok((found.topology, profile))
 }

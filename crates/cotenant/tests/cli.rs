@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 fn cotenant() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
-    // No settings of whoever runs the tests.
-    command.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("XDG_DATA_HOME");
+    // No settings of whoever runs the tests; below /proc nobody can make a folder, not even root by accident.
+    command.env("XDG_CONFIG_HOME", "/proc/nonexistent").env_remove("XDG_DATA_HOME");
     command
 }
 
@@ -116,7 +116,7 @@ fn run_behaves_like_the_command_itself() {
     );
     assert_eq!(text(&run(&["run", "-q", "--", "sh", "-c", "exit 0"]).stderr), "", "quiet");
     assert_eq!(run(&["run", "-q", "--", "sh", "-c", "kill -KILL $$"]).status.code(), Some(128 + 9));
-    assert_eq!(run(&["run", "-q", "--", "/nonexistent/command"]).status.code(), Some(127));
+    assert_eq!(run(&["run", "-q", "--", "/proc/nonexistent/command"]).status.code(), Some(127));
     assert_eq!(run(&["run", "-q", "--", "/etc/passwd"]).status.code(), Some(126));
     let mut reads =
         cotenant().args(["run", "-q", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -481,6 +481,12 @@ fn the_machine_is_described() {
     let doctor = json(&run(&["doctor", "--json"]));
     assert_eq!(doctor["cpus"], json(&run(&["topo", "--json"]))["cpus"]);
     assert!(doctor["tier"]["tier"].is_string() && doctor["capabilities"].is_array() && doctor["rivals"].is_array());
+    let progress = doctor["capabilities"].as_array().unwrap().iter().find(|c| c["name"] == "progress reports");
+    assert_eq!(progress.unwrap()["standing"], "available");
+    let no_files = "ulimit -f 0; \"$0\" doctor | grep -A2 'progress reports'";
+    let limited = Command::new("sh").args(["-c", no_files, env!("CARGO_BIN_EXE_cotenant")]).output().unwrap();
+    let told = text(&limited.stdout);
+    assert!(told.contains("✗ progress reports") && told.contains("costs:") && told.contains("helps:"), "{told}");
     assert!(text(&run(&["doctor"]).stdout).contains("Counters: "));
     assert!(run(&["restore"]).status.success());
 }
@@ -504,7 +510,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["run", "--policy", "static", "--", "touch", &touched], 2, "--map"),
         (&["run", "--cpus", "9000", "--", "touch", &touched], 2, "usable:"),
         (&["run", "--cpus", "a", "--", "touch", &touched], 2, "0-3,8"),
-        (&["run", "--record", "/nonexistent/file", "--", "touch", &touched], 2, "/nonexistent/file"),
+        (&["run", "--record", "/proc/nonexistent/file", "--", "touch", &touched], 2, "/proc/nonexistent/file"),
         (&["run", "--record", "/dev/full", "--", "touch", &touched], 2, "No space left"),
         (&["run", "--metric", "uptime", "--", "touch", &touched], 2, "cmd:COMMAND"),
         (&["run", "--metric", "cmd:true,every=0s", "--", "touch", &touched], 2, "every=TIME"),
@@ -517,16 +523,16 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
             2,
             "profile.toml:2:1: coherence_per_cycle must be positive",
         ),
-        (&["run", "--profile", "/nonexistent", "--", "touch", &touched], 2, "/nonexistent"),
+        (&["run", "--profile", "/proc/nonexistent", "--", "touch", &touched], 2, "/proc/nonexistent"),
         (&["attach", "-p", "4194304"], 1, "there is no process 4194304"),
         (&["attach"], 2, "-p PID"),
         (&["record"], 2, "nothing to record"),
-        (&["attach", "--cgroup", "/nonexistent"], 1, "there is no control group /nonexistent"),
+        (&["attach", "--cgroup", "/no-such-group"], 1, "there is no control group /no-such-group"),
         (&["topo", "--from", "no-such-machine"], 2, "ivy-bridge-2s"),
         (&["topo", "--from", "core:999999999"], 2, "more than 8192"),
         (&["decide", "--machine", "ivy-bridge-2s", "--snapshot", &snapshot], 2, "snapshot.json:2:"),
         (&["replay", &config], 2, "not a recording"),
-        (&["why", "/nonexistent", "1"], 2, "give a file that `cotenant record`"),
+        (&["why", "/proc/nonexistent", "1"], 2, "give a file that `cotenant record`"),
         (&["replay", recording, "--policy", "fastest"], 2, "known: none"),
         (&["replay", recording, "--from", "2s", "--to", "1s"], 2, "swap them"),
         (&["replay", recording, "--policy", "static"], 2, "--map"),

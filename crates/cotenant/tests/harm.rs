@@ -207,7 +207,7 @@ fn without_permission_one_line_says_so() {
     let nobody = |args: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_cotenant")]);
-        command.args(args).env("HOME", "/nonexistent").env("XDG_CONFIG_HOME", "/nonexistent").output()
+        command.args(args).env("HOME", "/proc/nonexistent").env("XDG_CONFIG_HOME", "/proc/nonexistent").output()
     };
     let Ok(true) = nobody(&["--version"]).map(|out| out.status.success()) else {
         return skip("no setpriv, or the binary lies where nobody may look");

@@ -11,7 +11,7 @@ const SEEN: &str = "COTENANT_TEST_SEEN";
 
 fn cotenant(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
-    command.env("XDG_CONFIG_HOME", "/nonexistent").env_remove("XDG_DATA_HOME").args(args).stdin(Stdio::null());
+    command.env("XDG_CONFIG_HOME", "/proc/nonexistent").env_remove("XDG_DATA_HOME").args(args).stdin(Stdio::null());
     command
 }
 

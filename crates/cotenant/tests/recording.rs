@@ -188,7 +188,7 @@ fn replay_refuses_with_a_remedy() {
     assert!(error(&[]).contains("there is no policy 'gather'"), "the test's own policy has no name");
     assert!(error(&["--policy", "none", "--threshold", "coherence=1"]).contains("expected one of"));
     assert!(error(&["--policy", "none", "--threshold", "coherence_per_cycle=x"]).contains("'x' is no number"));
-    assert!(error(&["--policy", "none", "--profile", "/nonexistent"]).contains("/nonexistent: No such file"));
+    assert!(error(&["--policy", "none", "--profile", "/proc/nonexistent"]).contains("/proc/nonexistent: No such file"));
     assert!(replayed(&path, &["--policy", "none", "--threshold", "coherence_per_cycle=1e-3"]).is_ok());
     let text = folder.file("no.rec");
     fs::write(&text, "just text, and long enough").unwrap();

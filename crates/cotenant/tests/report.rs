@@ -242,7 +242,7 @@ fn wrong_files_are_refused_and_nothing_is_written() {
     assert!(refused(&[&folder.path("missing"), "-o", &out]).contains("missing"));
     assert!(refused(&[folder.0.to_str().unwrap(), "-o", &out]).contains("give a recording"));
     assert!(!Path::new(&out).exists());
-    for place in ["/nonexistent/out.html", folder.0.to_str().unwrap()] {
+    for place in ["/proc/nonexistent/out.html", folder.0.to_str().unwrap()] {
         let output = report(&[&good, "-o", place]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{told}");

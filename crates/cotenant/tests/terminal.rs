@@ -31,7 +31,7 @@ impl Terminal {
         }
         let mut script = Command::new("script")
             .args(["-qec", line, "/dev/null"])
-            .envs([("TERM", "xterm"), ("XDG_CONFIG_HOME", "/nonexistent"), ("INPUTRC", "/dev/null")])
+            .envs([("TERM", "xterm"), ("XDG_CONFIG_HOME", "/proc/nonexistent"), ("INPUTRC", "/dev/null")])
             .env_remove("NO_COLOR")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -13,6 +13,8 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ("static", include_str!("guest/static.sh")),
     ("sam", include_str!("guest/sam.sh")),
     ("restore", include_str!("guest/restore.sh")),
+    ("cpusets", include_str!("guest/cpusets.sh")),
+    ("partitions", include_str!("guest/partitions.sh")),
     ("freezer", include_str!("guest/freezer.sh")),
     ("hotplug", include_str!("guest/hotplug.sh")),
     ("rival", include_str!("guest/rival.sh")),

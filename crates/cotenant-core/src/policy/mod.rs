@@ -1,16 +1,21 @@
 //! Policies: pure functions from what is known to what should be done.
 
 mod auto;
+mod dino;
 mod fixed;
 mod heuristic;
 mod none;
+mod numad;
 mod plan;
 pub mod sam;
 
 pub use auto::{Auto, AutoState};
+pub(crate) use dino::DEVIL;
+pub use dino::{Dino, DinoState};
 pub use fixed::{Static, StaticState};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
+pub use numad::{Numad, NumadState};
 pub use sam::{Sam, SamConfig, SamState};
 
 use crate::action::{ActionOutcome, Decision};
@@ -91,6 +96,10 @@ pub enum State {
     Heuristic(Box<HeuristicState>),
     /// What `sam` remembers.
     Sam(SamState),
+    /// Of `numad`.
+    Numad(Box<NumadState>),
+    /// Of `dino`.
+    Dino(Box<DinoState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -116,7 +125,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam", "auto"];
+pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam", "numad", "dino", "auto"];
 
 /// The policy of that name.
 ///
@@ -128,6 +137,8 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
         "sam" => Ok(Box::new(Sam)),
+        "numad" => Ok(Box::new(Numad)),
+        "dino" => Ok(Box::new(Dino)),
         "auto" => Ok(Box::new(Auto::new(Box::new(Sam)))),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }

@@ -24,6 +24,13 @@ pub(super) struct Plan {
     placed: BTreeMap<TaskId, CpuSet>,
     /// Tasks whose placement was refused.
     refused: BTreeMap<TaskId, Retry>,
+    /// What each task was allowed in the last round. Where that changes, somebody else has set its mask or changed its cpuset, and a
+    /// placement from before does not hold any more.
+    #[serde(default)]
+    allowed: BTreeMap<TaskId, CpuSet>,
+    /// The mapping was made for other [`Self::allowed`].
+    #[serde(default)]
+    outdated: bool,
     /// All have what they should have: nothing is to be asked for.
     settled: bool,
 }
@@ -63,6 +70,16 @@ impl Plan {
         if !outcomes.is_empty() {
             self.settled = self.placed == self.wanted;
         }
+        if !self.allowed.iter().eq(view.tasks.iter().map(|t| (&t.info.id, &t.info.allowed))) {
+            for task in &view.tasks {
+                let (id, allowed) = (task.info.id, &task.info.allowed);
+                if self.allowed.get(&id).is_some_and(|before| before != allowed) {
+                    self.placed.remove(&id);
+                    (self.settled, self.outdated) = (false, true);
+                }
+            }
+            self.allowed = view.tasks.iter().map(|t| (t.info.id, t.info.allowed.clone())).collect();
+        }
         if self.settled && self.members.iter().eq(view.tasks.iter().map(|t| &t.info.id)) {
             return; // nobody came or went since the mapping was made
         }
@@ -72,7 +89,7 @@ impl Plan {
         self.refused.retain(|id, _| here(id));
     }
 
-    /// Whether the mapping was made for exactly these tasks, and each may still run where it should.
+    /// Whether the mapping was made for exactly these tasks and what they are allowed, and each may still run where it should.
     pub(super) fn fits<'a>(&self, ctx: &Ctx<'_>, tasks: impl Iterator<Item = &'a TaskView>) -> bool {
         let mut members = self.members.iter();
         let mut wanted = self.wanted.iter().peekable();
@@ -81,7 +98,7 @@ impl Plan {
             let within = |c: &CpuSet| c.is_subset(&t.info.allowed) && c.is_subset(ctx.topology.usable());
             members.next() == Some(id) && wanted.next_if(|(wanted, _)| *wanted == id).is_none_or(|(_, c)| within(c))
         });
-        all.all(|same| same) && {
+        !self.outdated && all.all(|same| same) && {
             drop(all);
             members.next().is_none()
         }
@@ -96,7 +113,7 @@ impl Plan {
     pub(super) fn set(&mut self, members: Vec<TaskId>, wanted: BTreeMap<TaskId, CpuSet>) {
         self.members = members;
         self.wanted = wanted;
-        self.settled = false;
+        (self.settled, self.outdated) = (false, false);
     }
 
     /// What is still to be done: places that tasks do not have yet, and tasks to let go that have none any more. Each reason comes
@@ -160,6 +177,27 @@ mod tests {
         assert_eq!(plan.proposals(at(500), REASON)[0].action, Action::Release { task: TaskId(1) });
         plan.learn(&ctx, &ViewBuilder::new(&t).view(), &[], at(600));
         assert_eq!(plan.proposals(at(9_000), REASON), [], "gone");
+    }
+
+    #[test]
+    fn asks_again_where_others_changed_what_is_allowed() {
+        let t = machine(1, 1, 4, 1);
+        let (m, a, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
+        let ctx = Ctx { topology: &t, machine: &m, apps: &a, config: &config };
+        let contexts = CpuSet::single(CpuId(2));
+        let place = Action::Place { task: TaskId(1), contexts: contexts.clone() };
+        let applied = [ActionOutcome { action: place, outcome: Outcome::Applied }];
+        let mut plan = Plan::default();
+        plan.set(vec![TaskId(1)], BTreeMap::from([(TaskId(1), contexts)]));
+        let now = Time::from_millis(100);
+        plan.learn(&ctx, &ViewBuilder::new(&t).task(1, 0, 0).view(), &applied, now);
+        assert_eq!(plan.proposals(now, REASON), []);
+        let view = ViewBuilder::new(&t).task(1, 0, 0).allowed("2-3").view();
+        plan.learn(&ctx, &view, &[], now);
+        assert_eq!(plan.proposals(now, REASON).len(), 1, "its mask is 2-3 now");
+        assert!(!plan.fits(&ctx, view.tasks.iter()), "there may be a better place now");
+        plan.learn(&ctx, &view, &applied, now);
+        assert_eq!(plan.proposals(now, REASON), []);
     }
 
     #[test]

@@ -356,6 +356,10 @@ fn rate(task: &TaskView, signal: Signal, unit: Unit) -> Option<f64> {
     match unit {
         Unit::PerCycle => task.per_cycle(signal),
         Unit::PerSecond => task.per_s(signal),
+        Unit::PerInstruction => {
+            let instructions = task.per_s(Signal::Instructions).filter(|rate| *rate > 0.0)?;
+            Some(task.per_s(signal)? / instructions)
+        }
         Unit::Fraction => task.per_s(signal).map(|ns_per_s| ns_per_s / 1e9),
     }
 }
@@ -374,13 +378,14 @@ fn value(what: &str, unit: &str, view: &View, task: TaskId, app: AppId) -> Optio
             view.readings(app).into_iter().find(|(name, _)| name == what).map(|(_, reading)| reading.value)
         }
         _ => {
-            let unit = [Unit::PerCycle, Unit::PerSecond, Unit::Fraction].into_iter().find(|u| u.suffix() == unit)?;
+            let units = [Unit::PerCycle, Unit::PerSecond, Unit::PerInstruction, Unit::Fraction];
+            let unit = units.into_iter().find(|u| u.suffix() == unit)?;
             rate(task, Signal::from_name(what)?, unit)
         }
     }
 }
 
-/// What policies hold against thresholds (SAM §2.1–2.2), with those of the recorded profile.
+/// What policies hold against thresholds (SAM §2.1–2.2), with those of the recorded profile; `dino` has its own.
 fn checks(header: &Header) -> Vec<Check> {
     let thresholds = header.machine.thresholds.as_ref();
     let cores_per_package = header.topology.cores().len() as f64 / header.topology.packages().len() as f64;
@@ -397,6 +402,9 @@ fn checks(header: &Header) -> Vec<Check> {
         measured: 0,
         above: 0,
     };
+    if header.policy == "dino" {
+        return vec![check(Signal::LlcMisses, false, Unit::PerInstruction, Some(crate::policy::DEVIL))];
+    }
     vec![
         check(Signal::Inter, false, Unit::PerCycle, coherence),
         check(Signal::Near, false, Unit::PerCycle, coherence),

@@ -142,6 +142,10 @@ pub fn verdict(header: &Header, task: &Unmoved) -> String {
     if policy == "none" {
         return "policy none moves nothing".to_owned();
     }
+    if policy == "numad" {
+        return "numad judges whole processes: this one used little CPU or memory, had been bound before, or was best where it was"
+            .to_owned();
+    }
     if task.checks.iter().all(|check| check.max.is_none()) {
         return "none of the signals that policies classify by was measured (`cotenant doctor` says why)".to_owned();
     }

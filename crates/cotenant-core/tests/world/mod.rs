@@ -42,6 +42,8 @@ pub struct Task {
     pub allowed: CpuSet,
     pub signals: Signals,
     pub newborn: bool,
+    /// A node and how many pages of the task it holds.
+    pub pages: Option<(u32, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -90,6 +92,9 @@ impl World {
             }
             if task.newborn {
                 builder = builder.newborn();
+            }
+            if let Some((node, pages)) = task.pages {
+                builder = builder.pages(&[(node, pages)]);
             }
         }
         self.busy.iter().fold(builder, |b, &(cpu, fraction)| b.cpu_busy(cpu.0, fraction))
@@ -179,14 +184,16 @@ fn machines() -> impl Strategy<Value = Topology> {
     let packages = proptest::sample::select(vec![1u32, 2, 2, 2, 3, 3]);
     let shape = (packages, 1u32..=2, 1u32..=3, 1u32..=2);
     let flags = proptest::collection::vec((any::<u8>(), 0u8..8, 0u8..8), 36);
-    (shape, flags, 0u8..4, any::<bool>(), any::<bool>()).prop_map(
-        |((packages, llcs, cores, smt), flags, nodes, buses, renumber)| {
+    let bytes = prop_oneof![Just(None), (1u64..16).prop_map(|gib| Some(gib << 30))];
+    (shape, flags, 0u8..4, any::<bool>(), any::<bool>(), bytes).prop_map(
+        |((packages, llcs, cores, smt), flags, nodes, buses, renumber, bytes)| {
             let mut parts = parts(packages, llcs, cores, smt);
             let mut numbers: Vec<u32> = (0..parts.cpus.len() as u32).collect();
             if renumber {
                 numbers.sort_by_key(|&i| (flags[i as usize].0, i));
             }
             let of = |cpu: CpuId| CpuId(numbers[cpu.index()]);
+            parts.nodes.iter_mut().for_each(|n| n.bytes = bytes);
             let last = parts.cpus.len() - 1;
             for (cpu, (_, offline, forbidden)) in parts.cpus.iter_mut().zip(&flags) {
                 cpu.online = *offline > 0 || cpu.id.index() == last;
@@ -240,7 +247,8 @@ pub fn worlds() -> impl Strategy<Value = World> {
         let some = proptest::collection::btree_set((0..cpus).prop_map(CpuId), 0..=6)
             .prop_map(|set| set.into_iter().collect::<CpuSet>());
         let allowed = prop_oneof![3 => Just(usable), 1 => some];
-        let task = (0u32..3, cpu, allowed, any::<Signals>(), proptest::bool::weighted(0.1));
+        let pages = proptest::option::weighted(0.7, (0u32..3, 0u64..1 << 20));
+        let task = (0u32..3, cpu, allowed, any::<Signals>(), proptest::bool::weighted(0.1), pages);
         let slot = proptest::sample::select(vec!['X', '*', 'A', '.']);
         let map = proptest::collection::vec(slot, online.len());
         let busy = proptest::collection::vec((proptest::sample::select(online), 0.0..1.0f64), 0..3);
@@ -251,13 +259,8 @@ pub fn worlds() -> impl Strategy<Value = World> {
                 busy.dedup_by_key(|(cpu, _)| *cpu);
                 let mark = |(cpu, letter)| if topology.usable().contains(cpu) { letter } else { '.' };
                 let map = topology_order(&topology).into_iter().zip(map).map(mark).collect();
-                let tasks = (0..).step_by(3).zip(tasks).map(|(id, (app, cpu, allowed, signals, newborn))| Task {
-                    id,
-                    app,
-                    cpu,
-                    allowed,
-                    signals,
-                    newborn,
+                let tasks = (0..).step_by(3).zip(tasks).map(|(id, (app, cpu, allowed, signals, newborn, pages))| {
+                    Task { id, app, cpu, allowed, signals, newborn, pages }
                 });
                 let thresholds = Thresholds {
                     coherence_per_cycle: 2.5e-4,
@@ -271,7 +274,7 @@ pub fn worlds() -> impl Strategy<Value = World> {
                         clock_hz: Some(2.2e9),
                         thresholds: Some(thresholds),
                         heuristic: Some(High { sharing: 0.5, footprint_per_ms: 2.0 }),
-                        source: None,
+                        ..MachineProfile::default()
                     },
                     apps,
                     config: Config { map: Some(map), pin, ..Config::default() },

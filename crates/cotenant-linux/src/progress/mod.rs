@@ -3,8 +3,10 @@
 //! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system call.
 
 mod memory;
+mod probe;
 
 pub use memory::{Memory, Refused, Reported};
+pub use probe::capability;
 
 use crate::tasks::Process;
 use cotenant_core::Time;

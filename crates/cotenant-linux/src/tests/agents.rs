@@ -22,7 +22,7 @@ impl Drop for Reaper {
 fn who_was_born_under_our_mask_gets_its_creators() {
     let Some([_, b]) = two_cpus() else { return };
     for what in ["fork", "thread", "orphan", "exec"] {
-        let (dir, mut subject) = (TempDir::new("born"), Subject::new(2));
+        let (dir, mut subject) = (TempDir::new("born"), Subject::in_own_session(2));
         let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold"]));
         applier.hear("hold");
         let born = subject.act(what, 1);

@@ -1,7 +1,7 @@
 //! Whoever dies wherever, the masks come back.
 
 use super::roles::{Subject, applier_of, dying, journals, two_cpus};
-use crate::affinity;
+use crate::affinity::{self, Held};
 use crate::fault;
 use crate::restore::restore;
 use crate::sys;
@@ -23,6 +23,15 @@ fn expect_undone(subject: &Subject, state: &Path, case: &str) {
 fn has_ended(pid: u32) -> bool {
     let threads = affinity::numbers_in(&format!("/proc/{pid}/task")).len();
     affinity::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
+}
+
+/// Stops a process and waits until each of its threads stands still: one that has not noticed yet could still take a lock.
+fn stop(pid: u32) {
+    sys::kill(pid, libc::SIGSTOP).unwrap();
+    eventually("it stands still", || {
+        let mut tids = affinity::numbers_in(&format!("/proc/{pid}/task")).into_iter();
+        tids.all(|tid| Held::open(pid, tid).is_ok_and(|thread| thread.stat.state == b'T'))
+    });
 }
 
 #[test]
@@ -156,7 +165,7 @@ fn a_stopped_guardian_holds_nobody_up() {
     let (dir, subject) = (TempDir::new("stopped"), Subject::new(1));
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold", "finish"]));
     let guardian = applier.hear("hold").parse().unwrap();
-    sys::kill(guardian, libc::SIGSTOP).unwrap();
+    stop(guardian);
     applier.say("");
     assert!(applier.hear("finish").contains("restored: 1"));
     assert!(applier.end().success());
@@ -164,7 +173,7 @@ fn a_stopped_guardian_holds_nobody_up() {
 
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold"]));
     let guardian = applier.hear("hold").parse().unwrap();
-    sys::kill(guardian, libc::SIGSTOP).unwrap();
+    stop(guardian);
     applier.kill();
     assert_eq!(restore(dir.path()).restored, 1, "in its place");
     assert!(subject.is_as_before());

@@ -58,7 +58,8 @@ fn vanished_tasks_are_an_outcome() {
     applier.say("");
     assert_eq!(applier.hear("flop"), "Gone Gone");
     assert_eq!(applier.hear("release"), "Gone Gone");
-    assert!(applier.hear("finish").contains("gone: 2"));
+    let report = applier.hear("finish");
+    assert!(report.contains("gone: 2"), "{report}");
 }
 
 /// Also threads that nobody has ever seen have the masks that they would have had.

@@ -74,6 +74,17 @@ impl Subject {
         Self::from_command(command("subject", &[&threads.to_string()]))
     }
 
+    /// In a session of its own: an orphan is told by its session, and that of the tests is shared by what other tests place and
+    /// undo at the same time.
+    pub fn in_own_session(threads: usize) -> Self {
+        let mut command = command("subject", &[&threads.to_string()]);
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+        unsafe {
+            command.pre_exec(sys::setsid);
+        }
+        Self::from_command(command)
+    }
+
     pub fn from_command(command: Command) -> Self {
         let mut player = Player::start(command);
         let tids: Vec<u32> = player.hear("tids").split(' ').map(|t| t.parse().unwrap()).collect();

@@ -3,8 +3,10 @@
 use crate::settings;
 use crate::words::count;
 use anyhow::Result;
+use cotenant_core::{Signal, Topology};
 use cotenant_linux::capabilities::{self, Capability, Standing};
 use cotenant_linux::host::probe_tier;
+use cotenant_linux::progress;
 use cotenant_linux::rivals::{self, Rival};
 use cotenant_linux::tier::{Tier, TierReport};
 use serde::Serialize;
@@ -48,7 +50,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, _) = settings::live_machine()?;
     let root = Path::new("/");
     let tier = probe_tier(&topology)?;
-    let policies = advice(&tier, topology.packages().len(), topology.usable().len());
+    let mut capabilities = capabilities::detect(root);
+    capabilities.push(progress::capability());
+    let policies = advice(&tier, &topology);
     let report = Report {
         packages: topology.packages().len(),
         numa_nodes: topology.nodes().len(),
@@ -56,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         cores: topology.cores().len(),
         cpus: topology.usable().len(),
         tier,
-        capabilities: capabilities::detect(root),
+        capabilities,
         rivals: rivals::detect(root),
         policies,
     };
@@ -71,7 +75,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn advice(tier: &TierReport, packages: usize, cpus: usize) -> Vec<Advice> {
+fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
+    let (packages, cpus) = (topology.packages().len(), topology.usable().len());
+    let (nodes, caches) = (topology.nodes().len(), topology.llc_domains().len());
     let sam = if tier.tier != Tier::Full {
         "decides nothing here: coherence and memory traffic cannot be counted".to_owned()
     } else if packages < 2 {
@@ -80,6 +86,15 @@ fn advice(tier: &TierReport, packages: usize, cpus: usize) -> Vec<Advice> {
         "can work; give it thresholds with --profile".to_owned()
     };
     let placing = if cpus < 2 { "has no choice here: one CPU" } else { "can work" };
+    let numad = if nodes < 2 { "has nothing to do here: one memory node" } else { "can work" };
+    let counts = |signal| tier.present.iter().any(|p| p.signal == signal);
+    let dino = if !counts(Signal::LlcMisses) || !counts(Signal::Instructions) {
+        "decides nothing here: misses or instructions cannot be counted"
+    } else if nodes < 2 && caches < 2 {
+        "has nothing to do here: one memory domain"
+    } else {
+        "can work"
+    };
     vec![
         Advice { policy: "sam", text: sam.clone() },
         Advice {
@@ -91,6 +106,8 @@ fn advice(tier: &TierReport, packages: usize, cpus: usize) -> Vec<Advice> {
             text: format!("{placing}; it needs --profiles with what is known of each program"),
         },
         Advice { policy: "static", text: format!("{placing}; it needs --map") },
+        Advice { policy: "numad", text: numad.to_owned() },
+        Advice { policy: "dino", text: dino.to_owned() },
         Advice { policy: "none", text: "works everywhere: changes nothing, measures".to_owned() },
     ]
 }

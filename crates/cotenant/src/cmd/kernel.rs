@@ -111,7 +111,7 @@ fn config(args: &Args, kernel: &Kernel, caches: Caches) -> Result<Config> {
         (seconds, _) => seconds,
     };
     if let Some(bad) = seconds.filter(|s| !(*s > 0.0 && *s <= MAX_SECONDS)) {
-        return Err(usage(format!("--seconds {bad} is out of range; give more than 0 and at most {MAX_SECONDS}")));
+        return Err(usage(format!("--seconds {bad:?} is out of range; give more than 0 and at most {MAX_SECONDS}")));
     }
     if args.units == Some(0) {
         return Err(usage("--units 0 is no work; give at least 1"));

@@ -1,6 +1,7 @@
 //! The subcommands: each has its arguments and a function that runs them.
 
 pub mod attach;
+pub mod calibrate;
 pub mod compare;
 pub mod decide;
 pub mod doctor;
@@ -41,6 +42,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(args),
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),
+        Command::Calibrate(args) => calibrate::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Topo(args) => topo::run(args),
         Command::Sim(args) => sim::run(args),

@@ -77,6 +77,7 @@ pub(super) fn line(metric: &MetricSummary) -> String {
         (Some(mean), Some(last)) => {
             format!("mean {}, last {} of {readings} readings ({better} is better)", digits(*mean), digits(*last))
         }
+        _ if *failed == 0 => "no readings: nothing new had come from its source when the run ended".to_owned(),
         _ => "no readings".to_owned(),
     };
     let failures = match why {
@@ -136,7 +137,9 @@ mod tests {
             why: Some("it printed nothing; print one number".into()),
         };
         assert_eq!(line(&metric), "metric p99: no readings; 3 failed: it printed nothing; print one number");
-        (metric.readings, metric.mean, metric.last, metric.why) = (2, Some(1.5), Some(2.0), None);
+        (metric.failed, metric.why) = (0, None);
+        assert!(line(&metric).contains("nothing new had come"), "a command that hangs longer than the run lasts");
+        (metric.readings, metric.mean, metric.last) = (2, Some(1.5), Some(2.0));
         assert_eq!(line(&metric), "metric p99: mean 1.50, last 2.00 of 2 readings (lower is better)");
     }
 }

@@ -1,5 +1,6 @@
 //! `cotenant report`: one page with tables and figures from recordings and results.
 
+use crate::replace::replace;
 use crate::report::page::{Block, Section, html};
 use crate::report::{recording, result};
 use crate::{usage, words};
@@ -56,7 +57,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         });
     }
-    replace(&args.output, page.as_bytes())?;
+    replace(&args.output, page.as_bytes())
+        .with_context(|| format!("{}: cannot be written; choose another place with -o", args.output.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -88,22 +90,6 @@ fn read(path: &Path) -> Result<Vec<Section>> {
     let text = String::from_utf8(text)
         .map_err(|_| usage(format!("{name}: this is neither a recording nor text; {remedy}")))?;
     result::sections(&name_of(path), &text).map_err(|why| usage(format!("{name}: {}", words::chain(&why))))
-}
-
-/// Writes beside the file and renames: whoever reads it sees the old page or the new one, never a half.
-fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let cannot = || format!("{}: cannot be written; choose another place with -o", path.display());
-    if !path.exists() || path.is_file() {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}", std::process::id()));
-        let beside = PathBuf::from(beside);
-        let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
-        if written.is_err() {
-            let _ = fs::remove_file(&beside);
-        }
-        return written.with_context(cannot);
-    }
-    fs::write(path, bytes).with_context(cannot) // a pipe or device
 }
 
 fn write_figures(folder: &Path, sections: &[Section]) -> Result<()> {

@@ -129,7 +129,7 @@ impl State {
         // No settings of whoever runs the tests.
         command
             .env("XDG_STATE_HOME", self.dir.path())
-            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .env("XDG_CONFIG_HOME", "/proc/nonexistent")
             .env_remove("XDG_DATA_HOME");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command

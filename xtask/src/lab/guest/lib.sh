@@ -1,14 +1,17 @@
 # What the scenarios share; they run under `sh -eu`. Status 0: passed; 77: skipped; anything else: failed, and what was said is shown.
 fail() { echo "FAILED: $*"; exit 1; }
+# The time of a scenario is over: what it waited for is said before it ends.
+trap 'echo "FAILED: out of time while waiting for: ${awaited:-nothing}"; show; exit 143' TERM
 
 # Waits until a command succeeds; about 15 s at most.
 await() {
-    tries=150
+    tries=150 awaited="$*"
     until "$@"; do
         tries=$((tries - 1))
         [ $tries -gt 0 ] || { show; fail "waited in vain for: $*"; }
         sleep 0.1
     done
+    awaited=
 }
 
 # Below nothing but the shell itself works where a loop waits: starting a program costs an emulated CPU tens of milliseconds.
@@ -46,6 +49,32 @@ run_on() {
 # masks_are PID LIST / masks_differ PID LIST: every / no worker has this mask.
 masks_are() { workers "$1"; for tid in $tids; do mask_of "$1" "$tid"; [ "$mask" = "$2" ] || return 1; done; }
 masks_differ() { workers "$1"; for tid in $tids; do mask_of "$1" "$tid"; [ "$mask" != "$2" ] || return 1; done; }
+# masks_within PID CPU...: no worker's mask holds any other CPU.
+# spread PID CPU...: each worker has one of these CPUs to itself.
+spread() {
+    pid=$1; shift
+    workers "$pid"
+    left=" $* "
+    for tid in $tids; do
+        mask_of "$pid" "$tid"
+        case $left in *" $mask "*) left="${left%% $mask *} ${left#* $mask }" ;; *) return 1 ;; esac
+    done
+}
+masks_within() {
+    pid=$1; shift
+    workers "$pid"
+    inside=" $* "
+    for tid in $tids; do
+        mask_of "$pid" "$tid"
+        for range in $(IFS=,; echo $mask); do
+            at=${range%-*}
+            while [ "$at" -le "${range#*-}" ]; do
+                case $inside in *" $at "*) ;; *) return 1 ;; esac
+                at=$((at + 1))
+            done
+        done
+    done
+}
 
 # start_spin CPU...: a program that Cotenant did not start; $spin is its pid, $all the mask that its threads have opened.
 start_spin() {

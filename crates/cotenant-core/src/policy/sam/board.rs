@@ -186,6 +186,21 @@ impl<'a> Board<'a> {
         self.first_free(self.level(at).unit(unit).contexts.iter().copied(), allowed)
     }
 
+    /// A free context of a unit on a core of which nothing is used.
+    pub fn idle_core(&self, at: At, unit: usize, allowed: &CpuSet) -> Option<CpuId> {
+        let cpu = self.free(at, unit, allowed)?;
+        (self.core_load[self.core[cpu.index()] as usize] == 0).then_some(cpu)
+    }
+
+    /// The tasks that hold the contexts of each core, in order of core; none while contexts are not what is placed on.
+    pub fn by_core(&self) -> Vec<Vec<usize>> {
+        if self.oversubscribed {
+            return Vec::new();
+        }
+        let task = |cpu: CpuId| self.holder.get(cpu.index()).filter(|h| **h < TAKEN).map(|h| *h as usize);
+        self.siblings.iter().map(|core| core.iter().filter_map(task).collect()).collect()
+    }
+
     /// A free context of the same unit of both levels.
     fn free_beside(&self, cpu: CpuId, allowed: &CpuSet) -> Option<CpuId> {
         let [sharing, memory] = &self.levels;

@@ -7,10 +7,16 @@ use crate::policy::Ctx;
 use crate::signal::Signal;
 use crate::topology::{DistanceUnit, Topology};
 use crate::view::{TaskView, View};
+use serde::{Deserialize, Serialize};
+
+/// Stalls on memory per cycle up to which a sharer tolerates its latency: the loss from which on SAM calls separating sharers costly
+/// (ATC'15 §2.1), held against the stalls. Inferred: SAM-MPH's own figure is not known to us.
+const TOLERATED: f64 = 0.05;
 
 /// What a task is to the algorithm. The classes exclude each other: of a sharer's memory traffic the stages know nothing, since
 /// bandwidth is balanced "without affecting coherence traffic" (§4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Class {
     /// It holds no context: it did not run, or nothing tells where.
     Absent,
@@ -112,12 +118,16 @@ pub(super) struct Rates {
     pub remote: Option<f64>,
     /// LLC misses per second.
     pub mem: Option<f64>,
+    /// Cycles stalled on memory, per cycle; read for latency tolerance only.
+    pub stalls: Option<f64>,
+    /// Instructions per cycle; read for core sharing only.
+    pub ipc: Option<f64>,
 }
 
 impl Rates {
     /// `near`: whether coherence inside the package leaves the unit too (chiplets). `clock_hz`: takes the paper's rates per cycle
     /// at that clock instead of wall-clock ones.
-    pub fn new(task: &TaskView, near: bool, clock_hz: Option<f64>) -> Self {
+    pub fn new(task: &TaskView, near: bool, clock_hz: Option<f64>, config: SamConfig) -> Self {
         let cycles = task.per_s(Signal::Cycles).filter(|c| *c > 0.0);
         let per_cycle = |signal| Some(task.per_s(signal)? / cycles?);
         let inter = per_cycle(Signal::Inter);
@@ -133,6 +143,8 @@ impl Rates {
                 None => task.per_s(Signal::LlcMisses),
                 Some(hz) => per_cycle(Signal::LlcMisses).map(|rate| rate * hz),
             },
+            stalls: if config.latency_tolerance { per_cycle(Signal::StallCycles) } else { None },
+            ipc: if config.core_sharing { per_cycle(Signal::Instructions) } else { None },
         }
     }
 }
@@ -160,6 +172,8 @@ pub(super) struct Seen {
     pub intra: bool,
     pub remote: bool,
     pub mem: bool,
+    pub stalls: bool,
+    pub ipc: bool,
 }
 
 impl Seen {
@@ -172,10 +186,12 @@ impl Seen {
         self.intra |= rates.intra.is_some();
         self.remote |= rates.remote.is_some();
         self.mem |= rates.mem.is_some();
+        self.stalls |= rates.stalls.is_some();
+        self.ipc |= rates.ipc.is_some();
     }
 
     /// What is switched off for want of a signal, for people.
-    pub fn notes(self, limits: &Limits) -> Vec<String> {
+    pub fn notes(self, limits: &Limits, config: SamConfig) -> Vec<String> {
         let mut notes = Vec::new();
         let mut lacks = |signal: &str, effect: &str| {
             notes.push(format!(
@@ -203,6 +219,12 @@ impl Seen {
         if self.ran && !self.mem {
             lacks("llc_misses", "stage 3 (balance bandwidth) is off and memory-bound tasks are not recognised");
         }
+        if self.ran && config.latency_tolerance && !self.stalls {
+            lacks("stall_cycles", "who tolerates latency is unknown, and latency-tolerance does nothing");
+        }
+        if self.ran && config.core_sharing && !self.ipc {
+            lacks("instructions", "stage 4 (share cores) is off");
+        }
         if limits.remote.is_none() {
             notes.push(
                 "sam: the threshold of remote accesses is unknown, so stage 2 (undo remote memory accesses) is off; give \
@@ -223,7 +245,9 @@ pub(super) fn class(rates: &Rates, seen: Seen, limits: &Limits, package: usize, 
         Some(false) => {}
         None => {
             match rates.inter {
-                Some(rate) if rate > limits.coherence => return Class::Inter,
+                Some(rate) if rate > limits.coherence && rates.stalls.is_none_or(|stalls| stalls > TOLERATED) => {
+                    return Class::Inter;
+                }
                 None if seen.inter => return Class::Unknown,
                 _ => {}
             }
@@ -243,10 +267,10 @@ pub(super) fn class(rates: &Rates, seen: Seen, limits: &Limits, package: usize, 
 }
 
 /// Looks at the signals of all tasks once; their classes follow when all are seen.
-pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>) -> (Vec<Task>, Seen) {
+pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>, config: SamConfig) -> (Vec<Task>, Seen) {
     let mut seen = Seen::default();
     let tasks = view.tasks.iter().map(|task| {
-        let rates = Rates::new(task, near, clock_hz);
+        let rates = Rates::new(task, near, clock_hz, config);
         let ran = task.ran();
         seen.add(task, ran == Some(true), &rates);
         Task::new(rates, ran)

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 macro_rules! switches {
-    ($($(#[$doc:meta])* $field:ident = $name:literal,)*) => {
-        /// Our additions to the paper's algorithm, each with its switch. All are on unless switched off; with all of them off
-        /// ([`SamConfig::paper_exact`]) the policy does what figures 3 and 4 of the paper say.
+    ($($(#[$doc:meta])* $field:ident = $name:literal, $default:literal;)*) => {
+        /// Additions to the paper's algorithm, each with its switch: ours, which are on unless switched off, and those after SAM-MPH,
+        /// which are off unless switched on. With all of them off ([`SamConfig::paper_exact`]) the policy does what figures 3 and 4
+        /// of the paper say.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
         #[allow(clippy::struct_excessive_bools)] // independent switches, not states
@@ -18,8 +19,13 @@ macro_rules! switches {
             /// The names of the switches, as [`FromStr`] and configuration files take them.
             pub const SWITCHES: &[&str] = &[$($name,)*];
 
-            const fn all(on: bool) -> Self {
-                Self { $($field: on,)* }
+            /// The paper's own algorithm, without additions.
+            pub const fn paper_exact() -> Self {
+                Self { $($field: false,)* }
+            }
+
+            const fn usual() -> Self {
+                Self { $($field: $default,)* }
             }
 
             fn switch(&mut self, name: &str) -> Option<&mut bool> {
@@ -35,48 +41,57 @@ macro_rules! switches {
 switches! {
     /// Bandwidth is summed in LLC misses per second of wall-clock time. Off: per unhalted cycle, times the nominal clock, which
     /// over-counts tasks that run part of the time (paper, figure 3).
-    wall_clock = "wall-clock",
+    wall_clock = "wall-clock", true;
     /// A task that moved keeps its coherence class for one interval, because a move itself causes coherence traffic (§4.5).
-    cooldown = "cooldown",
+    cooldown = "cooldown", true;
     /// Stage 2 also repairs tasks that were never moved reluctantly: the node that holds most of their pages is their home.
-    page_home = "page-home",
+    page_home = "page-home", true;
     /// A socket whose contexts are all held by sharers is never a source of stage 1; another one only for a destination that takes all
     /// its sharers or ends up with more of them than it has, and not after it drew some itself in the same round. Off: sharers that
     /// do not fit one socket swing for ever.
-    keep_full = "keep-full",
+    keep_full = "keep-full", true;
     /// A task that lost its place to one that came home does not take a memory-bound task's place in turn. Off: memory-bound
     /// tasks of a crowded socket push each other out, one per round.
-    no_chains = "no-chains",
+    no_chains = "no-chains", true;
     /// Stage 1 works on last-level-cache domains where a package has several. Off: on packages.
-    llc_domains = "llc-domains",
+    llc_domains = "llc-domains", true;
     /// Stages 2 and 3 work on memory nodes where a package has several. Off: on packages.
-    memory_nodes = "memory-nodes",
+    memory_nodes = "memory-nodes", true;
     /// Where the machine file gives no remote threshold, take the rate that costs 5 % at the machine's latencies.
-    derive_remote = "derive-remote",
+    derive_remote = "derive-remote", true;
+    /// After SAM-MPH: sharers whose stalls on memory are few tolerate the latency and are not brought together; of the others those that
+    /// stall most come first, and those that stall least make way first. What the stalls are held against is inferred.
+    latency_tolerance = "latency-tolerance", false;
+    /// After SAM-MPH: a task acts in a class, or goes home from remote memory, only when it has been so for several intervals in a row.
+    /// Their number is inferred.
+    hysteresis = "hysteresis", false;
+    /// After SAM-MPH: two tasks that use a core well do not share one where one could share with a task that waits. The stage is
+    /// inferred; it needs `--pin cpu`.
+    core_sharing = "core-sharing", false;
 }
 
 impl SamConfig {
-    /// The paper's own algorithm, without our additions.
-    pub const fn paper_exact() -> Self {
-        Self::all(false)
+    /// The default with all that is after SAM-MPH (ATC'16).
+    pub const fn mph() -> Self {
+        Self { latency_tolerance: true, hysteresis: true, core_sharing: true, ..Self::usual() }
     }
 }
 
 impl Default for SamConfig {
     fn default() -> Self {
-        Self::all(true)
+        Self::usual()
     }
 }
 
 /// A text that names no set of switches.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no setting of sam; write 'paper' or 'default', then +NAME or -NAME of: {names}", names = SamConfig::SWITCHES.join(", "))]
+#[error("'{0}' is no setting of sam; write 'paper', 'default' or 'mph', then +NAME or -NAME of: {names}", names = SamConfig::SWITCHES.join(", "))]
 pub struct SamConfigError(String);
 
 impl FromStr for SamConfig {
     type Err = SamConfigError;
 
-    /// `paper` or `default`, followed by `+switch` or `-switch`, separated by commas: `paper,+cooldown`, `-page-home`.
+    /// `paper`, `default` or `mph`, followed by `+switch` or `-switch`, separated by commas: `paper,+cooldown`, `-page-home`.
     fn from_str(text: &str) -> Result<Self, SamConfigError> {
         let mut config = Self::default();
         for word in text.split(',').map(str::trim) {
@@ -84,6 +99,7 @@ impl FromStr for SamConfig {
             match word {
                 "paper" => config = Self::paper_exact(),
                 "default" => config = Self::default(),
+                "mph" => config = Self::mph(),
                 _ => {
                     let on = match word.as_bytes().first() {
                         Some(b'+') => true,
@@ -106,6 +122,9 @@ mod tests {
     fn presets_and_switches() {
         assert_eq!("paper".parse(), Ok(SamConfig::paper_exact()));
         assert_eq!("default".parse(), Ok(SamConfig::default()));
+        assert_eq!("mph".parse(), Ok(SamConfig::mph()));
+        assert_eq!("mph,-latency-tolerance,-hysteresis,-core-sharing".parse(), Ok(SamConfig::default()));
+        assert_eq!("default,+hysteresis".parse(), Ok(SamConfig { hysteresis: true, ..SamConfig::default() }));
         assert_eq!("-cooldown".parse(), Ok(SamConfig { cooldown: false, ..SamConfig::default() }));
         assert_eq!(
             "paper, +keep-full, +no-chains".parse(),

@@ -6,16 +6,19 @@
 mod board;
 pub(super) mod classify;
 mod config;
+mod history;
 mod round;
 mod stage1;
 mod stage2;
 mod stage3;
+mod stage4;
 mod state;
 #[cfg(test)]
 mod tests;
 mod units;
 
 pub use config::{SamConfig, SamConfigError};
+pub use history::Past;
 pub use state::{Move, Origin, SamState};
 
 use super::{Ctx, Policy, Refusal, State};
@@ -68,11 +71,11 @@ impl Policy for Sam {
 
         let sharing = Level::sharing(ctx.topology, config.llc_domains);
         let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
-        let (mut tasks, seen) = classify::look(view, sharing.is_split(), clock);
+        let (mut tasks, seen) = classify::look(view, sharing.is_split(), clock, config);
         // A task of which nothing is known yet is taken to run: its context is not idle.
         let board = Board::new(ctx, view, sharing, memory, |t| tasks[t].ran != Some(false));
-        classify_all(&mut tasks, view, &state, config, &board, &limits, seen);
-        let notes = seen.notes(&limits);
+        let past = classify_all(&mut tasks, view, &state, config, &board, &limits, seen);
+        let mut notes = seen.notes(&limits, config);
         let mut round = Round {
             topology: ctx.topology,
             view,
@@ -85,16 +88,20 @@ impl Policy for Sam {
             moves: Vec::new(),
             sets: [None, None],
         };
+        round.rank();
         stage1::run(&mut round);
         stage2::run(&mut round);
         if seen.mem {
             stage3::run(&mut round);
         }
+        if config.core_sharing {
+            stage4::run(&mut round, ctx.config.pin, &mut notes);
+        }
 
         let mut moves = round.moves;
         moves.sort_unstable_by_key(|m| m.task);
         let origins = round.tasks.iter().filter_map(|t| t.origin).collect();
-        Decision { proposals: round.proposals, state: State::Sam(SamState { origins, moves }), wake_at, notes }
+        Decision { proposals: round.proposals, state: State::Sam(SamState { origins, moves, past }), wake_at, notes }
     }
 }
 
@@ -107,14 +114,15 @@ fn classify_all(
     board: &Board<'_>,
     limits: &Limits,
     seen: Seen,
-) {
+) -> Vec<Past> {
     let (mut origins, mut moves) = (state.origins.iter().peekable(), state.moves.iter().peekable());
+    let (mut before, mut past) = (state.past.iter().peekable(), Vec::new());
     let units = board.level(At::Memory);
     for (t, task) in tasks.iter_mut().enumerate() {
         task.units = board.units(t);
         let at = task.unit(At::Memory);
         let ran = task.ran == Some(true);
-        let mut cooled = None;
+        let (mut cooled, mut came) = (None, false);
         if origins.peek().is_some() || moves.peek().is_some() {
             let id = view.tasks[t].info.id;
             while origins.next_if(|o| o.task < id).is_some() {}
@@ -128,11 +136,20 @@ fn classify_all(
             task.before = task.origin;
             cooled = last.filter(|m| config.cooldown && view.at - m.at <= view.interval).map(|m| m.sharer);
             task.settling = cooled == Some(true);
+            came = last.is_some();
         }
         task.class = match at {
             None => Class::Absent,
             Some(_) if !ran => Class::Unknown,
             Some(unit) => classify::class(&task.rates, seen, limits, units.unit(unit).package, cooled),
         };
+        if config.hysteresis {
+            let id = view.tasks[t].info.id;
+            while before.next_if(|p| p.task < id).is_some() {}
+            let known = before.next_if(|p| p.task == id).copied();
+            let above = limits.remote.is_some_and(|limit| task.rates.remote.is_some_and(|rate| rate > limit));
+            past.extend(history::persist(task, id, known, above, came));
+        }
     }
+    past
 }

@@ -28,6 +28,10 @@ pub(super) struct Task {
     pub settling: bool,
     /// No task moves twice in a round.
     pub moved: bool,
+    /// Where it meets remote memory, it has for long enough to be taken home.
+    pub stray: bool,
+    /// Its place in the order in which tasks of its class are taken.
+    pub rank: u32,
 }
 
 impl Task {
@@ -42,6 +46,8 @@ impl Task {
             before: None,
             settling: false,
             moved: false,
+            stray: true,
+            rank: 0,
         }
     }
 
@@ -81,6 +87,28 @@ impl<'a> Round<'a> {
     /// The id of a task.
     pub fn id(&self, task: usize) -> TaskId {
         self.view.tasks[task].info.id
+    }
+
+    /// Puts the tasks in the order in which those of a class are taken: as they stand in the view, or, with latency tolerance, sharers
+    /// that stall most first and all others that stall least first, and last those of which that is unknown.
+    pub fn rank(&mut self) {
+        let mut order: Vec<u32> = (0..self.tasks.len() as u32).collect();
+        if self.config.latency_tolerance {
+            let key = |t: u32| {
+                let task = &self.tasks[t as usize];
+                let stalls = task.rates.stalls;
+                if task.class == Class::Inter { stalls.map_or(1.0, |s| -s) } else { stalls.unwrap_or(f64::INFINITY) }
+            };
+            order.sort_by(|&a, &b| key(a).total_cmp(&key(b)));
+        }
+        for (rank, t) in order.into_iter().enumerate() {
+            self.tasks[t as usize].rank = rank as u32;
+        }
+    }
+
+    /// Whether a task comes after another in the order of their class.
+    pub fn after(&self, task: usize, other: Option<usize>) -> bool {
+        other.is_none_or(|other| self.tasks[task].rank > self.tasks[other].rank)
     }
 
     /// Moves a task to a free context.
@@ -156,7 +184,7 @@ pub(super) struct Draft<'a> {
     moves: usize,
 }
 
-/// The tasks of each unit by class, in ascending order of id: the sets of the paper's figure 3. Tasks that moved in this round are
+/// The tasks of each unit by class, in ascending order of rank: the sets of the paper's figure 3. Tasks that moved in this round are
 /// no members any more, since none moves twice.
 #[derive(Clone)]
 pub(super) struct Sets {
@@ -198,6 +226,11 @@ impl Sets {
             if let Some(k) = key(t) {
                 tasks[spans[k].1 as usize] = t as u32;
                 spans[k].1 += 1;
+            }
+        }
+        if round.config.latency_tolerance {
+            for &(start, end) in &spans {
+                tasks[start as usize..end as usize].sort_unstable_by_key(|&t| round.tasks[t as usize].rank);
             }
         }
         Self { spans, tasks }

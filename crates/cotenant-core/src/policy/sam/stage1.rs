@@ -135,7 +135,7 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
         let room = round.board.idle(At::Sharing, i) > 0
             || !sets.is_empty(round, i, Class::Cpu)
             || !sets.is_empty(round, i, Class::Mem);
-        let Some(t) = sets.first(round, j, Class::Inter, |t| after.is_none_or(|a| t > a)).filter(|_| room) else {
+        let Some(t) = sets.first(round, j, Class::Inter, |t| round.after(t, after)).filter(|_| room) else {
             break;
         };
         let mut why = Reason::new(STAGE, "colocate with {app} on {place}");

@@ -42,7 +42,7 @@ fn strays(round: &Round<'_>, limit: f64) -> Vec<Stray> {
     let mut strays: Vec<Stray> = (0..round.tasks.len())
         .filter_map(|t| {
             let task = &round.tasks[t];
-            if task.moved || task.rates.remote.is_none_or(|rate| rate <= limit) {
+            if task.moved || !task.stray || task.rates.remote.is_none_or(|rate| rate <= limit) {
                 return None;
             }
             let at = task.unit(At::Memory)?;

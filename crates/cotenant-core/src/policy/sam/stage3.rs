@@ -42,7 +42,7 @@ fn balance(round: &mut Round<'_>, sets: &mut Sets, loads: &mut [f64], i: usize, 
     let mut after = None;
     while loads[i] > limits[0] {
         let room = round.board.idle(At::Memory, j) > 0 || !sets.is_empty(round, j, Class::Cpu);
-        let next = sets.first(round, i, Class::Mem, |t| after.is_none_or(|a| t > a));
+        let next = sets.first(round, i, Class::Mem, |t| round.after(t, after));
         let Some(t) = next.filter(|_| room) else { return };
         let mut why = Reason::new(STAGE, "its node's bandwidth is exhausted; to {place}");
         why.evidence =

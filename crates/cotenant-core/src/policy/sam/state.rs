@@ -1,5 +1,6 @@
 //! What SAM remembers between rounds.
 
+use super::history::Past;
 use crate::action::{Action, ActionOutcome, Outcome};
 use crate::ids::{TaskId, Time};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub struct SamState {
     pub origins: Vec<Origin>,
     /// The moves of the last decision.
     pub moves: Vec<Move>,
+    /// What tasks were, where that counts ([`super::SamConfig::hysteresis`]).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<Past>,
 }
 
 impl SamState {
@@ -47,7 +51,7 @@ impl SamState {
             origins.into_iter().map(|(task, unit)| Origin { task, unit, displaced: false }).collect();
         origins.sort_by_key(|o| o.task);
         origins.dedup_by_key(|o| o.task);
-        Self { origins, moves: Vec::new() }
+        Self { origins, ..Self::default() }
     }
 
     /// Takes back what did not happen: a move is believed only where its outcome says that it was applied.

@@ -23,6 +23,8 @@ struct Nature {
     /// May not leave the package in which it starts.
     confined: bool,
     asleep: bool,
+    /// Percent of its cycles stalled on memory, and instructions in ten cycles.
+    pace: (u64, u64),
 }
 
 fn nature() -> impl Strategy<Value = Nature> {
@@ -36,17 +38,10 @@ fn nature() -> impl Strategy<Value = Nature> {
         0u32..64,
         proptest::bool::weighted(0.1),
         proptest::bool::weighted(0.1),
+        (0u64..60, 1u64..25),
     )
-        .prop_map(|(group, coherence, misses, remote, (pages, pages_known), start, confined, asleep)| Nature {
-            group,
-            coherence,
-            misses,
-            remote,
-            pages,
-            pages_known,
-            start,
-            confined,
-            asleep,
+        .prop_map(|(group, coherence, misses, remote, (pages, pages_known), start, confined, asleep, pace)| {
+            Nature { group, coherence, misses, remote, pages, pages_known, start, confined, asleep, pace }
         })
 }
 
@@ -112,6 +107,8 @@ impl World {
                 (Signal::Inter, share(others.len() - same_package) * ran),
                 (Signal::Remote, if at_home { 0 } else { n.remote * REMOTE / 10 * ran }),
                 (Signal::LlcMisses, n.misses * ran),
+                (Signal::StallCycles, CYCLES * n.pace.0 / 100 * ran),
+                (Signal::Instructions, CYCLES * n.pace.1 / 10 * ran),
             ]
             .into();
         }
@@ -166,6 +163,24 @@ proptest! {
         }
     }
 
+    /// So it does with the additions after SAM-MPH, each alone and all together.
+    #[test]
+    fn comes_to_rest_after_sam_mph_too(
+        shape in shape(),
+        natures in proptest::collection::vec(nature(), 1..26),
+        config in proptest::sample::select(vec!["mph", "default,+latency-tolerance", "default,+hysteresis", "default,+core-sharing"]),
+    ) {
+        let mut world = World::new(shape, natures, config.parse().unwrap());
+        world.scene.config.pin = crate::pin::Pin::Cpu;
+        // What has to last for three intervals may start moving after two calm ones.
+        let (mut calm, mut rounds) = (0, 0);
+        while calm < 6 {
+            rounds += 1;
+            calm = if world.step().proposals.is_empty() { calm + 1 } else { 0 };
+            prop_assert!(rounds < 150, "{config}: still moving: {}", world.scene.picture());
+        }
+    }
+
     /// Cores of a package that share their caches are equivalent: renaming them changes no task's journey.
     #[test]
     fn names_of_equivalent_cores_do_not_matter(
@@ -173,8 +188,10 @@ proptest! {
         natures in proptest::collection::vec(nature(), 1..26),
         busy in proptest::collection::btree_map(0u32..16, 0.0f64..1.0, 0..4),
         seed in any::<u64>(),
+        config in proptest::sample::select(vec!["default", "default,+latency-tolerance,+core-sharing"]),
     ) {
-        let mut world = World::new(shape, natures, SamConfig::default());
+        let mut world = World::new(shape, natures, config.parse().unwrap());
+        world.scene.config.pin = crate::pin::Pin::Cpu;
         let cpus = world.scene.topology.cpus().len() as u32;
         world.scene.busy = busy.into_iter().filter(|(cpu, _)| *cpu < cpus).collect();
         let cores = world.scene.topology.cores().len() as u32;

@@ -1,0 +1,132 @@
+//! The profile of a machine that calibration writes: TOML that people read and edit, and that `--profile` takes.
+
+use super::{Calibration, Curve, Figure, LeftOut};
+use crate::ids::CpuId;
+use crate::profile::Thresholds;
+use crate::topology::Topology;
+use crate::topology::hidden::Level;
+use serde::{Deserialize, Serialize};
+
+/// What a profile holds for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    /// Day and time, UTC.
+    pub date: String,
+    /// The processor's name.
+    pub processor: String,
+    /// The running kernel.
+    pub kernel: String,
+    /// The processor's microcode; empty where the system does not tell.
+    pub microcode: String,
+    /// [`fingerprint`] of the topology.
+    pub topology: String,
+}
+
+impl Stamp {
+    /// What has changed since, for people; the date is no change.
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let pairs = [
+            ("processor", &self.processor, &now.processor),
+            ("kernel", &self.kernel, &now.kernel),
+            ("microcode", &self.microcode, &now.microcode),
+            ("topology", &self.topology, &now.topology),
+        ];
+        let changed = pairs.into_iter().filter(|(_, then, now)| then != now);
+        changed.map(|(what, then, now)| format!("{what} was '{then}' and is '{now}'")).collect()
+    }
+}
+
+/// A short text that changes with what a topology says of CPUs, resources, nodes and distances; not with what is allowed to whom, nor with
+/// how much memory there is.
+pub fn fingerprint(topology: &Topology) -> String {
+    let mut parts = topology.parts().clone();
+    parts.cpus.iter_mut().for_each(|cpu| cpu.allowed = true);
+    parts.nodes.iter_mut().for_each(|node| (node.allowed, node.bytes) = (true, None));
+    let parts = serde_json::to_vec(&parts).unwrap_or_default();
+    format!("{}c{}n-{:08x}", topology.online().len(), topology.nodes().len(), crc32fast::hash(&parts))
+}
+
+/// What stands under `[calibration]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// What it holds for.
+    pub stamp: Stamp,
+    /// Every number with its spread and how it was measured.
+    #[serde(default)]
+    pub figures: Vec<Figure>,
+    /// What this machine could not tell.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
+    /// Curves behind the numbers.
+    #[serde(default)]
+    pub curves: Vec<Curve>,
+    /// CPUs of the matrix, in its order.
+    #[serde(default)]
+    pub core_to_core_cpus: Vec<CpuId>,
+    /// One-way latencies between them, nanoseconds: row `i` holds those to CPUs before it; 0 = not measured.
+    #[serde(default)]
+    pub core_to_core_ns: Vec<Vec<f64>>,
+    /// What the latencies show of who shares what.
+    #[serde(default)]
+    pub shared: Vec<Level>,
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_hz: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thresholds: Option<Thresholds>,
+    calibration: &'a Record,
+}
+
+impl Record {
+    /// Of a calibration.
+    pub fn new(stamp: Stamp, calibration: &Calibration) -> Self {
+        let Calibration { figures, left_out, curves, latencies, levels, .. } = calibration.clone();
+        let cpus = latencies.as_ref().map_or(vec![], |l| l.cpus().to_vec());
+        let rows = (0..cpus.len()).map(|i| {
+            let cell = |j| latencies.as_ref().and_then(|l| l.get(i, j)).unwrap_or(0.0);
+            (0..i).map(|j| (cell(j) * 10.0).round() / 10.0).collect()
+        });
+        Self {
+            core_to_core_ns: rows.collect(),
+            core_to_core_cpus: cpus,
+            stamp,
+            figures,
+            left_out,
+            curves,
+            shared: levels,
+        }
+    }
+
+    fn value(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.measured.value)
+    }
+
+    /// SAM's thresholds, where all that it needs was measured: of several nodes' bandwidths the least.
+    pub fn thresholds(&self) -> Option<Thresholds> {
+        let sockets = self.figures.iter().filter(|figure| figure.name.starts_with("socket_bandwidth_per_s"));
+        Some(Thresholds {
+            coherence_per_cycle: self.value("coherence_per_cycle")?,
+            socket_bandwidth_per_s: sockets.map(|figure| figure.measured.value).min_by(f64::total_cmp)?,
+            task_bandwidth_per_s: None,
+            remote_per_cycle: self.value("remote_per_cycle"),
+        })
+    }
+
+    /// The file.
+    pub fn to_toml(&self) -> String {
+        let file = File {
+            source: format!("cotenant calibrate, {}, on {}", self.stamp.date, self.stamp.processor),
+            clock_hz: self.value("clock_hz"),
+            thresholds: self.thresholds(),
+            calibration: self,
+        };
+        let text = toml::to_string(&file).unwrap_or_else(|e| format!("# {e}\n"));
+        format!("# A machine's profile, for --profile; docs/how-to/calibrate.md says what the figures mean.\n{text}")
+    }
+}

@@ -1,0 +1,71 @@
+//! Clocks and a timer.
+
+use super::{check, owned};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Clock ticks since boot, on the scale of the start times in `/proc` (time namespaces shift both alike).
+pub fn boot_ticks() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the timespec is writable; CLOCK_BOOTTIME exists since Linux 2.6.39, so the call cannot fail.
+    let per_second = unsafe {
+        libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time);
+        libc::sysconf(libc::_SC_CLK_TCK)
+    } as u64;
+    time.tv_sec as u64 * per_second + time.tv_nsec as u64 * per_second / 1_000_000_000
+}
+
+/// CPU time that this process has used, its threads included, its children not.
+pub fn own_cpu_time() -> Duration {
+    cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// CPU time that this thread has used.
+pub fn thread_cpu_time() -> Duration {
+    cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn cpu_time(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the timespec is writable; these clocks exist on every Linux, so the call cannot fail.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A descriptor that becomes readable at a time.
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    /// Not set.
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) })?;
+        Ok(Self(owned(fd)))
+    }
+
+    /// Becomes readable once after that time, never where it is `None` or zero.
+    ///
+    /// # Errors
+    /// Only where the kernel fails.
+    pub fn set(&self, after: Option<Duration>) -> io::Result<()> {
+        let after = after.unwrap_or_default();
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let seconds = libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX);
+        let value = libc::timespec { tv_sec: seconds, tv_nsec: after.subsec_nanos().into() };
+        let spec = libc::itimerspec { it_interval: zero, it_value: value };
+        // SAFETY: the new value is readable; a null old value is not written.
+        check(unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut()) })
+            .map(|_| ())
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

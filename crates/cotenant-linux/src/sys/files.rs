@@ -1,0 +1,127 @@
+//! Files and descriptors: locks, links, seals, limits.
+
+use super::{check, owned};
+use std::ffi::{CString, c_int};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
+
+/// How [`flock`] takes the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Waits for it.
+    Wait,
+    /// Fails with `EWOULDBLOCK` where another open file holds it.
+    Try,
+}
+
+/// Takes the exclusive advisory lock of an open file; closing the file, or the process' death, gives it back.
+///
+/// # Errors
+/// `EWOULDBLOCK` under [`Lock::Try`]; `ENOLCK` on file systems without locks.
+pub fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
+    let op = libc::LOCK_EX | if how == Lock::Try { libc::LOCK_NB } else { 0 };
+    loop {
+        // SAFETY: takes no pointers; the descriptor is open as long as it is borrowed.
+        match check(unsafe { libc::flock(file.as_fd().as_raw_fd(), op) }) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+/// Where the symbolic link `number` in an open folder leads, as far as it fits `buffer`.
+pub fn read_link_at<'a>(folder: &File, number: u32, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let name = CString::new(number.to_string()).ok()?;
+    // SAFETY: the name is a C string, the buffer writable for its length, the descriptor open.
+    let got = unsafe { libc::readlinkat(folder.as_raw_fd(), name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    buffer.get(..usize::try_from(got).ok()?)
+}
+
+/// Refers to the file `number` in an open folder without opening it: it can be looked at, and nothing happens to it.
+///
+/// # Errors
+/// `ENOENT`, `EACCES`, `EMFILE`.
+pub fn open_path_at(folder: &File, number: u32) -> io::Result<File> {
+    let name = CString::new(number.to_string())?;
+    // SAFETY: the name is a C string, the descriptor open.
+    let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
+    Ok(owned(fd).into())
+}
+
+/// The seals of a file in memory; `None` for any other.
+pub fn seals(file: &File) -> Option<c_int> {
+    // SAFETY: takes no pointers; the descriptor is open.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) }).ok()
+}
+
+/// Whether a file lies in ordinary memory: pages of hugetlbfs can be missing, which ends the process that reads them.
+pub fn is_tmpfs(file: &File) -> bool {
+    // SAFETY: all bytes of this plain struct may be zero; it is writable; the descriptor is open.
+    unsafe {
+        let mut stat: libc::statfs = std::mem::zeroed();
+        // The two have other types with other C libraries.
+        libc::fstatfs(file.as_raw_fd(), &raw mut stat) == 0 && stat.f_type as u64 == libc::TMPFS_MAGIC as u64
+    }
+}
+
+/// Lets reading from a descriptor fail with `EAGAIN` rather than wait.
+///
+/// # Errors
+/// Never for an open descriptor.
+pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: takes no pointers; the descriptor is open.
+    check(unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(|_| ())
+}
+
+/// The soft limit of open files before [`raise_nofile`] first raised it.
+static OUTER_NOFILE: OnceLock<u64> = OnceLock::new();
+
+/// Raises this process' soft limit of open files to the hard one; returns the limit that holds now. Programs that are started get
+/// the old one back, see [`restore_nofile`]: some use as many descriptors as they may, or `select`.
+pub fn raise_nofile() -> u64 {
+    let mut limit = nofile();
+    OUTER_NOFILE.get_or_init(|| limit.rlim_cur);
+    let before = std::mem::replace(&mut limit.rlim_cur, limit.rlim_max);
+    if set_nofile(&limit).is_ok() { limit.rlim_cur } else { before }
+}
+
+/// Undoes [`raise_nofile`] in this process, as far as the hard limit allows. Async-signal-safe where that was called before or never.
+///
+/// # Errors
+/// Never for a limit that was there before.
+pub fn restore_nofile() -> io::Result<()> {
+    let Some(before) = OUTER_NOFILE.get() else { return Ok(()) };
+    let mut limit = nofile();
+    limit.rlim_cur = limit.rlim_max.min(*before);
+    set_nofile(&limit)
+}
+
+fn nofile() -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable; the call cannot fail for this resource.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit
+}
+
+fn set_nofile(limit: &libc::rlimit) -> io::Result<()> {
+    // SAFETY: the structure is readable.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) }).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_excludes_other_open_files() {
+        let path = std::env::temp_dir().join(format!("cotenant-flock-{}", std::process::id()));
+        let (a, b) = (std::fs::File::create(&path).unwrap(), std::fs::File::open(&path).unwrap());
+        flock(&a, Lock::Wait).unwrap();
+        assert_eq!(flock(&b, Lock::Try).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(a);
+        flock(&b, Lock::Try).unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! Masks of threads.
+
+use super::check_long;
+use cotenant_core::CpuSet;
+use std::io;
+
+/// Words of the mask buffers to begin with: 8,192 CPUs, the most that x86 and Arm kernels are built for.
+const MASK_WORDS: usize = 128;
+
+/// Words of the largest mask that is tried: 65,536 CPUs, [`cotenant_core::cpuset::MAX_CPU`].
+const MAX_MASK_WORDS: usize = 1024;
+
+/// The mask of a thread: what it may run on now, that is its own mask ∩ its cpuset ∩ the active CPUs.
+///
+/// # Errors
+/// `ESRCH` where the thread is gone.
+pub fn getaffinity(tid: u32) -> io::Result<CpuSet> {
+    let mut words = vec![0u64; MASK_WORDS];
+    loop {
+        // SAFETY: the buffer is writable for exactly the number of bytes passed.
+        let result = check_long(unsafe {
+            libc::syscall(libc::SYS_sched_getaffinity, tid.cast_signed(), size_of_val(&words[..]), words.as_mut_ptr())
+        });
+        match result {
+            Ok(_) => return Ok(CpuSet::from_words(words)), // bytes beyond the kernel's mask stay zero
+            // The buffer is smaller than this kernel's masks.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && words.len() < MAX_MASK_WORDS => {
+                words.resize(words.len() * 2, 0);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Sets the mask of a thread. The kernel cuts it to the cpuset of the thread.
+///
+/// # Errors
+/// `ESRCH` (gone), `EPERM` (not ours to change), `EINVAL` (nothing of the mask is online and in the cpuset).
+pub fn setaffinity(tid: u32, mask: &CpuSet) -> io::Result<()> {
+    set_words(tid, mask.as_words())
+}
+
+/// Lets a thread run wherever its cpuset allows, now and after the cpuset has changed.
+///
+/// # Errors
+/// As [`setaffinity`].
+pub fn setaffinity_all(tid: u32) -> io::Result<()> {
+    set_words(tid, &[u64::MAX; MAX_MASK_WORDS]) // the kernel ignores what exceeds its own masks
+}
+
+fn set_words(tid: u32, words: &[u64]) -> io::Result<()> {
+    // SAFETY: the buffer is readable for exactly the number of bytes passed.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid.cast_signed(), size_of_val(words), words.as_ptr()) };
+    check_long(result).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_this_thread_reads_and_writes() {
+        let before = getaffinity(0).unwrap();
+        assert!(!before.is_empty());
+        let one = CpuSet::single(before.first().unwrap());
+        setaffinity(0, &one).unwrap();
+        assert_eq!(getaffinity(0).unwrap(), one);
+        setaffinity_all(0).unwrap();
+        assert!(before.is_subset(&getaffinity(0).unwrap()));
+        setaffinity(0, &before).unwrap();
+        assert_eq!(getaffinity(0).unwrap(), before);
+    }
+
+    #[test]
+    fn what_cannot_be_is_an_error() {
+        assert_eq!(getaffinity(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        let absent = CpuSet::single(cotenant_core::CpuId(60_000));
+        assert_eq!(setaffinity(0, &absent).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(setaffinity(0, &CpuSet::new()).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+}

@@ -1,0 +1,39 @@
+//! Safe wrappers of the system calls that the standard library does not offer, by theme. Nothing here decides anything.
+
+mod clocks;
+mod files;
+mod masks;
+mod processes;
+mod signals;
+mod waiting;
+
+pub use clocks::{Timer, boot_ticks, own_cpu_time, thread_cpu_time};
+pub use files::{
+    Lock, flock, is_tmpfs, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking,
+};
+pub use masks::{getaffinity, setaffinity, setaffinity_all};
+pub use processes::{
+    become_subreaper, euid, kill, kill_group, pidfd_open, reap, reap_pidfd, set_name, set_parent_death_signal, setsid,
+};
+pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
+pub use waiting::{Epoll, hung_up, poll_readable};
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+/// `errno` as a result of a call that returns −1 on failure.
+fn check(result: c_int) -> io::Result<c_int> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// The same for raw calls that return a long.
+fn check_long(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Makes a new descriptor owned.
+fn owned(fd: RawFd) -> OwnedFd {
+    // SAFETY: every caller passes a descriptor that a successful system call has just created for us alone.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

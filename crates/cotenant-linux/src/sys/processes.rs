@@ -1,0 +1,93 @@
+//! Processes: who we are, their ends, their parents.
+
+use super::{check, check_long, owned};
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// The effective user id of this process.
+pub fn euid() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Makes this process the leader of its own session and process group, away from the terminal.
+///
+/// # Errors
+/// `EPERM` where it leads a process group already.
+pub fn setsid() -> io::Result<()> {
+    // SAFETY: takes no arguments.
+    check(unsafe { libc::setsid() }).map(|_| ())
+}
+
+/// Sends a signal to one process.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn kill(pid: u32, signal: c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers. A pid of 0 or below would address groups; ours come from the kernel and are positive.
+    check(unsafe { libc::kill(pid.cast_signed(), signal) }).map(|_| ())
+}
+
+/// Kills a process group.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn kill_group(leader: u32) -> io::Result<()> {
+    // SAFETY: takes no pointers. Ours come from the kernel and are above 1.
+    check(unsafe { libc::kill(-leader.cast_signed(), libc::SIGKILL) }).map(|_| ())
+}
+
+/// A descriptor that stands for one process and becomes readable when it ends.
+///
+/// # Errors
+/// `ESRCH`; `ENOSYS` before Linux 5.3.
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = check_long(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) })?;
+    Ok(owned(fd as RawFd))
+}
+
+/// Reaps one child that has ended; `None` where there is none.
+pub fn reap() -> Option<(u32, ExitStatus)> {
+    let mut status = 0;
+    // SAFETY: the status is writable.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    (pid > 0).then(|| (pid.cast_unsigned(), ExitStatus::from_raw(status)))
+}
+
+/// Reaps the child that a pidfd stands for, where it has ended and nobody else did so.
+pub fn reap_pidfd(pidfd: &OwnedFd) {
+    // SAFETY: all bytes of this plain struct may be zero; it is writable.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG;
+        libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd().cast_unsigned(), &raw mut info, flags);
+    }
+}
+
+/// Sets the command name of this thread, as `ps` and `top` show it; the kernel keeps 15 bytes.
+pub fn set_name(name: &CStr) {
+    // SAFETY: the name is a valid string that outlives the call; cannot fail for such.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
+}
+
+/// Makes orphaned descendants children of this process.
+///
+/// # Errors
+/// Never on Linux ≥ 3.4.
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(|_| ())
+}
+
+/// Asks for a signal when the thread that started this process ends. Async-signal-safe.
+///
+/// # Errors
+/// For numbers that are no signals.
+pub fn set_parent_death_signal(signal: c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) }).map(|_| ())
+}

@@ -1,0 +1,167 @@
+//! Signals: what is ignored, blocked and read.
+
+use super::{check, check_long, owned};
+use std::ffi::c_int;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// Ignores a signal.
+///
+/// # Errors
+/// `EINVAL` for signals that cannot be ignored.
+pub fn ignore(signal: c_int) -> io::Result<()> {
+    // SAFETY: SIG_IGN is a valid disposition and no handler of ours is replaced.
+    if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Whether this process ignores a signal.
+pub fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: a zeroed sigaction is a valid one, and a null new action only asks for the old one.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0 && old.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Lets a write that exceeds the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process. By a handler
+/// that does nothing: unlike an ignored signal it is not handed on to programs that are started. One that is ignored stays so.
+pub fn survive_file_limit() {
+    extern "C" fn nothing(_: c_int) {}
+    if is_ignored(libc::SIGXFSZ) {
+        return;
+    }
+    // SAFETY: a zeroed sigaction is a valid one, and the handler does nothing at all, so it is async-signal-safe. The call cannot
+    // fail for this signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub struct SignalMask(libc::sigset_t);
+
+/// The mask of this process before [`SignalFd::block`] changed it.
+static OUTER_MASK: OnceLock<SignalMask> = OnceLock::new();
+
+impl SignalMask {
+    /// These signals.
+    pub fn of(signals: impl IntoIterator<Item = c_int>) -> Self {
+        // SAFETY: sigemptyset makes any sigset_t a valid one; sigaddset changes only that, and refuses numbers that are no signals.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in signals {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            Self(set)
+        }
+    }
+
+    /// What this thread blocks.
+    pub fn current() -> Self {
+        let mut set = Self::of([]);
+        // SAFETY: a null new mask only asks for the old one, which is writable; cannot fail then.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set.0) };
+        set
+    }
+
+    /// What this process blocked before we blocked anything.
+    pub fn outer() -> Self {
+        OUTER_MASK.get().copied().unwrap_or_else(Self::current)
+    }
+
+    /// Blocks these signals and no others in this thread. Async-signal-safe.
+    ///
+    /// # Errors
+    /// Never for a valid set.
+    pub fn apply(&self) -> io::Result<()> {
+        // SAFETY: the set is valid; a null old mask is not written.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            e => Err(io::Error::from_raw_os_error(e)),
+        }
+    }
+}
+
+impl fmt::Debug for SignalMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: the set is valid; numbers that are no signals are not members.
+        let members = (1..=64).filter(|signal| unsafe { libc::sigismember(&raw const self.0, *signal) } == 1);
+        f.debug_set().entries(members).finish()
+    }
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Its number.
+    pub number: c_int,
+    /// Whether the kernel sent it by itself, such as for Ctrl-C at a terminal.
+    pub from_kernel: bool,
+}
+
+/// A descriptor from which blocked signals are read.
+#[derive(Debug)]
+pub struct SignalFd {
+    fd: OwnedFd,
+    mask: SignalMask,
+}
+
+impl SignalFd {
+    /// For these signals; they still have their usual effect until [`SignalFd::block`].
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn new(mask: &SignalMask) -> io::Result<Self> {
+        // SAFETY: the mask is valid; -1 asks for a new descriptor.
+        let fd = check(unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+        Ok(Self { fd: owned(fd), mask: *mask })
+    }
+
+    /// Blocks them in this thread, besides what it blocks already; returns what that was.
+    ///
+    /// # Errors
+    /// Never for a valid set.
+    pub fn block(&self) -> io::Result<SignalMask> {
+        let before = SignalMask::current();
+        OUTER_MASK.get_or_init(|| before);
+        // SAFETY: the set is valid; a null old mask is not written.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const self.mask.0, std::ptr::null_mut()) } {
+            0 => Ok(before),
+            e => Err(io::Error::from_raw_os_error(e)),
+        }
+    }
+
+    /// The next signal that is pending.
+    ///
+    /// # Errors
+    /// Only where the kernel fails.
+    pub fn read(&self) -> io::Result<Option<Signal>> {
+        // SAFETY: all bytes of this plain struct may be zero; the kernel writes it as a whole or not at all.
+        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        // SAFETY: the struct is writable for exactly the number of bytes passed.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size_of_val(&info)) };
+        match check_long(read as libc::c_long) {
+            Ok(_) => {
+                Ok(Some(Signal { number: info.ssi_signo.cast_signed(), from_kernel: info.ssi_code == libc::SI_KERNEL }))
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,61 @@
+//! The calibrated profile of this machine: where it lies, and what it holds for.
+
+use crate::settings;
+use anyhow::Result;
+use cotenant_core::Topology;
+use cotenant_core::calibrate::profile::{Stamp, fingerprint};
+use cotenant_core::profile::MachineProfile;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes are shared.
+pub(crate) fn default_path() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let data = of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")))?;
+    let id = ["/etc/machine-id", "/proc/sys/kernel/hostname"].into_iter().find_map(|path| {
+        let text = fs::read_to_string(path).ok()?;
+        Some(text.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect::<String>())
+    })?;
+    Some(data.join(format!("cotenant/machines/{id}.toml")))
+}
+
+/// What is known of this machine from its calibration; nothing where there was none.
+///
+/// # Errors
+/// Where the file is damaged.
+pub(crate) fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)> {
+    match default_path().filter(|path| path.exists()) {
+        None => Ok((MachineProfile::default(), Vec::new())),
+        Some(path) => {
+            let profile = settings::read_profile(&path)?;
+            let stale = stale(&profile, topology, &path);
+            Ok((profile, stale))
+        }
+    }
+}
+
+/// Whether a calibrated profile was made on another machine, or on this one before something changed: a remark for each.
+pub(crate) fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) -> Vec<String> {
+    let Some(record) = &profile.calibration else { return Vec::new() };
+    let changes = record.stamp.differences(&stamp(topology));
+    let remark = |change| format!("{} is stale: the {change}; calibrate again", path.display());
+    changes.into_iter().map(remark).collect()
+}
+
+/// What a profile that is measured now holds for.
+pub(crate) fn stamp(topology: &Topology) -> Stamp {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+        value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+    };
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Stamp {
+        date: crate::report::date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+        processor: field("model name"),
+        kernel: kernel.trim().to_owned(),
+        microcode: field("microcode"),
+        topology: fingerprint(topology),
+    }
+}

@@ -1,0 +1,184 @@
+//! `cotenant calibrate`: this machine's own numbers.
+
+use super::print;
+use crate::live_bench::LiveBench;
+use crate::replace::replace;
+use crate::words::{count, tell};
+use crate::{calibrated, machine_arg, usage};
+use anyhow::{Context, Result, anyhow, bail};
+use cotenant_core::CpuSet;
+use cotenant_core::Topology;
+use cotenant_core::calibrate::profile::Record;
+use cotenant_core::calibrate::{self, Calibration, PARTS, picture};
+use cotenant_core::topology::hidden::Role;
+use cotenant_kernels::Caches;
+use cotenant_linux::sys;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant calibrate                                 for this machine; policies find it by themselves
+  cotenant calibrate --quick -o my-machine.toml      a first idea, for --profile
+  cotenant calibrate --only core-to-core --svg-dir pictures";
+
+/// Arguments of `cotenant calibrate`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Write the profile here [default: below the data folder, where every command looks for this machine's]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, remote
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Three rounds of short runs instead of five of longer ones: less certain
+    #[arg(long)]
+    pub quick: bool,
+    /// Draw the matrix and the curves (SVG) into this folder
+    #[arg(long, value_name = "DIR")]
+    pub svg_dir: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was interrupted.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
+        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));
+    }
+    let parts: Vec<&str> = match args.only.as_slice() {
+        [] => PARTS.to_vec(),
+        only => only.iter().map(String::as_str).collect(),
+    };
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => calibrated::default_path()
+            .ok_or_else(|| usage("there is no home folder for the profile; name a file with -o"))?,
+    };
+    // Before anything is measured: whatever could be measured would be lost.
+    match (&args.output, path.parent()) {
+        (None, Some(folder)) => {
+            fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
+        }
+        (Some(_), Some(folder)) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            bail!(
+                "{}: the profile cannot be written: there is no such folder; name another file with -o",
+                path.display()
+            );
+        }
+        _ => {}
+    }
+    if let Some(folder) = &args.svg_dir {
+        fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
+    }
+    let topology = machine_arg::resolve(None)?.machine.topology;
+    let cpus = sys::getaffinity(0)?.and(topology.usable());
+    if let Some(load) = load_average().filter(|load| *load > 0.5 * cpus.len() as f64) {
+        tell(format_args!(
+            "other programs keep this machine busy (load {load}); what is noisy below may differ next time"
+        ));
+    }
+    let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
+    let mut bench = LiveBench::new(Caches::of(&topology), Duration::from_millis(length))?;
+    let result = calibrate::calibrate(&topology, &cpus, &parts, rounds, &mut bench);
+    drop(bench);
+    let calibration = result.map_err(|why| anyhow!("{why}"))?;
+    if calibration.interrupted {
+        bail!("interrupted: nothing was written, and what was measured is lost");
+    }
+    let record = Record::new(calibrated::stamp(&topology), &calibration);
+    replace(&path, record.to_toml().as_bytes())
+        .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))?;
+    if let Some(folder) = &args.svg_dir {
+        draw(folder, &calibration)?;
+    }
+    print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &record)?;
+            writeln!(out)?;
+        } else {
+            table(out, &calibration, &record, &topology, &cpus)?;
+            writeln!(out, "written to {}", path.display())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+fn draw(folder: &std::path::Path, calibration: &Calibration) -> Result<()> {
+    let write = |name: &str, picture: String| {
+        let path = folder.join(format!("{name}.svg"));
+        replace(&path, picture.as_bytes()).with_context(|| format!("{}: the picture cannot be written", path.display()))
+    };
+    if let Some(latencies) = &calibration.latencies {
+        write("core-to-core", picture::heat_map(latencies))?;
+    }
+    calibration.curves.iter().try_for_each(|curve| write(&curve.name, picture::curve(curve)))
+}
+
+fn table(out: &mut dyn Write, c: &Calibration, record: &Record, topology: &Topology, cpus: &CpuSet) -> Result<()> {
+    writeln!(out, "{}: CPUs {cpus}, Linux {}", record.stamp.processor, record.stamp.kernel)?;
+    for figure in &c.figures {
+        let m = figure.measured;
+        let noisy = if m.is_noisy() { "  noisy" } else { "" };
+        let range = format!("{} to {}", number(m.low), number(m.high));
+        writeln!(out, "{:<26} {:>10} {:<9} {range:>24}{noisy}", figure.name, number(m.value), figure.unit)?;
+    }
+    if c.figures.iter().any(|figure| figure.measured.is_noisy()) {
+        writeln!(out, "this machine is too noisy for what is marked so: the next calibration may say something else")?;
+    }
+    if let Some(latencies) = &c.latencies {
+        let n = latencies.cpus().len();
+        let pairs = (0..n).flat_map(|a| (0..a).filter_map(move |b| latencies.get(a, b)));
+        let (least, most) = pairs.fold((f64::INFINITY, 0.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+        writeln!(out, "latency from CPU to CPU, one way: {least:.1} to {most:.1} ns")?;
+    }
+    if let (Some(latencies), true) = (&c.latencies, c.levels.is_empty()) {
+        let all = latencies.cpus().len();
+        writeln!(
+            out,
+            "latencies between {} show no groups: one last-level cache, or too much noise",
+            count(all as u64, "CPU")
+        )?;
+    }
+    for level in &c.levels {
+        let (what, claimed) = match level.role {
+            Role::Core => ("cores", Some(topology.cores().len())),
+            Role::Llc => ("last-level caches", Some(topology.llc_domains().len())),
+            Role::Die => ("dies", None),
+            Role::Package => ("packages", Some(topology.packages().len())),
+            Role::LlcOrPackage => ("last-level caches or packages", Some(topology.llc_domains().len())),
+        };
+        let found = level.groups.len();
+        let differs = claimed.filter(|claimed| *claimed != found && cpus == topology.usable());
+        let differs = differs.map_or_else(String::new, |claimed| format!("; the system claims {claimed}"));
+        writeln!(
+            out,
+            "latencies show {found} {what}: {:.0} ns inside, {:.0} ns between{differs}",
+            level.within_ns, level.between_ns
+        )?;
+    }
+    for left in &c.left_out {
+        writeln!(out, "{:<26} left out: {}", left.name, left.reason)?;
+    }
+    Ok(())
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        1e5.. | ..1e-2 if value != 0.0 => format!("{value:.3e}"),
+        100.0.. => format!("{value:.0}"),
+        _ => format!("{value:.3}"),
+    }
+}

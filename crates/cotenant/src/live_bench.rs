@@ -1,0 +1,174 @@
+//! This machine, as calibration measures it.
+
+use crate::progress::Progress;
+use cotenant_core::CpuId;
+use cotenant_core::CpuSet;
+use cotenant_core::calibrate::{Bench, Load, Ran};
+use cotenant_kernels::{Caches, Config, Kernel, Report};
+use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::{mempolicy, sys};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Round trips whose time is taken together, and how often.
+const TRIPS: u64 = 200;
+const BATCHES: usize = 15;
+/// A pair that is still not measured after this was kept apart: the median of what there is counts.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Migrations whose times are taken.
+const MIGRATIONS: usize = 200;
+
+/// Runs the kernels, and plays ping-pong, on this machine.
+pub(crate) struct LiveBench {
+    caches: Caches,
+    /// How long each load runs.
+    length: Duration,
+    waiter: Waiter,
+    progress: Progress,
+    stopped: bool,
+}
+
+impl LiveBench {
+    pub fn new(caches: Caches, length: Duration) -> std::io::Result<Self> {
+        Ok(Self { caches, length, waiter: Waiter::new()?, progress: Progress::new(true), stopped: false })
+    }
+
+    fn look(&mut self) -> bool {
+        self.stopped |= matches!(self.waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
+        !self.stopped
+    }
+}
+
+fn report(
+    load: &Load,
+    caches: Caches,
+    length: Option<Duration>,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Report, String> {
+    let kernel = Kernel::by_name(load.kernel).ok_or_else(|| format!("there is no kernel {}", load.kernel))?;
+    let config = Config {
+        duration: length,
+        compute: load.compute,
+        cpus: load.cpus.clone(),
+        ..Config::new(load.cpus.len(), caches)
+    };
+    // Threads inherit it from whoever starts them.
+    if load.memory.is_some() {
+        mempolicy::set(load.memory).map_err(|e| format!("memory cannot be bound to a node: {e}"))?;
+    }
+    let report = kernel.run(&config, None, go_on).map_err(|e| e.to_string());
+    if load.memory.is_some() {
+        mempolicy::set(None).map_err(|e| format!("memory cannot be set free from a node: {e}"))?;
+    }
+    report
+}
+
+fn ran(report: &Report) -> Vec<Ran> {
+    let bytes = report.bytes_per_unit.unwrap_or(0) as f64;
+    let thread = |thread: &cotenant_kernels::ThreadReport| {
+        let units = thread.units as f64;
+        Ran {
+            per_s: thread.per_second(),
+            per_cpu_s: units / thread.cpu_seconds.max(1e-9),
+            bytes_per_s: bytes * thread.per_second(),
+            transfers: thread.transfers.unwrap_or(0) as f64 / units.max(1.0),
+        }
+    };
+    report.threads.iter().map(thread).collect()
+}
+
+impl Bench for LiveBench {
+    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String> {
+        let (caches, length) = (self.caches, self.length);
+        let Some((first, others)) = loads.split_first() else { return Ok(Vec::new()) };
+        let done = AtomicBool::new(false);
+        // The others run until the first has ended, beginning with it as near as can be: memory is prepared before.
+        let reports: Result<Vec<Report>, String> = std::thread::scope(|scope| {
+            let beside: Vec<_> = others
+                .iter()
+                .map(|load| {
+                    let done = &done;
+                    scope.spawn(move || report(load, caches, None, &mut || !done.load(Ordering::Relaxed)))
+                })
+                .collect();
+            let own = report(first, caches, Some(length), &mut || self.look());
+            done.store(true, Ordering::Relaxed);
+            let rest = beside.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+            std::iter::once(own).chain(rest).collect()
+        });
+        Ok(reports?.iter().map(ran).collect())
+    }
+
+    fn latency_ns(&mut self, a: CpuId, b: CpuId) -> Result<f64, String> {
+        let ball = AtomicU64::new(0);
+        let (start, end) = (Barrier::new(2), AtomicBool::new(false));
+        let bind = |cpu: CpuId| sys::setaffinity(0, &CpuSet::single(cpu));
+        let mut times = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let bound = bind(b);
+                start.wait();
+                // Gives back every ball, odd to even, until the other has had enough.
+                while bound.is_ok() && !end.load(Ordering::Relaxed) {
+                    let thrown = ball.load(Ordering::Acquire);
+                    if thrown & 1 == 1 {
+                        ball.store(thrown + 1, Ordering::Release);
+                    }
+                    std::hint::spin_loop();
+                }
+            });
+            let thrower = scope.spawn(|| {
+                let bound = bind(a);
+                start.wait();
+                let begin = Instant::now();
+                let mut times = Vec::with_capacity(BATCHES);
+                'batches: while bound.is_ok() && times.len() < BATCHES {
+                    let batch = Instant::now();
+                    for _ in 0..TRIPS {
+                        let next = ball.load(Ordering::Relaxed) + 1;
+                        ball.store(next, Ordering::Release);
+                        while ball.load(Ordering::Acquire) != next + 1 {
+                            if begin.elapsed() > PATIENCE {
+                                break 'batches;
+                            }
+                            std::hint::spin_loop();
+                        }
+                    }
+                    times.push(batch.elapsed().as_secs_f64() * 1e9 / TRIPS as f64 / 2.0);
+                }
+                end.store(true, Ordering::Relaxed);
+                bound.map(|()| times)
+            });
+            let times = thrower.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+            times.map_err(|e| format!("a thread cannot be bound to CPU {a}: {e}"))
+        })?;
+        times.sort_by(f64::total_cmp);
+        // The lower quartile: other programs only ever make a batch longer.
+        Ok(times.get(times.len() / 4).copied().unwrap_or(f64::NAN))
+    }
+
+    fn migration_us(&mut self, a: CpuId, b: CpuId) -> Result<f64, String> {
+        let moves = move || -> std::io::Result<f64> {
+            let sets = [CpuSet::single(a), CpuSet::single(b)];
+            let mut times = Vec::with_capacity(MIGRATIONS);
+            for i in 0..MIGRATIONS {
+                let begin = Instant::now();
+                sys::setaffinity(0, &sets[i % 2])?;
+                times.push(begin.elapsed().as_secs_f64() * 1e6);
+            }
+            times.sort_by(f64::total_cmp);
+            Ok(times[times.len() / 2])
+        };
+        let result = std::thread::spawn(moves).join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+        result.map_err(|e| format!("a thread cannot be moved between CPUs {a} and {b}: {e}"))
+    }
+
+    fn cycles_per_step(&self) -> Option<f64> {
+        cfg!(target_arch = "x86_64").then_some(4.0)
+    }
+
+    fn goes_on(&mut self, done: f64, what: &str) -> bool {
+        self.progress.show(done, || what.to_owned());
+        self.look()
+    }
+}
