@@ -108,6 +108,7 @@ fn wrong_machines_policies_and_ends_are_refused() {
         2,
         "--policy: there is no policy 'mas3'; known: none,",
     );
+    refused("static", GOOD, MACHINE, &["--policy", "static"], 2, "s.toml: policy static needs a map; give map = ");
     refused("kernel", GOOD, MACHINE, &["--kernel", "cfs"], 2, "there is no kernel 'cfs'");
     let many = GOOD.replacen("threads = 3", "threads = 7", 1);
     refused("many", &many, MACHINE, &["--policy", "optimal"], 2, "s.toml: optimal: 9 threads, but 8 CPUs");

@@ -35,17 +35,19 @@ work_s = 0.5
 #[test]
 fn the_same_seed_gives_the_same_samples_and_outcome() {
     let s = scenario(BUSY);
-    let run = |seed: u64| {
+    let run = |name: &str, seed: u64| {
         let mut samples = Vec::new();
         let kernel = "cache-aware+numa-balancing".parse().unwrap();
-        let sam = policy::by_name("sam").unwrap();
-        let outcome = s.run(&*sam, kernel, seed, |r| samples.push(r.sample.clone())).unwrap();
+        let policy = policy::by_name(name).unwrap();
+        let outcome = s.run(&*policy, kernel, seed, |r| samples.push(r.sample.clone())).unwrap();
         (outcome, samples)
     };
-    let first = run(3);
-    assert!(first.1.len() > 10, "{} samples", first.1.len());
-    assert_eq!(first, run(3));
-    assert_ne!(first, run(4));
+    for name in ["sam", "numad", "dino", "auto"] {
+        let first = run(name, 3);
+        assert!(!first.1.is_empty(), "{name} saw nothing");
+        assert_eq!(first, run(name, 3), "{name}");
+        assert_ne!(first, run(name, 4), "{name}");
+    }
 }
 
 /// The names of programs of all kinds: measured ones, kernels, sharing ones with barriers and phases.

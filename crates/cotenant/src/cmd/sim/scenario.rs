@@ -26,6 +26,10 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     for name in args.policy.iter().filter(|name| *name != OPTIMAL) {
         policy::by_name(name).map_err(|e| usage(format!("--policy: {e}, optimal")))?;
     }
+    if args.policy.iter().any(|name| name == "static") && scenario.config.map.is_none() {
+        let how = "map = 'X*X*..' in its [policy], one character per CPU in the order of `cotenant topo`";
+        return Err(usage(format!("{path}: policy static needs a map; give {how}")));
+    }
     let limit = usize::try_from(args.evaluations)?;
     let plan = Plan {
         policies: args.policy.clone(),
