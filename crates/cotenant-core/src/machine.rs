@@ -32,6 +32,8 @@ pub struct Machine {
     pub topology: Topology,
     /// What is known besides.
     pub profile: MachineProfile,
+    /// The file, where it has a `[simulator]` section: the simulator reads that itself, so that its errors name the place, too.
+    pub simulator: Option<String>,
 }
 
 /// A text that is no machine file.
@@ -58,6 +60,7 @@ impl Machine {
             assumptions: Vec::new(),
             topology,
             profile: MachineProfile::default(),
+            simulator: None,
         }
     }
 
@@ -92,6 +95,7 @@ impl Machine {
             assumptions: file.assumptions,
             topology,
             profile,
+            simulator: file.simulator.map(|_| text.to_owned()),
         })
     }
 }
@@ -145,6 +149,7 @@ struct File {
     clock_hz: Option<f64>,
     thresholds: Option<Thresholds>,
     heuristic: Option<High>,
+    simulator: Option<toml::Table>,
 }
 
 #[derive(Deserialize)]

@@ -1,5 +1,19 @@
 //! The simulated machine: predictions from measured figures of programs and machines.
 #![forbid(unsafe_code)]
 
+pub mod app;
+pub mod batch;
+pub mod host;
+pub mod kernel;
+pub mod machine;
 pub mod mix;
-pub mod workload;
+pub mod occupancy;
+mod places;
+pub mod run;
+pub mod scenario;
+pub mod small;
+pub mod speed;
+pub mod world;
+
+#[cfg(test)]
+mod tests;

@@ -3,16 +3,12 @@
 //! Two unknowns meet in a fixed point: what each program holds of the shared cache (by the pace at which each fills it) and how fast it runs
 //! (by its misses and the load of the memory).
 
-mod machine;
-mod occupancy;
+mod held;
 
-pub use machine::{Machine, MachineError, Replacement};
-
-use crate::workload::Workload;
+use crate::app::{LINE, Phase};
+use crate::machine::SimMachine;
+use crate::speed::{Demand, Unsettled, Use, solve};
 use thiserror::Error;
-
-/// Bytes of a cache line.
-pub const LINE: f64 = 64.0;
 
 /// One program's share of a steady state.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,18 +36,29 @@ pub struct Steady {
 #[derive(Debug, Error)]
 pub enum MixError {
     /// More programs than cores.
-    #[error("{programs} programs, but {machine} has {cores} cores; name at most {cores}")]
+    #[error("{programs} programs, but there are {cores} cores; name at most {cores}")]
     TooMany {
         /// Programs asked for.
         programs: usize,
         /// Cores there are.
         cores: usize,
-        /// Name of the machine.
-        machine: String,
     },
     /// Nothing to run.
     #[error("no program is named; name at least one")]
     Empty,
+    /// Several caches or memories: where the programs stand would matter.
+    #[error(
+        "a mix needs a machine with one last-level cache and one memory node; this one has {caches} and {nodes}: write a scenario"
+    )]
+    Several {
+        /// Last-level caches.
+        caches: usize,
+        /// Memory nodes.
+        nodes: usize,
+    },
+    /// No speeds were found.
+    #[error(transparent)]
+    Unsettled(#[from] Unsettled),
     /// The fixed point was not reached.
     #[error(
         "no steady state after {rounds} rounds: bytes held still change by {change:.1e} of the cache (held: {held:?})"
@@ -67,31 +74,43 @@ pub enum MixError {
 }
 
 const ROUNDS: usize = 5_000;
-const CLOSE: f64 = 1e-6;
+const CLOSE: f64 = 1e-5;
 
-/// Finds the steady state of `programs` on `machine`.
+/// Finds the steady state of `programs` on `machine`; of a program with phases, its first.
 ///
 /// # Errors
-/// With no program, with more programs than cores, or where the iteration does not settle.
-pub fn steady(machine: &Machine, programs: &[&Workload]) -> Result<Steady, MixError> {
+/// With no program, with more programs than cores, on a machine with several last-level caches, or where the iteration does not settle.
+pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixError> {
+    let (caches, nodes, cores) = (machine.caches.len(), machine.nodes(), machine.topology.cores().len());
     if programs.is_empty() {
         return Err(MixError::Empty);
     }
-    if programs.len() > machine.cores {
-        let machine_name = machine.name.clone();
-        return Err(MixError::TooMany { programs: programs.len(), cores: machine.cores, machine: machine_name });
+    if (caches, nodes) != (1, 1) {
+        return Err(MixError::Several { caches, nodes });
     }
-    let capacity = machine.llc_bytes;
+    if programs.len() > cores {
+        return Err(MixError::TooMany { programs: programs.len(), cores });
+    }
+    let capacity = machine.caches[0].bytes;
     let mut held = vec![capacity / programs.len() as f64; programs.len()];
+    let mut waits = vec![0.0; machine.stations.len()];
     let mut change = f64::INFINITY;
     let mut damping = 0.5;
     for round in 0..ROUNDS {
-        let state = speeds(machine, programs, &held);
-        let rates: Vec<f64> = programs.iter().zip(&state.shares).map(|(w, s)| w.llc_apki / 1000.0 / s.cpi).collect();
-        let wanted = occupancy::held(machine.replacement, capacity, programs, &rates);
+        let demands: Vec<Demand> = programs.iter().zip(&held).map(|(p, held)| demand(machine, p, *held)).collect();
+        let speeds = solve(machine, &demands, &mut waits, 0.0)?;
+        let rates: Vec<f64> = programs.iter().zip(&speeds).map(|(p, speed)| p.llc_apki / 1000.0 * speed).collect();
+        let wanted = held::held(machine.replacement, capacity, programs, &rates);
         change = held.iter().zip(&wanted).map(|(h, w)| (h - w).abs()).fold(0.0, f64::max) / capacity;
         if change < CLOSE {
-            return Ok(state);
+            let share = |(i, p): (usize, &&Phase)| Share {
+                cpi: machine.clock_hz / speeds[i],
+                held: held[i],
+                miss_ratio: p.miss_ratio.at(held[i]),
+                gbs: demands[i].uses[0].bytes * speeds[i] / 1e9,
+            };
+            let shares = programs.iter().enumerate().map(share).collect();
+            return Ok(Steady { shares, memory_ns: (machine.memory_s[0][0] + waits[0]) * 1e9 });
         }
         if round % 200 == 199 {
             damping *= 0.5;
@@ -103,43 +122,34 @@ pub fn steady(machine: &Machine, programs: &[&Workload]) -> Result<Steady, MixEr
     Err(MixError::Unsteady { rounds: ROUNDS, change, held })
 }
 
-/// Speeds and memory latency for given occupancies. Traffic falls as latency rises, and latency rises with traffic: one crossing, by bisection.
-fn speeds(machine: &Machine, programs: &[&Workload], held: &[f64]) -> Steady {
-    let shares = |memory_ns: f64| -> Vec<Share> {
-        programs.iter().zip(held).map(|(program, &held)| share(machine, program, held, memory_ns)).collect()
-    };
-    // Each core has at most `lines_in_flight` lines under way, so at some latency all of them fit into the bandwidth.
-    let (mut low, mut high) = (machine.memory_ns, machine.memory_ns * 2.0);
-    let excess = |ns: f64| machine.latency_ns(shares(ns).iter().map(|s| s.gbs).sum()) - ns;
-    while excess(high) > 0.0 {
-        low = high;
-        high *= 2.0;
-    }
-    while high - low > 1e-9 * high {
-        let middle = f64::midpoint(low, high);
-        if excess(middle) > 0.0 {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    Steady { shares: shares(high), memory_ns: high }
-}
-
-/// One program at a given memory latency.
+/// One program with so many bytes of the cache.
 ///
 /// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · L_mem/mlp]`, and never less than the time that its misses take with all the lines
 /// under way that a core can have (Little's law): prefetching hides latency only so far.
-fn share(machine: &Machine, program: &Workload, held: f64, memory_ns: f64) -> Share {
-    let miss_ratio = program.miss_ratio(held);
-    let accesses = program.llc_apki / 1000.0;
-    let hit = machine.llc_ns * machine.clock_ghz / program.llc_mlp;
-    let memory = memory_ns * machine.clock_ghz;
-    let by_latency = program.cpi + accesses * ((1.0 - miss_ratio) * hit + miss_ratio * memory / program.mlp);
-    let by_lines = accesses * miss_ratio * memory / machine.lines_in_flight;
-    let cpi = by_latency.max(by_lines);
-    let gbs = accesses * miss_ratio * (1.0 + program.writeback_ratio) / cpi * LINE * machine.clock_ghz;
-    Share { cpi, held, miss_ratio, gbs }
+fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
+    let accesses = p.llc_apki / 1000.0;
+    let misses = accesses * p.miss_ratio.at(held);
+    let idle = machine.memory_s[0][0];
+    let memory = Use {
+        station: 0,
+        bytes: misses * (1.0 + p.writeback_ratio) * LINE,
+        waits: misses / p.mlp,
+        floor: misses / machine.lines_in_flight,
+        locality: p.row_locality,
+    };
+    let mut uses = vec![memory];
+    let hits = (accesses - misses) / p.llc_mlp;
+    if let Some(station) = machine.cache_station(0) {
+        uses.push(Use { station, bytes: accesses * LINE, waits: hits, floor: 0.0, locality: 1.0 });
+    }
+    Demand {
+        share: 1.0,
+        base_s: p.cpi / machine.clock_hz + hits * machine.llc_s + misses * idle / p.mlp,
+        floor_s: misses * idle / machine.lines_in_flight,
+        uses,
+        cap: None,
+        team: None,
+    }
 }
 
 #[cfg(test)]

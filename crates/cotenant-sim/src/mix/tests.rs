@@ -1,5 +1,7 @@
 use super::*;
-use crate::workload::{self, Workload};
+use crate::app::{Curve, Phase, embedded};
+use crate::machine::Replacement;
+use crate::small;
 use proptest::prelude::*;
 
 const MACHINE: &str = "\
@@ -12,27 +14,43 @@ memory_ns = 82
 memory_gbs = 60
 replacement = 'random'";
 
-fn machine(replacement: Replacement) -> Machine {
-    Machine { replacement, ..Machine::parse(MACHINE).unwrap() }
+fn parsed(text: &str) -> SimMachine {
+    SimMachine::new(&small::parse(text).unwrap()).unwrap()
 }
 
-fn slowdowns(machine: &Machine, programs: &[&Workload]) -> Vec<f64> {
-    let alone = |w: &&Workload| steady(machine, &[*w]).unwrap().shares[0].cpi;
+fn machine(replacement: Replacement) -> SimMachine {
+    SimMachine { replacement, ..parsed(MACHINE) }
+}
+
+/// With other bandwidth, GB/s.
+fn with_gbs(machine: SimMachine, gbs: f64) -> SimMachine {
+    let mut machine = machine;
+    (machine.stations[0].low, machine.stations[0].high) = (gbs * 1e9, gbs * 1e9);
+    machine
+}
+
+fn program(name: &str) -> &'static Phase {
+    &embedded()[name].phases[0]
+}
+
+fn slowdowns(machine: &SimMachine, programs: &[&Phase]) -> Vec<f64> {
+    let alone = |w: &&Phase| steady(machine, &[*w]).unwrap().shares[0].cpi;
     let together = steady(machine, programs).unwrap();
     programs.iter().zip(&together.shares).map(|(w, s)| s.cpi / alone(w)).collect()
 }
 
 /// Accesses every one of `lines` lines equally often: half of them held, half of the accesses miss.
-fn uniform(lines: f64, apki: f64) -> Workload {
+fn uniform(lines: f64, apki: f64) -> Phase {
     let bytes = lines * LINE;
-    Workload {
+    Phase {
         cpi: 1.0,
         llc_apki: apki,
         llc_mlp: 1e6,
         mlp: 1e6,
         footprint_bytes: bytes,
         writeback_ratio: 0.0,
-        miss_ratio: vec![(bytes * 1e-3, 0.999), (bytes, 0.0)],
+        miss_ratio: Curve::new(vec![(bytes * 1e-3, 0.999), (bytes, 0.0)]).unwrap(),
+        ..program("mcf06").clone()
     }
 }
 
@@ -45,12 +63,8 @@ fn both_replacements_agree_with_an_exact_cache() {
     let (lines, apki) = ([12_000.0, 20_000.0], [10.0, 20.0]);
     let programs = [uniform(lines[0], apki[0]), uniform(lines[1], apki[1])];
     for replacement in [Replacement::Random, Replacement::Lru] {
-        let machine = Machine {
-            llc_bytes: (SETS * WAYS) as f64 * LINE,
-            memory_gbs: 1e9,
-            lines_in_flight: 1e9,
-            ..machine(replacement)
-        };
+        let mut machine = SimMachine { lines_in_flight: 1e9, ..with_gbs(machine(replacement), 1e9) };
+        machine.caches[0].bytes = (SETS * WAYS) as f64 * LINE;
         let model = steady(&machine, &[&programs[0], &programs[1]]).unwrap();
 
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -92,14 +106,14 @@ fn both_replacements_agree_with_an_exact_cache() {
 /// Sixteen lines under way at 82 ns are 12.5 GB/s: no program that reads only can have more.
 #[test]
 fn a_core_has_no_more_lines_under_way_than_it_can() {
-    let stream = Workload { llc_apki: 500.0, miss_ratio: vec![(1e9, 1.0)], ..uniform(1e6, 1.0) };
+    let stream = Phase { llc_apki: 500.0, miss_ratio: Curve::new(vec![(1e9, 1.0)]).unwrap(), ..uniform(1e6, 1.0) };
     let share = steady(&machine(Replacement::Random), &[&stream]).unwrap();
     assert!(share.shares[0].gbs <= 16.0 * 64.0 / 82.0, "{share:?}");
 }
 
 #[test]
 fn two_equal_programs_share_equally() {
-    let mcf = &workload::all()["mcf06"];
+    let mcf = program("mcf06");
     for replacement in [Replacement::Random, Replacement::Lru] {
         let state = steady(&machine(replacement), &[mcf, mcf]).unwrap();
         assert!((state.shares[0].held / state.shares[1].held - 1.0).abs() < 1e-9, "{state:?}");
@@ -109,20 +123,17 @@ fn two_equal_programs_share_equally() {
 
 #[test]
 fn wrong_machines_and_mixes_are_refused() {
-    let wrong = |from: &str, to: &str| Machine::parse(&MACHINE.replace(from, to)).unwrap_err().to_string();
-    assert_eq!(wrong("memory_gbs = 60", "memory_gbs = 0"), "memory_gbs is 0; it must be a number above 0");
-    assert_eq!(wrong("memory_ns = 82", "memory_ns = nan"), "memory_ns is NaN; it must be a number above 0");
-    assert_eq!(wrong("clock_ghz = 2.0", "clock_ghz = -2.0"), "clock_ghz is -2; it must be a number above 0");
+    let wrong = |from: &str, to: &str| small::parse(&MACHINE.replace(from, to)).unwrap_err().to_string();
+    assert_eq!(wrong("memory_gbs = 60", "memory_gbs = 0"), "7:14: memory_gbs is 0; it must be a number above 0");
+    assert_eq!(wrong("memory_ns = 82", "memory_ns = nan"), "6:13: memory_ns is NaN; it must be a number above 0");
+    assert_eq!(wrong("clock_ghz = 2.0", "clock_ghz = -2.0"), "3:13: clock_ghz is -2; it must be a number above 0");
     assert!(
         wrong("llc_ns", "llc_nanos").starts_with("5:1: unknown field `llc_nanos`"),
         "{}",
         wrong("llc_ns", "llc_nanos")
     );
-    let mcf = &workload::all()["mcf06"];
-    assert!(matches!(
-        steady(&machine(Replacement::Lru), &[mcf; 9]),
-        Err(MixError::TooMany { programs: 9, cores: 8, .. })
-    ));
+    let mcf = program("mcf06");
+    assert!(matches!(steady(&machine(Replacement::Lru), &[mcf; 9]), Err(MixError::TooMany { programs: 9, cores: 8 })));
     assert!(matches!(steady(&machine(Replacement::Lru), &[]), Err(MixError::Empty)));
 }
 
@@ -133,15 +144,15 @@ proptest! {
     #[test]
     fn a_steady_state_conserves_and_never_helps(picks in prop::collection::vec(0..55_usize, 2..=8), lru: bool, gbs in 10.0..100.0_f64) {
         let replacement = if lru { Replacement::Lru } else { Replacement::Random };
-        let machine = Machine { memory_gbs: gbs, ..machine(replacement) };
-        let programs: Vec<&Workload> = picks.iter().map(|i| workload::all().values().nth(*i).unwrap()).collect();
+        let machine = with_gbs(machine(replacement), gbs);
+        let programs: Vec<&Phase> = picks.iter().map(|i| &embedded().values().nth(*i).unwrap().phases[0]).collect();
         let state = steady(&machine, &programs).unwrap();
-        prop_assert!(state.shares.iter().map(|s| s.held).sum::<f64>() <= machine.llc_bytes * (1.0 + 1e-4));
+        prop_assert!(state.shares.iter().map(|s| s.held).sum::<f64>() <= machine.caches[0].bytes * (1.0 + 1e-4));
         prop_assert!(state.shares.iter().map(|s| s.gbs).sum::<f64>() <= gbs * (1.0 + 1e-6));
         let slow = slowdowns(&machine, &programs);
         prop_assert!(slow.iter().all(|s| *s >= 1.0 - 1e-3), "{slow:?}");
 
-        let reversed: Vec<&Workload> = programs.iter().rev().copied().collect();
+        let reversed: Vec<&Phase> = programs.iter().rev().copied().collect();
         let mut back = slowdowns(&machine, &reversed);
         back.reverse();
         prop_assert!(slow.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-3), "{slow:?} {back:?}");

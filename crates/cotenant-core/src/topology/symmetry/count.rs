@@ -8,6 +8,7 @@
 
 use super::{Slot, Symmetry, Tenant};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 
 /// Most products of coefficients before counting gives up: one to two seconds.
@@ -23,6 +24,15 @@ pub enum Count {
     Exactly(u128),
     /// At least so many (mappings by symmetries), found where counting exactly would take too long; saturates.
     AtLeast(u128),
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(n) => write!(f, "{n}"),
+            Self::AtLeast(n) => write!(f, "at least {n}"),
+        }
+    }
 }
 
 /// Counts; `allowed` and `exchanges` as in [`super::Enumeration`].

@@ -2,11 +2,11 @@
 //!
 //! Both models have one number that is common to all tenants, found by bisection, since what each holds is monotone in it.
 
-use super::Replacement;
-use crate::workload::Workload;
+use crate::app::Phase;
+use crate::machine::Replacement;
 
-/// Bytes that each program holds of `capacity`, given its LLC accesses per cycle.
-pub fn held(replacement: Replacement, capacity: f64, programs: &[&Workload], rates: &[f64]) -> Vec<f64> {
+/// Bytes that each program holds of `capacity`, given its LLC accesses per second.
+pub fn held(replacement: Replacement, capacity: f64, programs: &[&Phase], rates: &[f64]) -> Vec<f64> {
     match replacement {
         Replacement::Random => random(capacity, programs, rates),
         Replacement::Lru => lru(capacity, programs, rates),
@@ -14,9 +14,9 @@ pub fn held(replacement: Replacement, capacity: f64, programs: &[&Workload], rat
 }
 
 /// Every line is evicted at the same rate `x`, so a program holds `o` where what comes in equals what goes: `rate · m(o) = x · o`.
-fn random(capacity: f64, programs: &[&Workload], rates: &[f64]) -> Vec<f64> {
-    let one = |program: &Workload, rate: f64, x: f64| {
-        crossing(0.0, capacity, |o| rate * program.miss_ratio(o) > x * o) // m falls, x · o rises
+fn random(capacity: f64, programs: &[&Phase], rates: &[f64]) -> Vec<f64> {
+    let one = |program: &Phase, rate: f64, x: f64| {
+        crossing(0.0, capacity, |o| rate * program.miss_ratio.at(o) > x * o) // m falls, x · o rises
     };
     let all = |x: f64| -> Vec<f64> { programs.iter().zip(rates).map(|(p, r)| one(p, *r, x)).collect() };
     common(capacity, all)
@@ -24,14 +24,14 @@ fn random(capacity: f64, programs: &[&Workload], rates: &[f64]) -> Vec<f64> {
 
 /// Every line is evicted at the same age `T`: a program holds what it has filled by then, starting empty, `d occ/dt = rate · m(occ)`
 /// (Denning's working set of age T; Che's approximation for shared LRU).
-fn lru(capacity: f64, programs: &[&Workload], rates: &[f64]) -> Vec<f64> {
+fn lru(capacity: f64, programs: &[&Phase], rates: &[f64]) -> Vec<f64> {
     const STEPS: usize = 512;
     let step = capacity / STEPS as f64;
     // Accesses until `i` steps are filled.
     let fills: Vec<Vec<f64>> = programs
         .iter()
         .map(|program| {
-            let misses = |i: usize| program.miss_ratio((i as f64 + 0.5) * step).max(1e-9);
+            let misses = |i: usize| program.miss_ratio.at((i as f64 + 0.5) * step).max(1e-9);
             (0..STEPS)
                 .scan(0.0, |sum, i| {
                     *sum += step / misses(i);

@@ -1,0 +1,80 @@
+//! How fast simulated time passes. Prints one JSON object per line:
+//! `{"bench":"sim","case":"speed","machine":"ivy-bridge-2s","policy":"sam","tasks":64,"simulated_s":…,"wall_s":…,"per_s":…,"peak_kib":…}` and
+//! `{"bench":"sim","case":"seeds","seeds":16,"workers":…,"one_s":…,"all_s":…,"speedup":…}`.
+//!
+//! `cargo bench -p cotenant-sim --bench sim`. Target: 300 simulated seconds per second for 64 tasks on 40 CPUs, on one core.
+
+#[path = "../../../benches/report.rs"]
+mod report;
+
+use cotenant_core::machine::Machine;
+use cotenant_core::optimum::Limits;
+use cotenant_core::policy;
+use cotenant_sim::batch::{self, Plan};
+use cotenant_sim::scenario::Scenario;
+use report::Report;
+use serde_json::json;
+use std::time::Instant;
+
+const IVY: &str = include_str!("../../../machines/ivy-bridge-2s.toml");
+
+/// Programs that share data, stream, chase pointers and compute, a fourth of the tasks each.
+const PROGRAMS: [&str; 4] = ["sgd", "membench", "mcf06", "hubench"];
+
+fn scenario(tasks: usize, work_s: f64) -> Scenario {
+    let app =
+        |name: &str| format!("[[app]]\nprogram = '{name}'\nthreads = {}\nwork_s = {work_s}\n", tasks / PROGRAMS.len());
+    let text = format!("machine = 'ivy-bridge-2s'\n{}", PROGRAMS.map(app).concat());
+    let found = Scenario::parse(&text, |_| Machine::parse(IVY).map_err(|e| e.to_string()));
+    found.unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The most memory that this process has had so far, KiB; `None` where Linux does not say.
+fn peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
+}
+
+fn main() {
+    let mut report = Report::new("sim");
+    // In ascending order: the high-water mark of memory never falls.
+    for tasks in [8, 64, 512] {
+        let scenario = scenario(tasks, if tasks > 64 { 2.0 } else { 20.0 });
+        for name in ["none", "sam"] {
+            let policy = policy::by_name(name).unwrap_or_else(|e| panic!("{e}"));
+            let started = Instant::now();
+            let (mut runs, mut simulated_s) = (0, 0.0);
+            while started.elapsed().as_secs_f64() < 1.0 {
+                runs += 1;
+                let outcome = scenario.run(&*policy, scenario.kernel, runs, |_| ()).unwrap_or_else(|e| panic!("{e}"));
+                simulated_s += outcome.makespan_s;
+            }
+            let wall_s = started.elapsed().as_secs_f64();
+            report.row(json!({
+                "case": "speed", "machine": "ivy-bridge-2s", "cpus": 40, "policy": name, "tasks": tasks, "runs": runs,
+                "simulated_s": simulated_s, "wall_s": wall_s, "per_s": simulated_s / wall_s, "peak_kib": peak_kib(),
+            }));
+        }
+    }
+    let (scenario, seeds) = (scenario(64, 20.0), 16);
+    let limits = Limits { classes: 1, evaluations: 1 };
+    let plan = Plan { policies: vec!["sam".to_owned()], kernel: scenario.kernel, seeds, limits };
+    // One core does what `batch::run` does: each program alone, Linux, and the policy, each with every seed.
+    let started = Instant::now();
+    let sam = policy::by_name("sam").unwrap_or_else(|e| panic!("{e}"));
+    for seed in 1..=seeds {
+        for app in 0..scenario.apps.len() {
+            scenario.alone(app, scenario.kernel, seed).unwrap_or_else(|e| panic!("{e}"));
+        }
+        for policy in [&policy::None as &dyn policy::Policy, &*sam] {
+            scenario.run(policy, scenario.kernel, seed, |_| ()).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+    let one_s = started.elapsed().as_secs_f64();
+    let started = Instant::now();
+    batch::run(&scenario, &plan, |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
+    let all_s = started.elapsed().as_secs_f64();
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    report.row(json!({ "case": "seeds", "seeds": seeds, "workers": workers, "one_s": one_s, "all_s": all_s,
+        "speedup": one_s / all_s }));
+}

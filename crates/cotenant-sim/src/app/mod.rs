@@ -1,0 +1,85 @@
+//! Applications as the simulator knows them: what a program does alone, in figures that were measured or are called assumptions.
+
+mod parse;
+
+pub use parse::{AppError, embedded, parse_programs};
+pub(crate) use parse::{ProgramTable, number, programs};
+
+/// Bytes of a cache line.
+pub const LINE: f64 = 64.0;
+
+/// LLC miss ratio against bytes held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve(Vec<(f64, f64)>);
+
+impl Curve {
+    /// From points (bytes, misses per access): bytes rise, ratios lie in 0–1 and do not rise. `None` where they do not.
+    pub fn new(points: Vec<(f64, f64)>) -> Option<Self> {
+        let sound = |p: &(f64, f64)| p.0.is_finite() && p.0 > 0.0 && (0.0..=1.0).contains(&p.1);
+        let ordered = points.windows(2).all(|p| p[0].0 < p[1].0 && p[0].1 >= p[1].1);
+        (!points.is_empty() && points.iter().all(sound) && ordered).then_some(Self(points))
+    }
+
+    /// The ratio with `bytes` held: straight between points; below the first an exponential from (0, 1), which says that every byte
+    /// saves the same share of the misses that are left (nothing was measured there); constant above the last.
+    pub fn at(&self, bytes: f64) -> f64 {
+        let (first, at_first) = self.0[0];
+        if bytes <= first {
+            return at_first.max(1e-6).powf((bytes / first).max(0.0));
+        }
+        let next = self.0.partition_point(|p| p.0 < bytes);
+        let Some(&(above, at_above)) = self.0.get(next) else { return self.0[next - 1].1 };
+        let (below, at_below) = self.0[next - 1];
+        at_below + (at_above - at_below) * (bytes - below) / (above - below)
+    }
+}
+
+/// What a thread does for a while.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    /// Instructions of one thread, > 0; `None` = the whole of a run, as many as it executes alone in two seconds.
+    pub instructions: Option<f64>,
+    /// Cycles per instruction with an ideal last private cache, > 0.
+    pub cpi: f64,
+    /// LLC accesses per 1,000 instructions, ≥ 0.
+    pub llc_apki: f64,
+    /// LLC latency over the cycles that a hit costs, ≥ 1.
+    pub llc_mlp: f64,
+    /// Memory latency over the cycles that a miss costs, ≥ 1.
+    pub mlp: f64,
+    /// Bytes beyond which more cache does not help, > 0.
+    pub footprint_bytes: f64,
+    /// Lines written back per line read, ≥ 0.
+    pub writeback_ratio: f64,
+    /// Misses per access against bytes held.
+    pub miss_ratio: Curve,
+    /// Row-buffer locality, 0–1.
+    pub row_locality: f64,
+    /// Coherence events per 1,000 instructions with the other threads of the app, ≥ 0.
+    pub coherence_pki: f64,
+}
+
+/// Where an app's pages lie.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Pages {
+    /// On the node of the thread that touches them first: where it starts.
+    #[default]
+    FirstTouch,
+    /// On all nodes alike.
+    Interleave,
+    /// These shares, in the order of the nodes; they sum to 1.
+    Fixed(Vec<f64>),
+}
+
+/// A program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// Its phases, in order; at least one.
+    pub phases: Vec<Phase>,
+    /// Share of the footprint that the threads of the app have in common, 0–1: counted once per LLC domain.
+    pub shared: f64,
+    /// Whether the threads wait for each other at barriers: the app advances with its slowest thread.
+    pub barrier: bool,
+    /// Where its pages lie.
+    pub pages: Pages,
+}

@@ -1,0 +1,247 @@
+//! Programs as TOML, with errors that name the place.
+
+use super::{Curve, Pages, Phase, Program};
+use cotenant_core::parse::position;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use toml::Spanned;
+
+/// Why a text of programs or a scenario is refused, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct AppError {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong and what is expected.
+    pub message: String,
+}
+
+impl AppError {
+    pub(crate) fn at(text: &str, offset: usize, message: impl Into<String>) -> Self {
+        let (line, column) = position(text, offset);
+        Self { line, column, message: message.into() }
+    }
+
+    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        Self::at(text, error.span().map_or(0, |s| s.start), error.message().replace('\n', " "))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    program: BTreeMap<String, Spanned<ProgramTable>>,
+}
+
+type Number = Spanned<f64>;
+
+/// A program; its own figures are its only phase where it has no `phase`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProgramTable {
+    instructions: Option<Number>,
+    cpi: Option<Number>,
+    llc_apki: Option<Number>,
+    llc_mlp: Option<Number>,
+    mlp: Option<Number>,
+    footprint_bytes: Option<Number>,
+    writeback_ratio: Option<Number>,
+    miss_ratio: Option<Spanned<Vec<(f64, f64)>>>,
+    row_locality: Option<Number>,
+    coherence_pki: Option<Number>,
+    #[serde(default)]
+    phase: Vec<Spanned<ProgramTable>>,
+    shared: Option<Number>,
+    #[serde(default)]
+    barrier: bool,
+    pages: Option<Spanned<PagesTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected \"first-touch\", \"interleave\", or one share per memory node such as [0.5, 0.5]"
+)]
+enum PagesTable {
+    Name(Policy),
+    Shares(Vec<f64>),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Policy {
+    FirstTouch,
+    Interleave,
+}
+
+/// What is wrong, and the offset in the text.
+pub(crate) type Fault = (usize, String);
+
+/// The value, if it lies in the range.
+pub(crate) fn number(
+    name: &str,
+    key: &str,
+    value: Option<&Number>,
+    default: Option<f64>,
+    (low, high): (f64, f64),
+    here: usize,
+) -> Result<f64, Fault> {
+    let Some(value) = value else {
+        return default.ok_or_else(|| (here, format!("{name} lacks {key}; give it")));
+    };
+    let v = *value.get_ref();
+    if v.is_finite() && (low..=high).contains(&v) {
+        return Ok(v);
+    }
+    let range = match (low > 0.0, high < f64::MAX) {
+        (_, true) => format!("between {low} and {high}"),
+        (true, _) if low >= 1.0 => "at least 1".to_owned(),
+        (true, _) => "above 0".to_owned(),
+        (false, _) => "finite and not negative".to_owned(),
+    };
+    Err((value.span().start, format!("{key} of {name} is {v}; it must be {range}")))
+}
+
+const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
+const NOT_NEGATIVE: (f64, f64) = (0.0, f64::MAX);
+const AT_LEAST_1: (f64, f64) = (1.0, f64::MAX);
+const SHARE: (f64, f64) = (0.0, 1.0);
+
+impl ProgramTable {
+    pub(crate) fn into_program(self, name: &str, here: usize) -> Result<Program, Fault> {
+        let name = &format!("program {name}");
+        let shared = number(name, "shared", self.shared.as_ref(), Some(0.0), SHARE, here)?;
+        let pages = match &self.pages {
+            None => Pages::FirstTouch,
+            Some(p) => match p.get_ref() {
+                PagesTable::Name(Policy::FirstTouch) => Pages::FirstTouch,
+                PagesTable::Name(Policy::Interleave) => Pages::Interleave,
+                PagesTable::Shares(s) => {
+                    let sound = s.iter().all(|v| (0.0..=1.0).contains(v)) && (s.iter().sum::<f64>() - 1.0).abs() < 1e-6;
+                    if !sound {
+                        return Err((p.span().start, format!("pages of {name} must be shares that sum to 1")));
+                    }
+                    Pages::Fixed(s.clone())
+                }
+            },
+        };
+        let barrier = self.barrier;
+        let phases = if self.phase.is_empty() {
+            vec![self.phase_of(name, here)?]
+        } else if self.cpi.is_some() {
+            return Err((here, format!("{name} has figures of its own and phases; move them into the phases")));
+        } else {
+            let one = |p: Spanned<Self>| {
+                let at = p.span().start;
+                p.into_inner().phase_of(name, at)
+            };
+            self.phase.into_iter().map(one).collect::<Result<Vec<_>, _>>()?
+        };
+        if phases.len() > 1 && phases.iter().any(|p| p.instructions.is_none()) {
+            return Err((here, format!("{name} has several phases; each needs its instructions")));
+        }
+        Ok(Program { phases, shared, barrier, pages })
+    }
+
+    fn phase_of(&self, name: &str, here: usize) -> Result<Phase, Fault> {
+        let get = |key, value: &Option<Number>, default, range| number(name, key, value.as_ref(), default, range, here);
+        let instructions = match &self.instructions {
+            None => None,
+            given => Some(get("instructions", given, None, POSITIVE)?),
+        };
+        let points = self.miss_ratio.as_ref().ok_or_else(|| (here, format!("{name} lacks miss_ratio; give it")))?;
+        let miss_ratio = Curve::new(points.get_ref().clone()).ok_or_else(|| {
+            let what = "must be points [bytes, ratio] whose bytes rise from above 0 and whose ratios lie in 0 to 1 and do not rise";
+            (points.span().start, format!("miss_ratio of {name} {what}"))
+        })?;
+        Ok(Phase {
+            instructions,
+            cpi: get("cpi", &self.cpi, None, POSITIVE)?,
+            llc_apki: get("llc_apki", &self.llc_apki, None, NOT_NEGATIVE)?,
+            llc_mlp: get("llc_mlp", &self.llc_mlp, Some(1.0), AT_LEAST_1)?,
+            mlp: get("mlp", &self.mlp, Some(1.0), AT_LEAST_1)?,
+            footprint_bytes: get("footprint_bytes", &self.footprint_bytes, None, POSITIVE)?,
+            writeback_ratio: get("writeback_ratio", &self.writeback_ratio, Some(0.0), NOT_NEGATIVE)?,
+            miss_ratio,
+            row_locality: get("row_locality", &self.row_locality, Some(0.5), SHARE)?,
+            coherence_pki: get("coherence_pki", &self.coherence_pki, Some(0.0), NOT_NEGATIVE)?,
+        })
+    }
+}
+
+/// Reads programs: one table `[program.NAME]` each; `docs/reference/scenario.md` describes the keys.
+///
+/// # Errors
+/// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
+pub fn parse_programs(text: &str) -> Result<BTreeMap<String, Program>, AppError> {
+    let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
+    programs(file.program).map_err(|(offset, message)| AppError::at(text, offset, message))
+}
+
+pub(crate) fn programs(tables: BTreeMap<String, Spanned<ProgramTable>>) -> Result<BTreeMap<String, Program>, Fault> {
+    let one = |(name, table): (String, Spanned<ProgramTable>)| {
+        let at = table.span().start;
+        let program = table.into_inner().into_program(&name, at)?;
+        Ok((name, program))
+    };
+    tables.into_iter().map(one).collect()
+}
+
+static EMBEDDED: LazyLock<BTreeMap<String, Program>> = LazyLock::new(|| {
+    let files = [
+        include_str!("../../../../workloads/spec-cpu2000.toml"),
+        include_str!("../../../../workloads/spec-cpu2006.toml"),
+        include_str!("../../../../workloads/kernels.toml"),
+        include_str!("../../../../workloads/sharing.toml"),
+    ];
+    files.iter().flat_map(|text| parse_programs(text).expect("a file of the binary itself; a test reads it")).collect()
+});
+
+/// The programs of `workloads/`, which the binary carries.
+pub fn embedded() -> &'static BTreeMap<String, Program> {
+    &EMBEDDED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str =
+        "[program.a]\ncpi = 1\nllc_apki = 10\nfootprint_bytes = 2e6\nmiss_ratio = [[1e6, 0.5], [2e6, 0.0]]\n";
+
+    #[test]
+    fn the_binary_carries_what_sams_evaluation_needs() {
+        let names =
+            ["mcf06", "art00", "hubench", "lubench", "membench", "membench-low", "cpu", "sgd", "tunkrank", "canneal"];
+        assert!(names.iter().all(|name| embedded().contains_key(*name)), "{:?}", embedded().keys());
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        assert_eq!(parse_programs(GOOD).unwrap()["a"].phases[0].mlp, 1.0);
+        for (from, to, message) in [
+            ("cpi = 1", "cpi = -1", "2:7: cpi of program a is -1; it must be above 0"),
+            ("cpi = 1", "cpi = nan", "2:7: cpi of program a is NaN; it must be above 0"),
+            ("= 10", "= inf", "3:12: llc_apki of program a is inf; it must be finite and not negative"),
+            ("cpi = 1\n", "", "1:1: program a lacks cpi; give it"),
+            (
+                "0.5]",
+                "1.5]",
+                "5:14: miss_ratio of program a must be points [bytes, ratio] whose bytes rise from above 0 and whose ratios lie in 0 to 1 and do not rise",
+            ),
+        ] {
+            let text = GOOD.replace(from, to);
+            assert_eq!(parse_programs(&text).unwrap_err().to_string(), message, "{text}");
+        }
+        assert!(
+            parse_programs(&GOOD.replace("cpi", "cip"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("2:1: unknown field `cip`")
+        );
+    }
+}

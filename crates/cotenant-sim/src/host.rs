@@ -1,0 +1,222 @@
+//! The simulated machine as a host of the loop.
+
+use crate::speed::Unsettled;
+use crate::world::World;
+use cotenant_core::action::{Action, Order, Outcome};
+use cotenant_core::host::{Host, HostError, Wake};
+use cotenant_core::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
+use cotenant_core::signal::{Count, Counters, Signal};
+use cotenant_core::topology::Topology;
+use cotenant_core::{AppId, CpuId, CpuSet, NodeId, TaskId, Time};
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How counters lie, and what reading them costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// Standard deviation of what is counted in an interval, as a fraction; 0 = exact.
+    pub noise: f64,
+    /// Probability, 0–1, that a counter was not assigned in an interval (multiplexing).
+    pub gaps: f64,
+    /// Seconds that each task that ran costs the observer per sample. They are taken from a task where no CPU is idle.
+    pub cost_s: f64,
+}
+
+impl Default for Observation {
+    /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of them every 100 ms,
+    /// `docs/reference/overhead.md`).
+    fn default() -> Self {
+        Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6 }
+    }
+}
+
+/// Signals of software: neither noisy nor multiplexed.
+const SOFTWARE: [Signal; 5] =
+    [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
+/// What the model does not know is absent.
+const UNKNOWN: [Signal; 2] = [Signal::L1Misses, Signal::ContextSwitches];
+
+/// What was told of a task so far.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    truth: [f64; Signal::COUNT],
+    counts: [Count; Signal::COUNT],
+    info: Arc<TaskInfo>,
+}
+
+/// Seed of the observer's own randomness, so that what is observed does not change what happens.
+const OBSERVER: u64 = 0x0b5e_77e5;
+
+/// A simulated machine to drive.
+pub struct SimHost {
+    /// The machine.
+    pub world: World,
+    topology: Topology,
+    observation: Observation,
+    rng: Rng,
+    told: BTreeMap<u32, Told>,
+    failure: Option<Unsettled>,
+    end: Time,
+}
+
+impl SimHost {
+    /// A host of that world, which ends at `end` at the latest.
+    pub fn new(world: World, observation: Observation, seed: u64, end: Time) -> Self {
+        Self {
+            topology: world.machine.topology.clone(),
+            world,
+            observation,
+            rng: Rng::with_seed(seed ^ OBSERVER),
+            told: BTreeMap::new(),
+            failure: None,
+            end,
+        }
+    }
+
+    /// Why the machine came to a halt, if it did.
+    pub fn failure(&self) -> Option<&Unsettled> {
+        self.failure.as_ref()
+    }
+
+    /// Orders about what was a thread of the task's slot before are about nobody.
+    fn thread(&self, task: TaskId) -> Option<usize> {
+        self.world.threads.iter().position(|t| t.exists && t.id == task.0)
+    }
+
+    /// What observing costs is paid by a task, unless there is an idle CPU to do it on: by the one on the highest CPU.
+    fn charge(&mut self) {
+        let world = &mut self.world;
+        let on: Vec<usize> = world.threads.iter().filter_map(|t| t.cpu).collect();
+        if world.places.cpus.iter().any(|c| !on.contains(c)) {
+            return;
+        }
+        if let Some(t) = world.threads.iter_mut().filter(|t| t.cpu.is_some()).max_by_key(|t| (t.cpu, t.id)) {
+            t.debt_s += on.len() as f64 * self.observation.cost_s;
+        }
+    }
+}
+
+impl Host for SimHost {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        self.charge();
+        let world = &self.world;
+        let mut told = std::mem::take(&mut self.told);
+        let mut tasks = Vec::new();
+        let mut known = BTreeMap::new();
+        for t in world.threads.iter().filter(|t| t.exists) {
+            let mut seen = told.remove(&t.id).unwrap_or_default();
+            if seen.info.tid == 0 {
+                let app = AppId(t.app as u32);
+                let pid = 1_000 + 10_000 * (t.app as u32 + 1);
+                let comm = world.apps[t.app].spec.name.chars().take(15).collect();
+                seen.info = Arc::new(TaskInfo {
+                    id: TaskId(t.id),
+                    app,
+                    tid: 1_000_000 + t.id,
+                    pid,
+                    start_ticks: t.started / 10_000_000,
+                    comm,
+                    allowed: t.allowed.clone(),
+                });
+            }
+            let ran_ns = (t.counts[Signal::CpuTime as usize] - seen.truth[Signal::CpuTime as usize]).max(0.0) as u64;
+            let mut counters = Counters::default();
+            for &signal in Signal::ALL.iter().filter(|s| !UNKNOWN.contains(s)) {
+                let i = signal as usize;
+                let events = t.counts[i] - seen.truth[i];
+                seen.truth[i] = t.counts[i];
+                let count = &mut seen.counts[i];
+                if SOFTWARE.contains(&signal) {
+                    *count = Count::exact(t.counts[i] as u64);
+                } else {
+                    let gap = self.observation.gaps > 0.0 && self.rng.f64() < self.observation.gaps;
+                    count.enabled_ns += ran_ns;
+                    if !gap {
+                        let factor = 1.0 + self.observation.noise * normal(&mut self.rng);
+                        count.value += (events * factor.max(0.0)).round() as u64;
+                        count.running_ns += ran_ns;
+                    }
+                }
+                counters.set(signal, *count);
+            }
+            let bytes = t.cpu.map_or(0.0, |_| world.apps[t.app].spec.program.phases[t.phase].footprint_bytes);
+            let pages = t.pages.iter().enumerate().map(|(n, share)| {
+                let id = self.topology.nodes().get(n).map_or(NodeId(n as u32), |node| node.id);
+                (id, (share * bytes / 4096.0).round() as u64)
+            });
+            tasks.push(TaskSample {
+                info: seen.info.clone(),
+                cpu: t.cpu.map(|c| CpuId(c as u32)),
+                counters,
+                pages_by_node: Some(pages.collect()),
+            });
+            known.insert(t.id, seen);
+        }
+        self.told = known;
+        tasks.sort_by_key(|t| t.info.id);
+        let cpus = world.places.cpus.iter();
+        let cpus = cpus.map(|&c| CpuSample { id: CpuId(c as u32), busy_ns: world.busy_ns[c] as u64 }).collect();
+        let apps = (0_u32..).zip(&world.apps).filter(|(_, a)| a.threads.clone().any(|t| world.threads[t].exists));
+        let apps = apps
+            .map(|(id, a)| AppSample { id: AppId(id), name: a.spec.name.clone(), ..AppSample::default() })
+            .collect();
+        Ok(Sample { at: world.now(), tasks, cpus, apps })
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        let one = |order: &Order| {
+            let Some(thread) = self.thread(order.action.task()) else { return Outcome::Gone };
+            let t = &mut self.world.threads[thread];
+            let mask = match order.action {
+                Action::Place { .. } => order.affinity.and(&t.allowed),
+                Action::Release { .. } => t.allowed.clone(),
+            };
+            if mask.is_empty() {
+                return Outcome::Denied;
+            }
+            self.world.set_mask(thread, mask);
+            Outcome::Applied
+        };
+        orders.iter().map(one).collect()
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        let until = until.min(self.end);
+        if let Err(failure) = self.world.advance(until, true) {
+            self.failure = Some(failure);
+            return Wake::Exit;
+        }
+        if self.world.is_done() || self.world.now() >= self.end {
+            return Wake::Exit;
+        }
+        if self.world.changed && self.world.now() < until { Wake::TasksChanged } else { Wake::Tick }
+    }
+}
+
+impl World {
+    /// Gives a thread a mask, and moves it where it no longer may be where it is.
+    pub(crate) fn set_mask(&mut self, thread: usize, mask: CpuSet) {
+        let t = &mut self.threads[thread];
+        if t.mask == mask {
+            return;
+        }
+        t.mask = mask;
+        if let Some(cpu) = t.cpu.filter(|&c| !self.threads[thread].mask.contains(CpuId(c as u32))) {
+            let to = self.idlest(thread);
+            debug_assert_ne!(cpu, to);
+            self.put(thread, to);
+        }
+        let now = self.now;
+        self.kernel.disturb(now);
+    }
+}
+
+/// A number with the standard normal distribution (Box and Muller).
+fn normal(rng: &mut Rng) -> f64 {
+    (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
+}

@@ -1,0 +1,322 @@
+//! The simulated kernel: which CPU a thread runs on, inside the mask that it has. It runs under every policy; `none` under a kernel is Linux.
+//!
+//! What is modelled and what not: `docs/reference/simulated-kernels.md`.
+
+use crate::app::Program;
+use crate::world::{Life, Ns, World};
+use cotenant_core::signal::Signal;
+use cotenant_core::{CpuId, CpuSet};
+use std::fmt;
+use std::str::FromStr;
+
+/// How threads are placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Linux 6.6 and later: the idlest place at fork and exec, run-queue lengths balanced, wake-ups near the waker.
+    #[default]
+    Eevdf,
+    /// Linux 7.2 and later, `CONFIG_SCHED_CACHE`: besides, a process's threads are drawn to one last-level cache while it has room.
+    CacheAware,
+}
+
+/// A kernel by its name: `eevdf`, `cache-aware`, each with or without `+numa-balancing`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelKind {
+    /// How threads are placed.
+    pub placement: Placement,
+    /// Whether pages follow threads and threads follow pages.
+    pub numa_balancing: bool,
+}
+
+/// A name that no kernel has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kernel '{0}'; known: eevdf, cache-aware, eevdf+numa-balancing, cache-aware+numa-balancing")]
+pub struct UnknownKernel(String);
+
+impl FromStr for KernelKind {
+    type Err = UnknownKernel;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKernel> {
+        let (name, numa_balancing) = text.strip_suffix("+numa-balancing").map_or((text, false), |name| (name, true));
+        let placement = match name {
+            "eevdf" => Placement::Eevdf,
+            "cache-aware" => Placement::CacheAware,
+            _ => return Err(UnknownKernel(text.to_owned())),
+        };
+        Ok(Self { placement, numa_balancing })
+    }
+}
+
+impl fmt::Display for KernelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.placement == Placement::Eevdf { "eevdf" } else { "cache-aware" };
+        write!(f, "{name}{}", if self.numa_balancing { "+numa-balancing" } else { "" })
+    }
+}
+
+/// Run queues are looked at so often, ns, until nothing moves any more.
+const BALANCE: Ns = 4_000_000;
+/// Each scan of NUMA balancing: `numa_balancing_scan_period_min_ms`.
+const SCAN: Ns = 1_000_000_000;
+/// Bytes that a scan covers: `numa_balancing_scan_size_mb`.
+const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
+const PAGE: f64 = 4096.0;
+/// Seconds that a hinting fault takes: assumption.
+const FAULT_S: f64 = 1e-6;
+/// Fraction of a last-level cache's CPUs that may be busy before a process is no longer drawn to it: `llc_overload_pct`.
+const LLC_BUSY: f64 = 0.5;
+
+/// A kernel at work.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Which.
+    pub kind: KernelKind,
+    balance: Option<Ns>,
+    scan: Ns,
+}
+
+impl Kernel {
+    /// One that has not looked yet.
+    pub fn new(kind: KernelKind) -> Self {
+        Self { kind, balance: None, scan: SCAN }
+    }
+
+    /// When it next does something by itself.
+    pub(crate) fn next_turn(&self) -> Option<Ns> {
+        let scan = self.kind.numa_balancing.then_some(self.scan);
+        [self.balance, scan].into_iter().flatten().min()
+    }
+
+    /// Tasks or masks changed.
+    pub(crate) fn disturb(&mut self, now: Ns) {
+        self.balance.get_or_insert(now + BALANCE);
+    }
+}
+
+/// Threads per CPU number.
+type Queues = Vec<u32>;
+
+impl World {
+    pub(crate) fn kernel_turn(&mut self) {
+        let now = self.now;
+        if self.kernel.balance.is_some_and(|at| at <= now) {
+            let draws = self.kernel.kind.placement == Placement::CacheAware && self.draw();
+            let moved = self.balance() | self.wake() | draws;
+            self.kernel.balance = moved.then_some(now + BALANCE);
+        }
+        if self.kernel.kind.numa_balancing && self.kernel.scan <= now {
+            self.kernel.scan = now + SCAN;
+            if self.machine.nodes() > 1 {
+                self.scan();
+            }
+        }
+    }
+
+    fn queues(&self) -> Queues {
+        let mut queues = vec![0; self.places.core.of.len()];
+        self.threads.iter().filter_map(|t| t.cpu).for_each(|cpu| queues[cpu] += 1);
+        queues
+    }
+
+    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, of the idlest core, the idlest; equals at random.
+    pub(crate) fn idlest(&mut self, thread: usize) -> usize {
+        let queues = self.queues();
+        let may: Vec<usize> = self.threads[thread].mask.iter().map(CpuId::index).collect();
+        self.idlest_of(&queues, may)
+    }
+
+    fn idlest_of(&mut self, queues: &Queues, mut may: Vec<usize>) -> usize {
+        let levels = [&self.places.package, &self.places.llc, &self.places.core];
+        for level in levels {
+            let load = |group: usize| {
+                let cpus = &level.groups[group];
+                f64::from(cpus.iter().map(|&c| queues[c]).sum::<u32>()) / cpus.len() as f64
+            };
+            let mut groups: Vec<(usize, f64)> = Vec::new();
+            for &cpu in &may {
+                let group = level.of[cpu];
+                if groups.iter().all(|g| g.0 != group) {
+                    groups.push((group, load(group)));
+                }
+            }
+            let least = groups.iter().map(|g| g.1).fold(f64::INFINITY, f64::min);
+            groups.retain(|g| g.1 <= least);
+            let Some(&(group, _)) = self.rng.choice(&groups) else { return may.first().copied().unwrap_or_default() };
+            may.retain(|&cpu| level.of[cpu] == group);
+        }
+        let least = may.iter().map(|&c| queues[c]).min().unwrap_or_default();
+        may.retain(|&c| queues[c] == least);
+        may[self.rng.usize(..may.len())]
+    }
+
+    /// One round of balancing: at each level, one thread from a longer to a shorter queue where two are at least two apart.
+    fn balance(&mut self) -> bool {
+        let everywhere = vec![self.places.cpus.clone()];
+        let (package, llc, core) = (self.places.package.clone(), self.places.llc.clone(), self.places.core.clone());
+        let single: Vec<Vec<usize>> = self.places.cpus.iter().map(|&c| vec![c]).collect();
+        let mut moved = false;
+        for (parents, groups) in [
+            (&everywhere, &package.groups),
+            (&package.groups, &llc.groups),
+            (&llc.groups, &core.groups),
+            (&core.groups, &single),
+        ] {
+            for parent in parents {
+                let inside: Vec<&Vec<usize>> =
+                    groups.iter().filter(|g| g.first().is_some_and(|c| parent.binary_search(c).is_ok())).collect();
+                moved |= inside.len() > 1 && self.even_out(&inside);
+            }
+        }
+        moved
+    }
+
+    fn even_out(&mut self, groups: &[&Vec<usize>]) -> bool {
+        let queues = self.queues();
+        let mut load: Vec<(usize, u32)> =
+            groups.iter().enumerate().map(|(g, cpus)| (g, cpus.iter().map(|&c| queues[c]).sum())).collect();
+        let per_cpu = |g: usize, n: u32| f64::from(n) / groups[g].len() as f64;
+        load.sort_by(|a, b| per_cpu(a.0, a.1).total_cmp(&per_cpu(b.0, b.1)));
+        for &(from, most) in load.iter().rev() {
+            for &(to, least) in &load {
+                if most == 0 || per_cpu(from, most - 1) < per_cpu(to, least + 1) {
+                    break;
+                }
+                let target: CpuSet = groups[to].iter().map(|&c| CpuId(c as u32)).collect();
+                let movable: Vec<usize> = (0..self.threads.len())
+                    .filter(|&t| {
+                        let t = &self.threads[t];
+                        t.cpu.is_some_and(|c| groups[from].contains(&c))
+                            && t.mask.intersects(&target)
+                            && !self.stays(t.app)
+                    })
+                    .collect();
+                let longest = movable.iter().filter_map(|&t| self.threads[t].cpu).map(|c| queues[c]).max();
+                let longest: Vec<usize> =
+                    movable.into_iter().filter(|&t| self.threads[t].cpu.map(|c| queues[c]) == longest).collect();
+                if let Some(&thread) = self.rng.choice(&longest) {
+                    let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
+                    let cpu = self.idlest_of(&queues, may);
+                    self.put(thread, cpu);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Threads that wait for each other are woken often; one that shares its CPU goes to an idle one beside its waker, if there is any.
+    fn wake(&mut self) -> bool {
+        let mut moved = false;
+        for app in 0..self.apps.len() {
+            if self.apps[app].life != Life::Running || !self.apps[app].spec.program.barrier {
+                continue;
+            }
+            for thread in self.apps[app].threads.clone() {
+                let queues = self.queues();
+                let waker = self.rng.usize(self.apps[app].threads.clone());
+                let (Some(cpu), Some(near)) = (self.threads[thread].cpu, self.threads[waker].cpu) else { continue };
+                if queues[cpu] < 2 {
+                    continue;
+                }
+                let domain = self.places.llc.of[near];
+                let idle: Vec<usize> = self.places.llc.groups[domain]
+                    .iter()
+                    .copied()
+                    .filter(|&c| queues[c] == 0 && self.threads[thread].mask.contains(CpuId(c as u32)))
+                    .collect();
+                if !idle.is_empty() {
+                    let cpu = self.idlest_of(&queues, idle);
+                    self.put(thread, cpu);
+                    moved = true;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Whether the cache-aware kernel keeps an application's threads from being spread over caches.
+    fn stays(&self, app: usize) -> bool {
+        self.kernel.kind.placement == Placement::CacheAware && self.preferred(app).is_some()
+    }
+
+    /// The last-level cache to which a process is drawn: where most of its threads are, if all of them and its data fit.
+    fn preferred(&self, app: usize) -> Option<usize> {
+        let app = &self.apps[app];
+        let mut on = vec![0_usize; self.places.llc.groups.len()];
+        self.threads[app.threads.clone()].iter().filter_map(|t| t.cpu).for_each(|c| on[self.places.llc.of[c]] += 1);
+        let (domain, most) = on.iter().copied().enumerate().max_by_key(|&(d, n)| (n, std::cmp::Reverse(d)))?;
+        let cpus = &self.places.llc.groups[domain];
+        let cores = cpus.iter().map(|&c| self.places.core.of[c]).collect::<std::collections::BTreeSet<_>>().len();
+        let fits = on.iter().sum::<usize>() <= cores
+            && resident(&app.spec.program, app.spec.threads) <= self.machine.caches[domain].bytes;
+        (most > 0 && fits && self.places.llc.groups.len() > 1).then_some(domain)
+    }
+
+    /// Draws one thread of each process nearer to the cache that it prefers.
+    fn draw(&mut self) -> bool {
+        let mut moved = false;
+        for app in 0..self.apps.len() {
+            let Some(domain) = self.preferred(app) else { continue };
+            let queues = self.queues();
+            let cpus = self.places.llc.groups[domain].clone();
+            let busy = cpus.iter().filter(|&&c| queues[c] > 0).count();
+            if (busy + 1) as f64 > LLC_BUSY * cpus.len() as f64 {
+                continue;
+            }
+            let target: CpuSet = cpus.iter().map(|&c| CpuId(c as u32)).collect();
+            let away = self.apps[app].threads.clone().find(|&t| {
+                let t = &self.threads[t];
+                t.cpu.is_some_and(|c| self.places.llc.of[c] != domain) && t.mask.intersects(&target)
+            });
+            if let Some(thread) = away {
+                let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
+                let cpu = self.idlest_of(&queues, may);
+                self.put(thread, cpu);
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// One scan of NUMA balancing: hinting faults are charged, threads go where most of their pages are if there is an idle CPU, and of
+    /// the pages that a scan covers those go to a thread's node that it alone uses; those in common go where the threads are.
+    fn scan(&mut self) {
+        for thread in 0..self.threads.len() {
+            let Some(cpu) = self.threads[thread].cpu else { continue };
+            let here = self.places.node.of[cpu];
+            let t = &self.threads[thread];
+            let most = (0..t.pages.len()).max_by(|&a, &b| t.pages[a].total_cmp(&t.pages[b])).unwrap_or(here);
+            if most != here && t.pages[most] > 0.5 {
+                let queues = self.queues();
+                let idle: Vec<usize> = self.places.node.groups.get(most).map_or(Vec::new(), |cpus| {
+                    cpus.iter().copied().filter(|&c| queues[c] == 0 && t.mask.contains(CpuId(c as u32))).collect()
+                });
+                if !idle.is_empty() {
+                    let cpu = self.idlest_of(&queues, idle);
+                    self.put(thread, cpu);
+                    continue;
+                }
+            }
+            let program = self.apps[self.threads[thread].app].spec.program.clone();
+            let bytes = self.phase(thread).footprint_bytes;
+            let part = (SCAN_BYTES / bytes).min(1.0);
+            let spread = self.spread(self.threads[thread].app);
+            let here = self.places.node.of[self.threads[thread].cpu.unwrap_or_default()];
+            let t = &mut self.threads[thread];
+            let faults = part * bytes / PAGE;
+            t.counts[Signal::PageFaults as usize] += faults;
+            t.debt_s += faults * FAULT_S;
+            for (n, share) in t.pages.iter_mut().enumerate() {
+                let wanted = program.shared * spread[n] + (1.0 - program.shared) * f64::from(u8::from(n == here));
+                *share += part * (wanted - *share);
+            }
+        }
+        self.disturb();
+    }
+}
+
+/// Bytes that a process with so many threads touches.
+fn resident(program: &Program, threads: usize) -> f64 {
+    let most = program.phases.iter().map(|p| p.footprint_bytes).fold(0.0, f64::max);
+    most * (program.shared + (1.0 - program.shared) * threads as f64)
+}

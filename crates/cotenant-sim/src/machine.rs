@@ -1,0 +1,263 @@
+//! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
+
+use crate::app::AppError;
+use crate::app::number;
+use cotenant_core::CpuSet;
+use cotenant_core::machine::Machine;
+use cotenant_core::topology::{DistanceUnit, Kind, Topology};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// How a cache chooses what to evict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Replacement {
+    /// Any line, whoever's and however old. The default: it ranked measured mixes better than `lru`.
+    #[default]
+    Random,
+    /// The line that was not used for longest.
+    Lru,
+}
+
+/// The `[simulator]` section of a machine file. What is absent is a guess, listed in [`SimMachine::guesses`].
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Section {
+    replacement: Option<Replacement>,
+    llc_bytes: Option<Spanned<f64>>,
+    llc_ns: Option<Spanned<f64>>,
+    llc_gbs: Option<Spanned<f64>>,
+    memory_ns: Option<Spanned<f64>>,
+    memory_queue_ns: Option<Spanned<f64>>,
+    memory_gbs: Option<Spanned<f64>>,
+    memory_gbs_scattered: Option<Spanned<f64>>,
+    remote_ns: Option<Spanned<f64>>,
+    link_gbs: Option<Spanned<f64>>,
+    coherence_ns: Option<Spanned<[f64; 3]>>,
+    smt: Option<Spanned<f64>>,
+    lines_in_flight: Option<Spanned<f64>>,
+    migration_us: Option<Spanned<f64>>,
+    /// Per key: where its figure comes from.
+    #[serde(default)]
+    #[allow(dead_code, reason = "for people; that it is a table of texts is checked")]
+    sources: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    simulator: Option<Spanned<Section>>,
+}
+
+/// A last-level cache.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cache {
+    /// Bytes.
+    pub bytes: f64,
+}
+
+/// Something with a bandwidth and a queue before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Station {
+    /// For errors and reports: `node 0`, `link 0-1`, `bus 1`, `llc 0`.
+    pub name: String,
+    /// Bytes per second when accesses are scattered (no row-buffer locality).
+    pub low: f64,
+    /// Bytes per second when they are in order.
+    pub high: f64,
+    /// Extra latency at half load, seconds: it grows as `queue · u / (1 − u)`.
+    pub queue_s: f64,
+}
+
+const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
+
+/// A machine to simulate. Latencies in seconds, bandwidths in bytes per second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimMachine {
+    /// CPUs and what they share.
+    pub topology: Topology,
+    /// Clock, Hz.
+    pub clock_hz: f64,
+    /// One per LLC domain.
+    pub caches: Vec<Cache>,
+    /// Replacement of the last-level caches.
+    pub replacement: Replacement,
+    /// Latency of an LLC hit.
+    pub llc_s: f64,
+    /// Idle latency from the CPUs of a node (row) to the memory of a node.
+    pub memory_s: Vec<Vec<f64>>,
+    /// Everything that queues: nodes first, then links (from × nodes + to), buses and caches.
+    pub stations: Vec<Station>,
+    /// Per CPU number: the station of its bus.
+    pub bus_of: Vec<Option<usize>>,
+    /// Latency of a line from another core: inside the LLC domain, inside the package, between packages.
+    pub coherence_s: [f64; 3],
+    /// Speed of a thread's private part when a sibling is busy, as a fraction of its speed alone.
+    pub smt: f64,
+    /// Lines that one core can have under way to memory.
+    pub lines_in_flight: f64,
+    /// Direct cost of a migration.
+    pub migration_s: f64,
+    /// Figures that no source gives, as `key = value`.
+    pub guesses: Vec<String>,
+}
+
+impl SimMachine {
+    /// Of a machine. What its file does not say under `[simulator]` is guessed, and listed.
+    ///
+    /// # Errors
+    /// Where the section is malformed or a figure is out of range; line and column are the file's.
+    pub fn new(machine: &Machine) -> Result<Self, AppError> {
+        let text = machine.simulator.as_deref().unwrap_or_default();
+        let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
+        let section = file.simulator.map(Spanned::into_inner).unwrap_or_default();
+        let mut guesses = Vec::new();
+        let built = Self::build(machine, &section, &mut guesses);
+        built.map(|m| Self { guesses, ..m }).map_err(|(offset, message)| AppError::at(text, offset, message))
+    }
+
+    fn build(machine: &Machine, s: &Section, guesses: &mut Vec<String>) -> Result<Self, (usize, String)> {
+        let topology = machine.topology.clone();
+        let mut get = |key: &str, value: &Option<Spanned<f64>>, guess: f64| {
+            if value.is_none() {
+                guesses.push(format!("{key} = {guess}"));
+            }
+            number("the simulator", key, value.as_ref(), Some(guess), POSITIVE, 0)
+        };
+        let clock_hz = match machine.profile.clock_hz {
+            Some(hz) if hz.is_finite() && hz > 0.0 => hz,
+            Some(hz) => return Err((0, format!("clock_hz is {hz}; it must be above 0"))),
+            None => get("clock_hz", &None, 2e9)?,
+        };
+        let controllers: f64 =
+            topology.of_kind(Kind::MemoryController).filter_map(|r| r.capacity).map(|b| b as f64).sum();
+        let node_count = topology.nodes().len().max(1);
+        let gbs = match (&s.memory_gbs, controllers > 0.0) {
+            (None, true) => controllers / 1e9 / node_count as f64,
+            (given, _) => get("memory_gbs", given, 40.0)?,
+        };
+        let scattered =
+            s.memory_gbs_scattered.as_ref().map_or(Ok(gbs), |v| get("memory_gbs_scattered", &Some(v.clone()), 1.0))?;
+        let memory_ns = match (&s.memory_ns, nanoseconds(&topology)) {
+            (None, Some(rows)) => rows[0][0],
+            (given, _) => get("memory_ns", given, 82.0)?,
+        };
+        let queue_ns = get("memory_queue_ns", &s.memory_queue_ns, 0.11 * memory_ns)?;
+        let remote_ns = if node_count > 1 { get("remote_ns", &s.remote_ns, 59.0)? } else { 0.0 };
+        let link_gbs = if node_count > 1 { get("link_gbs", &s.link_gbs, 0.5 * gbs)? } else { 1.0 };
+        let llc_ns = get("llc_ns", &s.llc_ns, 25.0)?;
+        let smt = match &s.smt {
+            None => get("smt", &None, 0.6)?,
+            given => number("the simulator", "smt", given.as_ref(), None, (0.1, 1.0), 0)?,
+        };
+        let llc_bytes = s.llc_bytes.as_ref().map(|v| get("llc_bytes", &Some(v.clone()), 1.0)).transpose()?;
+        let capacity = |cpus: &CpuSet| {
+            let of =
+                |r: &&cotenant_core::topology::Resource| matches!(r.kind, Kind::Cache(_)) && cpus.is_subset(&r.cpus);
+            topology.resources().iter().filter(of).max_by_key(|r| r.level).and_then(|r| r.capacity)
+        };
+        let mut caches = Vec::new();
+        for domain in topology.llc_domains() {
+            let bytes = match (llc_bytes, capacity(&domain.cpus)) {
+                (Some(bytes), _) => bytes,
+                (None, Some(bytes)) if bytes > 0 => bytes as f64,
+                _ => get("llc_bytes", &None, 8.0 * 1024.0 * 1024.0)?,
+            };
+            caches.push(Cache { bytes });
+        }
+        let lines_in_flight = get("lines_in_flight", &s.lines_in_flight, 16.0)?;
+        let migration_s = get("migration_us", &s.migration_us, 5.0)? / 1e6;
+        let coherence_ns = match &s.coherence_ns {
+            Some(v) if v.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) => *v.get_ref(),
+            Some(v) => {
+                return Err((v.span().start, "coherence_ns of the simulator must be three numbers above 0".to_owned()));
+            }
+            None => {
+                guesses.push("coherence_ns = [30, 100, 140]".to_owned());
+                [30.0, 100.0, 140.0]
+            }
+        };
+
+        let station = |name: String, low: f64, high: f64, ns: f64| Station {
+            name,
+            low: low * 1e9,
+            high: high * 1e9,
+            queue_s: ns / 1e9,
+        };
+        let mut stations: Vec<Station> =
+            (0..node_count).map(|n| station(format!("node {n}"), scattered, gbs, queue_ns)).collect();
+        for from in 0..node_count {
+            for to in 0..node_count {
+                stations.push(station(format!("link {from}-{to}"), link_gbs, link_gbs, queue_ns));
+            }
+        }
+        let mut bus_of = vec![None; topology.cpus().last().map_or(0, |c| c.id.index() + 1)];
+        for bus in topology.of_kind(Kind::Bus) {
+            let Some(bytes) = bus.capacity.filter(|b| *b > 0) else { continue };
+            bus.cpus.iter().for_each(|cpu| bus_of[cpu.index()] = Some(stations.len()));
+            stations.push(station(format!("bus {}", bus.cpus), bytes as f64 / 1e9, bytes as f64 / 1e9, queue_ns));
+        }
+        if s.llc_gbs.is_some() {
+            let gbs = number("the simulator", "llc_gbs", s.llc_gbs.as_ref(), None, POSITIVE, 0)?;
+            stations.extend((0..caches.len()).map(|i| station(format!("llc {i}"), gbs, gbs, 0.1 * llc_ns)));
+        }
+        Ok(Self {
+            clock_hz,
+            caches,
+            replacement: s.replacement.unwrap_or_default(),
+            llc_s: llc_ns / 1e9,
+            memory_s: latencies(&topology, node_count, memory_ns, remote_ns),
+            bus_of,
+            coherence_s: coherence_ns.map(|ns| ns / 1e9),
+            smt,
+            lines_in_flight,
+            migration_s,
+            guesses: Vec::new(),
+            stations,
+            topology,
+        })
+    }
+
+    /// How many memory nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.memory_s.len()
+    }
+
+    /// The station of the link between two nodes.
+    pub fn link(&self, from: usize, to: usize) -> usize {
+        self.nodes() + from * self.nodes() + to
+    }
+
+    /// The station of a cache's bandwidth, where that is limited.
+    pub fn cache_station(&self, domain: usize) -> Option<usize> {
+        let first = self.stations.len().checked_sub(self.caches.len())?;
+        self.stations[first].name.starts_with("llc").then_some(first + domain)
+    }
+}
+
+/// The measured matrix of idle latencies, where the topology has one.
+fn nanoseconds(topology: &Topology) -> Option<Vec<Vec<f64>>> {
+    let d = topology.parts().distances.as_ref()?;
+    (d.unit == DistanceUnit::Nanoseconds && d.rows.len() == topology.nodes().len()).then(|| d.rows.clone())
+}
+
+/// Idle latencies, seconds: measured ones as they are; else `remote` more for every other node, in proportion to the SLIT or the hops
+/// where there is one.
+fn latencies(topology: &Topology, nodes: usize, local_ns: f64, remote_ns: f64) -> Vec<Vec<f64>> {
+    if let Some(rows) = nanoseconds(topology) {
+        return rows.iter().map(|row| row.iter().map(|ns| ns / 1e9).collect()).collect();
+    }
+    let rows = topology.parts().distances.as_ref().map(|d| &d.rows).filter(|rows| rows.len() == nodes);
+    let extra = |from: usize, to: usize| match rows {
+        _ if from == to => 0.0,
+        Some(rows) => {
+            let smallest = (0..nodes)
+                .filter(|t| *t != from)
+                .map(|t| rows[from][t] - rows[from][from])
+                .fold(f64::INFINITY, f64::min);
+            if smallest > 0.0 { remote_ns * (rows[from][to] - rows[from][from]) / smallest } else { remote_ns }
+        }
+        None => remote_ns,
+    };
+    (0..nodes).map(|f| (0..nodes).map(|t| (local_ns + extra(f, t)) / 1e9).collect()).collect()
+}

@@ -1,0 +1,127 @@
+//! Who holds how much of a shared cache, as time goes on.
+//!
+//! Both replacements fill linearly while there is room. When there is none, `random` evicts lines in proportion to what each tenant holds;
+//! `lru` evicts the lines older than the one age T at which everything that is younger just fits (Che's approximation; Denning's working set).
+
+use crate::app::{Curve, LINE};
+use crate::machine::Replacement;
+
+/// A tenant of a cache.
+#[derive(Clone, Debug)]
+pub struct Tenant<'a> {
+    /// Bytes that it holds.
+    pub held: f64,
+    /// LLC accesses per second.
+    pub rate: f64,
+    /// Its miss-ratio curve.
+    pub curve: &'a Curve,
+    /// Who has data in common with it: tenants of one group, numbered densely from 0.
+    pub group: usize,
+    /// Share of the lines of each other member of its group that it can use, too, 0–1.
+    pub shared: f64,
+    /// Bytes that it can hold at most.
+    pub bound: f64,
+}
+
+impl Tenant<'_> {
+    /// Misses per access, while its group holds `group` bytes.
+    pub fn miss_ratio(&self, group: f64) -> f64 {
+        self.curve.at(self.held + self.shared * (group - self.held).max(0.0))
+    }
+}
+
+/// Bytes that each group holds.
+pub fn groups(tenants: &[Tenant<'_>]) -> Vec<f64> {
+    sums(tenants, |t| t.held)
+}
+
+fn sums(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64) -> Vec<f64> {
+    let mut sums = vec![0.0; tenants.iter().map(|t| t.group + 1).max().unwrap_or(0)];
+    for t in tenants {
+        sums[t.group] += of(t);
+    }
+    sums
+}
+
+/// Part of the bytes accessed by which holdings still change when they count as settled.
+const SETTLED: f64 = 1e-6;
+
+/// Advances all tenants of a cache of `capacity` bytes by `dt` seconds. What they hold afterwards sums to at most the capacity.
+pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
+    // A step in which no more than a sixteenth of the cache is accessed follows the curves closely enough.
+    let accessed: f64 = tenants.iter().map(|t| t.rate).sum::<f64>() * LINE * dt;
+    let parts = (16.0 * accessed / capacity).ceil().clamp(1.0, 65_536.0);
+    let mut before = vec![0.0; tenants.len()];
+    for _ in 0..parts as usize {
+        before.iter_mut().zip(&*tenants).for_each(|(b, t)| *b = t.held);
+        part(replacement, capacity, tenants, dt / parts);
+        let change: f64 = before.iter().zip(&*tenants).map(|(b, t)| (b - t.held).abs()).sum();
+        if change <= SETTLED * accessed / parts {
+            break; // the further parts would change as little
+        }
+    }
+}
+
+fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
+    let groups = groups(tenants);
+    for t in &mut *tenants {
+        t.held = (t.held + t.rate * t.miss_ratio(groups[t.group]) * LINE * dt).min(t.bound);
+    }
+    let excess = tenants.iter().map(|t| t.held).sum::<f64>() - capacity;
+    if excess <= 0.0 {
+        return;
+    }
+    if replacement == Replacement::Lru {
+        let young = young(capacity, tenants);
+        let old: f64 = tenants.iter().zip(&young).map(|(t, y)| (t.held - y).max(0.0)).sum();
+        if old > 0.0 {
+            let evicted = (excess / old).min(1.0);
+            tenants.iter_mut().zip(&young).for_each(|(t, y)| t.held -= evicted * (t.held - y).max(0.0));
+        }
+    }
+    let sum: f64 = tenants.iter().map(|t| t.held).sum();
+    if sum > capacity {
+        for t in tenants {
+            t.held *= capacity / sum;
+        }
+    }
+}
+
+/// What each tenant would hold if everything older than the common age T were gone: `d held/dt = inserts(held)` from empty up to T, and
+/// T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then interpolated.
+fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
+    const STEPS: usize = 64;
+    let members = sums(tenants, |_| 1.0);
+    // Members of a group fill alike: each byte that one holds, it holds for the others, too, as far as they share.
+    let reach = |t: &Tenant<'_>| 1.0 + t.shared * (members[t.group] - 1.0);
+    let fills: Vec<Vec<f64>> = tenants.iter().map(|t| filling(capacity, t, reach(t), STEPS)).collect();
+    let at = |age: f64| -> Vec<f64> {
+        let one = |(t, fill): (&Tenant<'_>, &Vec<f64>)| {
+            let next = fill.partition_point(|x| *x <= age);
+            let step = capacity / STEPS as f64;
+            let Some(after) = fill.get(next) else { return capacity.min(t.bound) };
+            let before = if next == 0 { 0.0 } else { fill[next - 1] };
+            ((next as f64 + (age - before) / (after - before)) * step).min(t.bound)
+        };
+        tenants.iter().zip(&fills).map(one).collect()
+    };
+    let (mut low, mut high) = (-40.0_f64, 10.0_f64);
+    for _ in 0..40 {
+        let middle = f64::midpoint(low, high);
+        if at(middle.exp()).iter().sum::<f64>() > capacity { high = middle } else { low = middle }
+    }
+    at(low.exp())
+}
+
+/// Seconds until a tenant that begins with nothing holds each `1/steps` of the capacity.
+fn filling(capacity: f64, tenant: &Tenant<'_>, reach: f64, steps: usize) -> Vec<f64> {
+    let step = capacity / steps as f64;
+    let mut sum = 0.0;
+    (0..steps)
+        .map(|i| {
+            let held = (i as f64 + 0.5) * step;
+            sum += step / (tenant.rate * tenant.curve.at(held * reach) * LINE).max(1e-9);
+            sum
+        })
+        .collect()
+}

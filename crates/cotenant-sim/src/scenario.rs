@@ -1,0 +1,266 @@
+//! Scenarios: a machine, the programs on it, when they come and what decides, as TOML. `docs/reference/scenario.md` describes the keys.
+
+use crate::app::{self, AppError, Phase, Program, ProgramTable, number, programs};
+use crate::host::Observation;
+use crate::kernel::KernelKind;
+use crate::machine::SimMachine;
+use crate::world::{AppSpec, Load};
+use cotenant_core::machine::Machine;
+use cotenant_core::pin::Pin;
+use cotenant_core::policy::Config;
+use cotenant_core::{CpuSet, Time};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use toml::Spanned;
+
+/// Seconds that a run takes alone where nothing says otherwise.
+const WORK_S: f64 = 2.0;
+/// Most threads of a scenario.
+const MAX_THREADS: usize = 65_536;
+
+/// A scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The machine as policies know it.
+    pub machine: Machine,
+    /// The machine as the simulator knows it.
+    pub sim: Arc<SimMachine>,
+    /// The programs.
+    pub apps: Vec<AppSpec>,
+    /// The kernel.
+    pub kernel: KernelKind,
+    /// The user's settings of policies.
+    pub config: Config,
+    /// What counters are like.
+    pub observation: Observation,
+    /// When everything must be done.
+    pub end: Time,
+    /// Whether programs that are done begin anew until all are done once, so that none is ever alone.
+    pub restart: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    machine: Spanned<String>,
+    kernel: Option<Spanned<String>>,
+    end_s: Option<Spanned<f64>>,
+    #[serde(default)]
+    restart: bool,
+    #[serde(default)]
+    policy: Settings,
+    #[serde(default)]
+    observation: Counting,
+    #[serde(default)]
+    program: BTreeMap<String, Spanned<ProgramTable>>,
+    #[serde(default)]
+    app: Vec<Spanned<App>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    interval_ms: Option<Spanned<f64>>,
+    pin: Option<Pin>,
+    map: Option<String>,
+    sam: Option<Spanned<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counting {
+    noise: Option<Spanned<f64>>,
+    gaps: Option<Spanned<f64>>,
+    cost_us: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct App {
+    name: Option<String>,
+    program: Spanned<String>,
+    threads: Option<Spanned<i64>>,
+    arrival_s: Option<Spanned<f64>>,
+    runs: Option<Spanned<i64>>,
+    work_s: Option<Spanned<f64>>,
+    instructions: Option<Spanned<f64>>,
+    cpus: Option<Spanned<String>>,
+    load: Option<Requests>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Requests {
+    requests_per_s: Spanned<f64>,
+    instructions: Spanned<f64>,
+}
+
+const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
+const NOT_NEGATIVE: (f64, f64) = (0.0, f64::MAX);
+
+type Fault = (usize, String);
+
+impl Scenario {
+    /// Reads a scenario. `find` finds the machine that it names.
+    ///
+    /// # Errors
+    /// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
+    pub fn parse(text: &str, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, AppError> {
+        let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
+        Self::build(file, find).map_err(|(offset, message)| AppError::at(text, offset, message))
+    }
+
+    fn build(file: File, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, Fault> {
+        let here = file.machine.span().start;
+        let machine = find(file.machine.get_ref()).map_err(|why| (here, why))?;
+        let sim = SimMachine::new(&machine)
+            .map_err(|e| (here, format!("machine '{}': its [simulator]: {e}", file.machine.get_ref())))?;
+        let kernel = match &file.kernel {
+            None => KernelKind::default(),
+            Some(name) => name.get_ref().parse().map_err(|e| (name.span().start, format!("{e}")))?,
+        };
+        let end_s = number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), POSITIVE, 0)?;
+        let mut config = Config { pin: file.policy.pin.unwrap_or_default(), map: file.policy.map, ..Config::default() };
+        if file.policy.interval_ms.is_some() {
+            let ms = number("the policy", "interval_ms", file.policy.interval_ms.as_ref(), None, (0.1, 3.6e6), 0)?;
+            config.interval = Duration::from_secs_f64(ms / 1e3);
+        }
+        if let Some(sam) = &file.policy.sam {
+            config.sam = sam.get_ref().parse().map_err(|e| (sam.span().start, format!("{e}")))?;
+        }
+        let o = &file.observation;
+        let default = Observation::default();
+        let observation = Observation {
+            noise: number("the observation", "noise", o.noise.as_ref(), Some(default.noise), (0.0, 1.0), 0)?,
+            gaps: number("the observation", "gaps", o.gaps.as_ref(), Some(default.gaps), (0.0, 1.0), 0)?,
+            cost_s: number(
+                "the observation",
+                "cost_us",
+                o.cost_us.as_ref(),
+                Some(default.cost_s * 1e6),
+                NOT_NEGATIVE,
+                0,
+            )? / 1e6,
+        };
+        let own: BTreeMap<String, Arc<Program>> =
+            programs(file.program)?.into_iter().map(|(name, program)| (name, Arc::new(program))).collect();
+        let mut apps: Vec<AppSpec> = Vec::new();
+        if file.app.is_empty() {
+            return Err((here, "the scenario has no [[app]]; give at least one".to_owned()));
+        }
+        for app in file.app {
+            let at = app.span().start;
+            let spec = spec(app.into_inner(), at, &own, &sim, end_s)?;
+            if apps.iter().map(|a| a.threads).sum::<usize>() + spec.threads > MAX_THREADS {
+                return Err((at, format!("the scenario has more than {MAX_THREADS} threads; take fewer")));
+            }
+            apps.push(spec);
+        }
+        distinguish(&mut apps);
+        let end = Time((end_s * 1e9) as u64);
+        Ok(Self { sim: Arc::new(sim), machine, apps, kernel, config, observation, end, restart: file.restart })
+    }
+}
+
+/// Names that occur several times get a number: `mcf06`, `mcf06#2`.
+fn distinguish(apps: &mut [AppSpec]) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for app in apps {
+        let n = seen.entry(app.name.clone()).or_insert(0);
+        *n += 1;
+        if *n > 1 {
+            app.name = format!("{}#{n}", app.name);
+        }
+    }
+}
+
+fn spec(
+    app: App,
+    here: usize,
+    own: &BTreeMap<String, Arc<Program>>,
+    sim: &SimMachine,
+    end_s: f64,
+) -> Result<AppSpec, Fault> {
+    let wanted = app.program.get_ref();
+    let program = own.get(wanted).cloned().or_else(|| app::embedded().get(wanted).cloned().map(Arc::new));
+    let program = program.ok_or_else(|| (app.program.span().start, unknown(wanted, own.keys())))?;
+    let name = app.name.unwrap_or_else(|| wanted.clone());
+    let of = &format!("app {name}");
+    let whole = |key: &str, value: Option<Spanned<i64>>, most: i64| match value {
+        None => Ok(1),
+        Some(v) if (1..=most).contains(v.get_ref()) => Ok(*v.get_ref()),
+        Some(v) => Err((v.span().start, format!("{key} of {of} is {}; it must be from 1 to {most}", v.get_ref()))),
+    };
+    let threads = whole("threads", app.threads, MAX_THREADS as i64)? as usize;
+    let runs = whole("runs", app.runs, 1_000_000)? as u32;
+    let arrival = number(of, "arrival_s", app.arrival_s.as_ref(), Some(0.0), NOT_NEGATIVE, here)?;
+    if arrival >= end_s {
+        let at = app.arrival_s.map_or(here, |a| a.span().start);
+        return Err((at, format!("{of} arrives at {arrival} s, after the end at {end_s} s; raise end_s")));
+    }
+    let instructions = match (&app.instructions, &app.work_s) {
+        (Some(both), Some(_)) => {
+            return Err((both.span().start, format!("{of} has both instructions and work_s; give one of them")));
+        }
+        (Some(_), None) => number(of, "instructions", app.instructions.as_ref(), None, POSITIVE, here)?,
+        (None, work) => number(of, "work_s", work.as_ref(), Some(WORK_S), POSITIVE, here)? * alone_per_s(&program, sim),
+    };
+    let cpus = match &app.cpus {
+        None => None,
+        Some(text) => {
+            let at = text.span().start;
+            let cpus = CpuSet::parse_list(text.get_ref()).map_err(|e| (at, format!("cpus of {of}: {e}")))?;
+            if !cpus.intersects(sim.topology.usable()) {
+                return Err((
+                    at,
+                    format!("cpus of {of}: the machine can use none of {cpus}; it has {}", sim.topology.usable()),
+                ));
+            }
+            Some(cpus)
+        }
+    };
+    if let crate::app::Pages::Fixed(shares) = &program.pages
+        && shares.len() != sim.nodes()
+    {
+        let (has, nodes) = (shares.len(), sim.nodes());
+        return Err((here, format!("pages of program {wanted} name {has} memory nodes; the machine has {nodes}")));
+    }
+    let load = match &app.load {
+        None => None,
+        Some(load) => Some(Load {
+            requests_per_s: number(of, "requests_per_s", Some(&load.requests_per_s), None, POSITIVE, here)?,
+            instructions: number(of, "instructions", Some(&load.instructions), None, POSITIVE, here)?,
+        }),
+    };
+    let arrival = Time((arrival * 1e9) as u64);
+    Ok(AppSpec { name, program, threads, arrival, runs, instructions, load, cpus, pinned: None })
+}
+
+/// A line that names programs like the one that there is not.
+pub fn unknown<'a>(wanted: &str, own: impl Iterator<Item = &'a String>) -> String {
+    let known: Vec<&str> = own.map(String::as_str).chain(app::embedded().keys().map(String::as_str)).collect();
+    let stem = wanted.trim_end_matches(char::is_numeric);
+    let like =
+        |k: &&&str| !stem.is_empty() && (k.contains(stem) || wanted.contains(k.trim_end_matches(char::is_numeric)));
+    let near: Vec<&str> = known.iter().filter(like).copied().collect();
+    let shown = if near.is_empty() { known } else { near };
+    format!("there is no program '{wanted}'; known: {}", shown.join(", "))
+}
+
+/// Instructions per second that one thread executes alone: all of its cache, memory that is near and idle.
+pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
+    let capacity = machine.caches.first().map_or(0.0, |c| c.bytes);
+    let memory = machine.memory_s.first().and_then(|row| row.first()).copied().unwrap_or_default();
+    let cost = |p: &Phase| {
+        let miss = p.miss_ratio.at(capacity.min(p.footprint_bytes));
+        let accesses = p.llc_apki / 1000.0;
+        let waits = accesses * ((1.0 - miss) * machine.llc_s / p.llc_mlp + miss * memory / p.mlp);
+        let floor = accesses * miss * memory / machine.lines_in_flight;
+        (p.cpi / machine.clock_hz + waits).max(floor)
+    };
+    let weight = |p: &Phase| p.instructions.unwrap_or(1.0);
+    let instructions: f64 = program.phases.iter().map(weight).sum();
+    instructions / program.phases.iter().map(|p| weight(p) * cost(p)).sum::<f64>()
+}

@@ -1,0 +1,81 @@
+//! A machine of some cores with one last-level cache and one memory, in eight lines of TOML.
+
+use crate::app::AppError;
+use crate::machine::Replacement;
+use cotenant_core::machine::Machine;
+use serde::Deserialize;
+use toml::Spanned;
+
+/// Most cores of a small machine.
+const MAX_CORES: i64 = 1_024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    cores: Spanned<i64>,
+    clock_ghz: Spanned<f64>,
+    llc_bytes: Spanned<f64>,
+    llc_ns: Option<Spanned<f64>>,
+    memory_ns: Spanned<f64>,
+    memory_gbs: Spanned<f64>,
+    memory_queue_ns: Option<Spanned<f64>>,
+    lines_in_flight: Option<Spanned<f64>>,
+    replacement: Replacement,
+}
+
+/// Whether a text is of this form, rather than a machine file.
+pub fn is_small(text: &str) -> bool {
+    toml::from_str::<toml::Table>(text).is_ok_and(|t| t.contains_key("cores") && !t.contains_key("topology"))
+}
+
+/// The machine that a text describes; `docs/reference/workloads.md` says what its keys mean.
+///
+/// # Errors
+/// [`AppError`] names line and column of what is malformed, unknown, missing or not above zero.
+pub fn parse(text: &str) -> Result<Machine, AppError> {
+    let f: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
+    let cores = *f.cores.get_ref();
+    if !(1..=MAX_CORES).contains(&cores) {
+        return Err(AppError::at(
+            text,
+            f.cores.span().start,
+            format!("cores is {cores}; it must be from 1 to {MAX_CORES}"),
+        ));
+    }
+    let figures = [
+        ("clock_ghz", Some(&f.clock_ghz)),
+        ("llc_bytes", Some(&f.llc_bytes)),
+        ("llc_ns", f.llc_ns.as_ref()),
+        ("memory_ns", Some(&f.memory_ns)),
+        ("memory_gbs", Some(&f.memory_gbs)),
+        ("memory_queue_ns", f.memory_queue_ns.as_ref()),
+        ("lines_in_flight", f.lines_in_flight.as_ref()),
+    ];
+    for (key, value) in figures {
+        if let Some(v) = value.filter(|v| !(v.get_ref().is_finite() && *v.get_ref() > 0.0)) {
+            return Err(AppError::at(
+                text,
+                v.span().start,
+                format!("{key} is {}; it must be a number above 0", v.get_ref()),
+            ));
+        }
+    }
+    let mut simulator = toml::Table::new();
+    for (key, value) in &figures[1..] {
+        if let Some(v) = value {
+            simulator.insert((*key).to_owned(), toml::Value::Float(*v.get_ref()));
+        }
+    }
+    let replacement = if f.replacement == Replacement::Lru { "lru" } else { "random" };
+    simulator.insert("replacement".to_owned(), replacement.into());
+    let mut full = toml::Table::new();
+    full.insert("name".to_owned(), f.name.into());
+    full.insert("description".to_owned(), "some cores with one last-level cache and one memory".into());
+    full.insert("source".to_owned(), "the user".into());
+    full.insert("clock_hz".to_owned(), toml::Value::Float(f.clock_ghz.get_ref() * 1e9));
+    let synthetic = format!("package:1 [numa] l3:1 core:{cores} pu:1");
+    full.insert("topology".to_owned(), toml::Table::from_iter([("synthetic".to_owned(), synthetic.into())]).into());
+    full.insert("simulator".to_owned(), simulator.into());
+    Machine::parse(&toml::to_string(&full).unwrap_or_default()).map_err(|e| AppError::at(text, 0, e.to_string()))
+}

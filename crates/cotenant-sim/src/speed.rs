@@ -1,0 +1,142 @@
+//! How fast everything runs together: the fixed point between speeds and the queues before what is shared.
+
+use crate::machine::SimMachine;
+
+/// What one running thread demands, for given miss ratios and places.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// Part of the time that the thread has its CPU, 0–1.
+    pub share: f64,
+    /// Seconds per instruction without any queue.
+    pub base_s: f64,
+    /// Lines per instruction that occupy a line buffer, over the lines that a core can have under way, times the idle latency: seconds
+    /// per instruction below which no overlap helps (Little's law).
+    pub floor_s: f64,
+    /// Per station: bytes per instruction, waits per instruction that cost time, waits per instruction that hold a line buffer.
+    pub uses: Vec<Use>,
+    /// Instructions per second that there are to execute, where that is limited: requests that come at a rate.
+    pub cap: Option<f64>,
+    /// Threads of one team advance at the pace of the slowest.
+    pub team: Option<usize>,
+}
+
+impl Demand {
+    /// Seconds per instruction while it has its CPU.
+    pub fn cost_s(&self, waits: &[f64]) -> f64 {
+        let latency = self.base_s + self.uses.iter().map(|u| u.waits * waits[u.station]).sum::<f64>();
+        let floor = self.floor_s + self.uses.iter().map(|u| u.floor * waits[u.station]).sum::<f64>();
+        latency.max(floor)
+    }
+}
+
+/// How a thread uses a station.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Use {
+    /// Index into [`SimMachine::stations`].
+    pub station: usize,
+    /// Bytes per instruction.
+    pub bytes: f64,
+    /// Visits per instruction whose waiting is not hidden.
+    pub waits: f64,
+    /// Visits per instruction, each over the lines under way.
+    pub floor: f64,
+    /// Row-buffer locality of these accesses, 0–1.
+    pub locality: f64,
+}
+
+/// The iteration did not settle: no number, but its state.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "speeds did not settle after {rounds} rounds at {at_s:.6} s: they still change by {change:.1e} (waits in ns: {waits}); report the scenario, or check its figures"
+)]
+pub struct Unsettled {
+    /// Rounds tried.
+    pub rounds: usize,
+    /// Simulated time.
+    pub at_s: f64,
+    /// Largest relative change of a speed in the last round.
+    pub change: f64,
+    /// Waits at each station.
+    pub waits: String,
+}
+
+/// Speeds change less than this from round to round once settled.
+const CLOSE: f64 = 1e-5;
+const ROUNDS: usize = 2_000;
+
+/// Instructions per second of each thread. `waits` (seconds, one per station) goes in as a first guess and comes out as the answer.
+///
+/// The wait at a station with load `u` is `queue · u / (1 − u)`, the fixed point of `wait ← u · (wait + queue)`. Load falls as waits
+/// grow, so that step does not overshoot, also from beyond saturation.
+///
+/// # Errors
+/// [`Unsettled`] where it does not settle.
+pub fn solve(machine: &SimMachine, demands: &[Demand], waits: &mut [f64], at_s: f64) -> Result<Vec<f64>, Unsettled> {
+    let mut speeds = at(demands, waits);
+    let mut change = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let loads = loads(machine, demands, &speeds);
+        for ((wait, load), station) in waits.iter_mut().zip(&loads).zip(&machine.stations) {
+            *wait = load * (*wait + station.queue_s);
+        }
+        let next = at(demands, waits);
+        // `max` would drop a NaN; what is no number has not settled.
+        let differs = |a: f64, b: f64| if (a / b).is_finite() { (a / b - 1.0).abs() } else { f64::INFINITY };
+        change = speeds.iter().zip(&next).map(|(a, b)| differs(*a, *b)).fold(0.0, f64::max);
+        speeds = next;
+        if change < CLOSE {
+            cut(machine, demands, &mut speeds);
+            return Ok(speeds);
+        }
+    }
+    let waits = waits.iter().map(|w| format!("{:.1}", w * 1e9)).collect::<Vec<_>>().join(" ");
+    Err(Unsettled { rounds: ROUNDS, at_s, change, waits })
+}
+
+fn at(demands: &[Demand], waits: &[f64]) -> Vec<f64> {
+    let one = |d: &Demand| (d.share / d.cost_s(waits)).min(d.cap.unwrap_or(f64::INFINITY));
+    let mut speeds: Vec<f64> = demands.iter().map(one).collect();
+    let teams = demands.iter().filter_map(|d| d.team).max().map_or(0, |t| t + 1);
+    if teams > 0 {
+        let mut slowest = vec![f64::INFINITY; teams];
+        for (d, s) in demands.iter().zip(&speeds) {
+            if let Some(t) = d.team {
+                slowest[t] = slowest[t].min(*s);
+            }
+        }
+        for (d, s) in demands.iter().zip(&mut speeds) {
+            if let Some(t) = d.team {
+                *s = slowest[t];
+            }
+        }
+    }
+    speeds
+}
+
+/// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities.
+fn loads(machine: &SimMachine, demands: &[Demand], speeds: &[f64]) -> Vec<f64> {
+    let mut bytes = vec![(0.0, 0.0); machine.stations.len()];
+    for (d, speed) in demands.iter().zip(speeds) {
+        for u in &d.uses {
+            let b = u.bytes * speed;
+            bytes[u.station].0 += b;
+            bytes[u.station].1 += b * u.locality;
+        }
+    }
+    let one = |(station, (bytes, ordered)): (&crate::machine::Station, (f64, f64))| {
+        if bytes <= 0.0 {
+            return 0.0;
+        }
+        bytes / (station.low + (station.high - station.low) * ordered / bytes)
+    };
+    machine.stations.iter().zip(bytes).map(one).collect()
+}
+
+/// What the tolerance of the iteration left above a bandwidth is cut, in proportion.
+fn cut(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64]) {
+    let loads = loads(machine, demands, speeds);
+    for (d, speed) in demands.iter().zip(speeds) {
+        let worst = d.uses.iter().filter(|u| u.bytes > 0.0).map(|u| loads[u.station]).fold(1.0, f64::max);
+        *speed /= worst;
+    }
+}

@@ -1,0 +1,52 @@
+//! What must hold, across modules.
+
+mod exact;
+mod kernels;
+mod load;
+mod motion;
+mod shared;
+mod world;
+
+use crate::kernel::Kernel;
+use crate::scenario::Scenario;
+use crate::world::World;
+use cotenant_core::machine::Machine;
+use cotenant_core::{CpuSet, Time};
+
+const IVY: &str = include_str!("../../../../machines/ivy-bridge-2s.toml");
+
+/// A scenario on `ivy-bridge-2s`, or on `two`: two packages of four cores without SMT.
+fn scenario(text: &str) -> Scenario {
+    let find = |name: &str| match name {
+        "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
+        "two" => Machine::parse(shared::MACHINE).map_err(|e| e.to_string()),
+        other => Err(format!("no machine {other}")),
+    };
+    Scenario::parse(text, find).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Its world under a kernel, before anything has started.
+fn world(s: &Scenario, kernel: &str, seed: u64) -> World {
+    World::new(s.sim.clone(), s.apps.clone(), Kernel::new(kernel.parse().unwrap()), seed)
+}
+
+/// The same with each application's threads pinned to CPUs.
+fn pinned(s: &Scenario, cpus: &[&[usize]]) -> Scenario {
+    let mut s = s.clone();
+    s.apps.iter_mut().zip(cpus).for_each(|(app, cpus)| app.pinned = Some(cpus.to_vec()));
+    s
+}
+
+/// Seconds that the runs of each application take.
+fn times(mut world: World, s: &Scenario) -> Vec<f64> {
+    world.advance(s.end, false).unwrap();
+    world.report().iter().map(|r| r.times_s.iter().sum()).collect()
+}
+
+fn ms(n: u64) -> Time {
+    Time(n * 1_000_000)
+}
+
+fn cpus(list: &str) -> CpuSet {
+    CpuSet::parse_list(list).unwrap()
+}

@@ -1,0 +1,196 @@
+//! What must hold of wakes, moves, counters and their noise.
+
+use super::{cpus, ms, scenario, world};
+use crate::host::{Observation, SimHost};
+use crate::kernel::Kernel;
+use crate::scenario::Scenario;
+use crate::world::World;
+use cotenant_core::action::{Action, Order, Outcome, Reason};
+use cotenant_core::host::{Host, Wake};
+use cotenant_core::sample::Sample;
+use cotenant_core::signal::Signal;
+use cotenant_core::{CpuId, TaskId, Time};
+use std::collections::BTreeMap;
+
+fn host(s: &Scenario, observation: Observation) -> SimHost {
+    SimHost::new(World::new(s.sim.clone(), s.apps.clone(), Kernel::new(s.kernel), 1), observation, 1, s.end)
+}
+
+fn total(sample: &Sample, signal: Signal) -> u64 {
+    sample.tasks.iter().filter_map(|t| t.counters.get(signal)).map(|c| c.value).sum()
+}
+
+#[test]
+fn a_wait_ends_exactly_when_it_should() {
+    let s = scenario(
+        "machine = 'two'\n[[app]]\nprogram = 'mcf06'\nthreads = 4\n[[app]]\nprogram = 'tunkrank'\nthreads = 3\n",
+    );
+    let mut host = host(&s, Observation::default());
+    assert_eq!(host.wait(ms(100)), Wake::TasksChanged, "the threads are created");
+    for nap in [2_000_000, 1, 999, 2_000_000, 137_000_003, 1_000_001, 2_000_000] {
+        let until = Time(host.world.now().0 + nap);
+        assert_eq!((host.wait(until), host.world.now()), (Wake::Tick, until));
+    }
+}
+
+#[test]
+fn waits_end_when_tasks_come_and_when_nothing_is_left() {
+    let s = scenario(
+        "machine = 'two'\n[[app]]\nprogram = 'cpu'\nwork_s = 0.2\n[[app]]\nprogram = 'cpu'\narrival_s = 0.0512345\nwork_s = 0.2\n",
+    );
+    let mut host = host(&s, Observation::default());
+    host.wait(ms(1));
+    assert_eq!((host.wait(ms(100)), host.world.now()), (Wake::TasksChanged, Time(51_234_500)));
+    assert_eq!((host.wait(ms(100)), host.world.now()), (Wake::Tick, ms(100)));
+    assert_eq!(host.wait(ms(10_000)), Wake::TasksChanged, "the first has ended");
+    assert_eq!(host.wait(ms(10_000)), Wake::Exit);
+    assert!(host.world.is_done() && host.world.now() < ms(260), "{:?}", host.world.now());
+}
+
+/// The misses per 1,000 instructions of the first thread in the next milliseconds.
+fn mpki(world: &mut World, milliseconds: u64) -> f64 {
+    let counts = |world: &World| {
+        let of = |signal: Signal| world.threads[0].counts[signal as usize];
+        (of(Signal::LlcMisses), of(Signal::Instructions))
+    };
+    let before = counts(world);
+    let until = Time(world.now().0 + milliseconds * 1_000_000);
+    world.advance(until, false).unwrap();
+    let after = counts(world);
+    (after.0 - before.0) / (after.1 - before.1) * 1000.0
+}
+
+#[test]
+fn a_move_to_another_cache_is_paid_for_with_misses() {
+    let s = scenario("machine = 'two'\n[[app]]\nprogram = 'art00'\ncpus = '0-7'\nwork_s = 100\n");
+    let mut world = world(&s, "eevdf", 1);
+    world.advance(ms(3_000), false).unwrap();
+    let home = world.threads[0].cpu.unwrap();
+    let package = |cpu: usize| if cpu < 4 { "0-3" } else { "4-7" };
+    let warm = mpki(&mut world, 5);
+    world.set_mask(0, cpus(package(home)).minus(&cpus(&home.to_string())));
+    assert_eq!(world.migrations(), 1);
+    let beside = mpki(&mut world, 5);
+    assert!((beside / warm - 1.0).abs() < 0.01, "the same cache is as warm: {warm} then {beside}");
+    world.set_mask(0, cpus(package(7 - home)));
+    let cold = mpki(&mut world, 1);
+    let again = mpki(&mut world, 1);
+    world.advance(ms(6_000), false).unwrap();
+    let settled = mpki(&mut world, 5);
+    assert!(cold > 1.5 * warm && cold > again && again > settled, "{warm}, moved: {cold}, {again} … {settled}");
+    assert!((settled / warm - 1.0).abs() < 0.02, "{warm} before, {settled} in the end");
+    assert!(world.threads[0].counts[Signal::Remote as usize] > 0.0, "its pages have stayed behind");
+}
+
+#[test]
+fn a_migration_costs_its_direct_price() {
+    let s = scenario("machine = 'two'\n[[app]]\nprogram = 'cpu'\ncpus = '0-3'\nwork_s = 1\n");
+    let time = |moves: usize| {
+        let mut world = world(&s, "eevdf", 1);
+        for i in 0..moves {
+            world.advance(ms(10 * (i as u64 + 1)), false).unwrap();
+            let cpu = if i % 2 == 0 { "0" } else { "1" };
+            world.set_mask(0, cpus(cpu));
+        }
+        world.advance(s.end, false).unwrap();
+        (world.report()[0].times_s[0], world.migrations())
+    };
+    let ((still, _), (moved, migrations)) = (time(0), time(41));
+    let expected = migrations as f64 * s.sim.migration_s;
+    assert!(migrations >= 40 && (moved - still - expected).abs() < 1e-8, "{migrations}: {still} s, {moved} s");
+}
+
+#[test]
+fn samples_count_what_was_executed() {
+    let s = scenario(
+        "machine = 'ivy-bridge-2s'\n[[app]]\nprogram = 'mcf06'\nthreads = 30\n[[app]]\nprogram = 'sgd'\nthreads = 20\n",
+    );
+    let mut host = host(&s, Observation::default());
+    for n in 1..20 {
+        host.wait(ms(37 * n));
+        host.wait(ms(37 * n));
+        let sample = host.sample().unwrap();
+        let world = &host.world;
+        let done: f64 = world.threads.iter().map(|t| world.apps[t.app].spec.instructions - t.left).sum();
+        let counted = total(&sample, Signal::Instructions) as f64;
+        assert!((counted - done).abs() <= 50.0 * n as f64, "{counted} counted, {done} executed");
+        let cycles = total(&sample, Signal::Cycles) as f64;
+        let cpu_s = total(&sample, Signal::CpuTime) as f64 / 1e9;
+        assert!((cycles / cpu_s / s.sim.clock_hz - 1.0).abs() < 1e-3);
+        assert!(total(&sample, Signal::StallCycles) as f64 <= cycles);
+        let (misses, dram) = (Signal::L3LinesIn, [Signal::Remote, Signal::LocalDram]);
+        let dram: u64 = dram.iter().map(|s| total(&sample, *s)).sum();
+        assert!((dram as f64 / total(&sample, misses) as f64 - 1.0).abs() < 1e-3, "all lines come from some node");
+    }
+}
+
+#[test]
+fn noise_and_gaps_are_seeded_and_change_nothing_but_what_is_seen() {
+    let s = scenario("machine = 'ivy-bridge-2s'\n[[app]]\nprogram = 'mcf06'\nthreads = 30\n");
+    let watch = |observation: Observation, seed: u64| {
+        let world = World::new(s.sim.clone(), s.apps.clone(), Kernel::new(s.kernel), 1);
+        let mut host = SimHost::new(world, observation, seed, s.end);
+        let mut samples = Vec::new();
+        for n in 1..=20 {
+            host.wait(ms(20 * n));
+            samples.push(host.sample().unwrap());
+        }
+        let left: Vec<f64> = host.world.threads.iter().map(|t| t.left).collect();
+        (samples, left)
+    };
+    let (exact, noisy) = (Observation::default(), Observation { noise: 0.1, gaps: 0.25, ..Observation::default() });
+    let (clean, truth) = watch(exact, 1);
+    let (seen, left) = watch(noisy, 1);
+    assert_eq!(left, truth, "what is observed does not change what happens");
+    assert_eq!(seen, watch(noisy, 1).0);
+    assert_ne!(seen, watch(noisy, 2).0);
+    let (last, clean) = (&seen[19], &clean[19]);
+    let times = |sample: &Sample| {
+        let counts = sample.tasks.iter().filter_map(|t| t.counters.get(Signal::Cycles));
+        counts.fold((0, 0), |sum, c| (sum.0 + c.running_ns, sum.1 + c.enabled_ns))
+    };
+    let (running, enabled) = times(last);
+    let share = running as f64 / enabled as f64;
+    assert!((0.70..0.80).contains(&share), "a quarter is missing: {share}");
+    let scaled = total(last, Signal::Instructions) as f64 / share / total(clean, Signal::Instructions) as f64;
+    assert!((scaled - 1.0).abs() < 0.05, "noise has no bias: {scaled}");
+    assert_eq!(total(last, Signal::CpuTime), total(clean, Signal::CpuTime), "software counts exactly");
+}
+
+#[test]
+fn observing_costs_where_no_cpu_is_idle() {
+    let busy = |threads: usize| {
+        let s = scenario(&format!("machine = 'two'\n[[app]]\nprogram = 'cpu'\nthreads = {threads}\nwork_s = 1\n"));
+        let mut host = host(&s, Observation { cost_s: 1e-3, ..Observation::default() });
+        while host.wait(Time(host.world.now().0 + 10_000_000)) != Wake::Exit {
+            host.sample().unwrap();
+        }
+        host.world.report()[0].times_s[0]
+    };
+    let (idle, full) = (busy(7), busy(8));
+    assert!((idle - 1.0).abs() < 1e-3 && full > 1.5, "{idle} s beside an idle CPU, {full} s without");
+}
+
+#[test]
+fn orders_are_carried_out_or_answered() {
+    let s = scenario("machine = 'two'\n[[app]]\nprogram = 'cpu'\nthreads = 2\ncpus = '0-3'\nwork_s = 0.1\nruns = 2\n");
+    let mut host = host(&s, Observation::default());
+    host.wait(ms(1));
+    let sample = host.sample().unwrap();
+    let ids: BTreeMap<TaskId, Option<CpuId>> = sample.tasks.iter().map(|t| (t.info.id, t.cpu)).collect();
+    assert_eq!(ids.len(), 2);
+    let order = |task: TaskId, affinity: &str| Order {
+        action: Action::Place { task, contexts: cpus(affinity) },
+        affinity: cpus(affinity),
+        reason: Reason::new("test", "move it"),
+    };
+    let first = *ids.keys().next().unwrap();
+    let outcomes = host.apply(&[order(first, "3"), order(first, "5"), order(TaskId(99), "3")]);
+    assert_eq!(outcomes, [Outcome::Applied, Outcome::Denied, Outcome::Gone], "the user allows 0-3 only");
+    let sample = host.sample().unwrap();
+    assert_eq!(sample.tasks[0].cpu, Some(CpuId(3)));
+    while host.world.report()[0].times_s.is_empty() {
+        host.wait(ms(1_000));
+    }
+    assert_eq!(host.apply(&[order(first, "3")]), [Outcome::Gone], "the next run has new threads");
+}

@@ -1,0 +1,105 @@
+//! Conservation, symmetry and monotony of what is shared.
+
+use crate::app::{Curve, embedded};
+use crate::machine::{Replacement, SimMachine};
+use crate::occupancy::{Tenant, advance};
+use crate::speed::{Demand, Use, solve};
+use cotenant_core::machine::Machine;
+use proptest::prelude::*;
+
+pub(super) const MACHINE: &str = "\
+name = 'two'
+description = 'two sockets'
+source = 'test'
+clock_hz = 2e9
+topology = { synthetic = 'package:2 [numa] l3:1(size=20MiB) core:4 pu:1' }
+simulator = { memory_gbs = 40, memory_ns = 80, remote_ns = 60, link_gbs = 15 }";
+
+fn machine(text: &str) -> Result<SimMachine, String> {
+    SimMachine::new(&Machine::parse(text).map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+}
+
+fn demand(bytes: f64, waits: f64, station: usize) -> Demand {
+    let u = Use { station, bytes, waits, floor: bytes / 64.0 / 16.0, locality: 0.5 };
+    Demand {
+        share: 1.0,
+        base_s: 0.4e-9 + waits * 80e-9,
+        floor_s: u.floor * 80e-9,
+        uses: vec![u],
+        cap: None,
+        team: None,
+    }
+}
+
+#[test]
+fn a_machine_is_read_and_wrong_figures_are_refused() {
+    let m = machine(MACHINE).unwrap();
+    assert_eq!((m.nodes(), m.caches.len()), (2, 2));
+    assert!((m.memory_s[0][1] - 140e-9).abs() < 1e-15 && m.guesses.iter().any(|g| g.starts_with("llc_ns")), "{m:?}");
+    for (from, to, message) in [
+        ("memory_gbs = 40", "memory_gbs = 0", "6:28: memory_gbs of the simulator is 0; it must be above 0"),
+        ("memory_ns = 80", "memory_ns = nan", "6:44: memory_ns of the simulator is NaN; it must be above 0"),
+        ("link_gbs = 15", "link_gbs = -1", "6:75: link_gbs of the simulator is -1; it must be above 0"),
+    ] {
+        assert_eq!(machine(&MACHINE.replace(from, to)).unwrap_err(), message);
+    }
+    assert!(
+        machine(&MACHINE.replace("memory_ns", "memory_nanos")).unwrap_err().contains("unknown field `memory_nanos`")
+    );
+}
+
+#[test]
+fn a_team_advances_with_its_slowest_thread() {
+    let m = machine(MACHINE).unwrap();
+    let mut demands = [demand(0.1, 0.001, 0), demand(2.0, 0.02, 1), demand(0.1, 0.001, 0)];
+    (demands[0].team, demands[1].team) = (Some(0), Some(0));
+    let speeds = solve(&m, &demands, &mut vec![0.0; m.stations.len()], 0.0).unwrap();
+    assert_eq!(speeds[0], speeds[1]);
+    assert!(speeds[2] > speeds[0]);
+}
+
+#[test]
+fn a_task_that_cannot_settle_is_an_error() {
+    let m = machine(MACHINE).unwrap();
+    let error = solve(&m, &[demand(f64::NAN, 0.1, 0)], &mut vec![0.0; m.stations.len()], 1.5).unwrap_err();
+    assert!(error.to_string().starts_with("speeds did not settle after 2000 rounds at 1.500000 s"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// No station delivers more than its bandwidth, the order of tasks does not matter, and one more task never helps another.
+    #[test]
+    fn stations_conserve(tasks in prop::collection::vec((0.0..8.0_f64, 0.0..0.1_f64, 0..2_usize), 1..40)) {
+        let m = machine(MACHINE).unwrap();
+        let fresh = || vec![0.0; m.stations.len()];
+        let demands: Vec<Demand> = tasks.iter().map(|(b, w, s)| demand(*b, *w, *s)).collect();
+        let speeds = solve(&m, &demands, &mut fresh(), 0.0).unwrap();
+        for station in 0..2 {
+            let bytes: f64 = demands.iter().zip(&speeds).filter(|(d, _)| d.uses[0].station == station)
+                .map(|(d, s)| d.uses[0].bytes * s).sum();
+            prop_assert!(bytes <= 40e9 * (1.0 + 1e-9), "{bytes}");
+        }
+        let reversed: Vec<Demand> = demands.iter().rev().cloned().collect();
+        let back = solve(&m, &reversed, &mut fresh(), 0.0).unwrap();
+        prop_assert!(speeds.iter().zip(back.iter().rev()).all(|(a, b)| (a / b - 1.0).abs() < 1e-6));
+        let fewer = solve(&m, &demands[1..], &mut fresh(), 0.0).unwrap();
+        prop_assert!(speeds[1..].iter().zip(&fewer).all(|(with, without)| *with <= without * (1.0 + 1e-3)));
+    }
+
+    /// What is held never exceeds the cache, nor any bound; equals hold alike.
+    #[test]
+    fn caches_conserve(picks in prop::collection::vec((0..55_usize, 1e5..2e8_f64), 1..12), lru: bool, dt in 1e-5..0.1_f64) {
+        let replacement = if lru { Replacement::Lru } else { Replacement::Random };
+        let curves: Vec<&Curve> = picks.iter().map(|p| &embedded().values().nth(p.0).unwrap().phases[0].miss_ratio).collect();
+        let tenant = |(group, (p, curve)): (usize, (&(usize, f64), &&'static Curve))| Tenant { held: 0.0, rate: p.1, curve, group, shared: 0.0, bound: 15e6 };
+        let mut tenants: Vec<Tenant<'_>> = picks.iter().zip(&curves).enumerate().map(tenant).collect();
+        tenants.push(Tenant { group: picks.len(), ..tenants[0].clone() });
+        for _ in 0..20 {
+            advance(replacement, 20e6, &mut tenants, dt);
+            prop_assert!(tenants.iter().map(|t| t.held).sum::<f64>() <= 20e6 * (1.0 + 1e-9));
+            prop_assert!(tenants.iter().all(|t| (0.0..=15e6).contains(&t.held)));
+            prop_assert!((tenants[0].held - tenants.last().unwrap().held).abs() < 1.0);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What must hold of a machine in motion: determinism, conservation, symmetry, monotony, and agreement with the steady state.
+
+use super::{pinned, scenario, times, world};
+use crate::app::embedded;
+use crate::machine::SimMachine;
+use crate::mix::steady;
+use crate::run::mean_progress;
+use crate::world::World;
+use cotenant_core::Time;
+use cotenant_core::machine::Machine;
+use cotenant_core::optimum::Limits;
+use cotenant_core::policy::{self, None as NoPolicy};
+use cotenant_core::signal::Signal;
+use fastrand::Rng;
+use proptest::prelude::*;
+
+const BUSY: &str = "\
+machine = 'ivy-bridge-2s'
+observation = { noise = 0.05, gaps = 0.1 }
+[[app]]
+program = 'membench'
+threads = 12
+work_s = 0.5
+[[app]]
+program = 'hubench'
+threads = 8
+[[app]]
+program = 'sgd'
+threads = 30
+arrival_s = 0.3
+runs = 2
+work_s = 0.5
+";
+
+#[test]
+fn the_same_seed_gives_the_same_samples_and_outcome() {
+    let s = scenario(BUSY);
+    let run = |name: &str, seed: u64| {
+        let mut samples = Vec::new();
+        let kernel = "cache-aware+numa-balancing".parse().unwrap();
+        let policy = policy::by_name(name).unwrap();
+        let outcome = s.run(&*policy, kernel, seed, |r| samples.push(r.sample.clone())).unwrap();
+        (outcome, samples)
+    };
+    for name in ["sam", "numad", "dino", "auto"] {
+        let first = run(name, 3);
+        assert!(!first.1.is_empty(), "{name} saw nothing");
+        assert_eq!(first, run(name, 3), "{name}");
+        assert_ne!(first, run(name, 4), "{name}");
+    }
+}
+
+/// The names of programs of all kinds: measured ones, kernels, sharing ones with barriers and phases.
+fn program(pick: usize) -> &'static str {
+    embedded().keys().nth(pick % embedded().len()).map(String::as_str).unwrap_or_default()
+}
+
+fn random_scenario(machine: &str, apps: &[(usize, usize, f64)]) -> String {
+    let one = |(pick, threads, work): &(usize, usize, f64)| {
+        format!("[[app]]\nprogram = '{}'\nthreads = {threads}\nwork_s = {work}\n", program(*pick))
+    };
+    format!("machine = '{machine}'\n{}", apps.iter().map(one).collect::<String>())
+}
+
+fn check_conservation(world: &World) -> Result<(), TestCaseError> {
+    let seconds = world.now().as_secs_f64();
+    for (node, bytes) in world.node_bytes().iter().enumerate() {
+        let most = world.machine.stations[node].high * seconds;
+        prop_assert!(*bytes <= most * (1.0 + 1e-6), "node {node}: {bytes} of {most} bytes");
+    }
+    for (domain, held) in world.held().into_iter().enumerate() {
+        let capacity = world.machine.caches[domain].bytes;
+        prop_assert!((0.0..=capacity * (1.0 + 1e-9)).contains(&held), "cache {domain}: {held} of {capacity}");
+    }
+    for app in world.apps.iter().filter(|a| a.times.is_empty()) {
+        for t in world.threads[app.threads.clone()].iter().filter(|t| t.exists) {
+            let (counted, done) = (t.counts[Signal::Instructions as usize], app.spec.instructions - t.left);
+            prop_assert!((counted - done).abs() <= 1e-6 * app.spec.instructions, "{counted} counted, {done} done");
+        }
+    }
+    for (cpu, busy) in world.busy_ns.iter().enumerate() {
+        prop_assert!(*busy <= world.now().0 as f64 * (1.0 + 1e-9), "CPU {cpu} was busy for {busy} ns");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// At every instant: no node has delivered more than its bandwidth, no cache holds more than its capacity, what is counted was
+    /// executed, and no CPU was busy for longer than time passed.
+    #[test]
+    fn a_running_machine_conserves(
+        apps in prop::collection::vec((0..71_usize, 1..7_usize, 0.05..0.4_f64), 1..5), seed: u64, kernel in 0..4_usize,
+    ) {
+        let kernel = ["eevdf", "cache-aware", "eevdf+numa-balancing", "cache-aware+numa-balancing"][kernel];
+        let s = scenario(&random_scenario("two", &apps));
+        let mut world = world(&s, kernel, seed);
+        while !world.is_done() {
+            let until = Time(world.now().0 + 7_300_000);
+            world.advance(until, false).unwrap();
+            check_conservation(&world)?;
+            prop_assert!(world.now() < s.end);
+        }
+    }
+
+    /// A mapping and its mirror on the other package: equal times.
+    #[test]
+    fn mirrored_mappings_take_equally_long(apps in prop::collection::vec((0..71_usize, 1..3_usize, 0.1..0.3_f64), 1..4), seed: u64) {
+        let s = scenario(&random_scenario("two", &apps));
+        let mut order: Vec<usize> = (0..8).collect();
+        Rng::with_seed(seed).shuffle(&mut order);
+        let mut next = order.iter();
+        let mapping: Vec<Vec<usize>> = apps.iter().map(|a| next.by_ref().take(a.1).copied().collect()).collect();
+        let mirror: Vec<Vec<usize>> = mapping.iter().map(|m| m.iter().map(|cpu| (cpu + 4) % 8).collect()).collect();
+        let take = |m: &[Vec<usize>]| {
+            let s = pinned(&s, &m.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            times(world(&s, "eevdf", 1), &s)
+        };
+        for (one, other) in take(&mapping).iter().zip(take(&mirror)) {
+            prop_assert!((one / other - 1.0).abs() < 1e-6, "{one} {other} {mapping:?}");
+        }
+    }
+
+    /// A second program never makes the first one faster: whatever they share, it is not data.
+    #[test]
+    fn a_co_runner_never_helps(
+        first in (0..71_usize, 1..5_usize, 0.1..0.5_f64), second in (0..71_usize, 1..5_usize, 0.1..0.5_f64), seed: u64,
+    ) {
+        let mut order: Vec<usize> = (0..8).collect();
+        Rng::with_seed(seed).shuffle(&mut order);
+        let (own, rest) = order.split_at(first.1);
+        let take = |apps: &[(usize, usize, f64)]| {
+            let s = pinned(&scenario(&random_scenario("two", apps)), &[own, &rest[..second.1.min(rest.len())]]);
+            times(world(&s, "eevdf", 1), &s)[0]
+        };
+        let (alone, together) = (take(&[first]), take(&[first, second]));
+        prop_assert!(together >= alone * (1.0 - 1e-3), "{alone} s alone, {together} s together");
+    }
+
+    /// Steps that grow as the machine settles give what steps of a millisecond give.
+    #[test]
+    fn long_steps_agree_with_short_ones(
+        apps in prop::collection::vec((0..71_usize, 1..5_usize, 0.3..1.0_f64), 1..4), seed in 0..100_u64,
+    ) {
+        let s = scenario(&random_scenario("two", &apps));
+        let take = |longest: Option<u64>| {
+            let mut world = world(&s, "eevdf", seed);
+            world.longest = longest.unwrap_or(world.longest);
+            times(world, &s)
+        };
+        for (own, fine) in take(None).iter().zip(take(Some(1_000_000))) {
+            prop_assert!((own / fine - 1.0).abs() < 0.005, "{own} s with long steps, {fine} s with short ones");
+        }
+    }
+}
+
+/// Where both exist, they are one model: the machine in motion comes to rest at the steady state's speed.
+#[test]
+fn a_program_alone_settles_at_its_steady_state() {
+    let text = super::shared::MACHINE
+        .replace("package:2 [numa] l3:1(size=20MiB) core:4", "package:1 [numa] l3:1(size=20MiB) core:1")
+        .replace(", remote_ns = 60, link_gbs = 15", "");
+    let machine = || Machine::parse(&text).map_err(|e| e.to_string());
+    let sim = SimMachine::new(&machine().unwrap()).unwrap();
+    let single = embedded().iter().filter(|(_, p)| p.phases.len() == 1);
+    for (name, program) in single {
+        let text = format!("machine = 'one'\n[[app]]\nprogram = '{name}'\nwork_s = 2000\n");
+        let s = crate::scenario::Scenario::parse(&text, |_| machine()).unwrap();
+        let mut world = world(&s, "eevdf", 1);
+        let at = |world: &World| world.threads[0].counts[Signal::Instructions as usize];
+        world.advance(Time(60_000_000_000), false).unwrap();
+        let before = at(&world);
+        world.advance(Time(61_000_000_000), false).unwrap();
+        let steady = steady(&sim, &[&program.phases[0]]).unwrap().shares[0];
+        let (moving, resting) = (at(&world) - before, sim.clock_hz / steady.cpi);
+        assert!((moving / resting - 1.0).abs() < 0.01, "{name}: {moving:.4e} in motion, {resting:.4e} at rest");
+    }
+}
+
+#[test]
+fn no_static_mapping_beats_the_optimum() {
+    let s = scenario(
+        "machine = 'two'\n[[app]]\nprogram = 'mcf06'\nthreads = 2\nwork_s = 0.3\n[[app]]\nprogram = 'lbm06'\nthreads = 2\nwork_s = 0.3\n\
+         [[app]]\nprogram = 'hubench'\nthreads = 2\nwork_s = 0.3\n",
+    );
+    let alone: Vec<f64> = (0..3).map(|a| s.alone(a, s.kernel, 1).unwrap()).collect();
+    let (best, outcome) = s.optimal(&alone, Limits { classes: 10_000, evaluations: 10_000 }, 1).unwrap();
+    assert_eq!((best.starts, best.value), (0, mean_progress(&alone, &outcome)), "all classes were evaluated");
+    let mut rng = Rng::with_seed(7);
+    let (mut order, mut values) = ((0..8).collect::<Vec<usize>>(), Vec::new());
+    for _ in 0..40 {
+        rng.shuffle(&mut order);
+        let s = pinned(&s, &[&order[..2], &order[2..4], &order[4..6]]);
+        values.push(mean_progress(&alone, &s.run(&NoPolicy, s.kernel, 1, |_| ()).unwrap()));
+    }
+    let highest = values.iter().copied().fold(0.0, f64::max);
+    assert!(values.iter().all(|v| *v <= best.value * (1.0 + 1e-6)), "{} is better than {}", highest, best.value);
+    assert!(values.iter().any(|v| *v < highest * 0.99), "where threads stand matters here: {values:?}");
+}

@@ -1,0 +1,200 @@
+//! What each running thread asks of the machine where it stands.
+
+use super::World;
+use crate::app::LINE;
+use crate::occupancy::Tenant;
+use crate::speed::{Demand, Use};
+
+/// Events of a thread per instruction, where it stands and with what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct PerInstruction {
+    /// Accesses to the last-level cache.
+    pub accesses: f64,
+    /// Misses of it.
+    pub misses: f64,
+    /// Lines written back per miss.
+    pub writebacks: f64,
+    /// Share of its memory accesses that go to another node.
+    pub remote: f64,
+    /// Lines from another core of the LLC domain, from another domain of the package, from another package.
+    pub intra: f64,
+    pub near: f64,
+    pub inter: f64,
+    /// Seconds in which the core computes.
+    pub busy_s: f64,
+    /// Bytes that it can hold.
+    pub bound: f64,
+}
+
+impl PerInstruction {
+    pub fn coherence(&self) -> f64 {
+        self.intra + self.near + self.inter
+    }
+}
+
+/// How many threads of an application are where.
+struct Whereabouts {
+    core: Vec<u32>,
+    llc: Vec<u32>,
+    package: Vec<u32>,
+    node: Vec<u32>,
+    all: u32,
+}
+
+impl World {
+    /// Everything anew: after a change of places, phases or tasks.
+    pub(super) fn demand(&mut self) {
+        let p = &self.places;
+        self.running = (0..self.threads.len()).filter(|&t| self.threads[t].cpu.is_some()).collect();
+        let mut on_cpu = vec![0_u32; p.core.of.len()];
+        let mut on_core = vec![0_u32; p.core.groups.len()];
+        let mut apps: Vec<Option<Whereabouts>> = self.apps.iter().map(|_| None).collect();
+        for &thread in &self.running {
+            let t = &self.threads[thread];
+            let cpu = t.cpu.unwrap_or_default();
+            on_cpu[cpu] += 1;
+            on_core[p.core.of[cpu]] += 1;
+            let w = apps[t.app].get_or_insert_with(|| Whereabouts {
+                core: vec![0; p.core.groups.len()],
+                llc: vec![0; p.llc.groups.len()],
+                package: vec![0; p.package.groups.len()],
+                node: vec![0; p.node.groups.len()],
+                all: 0,
+            });
+            w.core[p.core.of[cpu]] += 1;
+            w.llc[p.llc.of[cpu]] += 1;
+            w.package[p.package.of[cpu]] += 1;
+            w.node[p.node.of[cpu]] += 1;
+            w.all += 1;
+        }
+        let m = &self.machine;
+        let (mut demands, mut per) = (Vec::new(), Vec::new());
+        for &thread in &self.running {
+            let t = &self.threads[thread];
+            let app = &self.apps[t.app];
+            let (program, phase) = (&app.spec.program, &app.spec.program.phases[t.phase]);
+            let cpu = t.cpu.unwrap_or_default();
+            let Some(w) = &apps[t.app] else { continue };
+            let (core, llc, package, node) = (p.core.of[cpu], p.llc.of[cpu], p.package.of[cpu], p.node.of[cpu]);
+            let sibling = on_core[core] > on_cpu[cpu];
+            let busy_s = phase.cpi / if sibling { m.smt } else { 1.0 } / m.clock_hz;
+            // Partners in the same core are found in the private caches: that is no event.
+            let partners = f64::from(w.all - 1);
+            let at = |n: u32| if partners > 0.0 { phase.coherence_pki / 1000.0 * f64::from(n) / partners } else { 0.0 };
+            let here = PerInstruction {
+                accesses: phase.llc_apki / 1000.0,
+                misses: 0.0,
+                writebacks: phase.writeback_ratio,
+                remote: 1.0 - t.pages[node],
+                intra: at(w.llc[llc] - w.core[core]),
+                near: at(w.package[package] - w.llc[llc]),
+                inter: at(w.all - w.package[package]),
+                busy_s,
+                bound: phase.footprint_bytes * (1.0 - program.shared + program.shared / f64::from(w.llc[llc])),
+            };
+            let mut uses = Vec::new();
+            if here.inter > 0.0 {
+                for (other, &n) in w.node.iter().enumerate() {
+                    if other != node && n > 0 {
+                        let visits = at(n).min(here.inter);
+                        uses.push(Use {
+                            station: m.link(node, other),
+                            bytes: visits * LINE,
+                            waits: visits,
+                            floor: 0.0,
+                            locality: 1.0,
+                        });
+                    }
+                }
+            }
+            let [l0, l1, l2] = m.coherence_s;
+            let coherence_s = here.intra * l0 + here.near * l1 + here.inter * l2;
+            demands.push(Demand {
+                share: 1.0 / f64::from(on_cpu[cpu]),
+                base_s: busy_s + coherence_s,
+                floor_s: 0.0,
+                uses,
+                cap: None,
+                team: program.barrier.then_some(t.app),
+            });
+            per.push(here);
+        }
+        self.fixed = demands.iter().map(|d| (d.base_s, d.uses.len())).collect();
+        (self.demands, self.per) = (demands, per);
+        self.refresh();
+    }
+
+    /// What depends on what is held of the caches, and on where pages are.
+    pub(super) fn refresh(&mut self) {
+        let m = &self.machine;
+        let p = &self.places;
+        let mut group = vec![0.0; self.apps.len() * m.caches.len()];
+        let index = |app: usize, cpu: usize| app * m.caches.len() + p.llc.of[cpu];
+        for &thread in &self.running {
+            let t = &self.threads[thread];
+            group[index(t.app, t.cpu.unwrap_or_default())] += t.held;
+        }
+        for (i, &thread) in self.running.iter().enumerate() {
+            let t = &self.threads[thread];
+            let program = &self.apps[t.app].spec.program;
+            let phase = &program.phases[t.phase];
+            let cpu = t.cpu.unwrap_or_default();
+            let node = p.node.of[cpu];
+            let tenant = Tenant {
+                held: t.held,
+                rate: 0.0,
+                curve: &phase.miss_ratio,
+                group: 0,
+                shared: program.shared,
+                bound: 0.0,
+            };
+            let (per, d) = (&mut self.per[i], &mut self.demands[i]);
+            per.misses = per.accesses * tenant.miss_ratio(group[index(t.app, cpu)]);
+            per.remote = 1.0 - t.pages[node];
+            let (base, kept) = self.fixed[i];
+            let hits = per.accesses - per.misses;
+            d.base_s = base + hits * m.llc_s / phase.llc_mlp;
+            d.floor_s = 0.0;
+            let app = &self.apps[t.app];
+            // Who is behind works as fast as it can.
+            d.cap = app
+                .spec
+                .load
+                .filter(|_| app.latency.backlog <= 1.0)
+                .map(|l| l.requests_per_s * l.instructions / app.spec.threads as f64);
+            d.uses.truncate(kept);
+            if let Some(station) = m.cache_station(p.llc.of[cpu]) {
+                d.uses.push(Use {
+                    station,
+                    bytes: per.accesses * LINE,
+                    waits: hits / phase.llc_mlp,
+                    floor: 0.0,
+                    locality: 1.0,
+                });
+            }
+            for (to, &share) in t.pages.iter().enumerate() {
+                if share <= 0.0 {
+                    continue;
+                }
+                let lines = per.misses * share;
+                let idle = m.memory_s[node][to];
+                d.base_s += lines * idle / phase.mlp;
+                d.floor_s += lines * idle / m.lines_in_flight;
+                let through = |station: usize| Use {
+                    station,
+                    bytes: lines * (1.0 + per.writebacks) * LINE,
+                    waits: lines / phase.mlp,
+                    floor: lines / m.lines_in_flight,
+                    locality: phase.row_locality,
+                };
+                d.uses.push(through(to));
+                if to != node {
+                    d.uses.push(through(m.link(to, node)));
+                }
+                if let Some(bus) = m.bus_of[cpu] {
+                    d.uses.push(through(bus));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Beginnings and ends: arrivals, phases, runs.
+
+use super::{Life, World};
+use crate::app::Pages;
+use cotenant_core::signal::Signal;
+use cotenant_core::{CpuId, CpuSet};
+
+/// Instructions that count as none: less than rounding to nanoseconds leaves.
+const NONE_LEFT: f64 = 8.0;
+
+impl World {
+    /// Starts the applications whose time has come. Where several start at the same instant, their threads are created in random order
+    /// among each other, each application's own in order: they are started by different processes.
+    pub(super) fn begin_arrivals(&mut self) {
+        let due: Vec<usize> = (0..self.apps.len())
+            .filter(|&a| self.apps[a].life == Life::Before && self.apps[a].spec.arrival.0 <= self.now)
+            .collect();
+        if !due.is_empty() {
+            self.begin_runs(&due);
+        }
+    }
+
+    fn begin_runs(&mut self, apps: &[usize]) {
+        let mut order: Vec<usize> = apps.iter().flat_map(|&a| vec![a; self.apps[a].threads.len()]).collect();
+        self.rng.shuffle(&mut order);
+        let mut next: Vec<usize> = self.apps.iter().map(|a| a.threads.start).collect();
+        for app in order {
+            let thread = next[app];
+            next[app] += 1;
+            self.begin_thread(app, thread);
+        }
+        for &app in apps {
+            self.apps[app].life = Life::Running;
+            self.apps[app].run_began = self.now;
+            self.touch_pages(app);
+        }
+        self.changed = true;
+        self.kernel.disturb(self.now);
+        self.disturb();
+    }
+
+    fn begin_thread(&mut self, app: usize, thread: usize) {
+        let id = self.created;
+        self.created += 1;
+        let spec = &self.apps[app].spec;
+        let pinned = spec.pinned.as_ref().map(|cpus| cpus[thread - self.apps[app].threads.start]);
+        let (instructions, first) = (spec.instructions, spec.program.phases[0].instructions);
+        let t = &mut self.threads[thread];
+        t.id = id;
+        t.cpu = None;
+        t.mask = pinned.map_or_else(|| t.allowed.clone(), |cpu| CpuSet::single(CpuId(cpu as u32)));
+        t.phase = 0;
+        t.phase_left = first.unwrap_or(f64::INFINITY);
+        t.left = instructions;
+        t.held = 0.0;
+        t.debt_s = 0.0;
+        t.counts = [0.0; Signal::COUNT];
+        t.exists = true;
+        t.started = self.now;
+        let cpu = self.idlest(thread);
+        self.put(thread, cpu);
+    }
+
+    /// First touch: a thread's own pages on its node, what the threads have in common where each of them stands.
+    fn touch_pages(&mut self, app: usize) {
+        let program = self.apps[app].spec.program.clone();
+        let nodes = self.machine.nodes();
+        let threads = self.apps[app].threads.clone();
+        let spread = self.spread(app);
+        for thread in threads {
+            let cpu = self.threads[thread].cpu.unwrap_or_default();
+            let own = self.places.node.of[cpu];
+            self.threads[thread].pages = match &program.pages {
+                Pages::Interleave => vec![1.0 / nodes as f64; nodes],
+                Pages::Fixed(shares) => shares.clone(),
+                Pages::FirstTouch => (0..nodes)
+                    .map(|n| program.shared * spread[n] + (1.0 - program.shared) * f64::from(u8::from(n == own)))
+                    .collect(),
+            };
+        }
+    }
+
+    /// Share of an application's threads that stand on each node.
+    pub(crate) fn spread(&self, app: usize) -> Vec<f64> {
+        let mut spread = vec![0.0; self.machine.nodes()];
+        let mut all = 0.0;
+        for thread in self.apps[app].threads.clone() {
+            if let Some(cpu) = self.threads[thread].cpu {
+                spread[self.places.node.of[cpu]] += 1.0;
+                all += 1.0;
+            }
+        }
+        for share in &mut spread {
+            *share /= f64::max(all, 1.0);
+        }
+        spread
+    }
+
+    /// Ends what has come to its end.
+    pub(super) fn end_phases_and_runs(&mut self) {
+        let (mut ended, mut changed) = (Vec::new(), false);
+        for &thread in &self.running {
+            let t = &mut self.threads[thread];
+            let app = &self.apps[t.app];
+            if t.left <= NONE_LEFT {
+                t.cpu = None;
+                ended.push(t.app);
+            } else if t.phase_left <= NONE_LEFT {
+                t.phase = (t.phase + 1) % app.spec.program.phases.len();
+                t.phase_left = app.spec.program.phases[t.phase].instructions.unwrap_or(f64::INFINITY);
+                changed = true;
+            }
+        }
+        if changed {
+            self.disturb();
+        }
+        if ended.is_empty() {
+            return;
+        }
+        ended.dedup();
+        self.disturb();
+        self.changed = true;
+        self.kernel.disturb(self.now);
+        let mut again = Vec::new();
+        for a in ended {
+            let app = &mut self.apps[a];
+            if self.threads[app.threads.clone()].iter().any(|t| t.cpu.is_some()) {
+                continue;
+            }
+            app.times.push((self.now - app.run_began) as f64 / 1e9);
+            self.threads[app.threads.clone()].iter_mut().for_each(|t| t.exists = false);
+            if self.restart || app.times.len() < app.spec.runs as usize {
+                again.push(a);
+            } else {
+                app.life = Life::Done;
+            }
+        }
+        if self.restart && self.apps.iter().all(|a| a.times.len() >= a.spec.runs as usize) {
+            self.apps.iter_mut().for_each(|a| a.life = Life::Done);
+            self.threads.iter_mut().for_each(|t| (t.cpu, t.exists) = (None, false));
+            return;
+        }
+        again.sort_unstable();
+        again.dedup();
+        if !again.is_empty() {
+            self.begin_runs(&again);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The simulated machine in motion: threads on CPUs, what they hold of the caches, how fast they run, and what hardware would count.
+//!
+//! Time passes in steps. Within a step nothing changes place, phase or speed; a step ends where something would: at a wake-up of the
+//! loop, an arrival, the end of a phase or of a run, a turn of the kernel. After every change steps are short, and grow as the machine settles.
+
+mod demand;
+mod events;
+mod report;
+
+pub use report::{AppReport, Latency};
+
+use crate::app::{LINE, Phase, Program};
+use crate::kernel::Kernel;
+use crate::machine::SimMachine;
+use crate::occupancy::{self, Tenant};
+use crate::places::Places;
+use crate::speed::{self, Demand, Unsettled};
+use cotenant_core::signal::Signal;
+use cotenant_core::{CpuSet, Time};
+use demand::PerInstruction;
+use fastrand::Rng;
+use std::sync::Arc;
+
+/// Nanoseconds.
+pub(crate) type Ns = u64;
+
+/// A step after a change.
+const SHORT: Ns = 1_000_000;
+/// A step of a machine that has settled.
+const LONG: Ns = 100_000_000;
+/// Part of a cache that may change hands in a step before the next one is shorter.
+const MOVING: f64 = 0.01;
+
+/// What runs: a program with its threads, its work and its time.
+#[derive(Clone, Debug)]
+pub struct AppSpec {
+    /// Name, for people and profiles.
+    pub name: String,
+    /// What each thread does.
+    pub program: Arc<Program>,
+    /// How many threads, ≥ 1.
+    pub threads: usize,
+    /// When it is started.
+    pub arrival: Time,
+    /// How often it is run, one after the other, ≥ 1; each run has new threads.
+    pub runs: u32,
+    /// What each thread executes in a run, > 0.
+    pub instructions: f64,
+    /// Requests that come from outside, for an app that serves them; it then ends after `instructions` of served requests.
+    pub load: Option<Load>,
+    /// The CPUs that its user allows.
+    pub cpus: Option<CpuSet>,
+    /// Where each thread is pinned, in order; overrides the kernel. For the search for the optimum.
+    pub pinned: Option<Vec<usize>>,
+}
+
+/// Requests that arrive at random (Poisson), each with a service demand (exponential).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Requests per second, > 0.
+    pub requests_per_s: f64,
+    /// Instructions per request on average, > 0.
+    pub instructions: f64,
+}
+
+/// How far an application has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Not yet started.
+    Before,
+    Running,
+    /// All runs done.
+    Done,
+}
+
+/// An application under way.
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    pub spec: AppSpec,
+    pub life: Life,
+    /// Its threads: indices into [`World::threads`].
+    pub threads: std::ops::Range<usize>,
+    pub run_began: Ns,
+    /// Seconds that each finished run took.
+    pub times: Vec<f64>,
+    pub latency: Latency,
+}
+
+/// A thread of the run under way; its slot serves the next run's, too.
+#[derive(Clone, Debug)]
+pub(crate) struct Thread {
+    pub app: usize,
+    /// Numbered in order of creation, never reused.
+    pub id: u32,
+    /// Where it runs; `None` while it does not exist or has done its part of the run.
+    pub cpu: Option<usize>,
+    /// CPUs that the user allows.
+    pub allowed: CpuSet,
+    /// CPUs that a policy has left it.
+    pub mask: CpuSet,
+    pub phase: usize,
+    /// Instructions left in its phase.
+    pub phase_left: f64,
+    /// Instructions left in its run.
+    pub left: f64,
+    /// Bytes that it holds of the last-level cache of its CPU.
+    pub held: f64,
+    /// Where its accesses to memory go: share per node.
+    pub pages: Vec<f64>,
+    /// Seconds of its time that something else takes: migrations, page faults, being observed.
+    pub debt_s: f64,
+    /// Cumulative events, by signal.
+    pub counts: [f64; Signal::COUNT],
+    /// Whether it may be seen by samples: from its start to the end of its run.
+    pub exists: bool,
+    pub started: Ns,
+}
+
+/// A machine with programs on it.
+pub struct World {
+    pub(crate) machine: Arc<SimMachine>,
+    pub(crate) places: Places,
+    pub(crate) apps: Vec<App>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) now: Ns,
+    pub(crate) kernel: Kernel,
+    pub(crate) rng: Rng,
+    /// Per CPU number: nanoseconds in which something ran.
+    pub(crate) busy_ns: Vec<f64>,
+    pub(crate) migrations: u64,
+    /// Whether what is done begins anew until all are done.
+    pub(crate) restart: bool,
+    /// Tasks came or went since [`World::advance`] began.
+    pub(crate) changed: bool,
+    /// No step is longer than this: the machine's own choice, unless a test wants it finer.
+    pub(crate) longest: Ns,
+    created: u32,
+    step: Ns,
+    waits: Vec<f64>,
+    demands: Vec<Demand>,
+    per: Vec<PerInstruction>,
+    /// Per demand: seconds per instruction, and how many uses, that do not depend on what is held.
+    fixed: Vec<(f64, usize)>,
+    /// The threads that `demands` and `per` are about.
+    running: Vec<usize>,
+    /// Whether `demands` still describe the machine.
+    fresh: bool,
+    speeds: Vec<f64>,
+    /// Bytes that each memory node has delivered, reads and write-backs.
+    pub(crate) node_bytes: Vec<f64>,
+}
+
+impl World {
+    /// A machine on which nothing has started yet. The same arguments give the same future.
+    pub fn new(machine: Arc<SimMachine>, specs: Vec<AppSpec>, kernel: Kernel, seed: u64) -> Self {
+        let places = Places::new(&machine.topology);
+        let nodes = machine.nodes();
+        let (mut apps, mut threads) = (Vec::new(), Vec::new());
+        for spec in specs {
+            let first = threads.len();
+            let allowed = spec
+                .cpus
+                .as_ref()
+                .map_or_else(|| machine.topology.usable().clone(), |cpus| cpus.and(machine.topology.usable()));
+            threads.extend((0..spec.threads).map(|_| Thread {
+                app: apps.len(),
+                id: 0,
+                cpu: None,
+                allowed: allowed.clone(),
+                mask: allowed.clone(),
+                phase: 0,
+                phase_left: 0.0,
+                left: 0.0,
+                held: 0.0,
+                pages: vec![0.0; nodes],
+                debt_s: 0.0,
+                counts: [0.0; Signal::COUNT],
+                exists: false,
+                started: 0,
+            }));
+            apps.push(App {
+                spec,
+                life: Life::Before,
+                threads: first..threads.len(),
+                run_began: 0,
+                times: Vec::new(),
+                latency: Latency::default(),
+            });
+        }
+        Self {
+            waits: vec![0.0; machine.stations.len()],
+            busy_ns: vec![0.0; places.core.of.len()],
+            node_bytes: vec![0.0; nodes],
+            places,
+            apps,
+            threads,
+            now: 0,
+            kernel,
+            rng: Rng::with_seed(seed),
+            migrations: 0,
+            restart: false,
+            changed: false,
+            created: 0,
+            longest: LONG,
+            step: SHORT,
+            demands: Vec::new(),
+            per: Vec::new(),
+            fixed: Vec::new(),
+            running: Vec::new(),
+            fresh: false,
+            speeds: Vec::new(),
+            machine,
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        Time(self.now)
+    }
+
+    /// Whether all runs of all applications are done.
+    pub fn is_done(&self) -> bool {
+        self.apps.iter().all(|a| a.life == Life::Done)
+    }
+
+    /// How often threads have changed CPUs after their first.
+    pub fn migrations(&self) -> u64 {
+        self.migrations
+    }
+
+    /// Bytes that each memory node has delivered.
+    pub fn node_bytes(&self) -> &[f64] {
+        &self.node_bytes
+    }
+
+    /// Bytes that are held of each last-level cache.
+    pub fn held(&self) -> Vec<f64> {
+        let mut held = vec![0.0; self.machine.caches.len()];
+        for t in &self.threads {
+            if let Some(cpu) = t.cpu {
+                held[self.places.llc.of[cpu]] += t.held;
+            }
+        }
+        held
+    }
+
+    pub(crate) fn phase(&self, thread: usize) -> &Phase {
+        let t = &self.threads[thread];
+        &self.apps[t.app].spec.program.phases[t.phase]
+    }
+
+    /// Lets time pass until `until`, or until tasks come or go where `stop` says so, or until everything is done.
+    ///
+    /// # Errors
+    /// [`Unsettled`] where no speeds can be found.
+    pub fn advance(&mut self, until: Time, stop: bool) -> Result<(), Unsettled> {
+        self.changed = false;
+        self.begin_arrivals();
+        while self.now < until.0 && !self.is_done() && !(stop && self.changed) {
+            self.step(until.0)?;
+        }
+        Ok(())
+    }
+
+    /// What a change of places, phases or tasks makes necessary.
+    pub(crate) fn disturb(&mut self) {
+        self.fresh = false;
+        self.step = SHORT;
+    }
+
+    /// Puts a thread onto a CPU.
+    pub(crate) fn put(&mut self, thread: usize, cpu: usize) {
+        let t = &mut self.threads[thread];
+        let Some(before) = t.cpu.replace(cpu) else { return self.disturb() };
+        if before == cpu {
+            return;
+        }
+        if self.places.llc.of[before] != self.places.llc.of[cpu] {
+            t.held = 0.0;
+        }
+        t.debt_s += self.machine.migration_s;
+        t.counts[Signal::Migrations as usize] += 1.0;
+        self.migrations += 1;
+        self.disturb();
+    }
+
+    fn step(&mut self, until: Ns) -> Result<(), Unsettled> {
+        self.kernel_turn();
+        if self.fresh {
+            self.refresh();
+        } else {
+            self.demand();
+            self.fresh = true;
+        }
+        self.speeds = speed::solve(&self.machine, &self.demands, &mut self.waits, self.now as f64 / 1e9)?;
+        let end = self.end_of_step(until);
+        let dt = (end - self.now) as f64 / 1e9;
+        let moved = self.occupy(dt);
+        self.execute(dt);
+        self.now = end;
+        self.step = if moved > MOVING { (self.step / 2).max(SHORT) } else { (self.step * 2).min(LONG) };
+        self.end_phases_and_runs();
+        self.begin_arrivals();
+        Ok(())
+    }
+
+    /// Where the step has to end at the latest.
+    fn end_of_step(&self, until: Ns) -> Ns {
+        let mut end = until.min(self.now + self.step.min(self.longest));
+        for app in &self.apps {
+            if app.life == Life::Before {
+                end = end.min(app.spec.arrival.0);
+            }
+        }
+        if let Some(turn) = self.kernel.next_turn() {
+            end = end.min(turn);
+        }
+        for (&thread, speed) in self.running.iter().zip(&self.speeds) {
+            let t = &self.threads[thread];
+            let ns = t.left.min(t.phase_left) / speed * 1e9 + t.debt_s * 1e9;
+            if ns < 1e18 {
+                end = end.min(self.now + ns.ceil() as Ns);
+            }
+        }
+        end.max(self.now + 1)
+    }
+
+    /// Lets the caches change hands for `dt` seconds; the largest part of one that did.
+    fn occupy(&mut self, dt: f64) -> f64 {
+        let mut moved: f64 = 0.0;
+        for domain in 0..self.machine.caches.len() {
+            let capacity = self.machine.caches[domain].bytes;
+            let (mut at, mut tenants) = (Vec::new(), Vec::new());
+            for (i, &thread) in self.running.iter().enumerate() {
+                let t = &self.threads[thread];
+                if t.cpu.is_none_or(|cpu| self.places.llc.of[cpu] != domain) {
+                    continue;
+                }
+                let app = &self.apps[t.app];
+                let phase = &app.spec.program.phases[t.phase];
+                at.push(thread);
+                tenants.push(Tenant {
+                    held: t.held,
+                    rate: self.speeds[i] * phase.llc_apki / 1000.0,
+                    curve: &phase.miss_ratio,
+                    group: t.app,
+                    shared: app.spec.program.shared,
+                    bound: self.per[i].bound,
+                });
+            }
+            occupancy::advance(self.machine.replacement, capacity, &mut tenants, dt);
+            let held: Vec<f64> = tenants.iter().map(|t| t.held).collect();
+            let mut change = 0.0;
+            for (thread, held) in at.into_iter().zip(held) {
+                let t = &mut self.threads[thread];
+                change += (held - t.held).abs();
+                t.held = held;
+            }
+            moved = moved.max(change / capacity);
+        }
+        moved
+    }
+
+    /// Executes for `dt` seconds at the speeds found, and counts.
+    fn execute(&mut self, dt: f64) {
+        // What each thread can really use of the step; threads of a team wait for the one that can use least.
+        let mut used: Vec<f64> = Vec::with_capacity(self.running.len());
+        let mut team = vec![f64::INFINITY; self.apps.len()];
+        for (i, &thread) in self.running.iter().enumerate() {
+            let t = &mut self.threads[thread];
+            let paid = t.debt_s.min(dt);
+            t.debt_s -= paid;
+            used.push(dt - paid);
+            if self.demands[i].team.is_some() {
+                team[t.app] = team[t.app].min(dt - paid);
+            }
+        }
+        let clock = self.machine.clock_hz;
+        let mut busy = vec![0.0; self.busy_ns.len()];
+        for (i, &thread) in self.running.iter().enumerate() {
+            let (demand, per, speed) = (&self.demands[i], &self.per[i], self.speeds[i]);
+            let t = &mut self.threads[thread];
+            let Some(cpu) = t.cpu else { continue };
+            let time = if demand.team.is_some() { team[t.app] } else { used[i] };
+            let instructions = (speed * time).min(t.left);
+            t.left -= instructions;
+            t.phase_left -= instructions;
+            let waits = demand.team.is_some() || demand.cap.is_some();
+            let on = if waits { demand.share.min(speed * demand.cost_s(&self.waits)) } else { demand.share };
+            let cpu_s = on * dt;
+            busy[cpu] += cpu_s;
+            for (node, share) in t.pages.iter().enumerate() {
+                self.node_bytes[node] += instructions * per.misses * (1.0 + per.writebacks) * share * LINE;
+            }
+            let mut add = |signal: Signal, events: f64| t.counts[signal as usize] += events;
+            let cycles = cpu_s * clock;
+            add(Signal::Cycles, cycles);
+            add(Signal::Instructions, instructions);
+            add(Signal::StallCycles, (cycles - instructions * per.busy_s * clock).max(0.0));
+            add(Signal::PrivateMisses, instructions * (per.accesses + per.coherence()));
+            add(Signal::LlcHits, instructions * (per.accesses - per.misses));
+            add(Signal::LlcLoadMisses, instructions * (per.misses + per.near + per.inter));
+            add(Signal::LlcMisses, instructions * (per.misses + per.near + per.inter));
+            add(Signal::Intra, instructions * per.intra);
+            add(Signal::Near, instructions * per.near);
+            add(Signal::Inter, instructions * per.inter);
+            add(Signal::Remote, instructions * per.misses * per.remote);
+            add(Signal::LocalDram, instructions * per.misses * (1.0 - per.remote));
+            add(Signal::L2LinesIn, instructions * (per.accesses + per.coherence()));
+            add(Signal::L3LinesIn, instructions * per.misses);
+            add(Signal::BusTransactions, instructions * per.misses * (1.0 + per.writebacks));
+            add(Signal::CpuTime, cpu_s * 1e9);
+            add(Signal::RunQueueWait, (1.0 - demand.share) * dt * 1e9);
+        }
+        for (total, seconds) in self.busy_ns.iter_mut().zip(busy) {
+            *total += seconds.min(dt) * 1e9;
+        }
+        self.serve(dt);
+    }
+}

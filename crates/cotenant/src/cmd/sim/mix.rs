@@ -1,0 +1,80 @@
+//! `cotenant sim --mix`: the steady state of programs on one shared cache and one memory.
+
+use super::Args;
+use crate::cmd::print;
+use crate::usage;
+use anyhow::Context as _;
+use cotenant_sim::app::{Phase, embedded};
+use cotenant_sim::machine::SimMachine;
+use cotenant_sim::mix::{MixError, Share, Steady, steady};
+use cotenant_sim::scenario::unknown;
+use serde_json::json;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
+    let machine = super::machine(name, Path::new("")).map_err(|e| usage(format!("--machine: {e}")))?;
+    let sim = SimMachine::new(&machine).map_err(|e| usage(format!("--machine {name}: its [simulator]: {e}")))?;
+    let programs: Vec<&Phase> = args.mix.iter().map(|name| find(name)).collect::<Result<_, _>>()?;
+    let solve = |programs: &[&Phase]| -> anyhow::Result<Steady> {
+        steady(&sim, programs).map_err(|e| match e {
+            MixError::TooMany { .. } | MixError::Several { .. } => usage(format!("--mix on {name}: {e}")),
+            other => anyhow::Error::new(other),
+        })
+    };
+    let together = solve(&programs)?;
+    let alone: Vec<Share> =
+        programs.iter().map(|program| Ok(solve(&[program])?.shares[0])).collect::<anyhow::Result<_>>()?;
+    let apps: Vec<(&str, Share, f64)> = args
+        .mix
+        .iter()
+        .zip(&together.shares)
+        .zip(&alone)
+        .map(|((name, share), alone)| (name.as_str(), *share, share.cpi / alone.cpi))
+        .collect();
+    let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
+    print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &report(&machine.name, &apps, together.memory_ns, gbs))?;
+            writeln!(out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        writeln!(out, "{:<14}{:>9}{:>7}{:>11}{:>8}{:>8}", "program", "slowdown", "IPC", "LLC MiB", "miss %", "GB/s")?;
+        for (name, share, slowdown) in &apps {
+            let (ipc, mib, miss) = (1.0 / share.cpi, share.held / 1_048_576.0, share.miss_ratio * 100.0);
+            writeln!(out, "{name:<14}{slowdown:>9.3}{ipc:>7.2}{mib:>11.2}{miss:>8.1}{:>8.2}", share.gbs)?;
+        }
+        let (limit, idle) = (sim.stations[0].high / 1e9, sim.memory_s[0][0] * 1e9);
+        writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?;
+        Ok(ExitCode::SUCCESS)
+    })
+    .context("sim")
+}
+
+/// The keys of `sim --json`, as far as a steady state has them; and what it knows besides.
+fn report(machine: &str, apps: &[(&str, Share, f64)], memory_ns: f64, gbs: f64) -> serde_json::Value {
+    let progress = || apps.iter().map(|a| 1.0 / a.2);
+    let app = |(name, share, slowdown): &(&str, Share, f64)| {
+        json!({
+            "name": name, "slowdown": slowdown, "progress": 1.0 / slowdown, "ipc": 1.0 / share.cpi,
+            "llc_bytes": share.held.round(), "llc_miss_ratio": share.miss_ratio, "gbs": share.gbs,
+        })
+    };
+    let apps: Vec<serde_json::Value> = apps.iter().map(app).collect();
+    let weighted = progress().sum::<f64>();
+    let fairness = json!({ "min": progress().fold(f64::INFINITY, f64::min), "max": progress().fold(0.0, f64::max) });
+    json!({
+        "machine": machine,
+        "memory": { "latency_ns": memory_ns, "gbs": gbs },
+        "weighted_speedup": weighted,
+        "fairness": fairness,
+        "apps": apps,
+        "policies": [{ "name": "none", "kernel": "eevdf", "seeds": 1, "apps": apps, "weighted_speedup": weighted,
+            "fairness": fairness, "migrations": 0 }],
+    })
+}
+
+fn find(name: &str) -> anyhow::Result<&'static Phase> {
+    let program = embedded().get(name).ok_or_else(|| usage(format!("--mix: {}", unknown(name, std::iter::empty()))))?;
+    Ok(&program.phases[0])
+}

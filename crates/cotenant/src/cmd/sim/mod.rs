@@ -1,0 +1,72 @@
+//! `cotenant sim`: programs beside each other on a machine that is not there.
+
+mod mix;
+mod scenario;
+
+use cotenant_core::machine::Machine;
+use cotenant_sim::kernel::KernelKind;
+use cotenant_sim::small;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant sim two-apps.toml --policy none,sam,optimal
+  cotenant sim two-apps.toml --kernel cache-aware+numa-balancing --seeds 20 --json
+  cotenant sim --mix mcf06,milc06,povray06,lbm06 --machine server.toml
+  cotenant sim --mix mcf06,mcf06 --machine server.toml --json | jq '.policies[0].apps[].slowdown'";
+
+/// Arguments of `cotenant sim`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The scenario: TOML with a machine and its applications, see docs/reference/scenario.md
+    #[arg(value_name = "FILE", required_unless_present = "mix", conflicts_with = "mix")]
+    pub file: Option<PathBuf>,
+    /// Policies to compare, by name; besides, `optimal` searches for the best static mapping
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "none,sam", conflicts_with = "mix")]
+    pub policy: Vec<String>,
+    /// The simulated kernel: eevdf or cache-aware, each with or without +numa-balancing [default: the scenario's, else eevdf]
+    #[arg(long, value_name = "NAME", conflicts_with = "mix")]
+    pub kernel: Option<KernelKind>,
+    /// How many seeds: what is random, such as where Linux starts threads, is drawn anew with each
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "mix")]
+    pub seeds: u64,
+    /// Most mappings that `optimal` evaluates one by one; where there are more classes than that, it searches
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), conflicts_with = "mix")]
+    pub evaluations: u64,
+    /// Programs of workloads/ that run beside each other, each on a core of its own
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
+    pub mix: Vec<String>,
+    /// The machine of --mix: a TOML file of eight lines, see docs/reference/workloads.md, or whatever names a machine
+    #[arg(long, value_name = "MACHINE", requires = "mix")]
+    pub machine: Option<String>,
+    /// Print JSON instead of a table
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// Print comma-separated values instead of a table: one line per policy, seed and application
+    #[arg(long, conflicts_with = "mix")]
+    pub csv: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a file, a program, a machine or a policy is unknown or wrong, and where no state of the machine is found.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match (&args.file, &args.machine) {
+        (Some(file), _) => scenario::run(args, file),
+        (None, machine) => mix::run(args, machine.as_deref().unwrap_or_default()),
+    }
+}
+
+/// A machine as scenarios and mixes name it: as everywhere, or a file of eight lines. Paths are relative to `folder`.
+fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
+    let path = folder.join(name);
+    if let Some(text) = fs::read_to_string(&path).ok().filter(|text| small::is_small(text)) {
+        return small::parse(&text).map_err(|e| format!("{}:{e}", path.display()));
+    }
+    let relative = path.exists().then(|| path.to_string_lossy().into_owned());
+    crate::machine_arg::resolve(Some(relative.as_deref().unwrap_or(name))).map(|f| f.machine).map_err(|e| e.to_string())
+}

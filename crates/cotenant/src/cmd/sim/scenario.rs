@@ -1,0 +1,199 @@
+//! `cotenant sim FILE`: a scenario under several policies.
+
+use super::Args;
+use crate::cmd::print;
+use crate::progress::Progress;
+use crate::usage;
+use anyhow::Context as _;
+use cotenant_core::optimum::Limits;
+use cotenant_core::policy;
+use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
+use cotenant_sim::run::SimError;
+use cotenant_sim::scenario::Scenario;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
+    let path = file.display();
+    let text = fs::read_to_string(file).map_err(|e| usage(format!("{path}: {e}; give a scenario's TOML file")))?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let scenario =
+        Scenario::parse(&text, |name| super::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
+    for name in args.policy.iter().filter(|name| *name != OPTIMAL) {
+        policy::by_name(name).map_err(|e| usage(format!("--policy: {e}, optimal")))?;
+    }
+    if args.policy.iter().any(|name| name == "static") && scenario.config.map.is_none() {
+        let how = "map = 'X*X*..' in its [policy], one character per CPU in the order of `cotenant topo`";
+        return Err(usage(format!("{path}: policy static needs a map; give {how}")));
+    }
+    let limit = usize::try_from(args.evaluations)?;
+    let plan = Plan {
+        policies: args.policy.clone(),
+        kernel: args.kernel.unwrap_or(scenario.kernel),
+        seeds: args.seeds,
+        limits: Limits { classes: limit, evaluations: limit },
+    };
+    let bar = Mutex::new(Progress::new(true));
+    let progress = |done: usize, all: usize| {
+        if let Ok(mut bar) = bar.lock() {
+            bar.show(done as f64 / all as f64, || format!("{done} of {all} simulations"));
+        }
+    };
+    let batch = batch::run(&scenario, &plan, progress).map_err(|e| match e {
+        SimError::Refused(_) | SimError::TooManyThreads { .. } => usage(format!("{path}: {e}")),
+        other => anyhow::Error::new(other).context(format!("{path}")),
+    })?;
+    drop(bar);
+    print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &report(&scenario, &plan, &batch))?;
+            writeln!(out)?;
+        } else if args.csv {
+            csv(out, &plan, &batch)?;
+        } else {
+            table(out, &scenario, &plan, &batch)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .context("sim")
+}
+
+/// Figures of a policy that need several outcomes.
+struct Figures {
+    times: Vec<f64>,
+    makespan_s: f64,
+    throughput: f64,
+    migrations: f64,
+}
+
+fn figures(batch: &Batch, series: &Series) -> Figures {
+    let n = series.outcomes.len().max(1) as f64;
+    let mean = |of: &dyn Fn(&cotenant_sim::run::Outcome) -> f64| series.outcomes.iter().map(of).sum::<f64>() / n;
+    Figures {
+        times: batch.times(series),
+        makespan_s: mean(&|o| o.makespan_s),
+        throughput: mean(&|o| o.apps.iter().map(|a| a.runs as f64).sum::<f64>() / o.makespan_s),
+        migrations: mean(&|o| o.migrations as f64),
+    }
+}
+
+fn report(scenario: &Scenario, plan: &Plan, batch: &Batch) -> Value {
+    let policies: Vec<Value> = batch.series.iter().map(|series| policy_report(plan, batch, series)).collect();
+    let alone: Vec<Value> = scenario
+        .apps
+        .iter()
+        .zip(&batch.alone_s)
+        .map(|(app, time)| json!({ "name": app.name, "threads": app.threads, "time_s": time }))
+        .collect();
+    json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "alone": alone, "policies": policies })
+}
+
+fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
+    let f = figures(batch, series);
+    let progress: Vec<f64> = batch.alone_s.iter().zip(&f.times).map(|(alone, time)| alone / time).collect();
+    let apps: Vec<Value> = progress
+        .iter()
+        .enumerate()
+        .map(|(a, progress)| {
+            let outcome = &series.outcomes[0].apps[a];
+            let mut app =
+                json!({ "name": outcome.name, "time_s": f.times[a], "slowdown": 1.0 / progress, "progress": progress });
+            if let Some(p50) = outcome.latency.quantile(0.5) {
+                let at = |q| outcome.latency.quantile(q);
+                app["latency_s"] = json!({ "p50": p50, "p95": at(0.95), "p99": at(0.99) });
+                app["backlog"] = json!(outcome.latency.backlog());
+            }
+            app
+        })
+        .collect();
+    let mut report = json!({
+        "name": series.name, "kernel": plan.kernel.to_string(), "seeds": series.outcomes.len(),
+        "makespan_s": f.makespan_s, "apps": apps,
+        "weighted_speedup": progress.iter().sum::<f64>(),
+        "art_s": f.times.iter().sum::<f64>() / f.times.len() as f64,
+        "throughput": f.throughput,
+        "fairness": { "min": progress.iter().copied().fold(f64::INFINITY, f64::min),
+                      "max": progress.iter().copied().fold(0.0, f64::max) },
+        "migrations": f.migrations,
+        "over_linux": batch.over_linux(series).map(|e| json!({ "mean": e.value, "ci95": e.half_width })),
+        "over_linux_best": batch.over_linux_best(series),
+    });
+    if let Some(best) = &series.best {
+        let classes = best.classes.map(|c| c.to_string());
+        report["search"] = json!({ "label": best.label, "classes": classes, "evaluations": best.evaluations,
+            "map": map_text(&best.mapping) });
+    }
+    report
+}
+
+fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
+    writeln!(out, "policy,kernel,seed,app,time_s,alone_s,slowdown,migrations")?;
+    for series in &batch.series {
+        for (seed, outcome) in (1..).zip(&series.outcomes) {
+            for (app, alone) in outcome.apps.iter().zip(&batch.alone_s) {
+                let (name, kernel, slow) = (&series.name, plan.kernel, app.time_s / alone);
+                let app_name = app.name.replace(['"', ',', '\n'], "_");
+                writeln!(
+                    out,
+                    "{name},{kernel},{seed},{app_name},{},{alone},{slow},{}",
+                    app.time_s, outcome.migrations
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -> io::Result<()> {
+    let (machine, kernel, seeds) = (&scenario.machine.name, plan.kernel, plan.seeds);
+    writeln!(out, "{machine}, kernel {kernel}, {seeds} seeds; seconds of a run, and how much slower than alone")?;
+    let width = scenario.apps.iter().map(|a| a.name.chars().count() + 4).max().unwrap_or(0).max(13);
+    write!(out, "{:<width$}{:>9}", "", "alone")?;
+    batch.series.iter().try_for_each(|s| write!(out, "{:>18}", s.name))?;
+    writeln!(out)?;
+    let all: Vec<Figures> = batch.series.iter().map(|s| figures(batch, s)).collect();
+    for (a, app) in scenario.apps.iter().enumerate() {
+        write!(out, "{:<width$}{:>9.3}", app.name, batch.alone_s[a])?;
+        for f in &all {
+            let time = f.times[a];
+            write!(out, "{:>18}", format!("{time:.3} ×{:.3}", time / batch.alone_s[a]))?;
+        }
+        writeln!(out)?;
+    }
+    let mut row = |label: &str, cell: &dyn Fn(usize) -> String| -> io::Result<()> {
+        write!(out, "{label:<width$}{:>9}", "")?;
+        (0..all.len()).try_for_each(|i| write!(out, "{:>18}", cell(i)))?;
+        writeln!(out)
+    };
+    row("makespan", &|i| format!("{:.3} s", all[i].makespan_s))?;
+    row("migrations", &|i| format!("{:.1}", all[i].migrations))?;
+    row("over Linux", &|i| {
+        let gain = batch.over_linux(&batch.series[i]);
+        gain.map_or("one seed".to_owned(), |e| format!("{:+.1} ± {:.1} %", e.value * 100.0, e.half_width * 100.0))
+    })?;
+    row("over its best", &|i| format!("{:+.1} %", batch.over_linux_best(&batch.series[i]) * 100.0))?;
+    for (a, app) in scenario.apps.iter().enumerate().filter(|(_, app)| app.load.is_some()) {
+        let cell = |i: usize| {
+            let latency = &batch.series[i].outcomes[0].apps[a].latency;
+            let p99 = latency.quantile(0.99).map_or("none".to_owned(), |s| format!("{:.3} ms", s * 1e3));
+            if latency.backlog() > 1.0 { format!("{p99}, overload") } else { p99 }
+        };
+        row(&format!("{} p99", app.name), &cell)?;
+    }
+    for series in &batch.series {
+        if let Some(best) = &series.best {
+            let label = if best.evaluations > 0 && best.starts == 0 { "optimal" } else { "best found" };
+            let classes = best.classes.map_or("unknown".to_owned(), |c| c.to_string());
+            let (n, map) = (best.evaluations, map_text(&best.mapping));
+            writeln!(out, "{label}: {map} ({n} mappings evaluated of {classes} classes)")?;
+        }
+    }
+    if !scenario.sim.guesses.is_empty() {
+        writeln!(out, "guessed for this machine: {}", scenario.sim.guesses.join(", "))?;
+    }
+    Ok(())
+}
