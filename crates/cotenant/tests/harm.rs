@@ -318,26 +318,28 @@ fn nobody_reading_what_cotenant_says_changes_nothing() {
 fn without_a_journal_nothing_is_changed_and_the_program_runs() {
     let Some(pin) = Pin::find() else { return };
     for state in [State::full("full"), State::read_only("read-only")].into_iter().flatten() {
-        let words = ["sh", "-c", "read line; grep Cpus_allowed_list /proc/$$/status; exit 7"].map(str::to_owned);
+        let words =
+            ["sh", "-c", "echo ready; read line; grep Cpus_allowed_list /proc/$$/status; exit 7"].map(str::to_owned);
         let words = run_words(&pin, &[], &words);
         let mut run = state.cotenant(&words).stderr(Stdio::piped()).spawn().unwrap();
-        let stdin = run.stdin.take();
-        let mut told = BufReader::new(run.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("nothing is changed: ") {
-            assert_ne!(told.read_line(&mut said).unwrap(), 0, "it ended without a word: {said}");
-        }
-        // It has time enough to be placed all the same: as much as it takes to place another one.
+        let (stdin, mut told, mut status) =
+            (run.stdin.take(), BufReader::new(run.stdout.take().unwrap()), String::new());
+        told.read_line(&mut status).unwrap();
+        assert_eq!(status, "ready\n");
+        // From here on it has time enough to be placed: as much as it takes to place another one.
         let witness = State::new("witness");
         let other = sleeper();
         let manager = witness.attach(&pin, &other.pid().to_string());
         settle("another one is placed meanwhile", other.pid(), &pin.cpu);
         manager.terminate();
         drop(stdin);
-        told.read_to_string(&mut said).unwrap();
+        status.clear();
+        told.read_to_string(&mut status).unwrap();
         let out = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(7), "{said}");
-        assert_eq!(String::from_utf8_lossy(&out.stdout).split_whitespace().nth(1), Some(&*pin.own), "{said}");
+        assert_eq!(status.split_whitespace().nth(1), Some(&*pin.own), "{said}");
+        assert!(said.contains("nothing is changed: "), "{said}");
     }
 }
 
