@@ -1,9 +1,9 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
-use crate::app::AppError;
-use crate::app::number;
+use crate::app::{AppError, LINE, number};
 use cotenant_core::CpuSet;
 use cotenant_core::machine::Machine;
+use cotenant_core::profile::Thresholds;
 use cotenant_core::topology::{DistanceUnit, Kind, Topology};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -215,6 +215,32 @@ impl SimMachine {
             guesses: Vec::new(),
             stations,
             topology,
+        })
+    }
+
+    /// SAM's thresholds, as its own procedure finds them on this machine: thresholds belong to a machine and its counters, and here every
+    /// line is counted. `None` with one last-level cache: nothing can be apart.
+    ///
+    /// Coherence (§2.1): two sharers with `c` seconds of computation per transfer lose `(far − near) / (c + near)` by being apart; where that is
+    /// 5 %, a transfer comes every `21 (far − near)`. Bandwidth (§2.2): what a package's memory delivers to copies without row-buffer locality,
+    /// which write back one line for two that they miss, minus 20 %. Remote loads: the rate whose longer latency costs 5 %.
+    pub fn thresholds(&self) -> Option<Thresholds> {
+        let packages = self.topology.packages().len();
+        let far = match (packages, self.caches.len()) {
+            (2.., _) => self.coherence_s[2],
+            (_, 2..) => self.coherence_s[1],
+            _ => return None,
+        };
+        let apart = far - self.coherence_s[0];
+        let bytes: f64 =
+            self.stations[..self.nodes()].iter().map(|node| node.low).sum::<f64>() / packages.max(1) as f64;
+        let local = self.memory_s[0][0];
+        let remote = self.memory_s[0].iter().copied().fold(local, f64::max) - local;
+        Some(Thresholds {
+            coherence_per_cycle: (apart > 0.0).then(|| 1.0 / (21.0 * apart * self.clock_hz))?,
+            socket_bandwidth_per_s: 0.8 * bytes / (1.5 * LINE),
+            task_bandwidth_per_s: None,
+            remote_per_cycle: (remote > 0.0).then(|| 0.05 / (remote * self.clock_hz)),
         })
     }
 

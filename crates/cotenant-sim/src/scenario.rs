@@ -114,9 +114,11 @@ impl Scenario {
 
     fn build(file: File, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, Fault> {
         let here = file.machine.span().start;
-        let machine = find(file.machine.get_ref()).map_err(|why| (here, why))?;
+        let mut machine = find(file.machine.get_ref()).map_err(|why| (here, why))?;
         let sim = SimMachine::new(&machine)
             .map_err(|e| (here, format!("machine '{}': its [simulator]: {e}", file.machine.get_ref())))?;
+        machine.profile.clock_hz = Some(sim.clock_hz);
+        machine.profile.thresholds = sim.thresholds().or(machine.profile.thresholds);
         let kernel = match &file.kernel {
             None => KernelKind::default(),
             Some(name) => name.get_ref().parse().map_err(|e| (name.span().start, format!("{e}")))?,
