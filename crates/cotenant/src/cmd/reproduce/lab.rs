@@ -133,6 +133,13 @@ impl Lab {
         Scenario::parse(&text, find).context("reproduce")
     }
 
+    /// The coherence threshold of the machine file, events per cycle.
+    pub fn threshold() -> anyhow::Result<f64> {
+        let scenario = Self::scenario("[[app]]\nprogram = 'cpu'\n")?;
+        let thresholds = scenario.machine.profile.thresholds.context("the machine file has no thresholds")?;
+        Ok(thresholds.coherence_per_cycle)
+    }
+
     fn of(&self, apps: &[App]) -> anyhow::Result<Scenario> {
         let mut text = "restart = true\n".to_owned();
         for app in apps {

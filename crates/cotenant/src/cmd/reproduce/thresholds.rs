@@ -1,7 +1,8 @@
 //! How thresholds are found (§2.1, §2.2): what coherence and bandwidth cost at rising rates.
 
-use super::lab::{Arm, Lab};
+use super::lab::{Arm, Lab, Run};
 use super::row::{Result, Row, level, row, tally};
+use anyhow::Context as _;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
 
@@ -11,6 +12,10 @@ const RATES: [f64; 9] = [0.0, 5e-5, 1e-4, 1.75e-4, 2.6e-4, 4e-4, 6e-4, 9e-4, 1.3
 const CPI: f64 = 2.0;
 /// The slow-down at which a rate counts as high (§2.1).
 const HIGH: f64 = 1.05;
+/// The bandwidth threshold over the most that low row locality reaches (§2.2).
+const BELOW: f64 = 0.8;
+/// Tasks of the bandwidth curves.
+const TASKS: usize = 10;
 /// CPUs of the two sockets, each on a core of its own.
 const TOGETHER: &str = "0,1";
 const APART: &str = "0,10";
@@ -23,28 +28,45 @@ fn pair(rate: f64, cpus: &str, work_s: f64) -> anyhow::Result<Scenario> {
     ))
 }
 
-/// Figure 1.
-pub(super) fn coherence(lab: &mut Lab) -> anyhow::Result<Result> {
+/// Events per cycle of two threads apart, and what they gain together, at rising rates.
+fn pairs(lab: &Lab) -> anyhow::Result<Vec<(f64, f64)>> {
     let jobs: Vec<(f64, &str)> = RATES.iter().flat_map(|r| [(*r, TOGETHER), (*r, APART)]).collect();
     let work = |&(rate, cpus): &(f64, &str)| Lab::once(pair(rate, cpus, lab.effort.work_s)?, Arm::Linux, 1);
     let runs = parallel(&jobs, work, |done| lab.show("sam-fig1", done, jobs.len()))?;
-    let points: Vec<(f64, f64)> = runs
-        .chunks(2)
-        .map(|pair| {
-            let apart = &pair[1];
-            (apart.seen.inter / apart.seen.cycles, apart.outcome.apps[0].time_s / pair[0].outcome.apps[0].time_s)
-        })
-        .collect();
+    let point = |pair: &[Run]| {
+        let apart = &pair[1];
+        (apart.seen.inter / apart.seen.cycles, apart.outcome.apps[0].time_s / pair[0].outcome.apps[0].time_s)
+    };
+    Ok(runs.chunks(2).map(point).collect())
+}
+
+/// The rate at which being apart costs 5 %, if any does.
+fn crossing(points: &[(f64, f64)]) -> Option<f64> {
+    points.windows(2).find(|p| p[0].1 < HIGH && p[1].1 >= HIGH).map(|p| {
+        let part = (HIGH - p[0].1) / (p[1].1 - p[0].1);
+        p[0].0 + part * (p[1].0 - p[0].0)
+    })
+}
+
+/// SAM with thresholds that are found on the simulated machine as the paper finds them on its own.
+pub(super) fn calibrated(lab: &Lab) -> anyhow::Result<Arm> {
+    let scenario = pair(0.0, APART, 1.0)?;
+    let thresholds = scenario.machine.profile.thresholds.context("the machine file has no thresholds")?;
+    let coherence = crossing(&pairs(lab)?).unwrap_or(thresholds.coherence_per_cycle);
+    let (low, _) = socket(lab)?;
+    let bandwidth = low[low.len() - 1] * BELOW * scenario.sim.clock_hz;
+    Ok(Arm::Sam(coherence / thresholds.coherence_per_cycle, bandwidth / thresholds.socket_bandwidth_per_s))
+}
+
+/// Figure 1.
+pub(super) fn coherence(lab: &mut Lab) -> anyhow::Result<Result> {
+    let points = pairs(lab)?;
     let mut rows: Vec<Row> = points
         .iter()
         .map(|(rate, gain)| row(format!("together over apart, {rate:.2e} events/cycle"), (gain - 1.0) * 100.0, "%"))
         .collect();
-    let crossing = points.windows(2).find(|p| p[0].1 < HIGH && p[1].1 >= HIGH).map(|p| {
-        let part = (HIGH - p[0].1) / (p[1].1 - p[0].1);
-        p[0].0 + part * (p[1].0 - p[0].0)
-    });
     let rises = points.windows(2).all(|p| p[1].1 >= p[0].1);
-    let (verdict, note) = if let Some(crossing) = crossing {
+    let (verdict, note) = if let Some(crossing) = crossing(&points) {
         rows.push(level("rate at which being apart costs 5 %", 2.5e-4, crossing, "events/cycle"));
         rows.push(level("the same in time", 550_000.0, crossing * clock(lab)?, "events/s"));
         let shape = if rises { "the gain rises with the rate" } else { "the gain does not rise throughout" };
@@ -65,27 +87,37 @@ fn clock(lab: &Lab) -> anyhow::Result<f64> {
     Ok(pair(0.0, APART, lab.effort.work_s)?.sim.clock_hz)
 }
 
+fn copies(program: &str, n: usize, work_s: f64) -> anyhow::Result<Scenario> {
+    Lab::scenario(&format!("[[app]]\nprogram = '{program}'\nthreads = {n}\nwork_s = {work_s}\ncpus = '0-9'\n"))
+}
+
+/// LLC misses per cycle of a socket with 1 to 10 copying tasks: of low, of high row-buffer locality.
+fn socket(lab: &Lab) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+    let jobs: Vec<(&str, usize)> =
+        ["membench-low", "membench"].into_iter().flat_map(|p| (1..=TASKS).map(move |n| (p, n))).collect();
+    let work = |&(program, n): &(&str, usize)| {
+        let scenario = copies(program, n, lab.effort.work_s)?;
+        let clock_hz = scenario.sim.clock_hz;
+        let run = Lab::once(scenario, Arm::Linux, 1)?;
+        anyhow::Ok(run.seen.misses / run.seen.seconds / clock_hz)
+    };
+    let mut low = parallel(&jobs, work, |done| lab.show("sam-fig2", done, jobs.len()))?;
+    let high = low.split_off(TASKS);
+    Ok((low, high))
+}
+
 /// Figure 2.
 pub(super) fn bandwidth(lab: &mut Lab) -> anyhow::Result<Result> {
-    let jobs: Vec<(&str, usize)> =
-        ["membench-low", "membench"].into_iter().flat_map(|p| (1..=10).map(move |n| (p, n))).collect();
-    let work_s = lab.effort.work_s;
-    let scenario = |program: &str, n: usize| {
-        Lab::scenario(&format!("[[app]]\nprogram = '{program}'\nthreads = {n}\nwork_s = {work_s}\ncpus = '0-9'\n"))
-    };
-    let work = |&(program, n): &(&str, usize)| Lab::once(scenario(program, n)?, Arm::Linux, 1);
-    let runs = parallel(&jobs, work, |done| lab.show("sam-fig2", done, jobs.len()))?;
-    let machine = scenario("membench", 1)?.sim;
+    let (low, high) = socket(lab)?;
+    let machine = copies("membench", 1, 1.0)?.sim;
     let clock_hz = machine.clock_hz;
-    let rates: Vec<f64> = runs.iter().map(|r| r.seen.misses / r.seen.seconds / clock_hz).collect();
-    let (low, high) = rates.split_at(10);
     let unit = "LLC misses/cycle of a socket";
     let mut rows = Vec::new();
-    for (label, rates) in [("low", low), ("high", high)] {
+    for (label, rates) in [("low", &low), ("high", &high)] {
         rows.extend((1..).zip(rates).map(|(n, rate)| row(format!("{n} tasks, {label} row locality"), *rate, unit)));
     }
-    rows.push(level("most that low row locality reaches (0.034 is 20 % below)", 0.034 / 0.8, low[9], unit));
-    rows.push(level("the threshold", 0.034, low[9] * 0.8, unit));
+    rows.push(level("most that low row locality reaches (0.034 is 20 % below)", 0.034 / BELOW, low[9], unit));
+    rows.push(level("the threshold", 0.034, low[9] * BELOW, unit));
     rows.push(level("low under high row locality at 10 tasks", 10.0, (1.0 - low[9] / high[9]) * 100.0, "%"));
     let three = high[2] > low[9];
     let says = if three {
@@ -98,7 +130,7 @@ pub(super) fn bandwidth(lab: &mut Lab) -> anyhow::Result<Result> {
     let note = format!(
         "The paper's LLC_MISSES at its bottleneck amount to {:.1} GB/s, this machine file's memory delivers {:.1} (low) to {:.1} GB/s (high), \
          reads and write-backs together. Guessed for this machine: {}.",
-        0.034 / 0.8 * clock_hz * 64.0 / 1e9,
+        0.034 / BELOW * clock_hz * 64.0 / 1e9,
         station.low / 1e9,
         station.high / 1e9,
         if machine.guesses.is_empty() { "nothing".to_owned() } else { machine.guesses.join(", ") }
