@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
 
-/// Coherence events per cycle of computing, from none to HuBench's.
+/// Coherence events per cycle of computing, from none to that of `hubench`.
 const RATES: [f64; 9] = [0.0, 5e-5, 1e-4, 1.75e-4, 2.6e-4, 4e-4, 6e-4, 9e-4, 1.3e-3];
-/// Cycles per instruction of the pair's computing, as in HuBench.
+/// Cycles per instruction of the pair's computing, as in `hubench`.
 const CPI: f64 = 2.0;
 /// The slow-down at which a rate counts as high (§2.1).
 const HIGH: f64 = 1.05;
