@@ -156,7 +156,7 @@ impl Lab {
 
     /// Runs a scenario once.
     pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
-        let mut seen = Seen::default();
+        let mut watched = Seen::default();
         let (policy, kernel): (&dyn Policy, KernelKind) = match arm {
             Arm::CacheAware => (&Watch, "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
             Arm::Sam(..) => (&Sam, KernelKind::default()),
@@ -172,8 +172,8 @@ impl Lab {
                 thresholds.socket_bandwidth_per_s *= bandwidth;
             }
         }
-        let outcome = scenario.run(policy, kernel, seed, |round| seen.add(round))?;
-        Ok(Run { outcome, seen })
+        let outcome = scenario.run(policy, kernel, seed, |round| watched.add(round))?;
+        Ok(Run { outcome, seen: watched })
     }
 
     /// Runs cases under arms with all seeds: by case, then by arm, then by seed.

@@ -79,13 +79,13 @@ pub(super) fn thresholds(lab: &mut Lab) -> anyhow::Result<Result> {
         if resilient { "as in the paper" } else { "not so here" },
         tally(&rows)
     );
-    let none = settings.iter().enumerate().filter(|(i, (what, ..))| {
+    let idle = settings.iter().enumerate().filter(|(i, (what, ..))| {
         *what == "bandwidth" && of(*i, &|_: &Case| true).is_none_or(|loss| loss.worst.abs() < 1.0)
     });
-    let none = none.count();
+    let idle = idle.count();
     let note = format!(
         "Losses against SAM with the machine file's thresholds, {} seeds; below zero it gains. The paper's figures are upper ends (\"up to\") for \
-         thresholds below ×0.1 (mixes), above ×2 (mixes) and above ×3 (alone). {none} of {} bandwidth settings cost no case 1 %: sam-fig2 says how far \
+         thresholds below ×0.1 (mixes), above ×2 (mixes) and above ×3 (alone). {idle} of {} bandwidth settings cost no case 1 %: sam-fig2 says how far \
          the paper's threshold is from where this machine's memory is exhausted. What coherence settings cost depends on which applications of \
          sam-fig6 have rates between two of them; applications of one kind have the same rates, since workloads/sharing.toml knows no better.",
         lab.effort.seeds,
