@@ -110,7 +110,10 @@ fn one(scenario: &Scenario, plan: &Plan, alone: &[f64], job: &Job) -> Result<Don
 }
 
 /// Results in the order of the jobs, made by as many threads as there are CPUs.
-fn parallel<J: Sync, R: Send, E: Send>(
+///
+/// # Errors
+/// The first in the order of the jobs.
+pub fn parallel<J: Sync, R: Send, E: Send>(
     jobs: &[J],
     work: impl Fn(&J) -> Result<R, E> + Sync,
     progress: impl Fn(usize) + Sync,

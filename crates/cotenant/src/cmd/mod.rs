@@ -11,6 +11,7 @@ mod progress;
 pub mod record;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod restore;
 pub mod run;
 pub mod sim;
@@ -46,6 +47,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Kernel(args) => kernel::run(args),
         Command::Topo(args) => topo::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Reproduce(args) => reproduce::run(args),
     }
 }
 

@@ -1,0 +1,222 @@
+//! Runs of cases on the simulated machine of the paper, and what was seen of them.
+
+use super::cases::{App, Case};
+use crate::progress::Progress;
+use anyhow::Context as _;
+use cotenant_core::action::{Action, ActionOutcome, Decision};
+use cotenant_core::host::Round;
+use cotenant_core::optimum::{Label, Limits};
+use cotenant_core::policy::{Ctx, Policy, Sam, State};
+use cotenant_core::signal::Signal;
+use cotenant_core::{Outcome as Applied, Time, View};
+use cotenant_sim::batch::parallel;
+use cotenant_sim::kernel::KernelKind;
+use cotenant_sim::run::Outcome;
+use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Mutex;
+
+/// The machine of the paper (§4).
+pub(super) const MACHINE: &str = "ivy-bridge-2s";
+/// Simulated time after which a run has failed, seconds.
+const END_S: f64 = 3_600.0;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Seeds 1 to this.
+    pub seeds: u64,
+    /// Seconds that a run of one thread takes alone.
+    pub work_s: f64,
+    /// Of the search for the best static mapping.
+    pub limits: Limits,
+    /// Only every so-manieth case.
+    pub every: usize,
+}
+
+/// Who places the threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Arm {
+    /// Linux alone.
+    Linux,
+    /// Linux with cache-aware scheduling, alone.
+    CacheAware,
+    /// Linux, watched at its cost, but left alone.
+    Watched,
+    /// SAM on Linux; thresholds of coherence and of bandwidth times these.
+    Sam(f64, f64),
+}
+
+/// What the machine would have been seen to do, over a whole run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub cycles: f64,
+    pub instructions: f64,
+    pub inter: f64,
+    pub intra: f64,
+    pub misses: f64,
+    pub seconds: f64,
+    /// Moves of stages 1, 2 and 3.
+    pub moves: [f64; 3],
+}
+
+impl Seen {
+    fn add(&mut self, round: &Round<'_>) {
+        let seconds = round.view.interval.as_secs_f64();
+        self.seconds += seconds;
+        for task in &round.view.tasks {
+            let events = |signal| task.per_s(signal).unwrap_or(0.0) * seconds;
+            self.cycles += events(Signal::Cycles);
+            self.instructions += events(Signal::Instructions);
+            self.inter += events(Signal::Inter);
+            self.intra += events(Signal::Intra);
+            self.misses += events(Signal::LlcMisses);
+        }
+        let Some(decision) = round.decision else { return };
+        for proposal in decision.proposals.iter().filter(|p| matches!(p.action, Action::Place { .. })) {
+            let done = |(order, outcome): (&cotenant_core::Order, &Applied)| {
+                order.action.task() == proposal.action.task() && *outcome == Applied::Applied
+            };
+            let stage = ["stage 1", "stage 2", "stage 3"].iter().position(|name| proposal.reason.stage == *name);
+            if let Some(stage) = stage.filter(|_| round.orders.iter().zip(round.outcomes).any(done)) {
+                self.moves[stage] += 1.0;
+            }
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub outcome: Outcome,
+    pub seen: Seen,
+}
+
+/// Moves nothing, so that Linux can be watched.
+struct Watch;
+
+impl Policy for Watch {
+    fn name(&self) -> &'static str {
+        "watch"
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+        Decision { proposals: Vec::new(), state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+    }
+}
+
+/// The best static mapping of an application alone.
+#[derive(Clone, Debug)]
+pub(super) struct Static {
+    pub time_s: f64,
+    pub label: Label,
+}
+
+/// Where everything is run; what several experiments need is run once.
+pub(super) struct Lab {
+    pub effort: Effort,
+    bar: Mutex<Progress>,
+    best: BTreeMap<App, Static>,
+    runs: BTreeMap<String, Vec<Run>>,
+}
+
+impl Lab {
+    pub fn new(effort: Effort) -> Self {
+        Self { effort, bar: Mutex::new(Progress::new(true)), best: BTreeMap::new(), runs: BTreeMap::new() }
+    }
+
+    /// A scenario from its text, on the machine of the paper.
+    pub fn scenario(text: &str) -> anyhow::Result<Scenario> {
+        let text = format!("machine = '{MACHINE}'\nend_s = {END_S}\n{text}");
+        let find = |name: &str| crate::machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
+        Scenario::parse(&text, find).context("reproduce")
+    }
+
+    /// The coherence threshold of the machine file, events per cycle.
+    pub fn threshold() -> anyhow::Result<f64> {
+        let scenario = Self::scenario("[[app]]\nprogram = 'cpu'\n")?;
+        let thresholds = scenario.machine.profile.thresholds.context("the machine file has no thresholds")?;
+        Ok(thresholds.coherence_per_cycle)
+    }
+
+    fn of(&self, apps: &[App]) -> anyhow::Result<Scenario> {
+        let mut text = "restart = true\n".to_owned();
+        for app in apps {
+            let (program, threads, work) = (app.program(), app.threads, self.effort.work_s);
+            let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work}\n");
+        }
+        Self::scenario(&text)
+    }
+
+    /// What is left of the cases under less effort.
+    pub fn some(&self, cases: Vec<Case>) -> Vec<Case> {
+        cases.into_iter().step_by(self.effort.every).collect()
+    }
+
+    /// Runs a scenario once.
+    pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
+        let mut watched = Seen::default();
+        let (policy, kernel): (&dyn Policy, KernelKind) = match arm {
+            Arm::CacheAware => (&Watch, "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
+            Arm::Sam(..) => (&Sam, KernelKind::default()),
+            Arm::Linux | Arm::Watched => (&Watch, KernelKind::default()),
+        };
+        match arm {
+            Arm::Linux | Arm::CacheAware => scenario.observation.cost_s = 0.0,
+            Arm::Watched => {}
+            Arm::Sam(coherence, bandwidth) => {
+                let thresholds = scenario.machine.profile.thresholds.as_mut();
+                let thresholds = thresholds.context("the machine file has no thresholds")?;
+                thresholds.coherence_per_cycle *= coherence;
+                thresholds.socket_bandwidth_per_s *= bandwidth;
+            }
+        }
+        let outcome = scenario.run(policy, kernel, seed, |round| watched.add(round))?;
+        Ok(Run { outcome, seen: watched })
+    }
+
+    /// Runs cases under arms with all seeds: by case, then by arm, then by seed.
+    pub fn runs(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Vec<Vec<Run>>>> {
+        let key = |case: &Case, arm: &Arm| format!("{} {arm:?}", case.label);
+        let mut jobs = Vec::new();
+        for case in cases {
+            let missing = |arm: &&Arm| !self.runs.contains_key(&key(case, arm));
+            let scenario = self.of(&case.apps)?;
+            for arm in arms.iter().filter(missing) {
+                jobs.extend((1..=self.effort.seeds).map(|seed| (case, *arm, seed, scenario.clone())));
+            }
+        }
+        let show = |done| self.show(what, done, jobs.len());
+        let done = parallel(&jobs, |(_, arm, seed, scenario)| Self::once(scenario.clone(), *arm, *seed), show)?;
+        for ((case, arm, ..), run) in jobs.iter().zip(done) {
+            self.runs.entry(key(case, arm)).or_default().push(run);
+        }
+        Ok(cases.iter().map(|case| arms.iter().map(|arm| self.runs[&key(case, arm)].clone()).collect()).collect())
+    }
+
+    /// The best static mapping of each application of these cases, alone: what everything is normalised to (§4.2, §4.3).
+    pub fn best(&mut self, cases: &[Case]) -> anyhow::Result<&BTreeMap<App, Static>> {
+        let mut wanted: Vec<App> = cases.iter().flat_map(|case| case.apps.clone()).collect();
+        wanted.sort();
+        wanted.dedup();
+        wanted.retain(|app| !self.best.contains_key(app));
+        let show = |done| self.show("best static mappings", done, wanted.len());
+        let limits = self.effort.limits;
+        let work = |app: &App| -> anyhow::Result<Static> {
+            let scenario = self.of(std::slice::from_ref(app))?;
+            let (best, outcome) = scenario.optimal(&[1.0], limits, 1)?;
+            Ok(Static { time_s: outcome.apps[0].time_s, label: best.label })
+        };
+        let found = parallel(&wanted, work, show)?;
+        self.best.extend(wanted.into_iter().zip(found));
+        Ok(&self.best)
+    }
+
+    /// Says how far something is.
+    pub fn show(&self, what: &str, done: usize, all: usize) {
+        if let Ok(mut bar) = self.bar.lock() {
+            bar.show(done as f64 / all.max(1) as f64, || format!("{what}: {done} of {all} simulations"));
+        }
+    }
+}

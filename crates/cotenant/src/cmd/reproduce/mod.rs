@@ -1,0 +1,130 @@
+//! `cotenant reproduce`: the papers' experiments on the simulated machine, paper and measured side by side.
+
+mod cases;
+mod evaluation;
+mod lab;
+mod row;
+mod sensitivity;
+mod thresholds;
+
+use super::print;
+use crate::usage;
+use cotenant_core::optimum::Limits;
+use lab::{Effort, Lab};
+use row::Result as Found;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant reproduce --list
+  cotenant reproduce sam-fig7
+  cotenant reproduce --quick
+  cotenant reproduce --json > sam.json && cotenant report sam.json -o sam.html";
+
+/// Arguments of `cotenant reproduce`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Experiments, as --list names them [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Print the experiments and what each is about
+    #[arg(long, conflicts_with_all = ["names", "quick", "seeds"])]
+    pub list: bool,
+    /// A part of the cases, shorter runs and fewer seeds: whether it works, not what it says
+    #[arg(long)]
+    pub quick: bool,
+    /// How many seeds: where Linux starts threads is drawn anew with each [default: 10; with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub seeds: Option<u64>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
+
+/// Name, figure, what it is about, and the experiment.
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 8] = [
+    ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
+    ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
+    ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
+    ("sam-fig6", "Figure 6, §4.2", "applications alone: IPC, coherence, LLC misses", evaluation::fig6),
+    ("sam-fig7", "Figure 7 and Table 2, §4.3", "mixes of applications: speed and fairness", evaluation::fig7),
+    ("sam-fig8", "Figure 8, §4.3", "mixes of applications: IPC, coherence, LLC misses", evaluation::fig8),
+    ("sam-sensitivity", "§4.5", "SAM with other thresholds", sensitivity::thresholds),
+    ("sam-overhead", "§4.4", "what watching costs", sensitivity::overhead),
+];
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a name is unknown, or a simulation finds no state of the machine.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.list {
+        return print(|out| {
+            for (name, figure, about, _) in EXPERIMENTS {
+                writeln!(out, "{name:<17}{figure:<28}{about}")?;
+            }
+            Ok(ExitCode::SUCCESS)
+        });
+    }
+    let known = |name: &String| EXPERIMENTS.iter().any(|e| e.0 == name);
+    if let Some(name) = args.names.iter().find(|name| !known(name)) {
+        let all = EXPERIMENTS.map(|e| e.0).join(", ");
+        return Err(usage(format!("there is no experiment '{name}'; known: {all}")));
+    }
+    let effort = if args.quick {
+        Effort { seeds: 2, work_s: 0.5, limits: Limits { classes: 30, evaluations: 30 }, every: 5 }
+    } else {
+        Effort { seeds: 10, work_s: 5.0, limits: Limits { classes: 2_000, evaluations: 300 }, every: 1 }
+    };
+    let effort = Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort };
+    let mut lab = Lab::new(effort);
+    let wanted = EXPERIMENTS.iter().filter(|e| args.names.is_empty() || args.names.iter().any(|name| e.0 == name));
+    let results = wanted
+        .map(|(name, figure, _, experiment)| {
+            let found = experiment(&mut lab)?;
+            Ok(Found { experiment: name, figure, ..found })
+        })
+        .collect::<anyhow::Result<Vec<Found>>>()?;
+    drop(lab);
+    print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &results)?;
+            writeln!(out)?;
+        } else {
+            for (i, result) in results.iter().enumerate() {
+                if i > 0 {
+                    writeln!(out)?;
+                }
+                table(out, result)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn table(out: &mut dyn Write, result: &Found) -> io::Result<()> {
+    writeln!(out, "{}: {}", result.experiment, result.figure)?;
+    let width = result.rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
+    writeln!(out, "{:<width$}  {:>9}  {:>9}", "", "paper", "ours")?;
+    for row in &result.rows {
+        let paper = row.paper.map_or("–".to_owned(), short);
+        let words = row.verdict.as_ref().map_or(String::new(), |v| format!("; {v}"));
+        writeln!(out, "{:<width$}  {paper:>9}  {:>9}  {}{words}", row.label, short(row.measured), row.unit)?;
+    }
+    writeln!(out, "verdict: {}", result.verdict)?;
+    writeln!(out, "note: {}", result.note)
+}
+
+/// Three or four digits that matter.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        a if a < 0.01 => format!("{value:.2e}"),
+        a if a < 10.0 => format!("{value:.3}"),
+        _ => format!("{value:.1}"),
+    }
+}

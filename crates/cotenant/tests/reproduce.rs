@@ -1,0 +1,67 @@
+//! `cotenant reproduce` through the binary.
+
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output};
+
+const ALL: [&str; 8] =
+    ["sam-fig1", "sam-fig2", "sam-fig5", "sam-fig6", "sam-fig7", "sam-fig8", "sam-sensitivity", "sam-overhead"];
+
+fn cotenant(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cotenant")).args(args).output().unwrap()
+}
+
+#[test]
+fn every_experiment_is_listed_and_others_are_refused() {
+    let output = cotenant(&["reproduce", "--list"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ALL);
+
+    for args in [&["reproduce", "sam-fig9"][..], &["reproduce", "--seeds", "0"]] {
+        let output = cotenant(args);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    }
+    let output = cotenant(&["reproduce", "sam-fig9"]);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no experiment 'sam-fig9'; known: sam-fig1"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
+    let output = cotenant(&["reproduce", "--quick", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let results: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results.iter().map(|r| r["experiment"].as_str().unwrap()).collect::<Vec<_>>(), ALL);
+    for result in &results {
+        let words = |key: &str| !result[key].as_str().unwrap().is_empty();
+        assert!(words("figure") && words("verdict") && words("note"), "{result}");
+        let rows = result["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{result}");
+        for row in rows {
+            assert!(row["label"].is_string() && row["unit"].is_string() && row["measured"].is_f64(), "{row}");
+            assert_eq!(row["paper"].is_null(), row["verdict"].is_null(), "figures of the paper are judged: {row}");
+        }
+    }
+    let alone = || cotenant(&["reproduce", "--quick", "--json", "sam-fig5"]).stdout;
+    let one = alone();
+    assert!(one == alone(), "the same bytes again");
+    let one: Vec<Value> = serde_json::from_slice(&one).unwrap();
+    assert!(one == results[2..3], "alone as among the others");
+
+    let json = std::env::temp_dir().join(format!("cotenant-reproduce-{}.json", std::process::id()));
+    let page = json.with_extension("html");
+    fs::write(&json, &output.stdout).unwrap();
+    let made = cotenant(&["report", json.to_str().unwrap(), "-o", page.to_str().unwrap()]);
+    assert!(made.status.success(), "{made:?}");
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(ALL.iter().all(|name| html.contains(name)), "every experiment stands on the page");
+    for path in [json, page] {
+        fs::remove_file(path).unwrap();
+    }
+}
