@@ -156,6 +156,7 @@ mod tests {
         const KEYS: &[&str] = &[
             "cpi",
             "llc_apki",
+            "llc_mlp",
             "mlp",
             "footprint_bytes",
             "writeback_ratio",

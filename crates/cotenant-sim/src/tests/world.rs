@@ -2,6 +2,7 @@
 
 use super::{pinned, scenario, times, world};
 use crate::app::embedded;
+use crate::kernel::{Kernel, KernelKind};
 use crate::machine::SimMachine;
 use crate::mix::steady;
 use crate::run::mean_progress;
@@ -197,4 +198,18 @@ fn no_static_mapping_beats_the_optimum() {
     let highest = values.iter().copied().fold(0.0, f64::max);
     assert!(values.iter().all(|v| *v <= best.value * (1.0 + 1e-6)), "{} is better than {}", highest, best.value);
     assert!(values.iter().any(|v| *v < highest * 0.99), "where threads stand matters here: {values:?}");
+}
+
+/// What `workloads/sharing.toml` derives its figures from: under Linux, each of SAM's sharing programs has about so many inter-socket
+/// coherence events per unhalted cycle, and thus passes SAM's threshold of 2.5e-4.
+#[test]
+fn sharing_programs_have_the_rates_that_they_are_derived_from() {
+    for (name, rate) in [("sgd", 5.7e-4), ("rbm", 2.8e-4), ("canneal", 2.6e-4), ("bodytrack", 2.6e-4)] {
+        let s = scenario(&format!("machine = 'ivy-bridge-2s'\n[[app]]\nprogram = '{name}'\nthreads = 10\n"));
+        let mut w = World::new(s.sim.clone(), s.apps.clone(), Kernel::new(KernelKind::default()), 1);
+        w.advance(Time::from_millis(1_000), false).unwrap();
+        let sum = |signal: Signal| w.threads.iter().map(|t| t.counts[signal as usize]).sum::<f64>();
+        let seen = sum(Signal::Inter) / sum(Signal::Cycles);
+        assert!((seen / rate - 1.0).abs() < 0.2, "{name}: {seen:.2e} per cycle, derived from {rate:.2e}");
+    }
 }

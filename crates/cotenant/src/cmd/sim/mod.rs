@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "mix")]
     pub seeds: u64,
     /// Most mappings that `optimal` evaluates one by one; where there are more classes than that, it searches
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), conflicts_with = "mix")]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), conflicts_with = "mix")]
     pub evaluations: u64,
     /// Programs of workloads/ that run beside each other, each on a core of its own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
