@@ -174,10 +174,10 @@ fn a_paused_program_goes_on_when_we_are_killed() {
 
 fn what_it_leaves_behind_comes_to_us() {
     let mut runner =
-        run(&["sh", "-c", "sh -c 'sleep 1000 <&- >&- 2>&- & echo @orphan $!'; echo @left; exec sleep 1000"]);
-    let child: u32 = runner.hear("child").parse().unwrap();
+        run(&["sh", "-c", "sh -c 'sleep 1000 <&- >&- 2>&- & echo @orphan $!'; echo @left $$; exec sleep 1000"]);
+    // Not what the runner says of its child: the two speak in either order.
     let orphan: u32 = runner.hear("orphan").parse().unwrap();
-    runner.hear("left");
+    let child: u32 = runner.hear("left").parse().unwrap();
     eventually("it is adopted", || affinity::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
     sys::kill(orphan, libc::SIGKILL).unwrap();
     eventually("it is reaped", || affinity::process_stat(orphan).is_none());
