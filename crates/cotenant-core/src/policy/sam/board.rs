@@ -10,6 +10,8 @@ use crate::view::View;
 const FREE: u32 = u32::MAX;
 /// A CPU that is no context, or that others keep busy.
 const TAKEN: u32 = u32::MAX - 1;
+/// A second context while there are cores enough.
+const CLOSED: u32 = u32::MAX - 2;
 
 /// Which units a stage works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub(super) struct Board<'a> {
     crowded: Vec<u32>,
     /// More tasks ran than there are contexts: units are placed on, not contexts.
     oversubscribed: bool,
+    /// Per unit of stage 1: how many tasks it takes.
+    room: Vec<u32>,
 }
 
 impl<'a> Board<'a> {
@@ -100,7 +104,19 @@ impl<'a> Board<'a> {
                 crowded.push(t as u32);
             }
         }
+        let cores = sharing.contexts().filter(|c| rank[c.index()] == 0).count();
+        let whole = ctx.config.sam.whole_cores && running <= cores;
+        if whole {
+            for cpu in sharing.contexts().filter(|c| rank[c.index()] > 0) {
+                for slot in [&mut vacant[cpu.index()], &mut holder[cpu.index()]] {
+                    *slot = if *slot == FREE { CLOSED } else { *slot };
+                }
+            }
+        }
+        let takes =
+            |unit: usize| sharing.unit(unit).contexts.iter().filter(|c| !whole || rank[c.index()] == 0).count() as u32;
         let mut board = Self {
+            room: (0..sharing.len()).map(takes).collect(),
             crowd: vec![0; sharing.len()],
             levels: [sharing, memory],
             core_load: vec![0; topology.cores().len()],
@@ -142,6 +158,9 @@ impl<'a> Board<'a> {
                 }
                 continue;
             }
+            if *holder == CLOSED {
+                continue;
+            }
             let core = self.core[i] as usize;
             self.core_load[core] += 1;
             if *holder != TAKEN {
@@ -171,6 +190,11 @@ impl<'a> Board<'a> {
         (self.place[task] != NONE).then(|| CpuId(self.place[task]))
     }
 
+    /// How many tasks a unit of stage 1 takes: one per context, or per core where second contexts are nobody's.
+    pub fn room(&self, unit: usize) -> u32 {
+        self.room[unit]
+    }
+
     /// Free contexts of a unit.
     pub fn idle(&self, at: At, unit: usize) -> usize {
         self.idle[at as usize][unit] as usize
@@ -197,7 +221,7 @@ impl<'a> Board<'a> {
         if self.oversubscribed {
             return Vec::new();
         }
-        let task = |cpu: CpuId| self.holder.get(cpu.index()).filter(|h| **h < TAKEN).map(|h| *h as usize);
+        let task = |cpu: CpuId| self.holder.get(cpu.index()).filter(|h| **h < CLOSED).map(|h| *h as usize);
         self.siblings.iter().map(|core| core.iter().filter_map(task).collect()).collect()
     }
 
@@ -230,7 +254,7 @@ impl<'a> Board<'a> {
     fn look_at_core(&mut self, cpu: CpuId) {
         let core = self.core[cpu.index()] as usize;
         let holders = self.siblings[core].iter().filter_map(|c| self.holder.get(c.index()));
-        self.core_first[core] = holders.copied().filter(|h| *h != TAKEN).min().unwrap_or(FREE);
+        self.core_first[core] = holders.copied().filter(|h| ![TAKEN, CLOSED].contains(h)).min().unwrap_or(FREE);
     }
 
     /// Whether a task with that allowance may stand in a unit at that CPU's place.
@@ -278,8 +302,10 @@ impl<'a> Board<'a> {
                 return;
             }
         }
-        if self.vacant[from.index()] == FREE {
-            self.shift_idle(from, 1);
+        match self.vacant[from.index()] {
+            FREE => self.shift_idle(from, 1),
+            CLOSED => self.core_load[self.core[from.index()] as usize] -= 1,
+            _ => {}
         }
         self.look_at_core(from);
     }

@@ -53,6 +53,9 @@ switches! {
     /// A task that lost its place to one that came home does not take a memory-bound task's place in turn. Off: memory-bound
     /// tasks of a crowded socket push each other out, one per round.
     no_chains = "no-chains", true;
+    /// While there are no more tasks than cores, second contexts of cores are nobody's: hyperthreading then changes no decision, as §4.4
+    /// says. Off: sharers fill a socket's second contexts, as figure 4 does, while cores elsewhere are idle.
+    whole_cores = "whole-cores", false;
     /// Stage 1 works on last-level-cache domains where a package has several. Off: on packages.
     llc_domains = "llc-domains", true;
     /// Stages 2 and 3 work on memory nodes where a package has several. Off: on packages.

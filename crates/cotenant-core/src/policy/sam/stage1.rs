@@ -93,7 +93,7 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
         return take(round, sets, counts, i, j);
     }
     let level = round.board.level(At::Sharing);
-    let contexts = |unit: usize| level.unit(unit).contexts.len() as u32;
+    let contexts = |unit: usize| round.board.room(unit);
     let room = contexts(i).saturating_sub(counts.sharers[i]);
     let movers = match counts.restricted[j] {
         0 => counts.movers[j],
@@ -126,7 +126,7 @@ fn gathers(counts: &Counts, i: usize, j: usize, taken: u32) -> bool {
 
 /// Takes sharers of unit j to unit i while there is room.
 fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
-    let contexts = round.board.level(At::Sharing).unit(i).contexts.len() as u32;
+    let contexts = round.board.room(i);
     let Some(partner) = sets.first(round, i, Class::Inter, |_| true) else { return };
     let app = round.view.tasks[partner].info.app;
     // Members of inter(j) that are not allowed in i, or with which nobody there may swap, are passed over.

@@ -116,6 +116,11 @@ impl<'a> Level<'a> {
         self.split
     }
 
+    /// All contexts.
+    pub fn contexts(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.units.iter().flat_map(|unit| unit.contexts.iter().copied())
+    }
+
     /// Number of units.
     pub fn len(&self) -> usize {
         self.units.len()

@@ -46,6 +46,8 @@ pub(super) enum Arm {
     Watched,
     /// SAM on Linux; thresholds of coherence and of bandwidth times these.
     Sam(f64, f64),
+    /// SAM on Linux, with second contexts of cores left empty while there are no more tasks than cores (§4.4).
+    SamOnCores,
 }
 
 /// What the machine would have been seen to do, over a whole run.
@@ -133,7 +135,7 @@ impl Lab {
         Scenario::parse(&text, find).context("reproduce")
     }
 
-    /// The coherence threshold of the machine file, events per cycle.
+    /// The coherence threshold of the simulated machine, events per cycle.
     pub fn threshold() -> anyhow::Result<f64> {
         let scenario = Self::scenario("[[app]]\nprogram = 'cpu'\n")?;
         let thresholds = scenario.machine.profile.thresholds.context("the machine file has no thresholds")?;
@@ -159,12 +161,13 @@ impl Lab {
         let mut watched = Seen::default();
         let (policy, kernel): (&dyn Policy, KernelKind) = match arm {
             Arm::CacheAware => (&Watch, "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
-            Arm::Sam(..) => (&Sam, KernelKind::default()),
+            Arm::Sam(..) | Arm::SamOnCores => (&Sam, KernelKind::default()),
             Arm::Linux | Arm::Watched => (&Watch, KernelKind::default()),
         };
         match arm {
             Arm::Linux | Arm::CacheAware => scenario.observation.cost_s = 0.0,
             Arm::Watched => {}
+            Arm::SamOnCores => scenario.config.sam.whole_cores = true,
             Arm::Sam(coherence, bandwidth) => {
                 let thresholds = scenario.machine.profile.thresholds.as_mut();
                 let thresholds = thresholds.context("the machine file has no thresholds")?;

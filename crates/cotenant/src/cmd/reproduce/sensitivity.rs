@@ -9,7 +9,7 @@ use super::row::{Result, Row, effect, geometric, highest, level, row, tally};
 const COHERENCE: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 1.5, 2.0, 3.0, 4.0];
 const BANDWIDTH: [f64; 7] = [0.1, 0.3, 0.7, 0.8, 1.25, 2.0, 3.0];
 
-/// What a setting costs in percent of the speed with the machine file's thresholds: on average, and the worst case with its name.
+/// What a setting costs in percent of the speed with the simulated machine's thresholds: on average, and the worst case with its name.
 struct Loss {
     mean: f64,
     worst: f64,
@@ -84,7 +84,7 @@ pub(super) fn thresholds(lab: &mut Lab) -> anyhow::Result<Result> {
     });
     let idle = idle.count();
     let note = format!(
-        "Losses against SAM with the machine file's thresholds, {} seeds; below zero it gains. The paper's figures are upper ends (\"up to\") for \
+        "Losses against SAM with the simulated machine's thresholds, {} seeds; below zero it gains. The paper's figures are upper ends (\"up to\") for \
          thresholds below ×0.1 (mixes), above ×2 (mixes) and above ×3 (alone). {idle} of {} bandwidth settings cost no case 1 %: sam-fig2 says how far \
          the paper's threshold is from where this machine's memory is exhausted. What coherence settings cost depends on which applications of \
          sam-fig6 have rates between two of them; applications of one kind have the same rates, since workloads/sharing.toml knows no better.",

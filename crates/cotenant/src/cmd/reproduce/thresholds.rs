@@ -2,7 +2,6 @@
 
 use super::lab::{Arm, Lab, Run};
 use super::row::{Result, Row, level, row, tally};
-use anyhow::Context as _;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
 
@@ -46,16 +45,6 @@ fn crossing(points: &[(f64, f64)]) -> Option<f64> {
         let part = (HIGH - p[0].1) / (p[1].1 - p[0].1);
         p[0].0 + part * (p[1].0 - p[0].0)
     })
-}
-
-/// SAM with thresholds that are found on the simulated machine as the paper finds them on its own.
-pub(super) fn calibrated(lab: &Lab) -> anyhow::Result<Arm> {
-    let scenario = pair(0.0, APART, 1.0)?;
-    let thresholds = scenario.machine.profile.thresholds.context("the machine file has no thresholds")?;
-    let coherence = crossing(&pairs(lab)?).unwrap_or(thresholds.coherence_per_cycle);
-    let (low, _) = socket(lab)?;
-    let bandwidth = low[low.len() - 1] * BELOW * scenario.sim.clock_hz;
-    Ok(Arm::Sam(coherence / thresholds.coherence_per_cycle, bandwidth / thresholds.socket_bandwidth_per_s))
 }
 
 /// Figure 1.

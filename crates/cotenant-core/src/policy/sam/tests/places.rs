@@ -26,6 +26,21 @@ fn p_02_second_contexts_count() {
     assert_eq!(s.next(), "a n c . | . . . .");
 }
 
+/// The same scenes with one task per core while that is possible (§4.4).
+#[test]
+fn p_02b_second_contexts_do_not_count_on_whole_cores() {
+    let whole = |s: Scene| s.sam("default,+whole-cores".parse().unwrap());
+    // Three tasks, four cores. S0 has a core for each of two: c comes in x's stead, and x gets a core of its own.
+    //     S0: a x . . │ S1: c . . .
+    assert_eq!(whole(Scene::draw("a x . . | c . . .", 2).inter("ac")).next(), "a c . . | x . . .");
+    // S0 holds as many sharers as it has cores: nobody comes.
+    //     S0: a n . . │ S1: c . . .
+    assert_eq!(whole(Scene::draw("a n . . | c . . .", 2).inter("ac").intra("n")).next(), "a n . . | c . . .");
+    // Five tasks, four cores: second contexts count.
+    //     S0: a x . . │ S1: c y z .
+    assert_eq!(whole(Scene::draw("a x . . | c y z .", 2).inter("ac")).next(), "a x c . | . y z .");
+}
+
 #[test]
 fn p_03_more_tasks_than_contexts_are_placed_on_sockets() {
     // Five tasks on four contexts. c ⇄ x, each to all the CPUs of the other's socket.

@@ -168,7 +168,7 @@ proptest! {
     fn comes_to_rest_after_sam_mph_too(
         shape in shape(),
         natures in proptest::collection::vec(nature(), 1..26),
-        config in proptest::sample::select(vec!["mph", "default,+latency-tolerance", "default,+hysteresis", "default,+core-sharing"]),
+        config in proptest::sample::select(vec!["mph", "default,+latency-tolerance", "default,+hysteresis", "default,+core-sharing", "default,+whole-cores"]),
     ) {
         let mut world = World::new(shape, natures, config.parse().unwrap());
         world.scene.config.pin = crate::pin::Pin::Cpu;
