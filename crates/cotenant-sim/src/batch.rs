@@ -3,6 +3,7 @@
 use crate::kernel::KernelKind;
 use crate::run::{Outcome, SimError, mean_progress};
 use crate::scenario::Scenario;
+use crate::world::Latency;
 use cotenant_core::optimum::{Best, Limits};
 use cotenant_core::policy;
 use cotenant_core::stats::{Estimate, Summary};
@@ -149,6 +150,13 @@ impl Batch {
     pub fn times(&self, series: &Series) -> Vec<f64> {
         let n = series.outcomes.len().max(1) as f64;
         (0..self.alone_s.len()).map(|a| series.outcomes.iter().map(|o| o.apps[a].time_s).sum::<f64>() / n).collect()
+    }
+
+    /// Latencies of an application's requests over all seeds; the backlog is that of the worst.
+    pub fn latency(series: &Series, app: usize) -> Latency {
+        let mut all = Latency::default();
+        series.outcomes.iter().for_each(|o| all.merge(&o.apps[app].latency));
+        all
     }
 
     /// Speed-up over Linux of the geometric mean of progress, seed by seed: 0.05 = 5 %. `None` with fewer than two seeds.

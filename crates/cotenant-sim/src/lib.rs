@@ -3,6 +3,7 @@
 
 pub mod app;
 pub mod batch;
+mod characterize;
 pub mod host;
 pub mod kernel;
 pub mod machine;

@@ -10,7 +10,6 @@ use cotenant_core::host::{HostError, Mode, Round, drive};
 use cotenant_core::optimum::{self, Best, Limits};
 use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
-use std::collections::BTreeMap;
 
 /// Why a simulation has no result.
 #[derive(Debug, thiserror::Error)]
@@ -88,8 +87,9 @@ fn outcome(world: &World, specs: &[AppSpec], end: Time) -> Result<Outcome, SimEr
 
 impl Scenario {
     /// The context that policies get.
-    pub fn ctx<'a>(&'a self, apps: &'a BTreeMap<String, cotenant_core::profile::AppProfile>) -> Ctx<'a> {
-        Ctx { topology: &self.machine.topology, machine: &self.machine.profile, apps, config: &self.config }
+    pub fn ctx(&self) -> Ctx<'_> {
+        let (machine, apps) = (&self.machine.profile, &self.profiles);
+        Ctx { topology: &self.machine.topology, machine, apps, config: &self.config }
     }
 
     /// Runs the scenario under a policy. `watch` sees every round.
@@ -114,8 +114,7 @@ impl Scenario {
         seed: u64,
         watch: impl FnMut(&Round<'_>),
     ) -> Result<(Outcome, World), SimError> {
-        let profiles = BTreeMap::new();
-        let ctx = self.ctx(&profiles);
+        let ctx = self.ctx();
         policy.check(&ctx)?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;

@@ -8,6 +8,7 @@ use crate::world::{AppSpec, Load};
 use cotenant_core::machine::Machine;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::Config;
+use cotenant_core::profile::AppProfile;
 use cotenant_core::{CpuSet, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub struct Scenario {
     pub sim: Arc<SimMachine>,
     /// The programs.
     pub apps: Vec<AppSpec>,
+    /// What policies know of the programs beforehand: which are latency-sensitive; the rest by [`Scenario::characterize`].
+    pub profiles: BTreeMap<String, AppProfile>,
     /// The kernel.
     pub kernel: KernelKind,
     /// The user's settings of policies.
@@ -88,6 +91,7 @@ struct App {
     instructions: Option<Spanned<f64>>,
     cpus: Option<Spanned<String>>,
     load: Option<Requests>,
+    latency_sensitive: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -152,17 +156,24 @@ impl Scenario {
         if file.app.is_empty() {
             return Err((here, "the scenario has no [[app]]; give at least one".to_owned()));
         }
+        let mut sensitive = Vec::new();
         for app in file.app {
             let at = app.span().start;
-            let spec = spec(app.into_inner(), at, &own, &sim, end_s)?;
+            let app = app.into_inner();
+            sensitive.push(app.latency_sensitive.unwrap_or(app.load.is_some()));
+            let spec = spec(app, at, &own, &sim, end_s)?;
             if apps.iter().map(|a| a.threads).sum::<usize>() + spec.threads > MAX_THREADS {
                 return Err((at, format!("the scenario has more than {MAX_THREADS} threads; take fewer")));
             }
             apps.push(spec);
         }
         distinguish(&mut apps);
-        let end = Time((end_s * 1e9) as u64);
-        Ok(Self { sim: Arc::new(sim), machine, apps, kernel, config, observation, end, restart: file.restart })
+        let profile = |(app, latency_sensitive): (&AppSpec, bool)| {
+            (app.name.clone(), AppProfile { latency_sensitive, ..AppProfile::default() })
+        };
+        let profiles = apps.iter().zip(sensitive).map(profile).collect();
+        let (sim, end) = (Arc::new(sim), Time((end_s * 1e9) as u64));
+        Ok(Self { sim, machine, apps, profiles, kernel, config, observation, end, restart: file.restart })
     }
 }
 

@@ -109,6 +109,24 @@ fn wrong_machines_policies_and_ends_are_refused() {
         "--policy: there is no policy 'mas3'; known: none,",
     );
     refused("static", GOOD, MACHINE, &["--policy", "static"], 2, "s.toml: policy static needs a map; give map = ");
+    refused(
+        "heuristic",
+        GOOD,
+        MACHINE,
+        &["--policy", "none,heuristic"],
+        2,
+        "s.toml: policy heuristic: no application is marked as the latency-sensitive one; add latency_sensitive = true to its [[app]]",
+    );
+    let one = MACHINE.replace("package:2 [numa] l3:1", "package:1 [numa] l3:1");
+    let marked = format!("{GOOD}latency_sensitive = true\n");
+    refused(
+        "one-cache",
+        &marked,
+        &one,
+        &["--policy", "heuristic"],
+        2,
+        "s.toml: policy heuristic: with one last-level cache",
+    );
     refused("kernel", GOOD, MACHINE, &["--kernel", "cfs"], 2, "there is no kernel 'cfs'");
     let many = GOOD.replacen("threads = 3", "threads = 7", 1);
     refused("many", &many, MACHINE, &["--policy", "optimal"], 2, "s.toml: optimal: 9 threads, but 8 CPUs");
@@ -150,10 +168,29 @@ fn json_has_the_keys_that_tools_rely_on() {
         assert!((fairness("max") - progress[0].max(progress[1])).abs() < 1e-9);
         let latency = |key: &str| apps[1]["latency_s"][key].as_f64().unwrap();
         assert!(latency("p50") <= latency("p95") && latency("p95") <= latency("p99"), "{policy}");
+        assert!(latency("p99_min") <= latency("p99") && latency("p99") <= latency("p99_max"), "{policy}");
         assert!(apps[1]["backlog"].as_f64().is_some());
     }
     assert!(policies[2]["search"]["map"].as_str().unwrap().contains('X'), "{report}");
     assert_eq!(folder.sim(&["--policy", "none,sam,optimal", "--evaluations", "30", "--json"]).stdout, output.stdout);
+}
+
+#[test]
+fn heuristic_measures_what_it_needs() {
+    let marked = format!("{GOOD}latency_sensitive = true\n");
+    let output = Folder::new("tree", &marked, MACHINE).sim(&["--policy", "none,heuristic", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["policies"][1]["name"], "heuristic");
+    let known = &report["characteristics"];
+    assert_eq!(
+        (&known["apps"]["hubench"]["latency_sensitive"], known["apps"]["hubench"]["sharing"].as_f64()),
+        (&Value::Bool(true), Some(1.0))
+    );
+    assert!(
+        known["high"]["footprint_per_ms"].as_f64() < known["apps"]["membench"]["footprint_per_ms"].as_f64(),
+        "{known}"
+    );
 }
 
 #[test]

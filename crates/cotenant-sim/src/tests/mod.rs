@@ -1,6 +1,7 @@
 //! What must hold, across modules.
 
 mod exact;
+mod heuristic;
 mod kernels;
 mod load;
 mod motion;

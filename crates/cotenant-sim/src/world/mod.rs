@@ -3,6 +3,7 @@
 //! Time passes in steps. Within a step nothing changes place, phase or speed; a step ends where something would: at a wake-up of the
 //! loop, an arrival, the end of a phase or of a run, a turn of the kernel. After every change steps are short, and grow as the machine settles.
 
+mod cpu_time;
 mod demand;
 mod events;
 mod report;
@@ -14,7 +15,7 @@ use crate::kernel::Kernel;
 use crate::machine::SimMachine;
 use crate::occupancy::{self, Tenant};
 use crate::places::Places;
-use crate::speed::{self, Demand, Unsettled};
+use crate::speed::{Demand, Unsettled};
 use cotenant_core::signal::Signal;
 use cotenant_core::{CpuSet, Time};
 use demand::PerInstruction;
@@ -292,7 +293,7 @@ impl World {
             self.demand();
             self.fresh = true;
         }
-        self.speeds = speed::solve(&self.machine, &self.demands, &mut self.waits, self.now as f64 / 1e9)?;
+        self.solve()?;
         let end = self.end_of_step(until);
         let dt = (end - self.now) as f64 / 1e9;
         let moved = self.occupy(dt);
@@ -410,7 +411,8 @@ impl World {
             add(Signal::L3LinesIn, instructions * per.misses);
             add(Signal::BusTransactions, instructions * per.misses * (1.0 + per.writebacks));
             add(Signal::CpuTime, cpu_s * 1e9);
-            add(Signal::RunQueueWait, (1.0 - demand.share) * dt * 1e9);
+            // It is runnable for `on / share` of the time, and has its CPU for `on` of it.
+            add(Signal::RunQueueWait, on * (1.0 / demand.share - 1.0) * dt * 1e9);
         }
         for (total, seconds) in self.busy_ns.iter_mut().zip(busy) {
             *total += seconds.min(dt) * 1e9;

@@ -32,6 +32,13 @@ impl Latency {
         self.backlog
     }
 
+    /// Adds the requests of another seed. The backlog is then the larger one.
+    pub fn merge(&mut self, other: &Self) {
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0.0);
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, more)| *sum += more);
+        self.backlog = self.backlog.max(other.backlog);
+    }
+
     /// The latency that a fraction `q` of the requests does not exceed, seconds; `None` without requests.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let all: f64 = self.buckets.iter().sum();

@@ -21,7 +21,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let path = file.display();
     let text = fs::read_to_string(file).map_err(|e| usage(format!("{path}: {e}; give a scenario's TOML file")))?;
     let folder = file.parent().unwrap_or(Path::new(""));
-    let scenario =
+    let mut scenario =
         Scenario::parse(&text, |name| super::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
     for name in args.policy.iter().filter(|name| *name != OPTIMAL) {
         policy::by_name(name).map_err(|e| usage(format!("--policy: {e}, optimal")))?;
@@ -37,16 +37,20 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         seeds: args.seeds,
         limits: Limits { classes: limit, evaluations: limit },
     };
+    let explain = |e| match e {
+        SimError::Refused(_) | SimError::TooManyThreads { .. } => usage(format!("{path}: {e}")),
+        other => anyhow::Error::new(other).context(format!("{path}")),
+    };
+    if plan.policies.iter().any(|name| name == "heuristic") {
+        scenario.characterize(plan.kernel).map_err(explain)?;
+    }
     let bar = Mutex::new(Progress::new(true));
     let progress = |done: usize, all: usize| {
         if let Ok(mut bar) = bar.lock() {
             bar.show(done as f64 / all as f64, || format!("{done} of {all} simulations"));
         }
     };
-    let batch = batch::run(&scenario, &plan, progress).map_err(|e| match e {
-        SimError::Refused(_) | SimError::TooManyThreads { .. } => usage(format!("{path}: {e}")),
-        other => anyhow::Error::new(other).context(format!("{path}")),
-    })?;
+    let batch = batch::run(&scenario, &plan, progress).map_err(explain)?;
     drop(bar);
     print(|out| {
         if args.json {
@@ -89,7 +93,11 @@ fn report(scenario: &Scenario, plan: &Plan, batch: &Batch) -> Value {
         .zip(&batch.alone_s)
         .map(|(app, time)| json!({ "name": app.name, "threads": app.threads, "time_s": time }))
         .collect();
-    json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "alone": alone, "policies": policies })
+    let mut report = json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "alone": alone, "policies": policies });
+    if plan.policies.iter().any(|name| name == "heuristic") {
+        report["characteristics"] = json!({ "high": scenario.machine.profile.heuristic, "apps": scenario.profiles });
+    }
+    report
 }
 
 fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
@@ -102,10 +110,13 @@ fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
             let outcome = &series.outcomes[0].apps[a];
             let mut app =
                 json!({ "name": outcome.name, "time_s": f.times[a], "slowdown": 1.0 / progress, "progress": progress });
-            if let Some(p50) = outcome.latency.quantile(0.5) {
-                let at = |q| outcome.latency.quantile(q);
-                app["latency_s"] = json!({ "p50": p50, "p95": at(0.95), "p99": at(0.99) });
-                app["backlog"] = json!(outcome.latency.backlog());
+            let latency = Batch::latency(series, a);
+            if let Some(p50) = latency.quantile(0.5) {
+                let p99 = series.outcomes.iter().filter_map(|o| o.apps[a].latency.quantile(0.99));
+                let (least, most) = p99.fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(s), m.max(s)));
+                app["latency_s"] = json!({ "p50": p50, "p95": latency.quantile(0.95), "p99": latency.quantile(0.99),
+                    "p99_min": least, "p99_max": most });
+                app["backlog"] = json!(latency.backlog());
             }
             app
         })
@@ -178,7 +189,7 @@ fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -
     row("over its best", &|i| format!("{:+.1} %", batch.over_linux_best(&batch.series[i]) * 100.0))?;
     for (a, app) in scenario.apps.iter().enumerate().filter(|(_, app)| app.load.is_some()) {
         let cell = |i: usize| {
-            let latency = &batch.series[i].outcomes[0].apps[a].latency;
+            let latency = Batch::latency(&batch.series[i], a);
             let p99 = latency.quantile(0.99).map_or("none".to_owned(), |s| format!("{:.3} ms", s * 1e3));
             if latency.backlog() > 1.0 { format!("{p99}, overload") } else { p99 }
         };

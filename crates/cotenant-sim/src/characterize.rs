@@ -1,0 +1,163 @@
+//! What a policy may know of programs beforehand, measured as on a real machine: by running them alone.
+
+use crate::app::embedded;
+use crate::kernel::{Kernel, KernelKind};
+use crate::run::SimError;
+use crate::scenario::{Scenario, alone_per_s};
+use crate::speed::Unsettled;
+use crate::world::{AppSpec, World};
+use cotenant_core::Time;
+use cotenant_core::policy::{Heuristic, Policy as _, Refusal};
+use cotenant_core::profile::{AppProfile, High};
+use cotenant_core::signal::Signal;
+use std::sync::Arc;
+
+/// Two mappings whose times differ by less than this are equally good; Tang calls a prediction optimal up to there (§4.1).
+const MARGIN: f64 = 0.01;
+/// Seconds of work per thread and calibration run: long enough for caches to fill.
+const WORK_S: f64 = 0.5;
+
+/// What was counted of a program that ran alone.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    time_s: f64,
+    sharing: f64,
+    /// Per millisecond and thread.
+    bus_per_ms: f64,
+    misses_per_ms: f64,
+}
+
+impl Counted {
+    fn footprint_per_ms(&self) -> f64 {
+        self.misses_per_ms * (1.0 - self.sharing)
+    }
+}
+
+impl Scenario {
+    /// Gives the applications the profiles that `heuristic` needs (Tang §4.1, equation 4.1), each from one run alone under `kernel`, and the
+    /// machine what counts as high on it, unless its file says so: two threads of each program of `workloads/` are run on one last-level cache
+    /// and on two; sharing is high from where one is better, and a footprint, at low sharing, from where two are.
+    ///
+    /// # Errors
+    /// On a machine with one last-level cache and no `[heuristic]`, without a latency-sensitive application, and where no speeds are found.
+    pub fn characterize(&mut self, kernel: KernelKind) -> Result<(), SimError> {
+        let refuse = |why: &str, remedy: &str| {
+            Refusal { policy: Heuristic.name(), why: why.to_owned(), remedy: remedy.to_owned() }.into()
+        };
+        if !self.profiles.values().any(|p| p.latency_sensitive) {
+            let remedy = "add latency_sensitive = true to its [[app]], or give it a load";
+            return Err(refuse("no application is marked as the latency-sensitive one", remedy));
+        }
+        if self.machine.profile.heuristic.is_none() {
+            let why = "with one last-level cache there is nothing to calibrate what counts as high";
+            let remedy = "take a machine with several, or add [heuristic] to its file";
+            self.machine.profile.heuristic = Some(self.high()?.ok_or_else(|| refuse(why, remedy))?);
+        }
+        for app in &self.apps {
+            let spec = AppSpec { arrival: Time(0), runs: 1, ..app.clone() };
+            let counted = self.count(spec, kernel)?;
+            let profile = self.profiles.entry(app.name.clone()).or_default();
+            *profile = AppProfile {
+                bus_per_ms: Some(counted.bus_per_ms),
+                sharing: Some(counted.sharing),
+                footprint_per_ms: Some(counted.footprint_per_ms()),
+                ..std::mem::take(profile)
+            };
+        }
+        Ok(())
+    }
+
+    fn count(&self, spec: AppSpec, kernel: KernelKind) -> Result<Counted, Unsettled> {
+        let (threads, shared) = (spec.threads as f64, if spec.threads > 1 { spec.program.shared } else { 0.0 });
+        let mut world = World::new(self.sim.clone(), vec![spec], Kernel::new(kernel), 1);
+        world.advance(self.end, false)?;
+        let sum = |signal: Signal| world.threads.iter().map(|t| t.counts[signal as usize]).sum::<f64>();
+        let time_s = world.report()[0].times_s.first().copied().unwrap_or(world.now().as_secs_f64());
+        let (requests, coherence) =
+            (sum(Signal::PrivateMisses), sum(Signal::Intra) + sum(Signal::Near) + sum(Signal::Inter));
+        let per_ms = |events: f64| events / threads / (time_s * 1e3);
+        Ok(Counted {
+            time_s,
+            // Lines that another core wrote, and those of what the threads have in common.
+            sharing: if requests > 0.0 { (coherence + shared * (requests - coherence)) / requests } else { 0.0 },
+            bus_per_ms: per_ms(sum(Signal::BusTransactions)),
+            misses_per_ms: per_ms(sum(Signal::LlcMisses)),
+        })
+    }
+
+    /// What counts as high on this machine; `None` where no two cores have different last-level caches, or none the same.
+    fn high(&self) -> Result<Option<High>, Unsettled> {
+        let Some((together, apart)) = self.pairs() else { return Ok(None) };
+        // What two threads on one cache gain over two caches, as a fraction.
+        let mut seen: Vec<(Counted, f64)> = Vec::new();
+        for program in embedded().values() {
+            let spec = |cpus: [usize; 2]| AppSpec {
+                name: String::new(),
+                program: Arc::new(program.clone()),
+                threads: 2,
+                arrival: Time(0),
+                runs: 1,
+                instructions: WORK_S * alone_per_s(program, &self.sim),
+                load: None,
+                cpus: None,
+                pinned: Some(cpus.to_vec()),
+            };
+            let (near, far) =
+                (self.count(spec(together), KernelKind::default())?, self.count(spec(apart), KernelKind::default())?);
+            let gain = far.time_s / near.time_s - 1.0;
+            seen.push((far, if gain.abs() < MARGIN { 0.0 } else { gain }));
+        }
+        let sharing = cut(seen.iter().map(|(c, gain)| (c.sharing, *gain)));
+        let low = seen.iter().filter(|(c, _)| c.sharing < sharing);
+        let footprint_per_ms = cut(low.map(|(c, gain)| (c.footprint_per_ms(), -gain)));
+        Ok(Some(High { sharing: sharing.min(1.0), footprint_per_ms }))
+    }
+
+    /// Two CPUs on two cores of one last-level cache, and two with a cache each: on one memory path (Tang: bus) where the machine has such, else
+    /// on one node or package, so that nothing else differs.
+    fn pairs(&self) -> Option<([usize; 2], [usize; 2])> {
+        let p = crate::places::Places::new(&self.sim.topology);
+        let (first, rest) = p.cpus.split_first()?;
+        let near = |cpu: &&usize| p.llc.of[**cpu] == p.llc.of[*first] && p.core.of[**cpu] != p.core.of[*first];
+        let far = |cpu: &&usize| p.llc.of[**cpu] != p.llc.of[*first];
+        let levels = |cpu: usize| {
+            let bus = self.sim.bus_of[cpu] != self.sim.bus_of[*first];
+            (bus, p.node.of[cpu] != p.node.of[*first], p.package.of[cpu] != p.package.of[*first])
+        };
+        let near = rest.iter().find(near)?;
+        let far = rest.iter().filter(far).min_by_key(|cpu| levels(**cpu))?;
+        Some(([*first, *near], [*first, *far]))
+    }
+}
+
+/// The value from which on a choice is worth making: of the values seen, the one that loses least where it is made at and above it and not below;
+/// of equals the highest. `gain` is what the choice brings. Above all values where it never does.
+fn cut(seen: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let mut seen: Vec<(f64, f64)> = seen.collect();
+    seen.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Made nowhere, it loses what it would bring.
+    let mut lost: f64 = seen.iter().map(|s| s.1.max(0.0)).sum();
+    let (mut best, mut least) = (f64::MAX, lost);
+    for i in (0..seen.len()).rev() {
+        let (value, gain) = seen[i];
+        lost -= gain;
+        let complete = i == 0 || seen[i - 1].0 < value;
+        if complete && lost < least - 1e-12 {
+            (best, least) = (value, lost);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_cut_loses_least() {
+        assert_eq!(cut([(1.0, -0.3), (2.0, 0.0), (3.0, 0.2), (4.0, 0.1)].into_iter()), 3.0);
+        assert_eq!(cut([(1.0, -0.3), (2.0, 0.4), (3.0, -0.2), (4.0, 0.1)].into_iter()), 2.0, "0.2 is lost, not 0.4");
+        assert_eq!(cut([(1.0, -0.3), (2.0, 0.0)].into_iter()), f64::MAX, "never");
+        assert_eq!(cut([(1.0, 0.3), (1.0, -0.2), (2.0, 0.1)].into_iter()), 1.0, "equal values stand together");
+    }
+}
