@@ -56,6 +56,7 @@ impl Plan {
                     self.placed.remove(&task);
                     self.refused.remove(&task);
                 }
+                (Outcome::Applied, Action::Pause { .. }) => {} // not of a mapping
                 (Outcome::Denied | Outcome::Stale, _) => {
                     self.placed.remove(&task);
                     let wait = match self.refused.get(&task) {
