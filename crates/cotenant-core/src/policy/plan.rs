@@ -56,7 +56,6 @@ impl Plan {
                     self.placed.remove(&task);
                     self.refused.remove(&task);
                 }
-                (Outcome::Applied, Action::Pause { .. }) => {} // not of a mapping
                 (Outcome::Denied | Outcome::Stale, _) => {
                     self.placed.remove(&task);
                     let wait = match self.refused.get(&task) {
@@ -65,7 +64,8 @@ impl Plan {
                     };
                     self.refused.insert(task, Retry { at: now + wait, wait });
                 }
-                (Outcome::Gone | Outcome::NotThisMachine, _) => {}
+                // Pauses are not of a mapping.
+                (Outcome::Applied, Action::Pause { .. }) | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         if !outcomes.is_empty() {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// The levels of cache of a machine, the last first, each with the CPUs of its caches.
 pub(super) struct Levels {
-    levels: Vec<(u8, Vec<CpuSet>)>,
+    caches: Vec<(u8, Vec<CpuSet>)>,
     /// The first level that some CPUs share; 0 where none is.
     first_shared: u8,
     /// CPUs in the order in which they are filled: first contexts of all cores before second ones.
@@ -34,12 +34,12 @@ impl Levels {
         for core in topology.cores() {
             rank.extend(core.and(cpus).iter().enumerate().map(|(i, cpu)| (cpu, (i, cpu))));
         }
-        Self { levels: levels.into_iter().rev().collect(), first_shared, rank }
+        Self { caches: levels.into_iter().rev().collect(), first_shared, rank }
     }
 
     /// For each level, the signals that tell what arrives at its caches, best first: misses of the level below it.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = (u8, &'static [Signal])> + '_ {
-        self.levels.iter().filter_map(|&(level, _)| {
+        self.caches.iter().filter_map(|&(level, _)| {
             let private_below = level == self.first_shared;
             let signals: &[Signal] = match level {
                 0 | 1 => return None,
@@ -59,7 +59,19 @@ impl Levels {
 struct Part {
     job: usize,
     width: usize,
-    allowed: CpuSet,
+    /// The CPUs that it may use; `None`: all.
+    allowed: Option<CpuSet>,
+}
+
+impl Part {
+    fn may_use(&self, cpus: &CpuSet) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.intersects(cpus))
+    }
+
+    /// How many of these CPUs it may use.
+    fn choice(&self, cpus: &CpuSet) -> usize {
+        self.allowed.as_ref().map_or(cpus.len(), |allowed| allowed.and(cpus).len())
+    }
 }
 
 /// Chooses CPUs for the jobs that run (TPDS Algorithm 1, lines 18–28). Where there are fewer threads than CPUs, each cache gets its
@@ -70,16 +82,16 @@ pub(super) fn allocate(round: &Round<'_>, levels: &Levels, jobs: &mut [Job]) {
         job.cpus = CpuSet::new();
         if job.runs {
             let allowed = round.allowed(job.app);
-            let width = job.width.clamp(1, allowed.len().max(1));
-            parts.push(Part { job: i, width, allowed });
+            let most = allowed.as_ref().map_or(round.cpus.len(), CpuSet::len);
+            parts.push(Part { job: i, width: job.width.clamp(1, most.max(1)), allowed });
         }
     }
     let mut free = round.cpus.clone();
-    descend(levels, &levels.levels, &round.cpus, parts.clone(), jobs, &mut free);
+    descend(levels, &levels.caches, &round.cpus, parts.clone(), jobs, &mut free);
     for part in parts {
         let job = &mut jobs[part.job];
         if job.cpus.is_empty() {
-            job.cpus = part.allowed;
+            job.cpus = part.allowed.unwrap_or_else(|| round.cpus.clone());
         }
     }
 }
@@ -122,13 +134,13 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
         cpus_left -= cache.len();
         let mut remain = per_slot * slots as f64;
         let mut here = Vec::new();
-        let elsewhere = |p: &Part| caches[i + 1..].iter().any(|c| c.intersects(&p.allowed));
+        let elsewhere = |p: &Part| caches[i + 1..].iter().any(|c| p.may_use(c));
         while slots > 0 {
             let wanted = remain / slots as f64;
             let best = parts
                 .iter()
                 .enumerate()
-                .filter(|(_, p)| p.allowed.intersects(cache))
+                .filter(|(_, p)| p.may_use(cache))
                 .min_by(|(_, a), (_, b)| {
                     let key = |p: &Part| (wanted - rate(p)).abs();
                     elsewhere(a).cmp(&elsewhere(b)).then(key(a).total_cmp(&key(b)))
@@ -136,7 +148,7 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
                 .map(|(k, _)| k);
             let Some(k) = best else { break };
             let part = &mut parts[k];
-            let width = part.width.min(slots).min(part.allowed.and(cache).len());
+            let width = part.width.min(slots).min(part.choice(cache));
             remain -= rate(part) * width as f64;
             slots -= width;
             here.push(Part { width, ..part.clone() });
@@ -152,9 +164,10 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
 
 /// Gives the jobs of a group without further caches their CPUs; those with fewest to choose from come first.
 fn seat(all: &Levels, group: &CpuSet, mut parts: Vec<Part>, jobs: &mut [Job], free: &mut CpuSet) {
-    parts.sort_by_key(|p| p.allowed.and(group).len());
+    parts.sort_by_key(|p| p.choice(group));
     for part in parts {
-        let mut cpus: Vec<CpuId> = part.allowed.and(group).and(free).iter().collect();
+        let mut cpus: Vec<CpuId> =
+            group.and(free).iter().filter(|&cpu| part.allowed.as_ref().is_none_or(|a| a.contains(cpu))).collect();
         cpus.sort_by_key(|cpu| all.rank.get(cpu));
         for cpu in cpus.into_iter().take(part.width) {
             free.remove(cpu);

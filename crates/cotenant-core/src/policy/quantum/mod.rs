@@ -119,14 +119,14 @@ impl<'a> Round<'a> {
         self.ctx.apps.get(&self.view.apps[i].name)
     }
 
-    /// Where a job's tasks may run; its tasks nearly always agree.
-    fn allowed(&self, app: AppId) -> CpuSet {
+    /// Where a job's tasks may run; `None`: on every CPU that is to be filled.
+    fn allowed(&self, app: AppId) -> Option<CpuSet> {
         let tasks = self.tasks.get(&app).map_or(&[][..], Vec::as_slice);
-        let mut all = tasks.first().map(|t| t.info.allowed.clone()).unwrap_or_default();
-        for task in tasks.iter().filter(|t| t.info.allowed != tasks[0].info.allowed) {
-            all = all.or(&task.info.allowed);
+        if tasks.iter().any(|t| self.cpus.is_subset(&t.info.allowed)) {
+            return None;
         }
-        all.and(&self.cpus)
+        let all = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(&self.cpus);
+        (all != self.cpus).then_some(all)
     }
 
     /// What degradation adds to a job's need, transactions per second (TPDS §5.3).

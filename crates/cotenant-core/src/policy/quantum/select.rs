@@ -46,18 +46,18 @@ impl Selection {
 /// CPUs that are not yet spoken for.
 struct Room {
     left: usize,
-    all: CpuSet,
+    cpus: usize,
     /// Those that jobs with narrower masks will need.
     reserved: CpuSet,
 }
 
 impl Room {
     /// Takes CPUs for a job, if there are enough that it may use.
-    fn take(&mut self, allowed: &CpuSet, width: usize) -> bool {
+    fn take(&mut self, allowed: Option<&CpuSet>, width: usize) -> bool {
         if width > self.left {
             return false;
         }
-        if !self.all.is_subset(allowed) {
+        if let Some(allowed) = allowed {
             let free: CpuSet = allowed.minus(&self.reserved).iter().take(width).collect();
             if free.len() < width {
                 return false;
@@ -69,7 +69,7 @@ impl Room {
     }
 
     fn needs(&self, job: &Job) -> usize {
-        job.width.clamp(1, self.all.len().max(1))
+        job.width.clamp(1, self.cpus.max(1))
     }
 }
 
@@ -77,8 +77,8 @@ impl Room {
 /// nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17). `fifo` takes them in order.
 pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     let cores = round.cpus.len();
-    let mut room = Room { left: cores, all: round.cpus.clone(), reserved: CpuSet::new() };
-    let allowed: Vec<CpuSet> = jobs.iter().map(|job| round.allowed(job.app)).collect();
+    let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };
+    let allowed: Vec<Option<CpuSet>> = jobs.iter().map(|job| round.allowed(job.app)).collect();
     let penalty: Vec<f64> = jobs.iter().map(|job| round.penalty(job.app)).collect();
     let per_cpu = target(round, jobs, &penalty);
     let need = |i: usize, job: &Job| {
@@ -89,7 +89,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     let mut selection = Selection { chosen: BTreeMap::new(), target: per_cpu };
     for i in (0..jobs.len()).filter(|&i| jobs[i].runs).collect::<Vec<_>>() {
         let width = room.needs(&jobs[i]).min(room.left);
-        room.take(&allowed[i], width);
+        room.take(allowed[i].as_ref(), width);
         remain -= need(i, &jobs[i]) * width as f64;
     }
     let mut waiting: Vec<usize> = (0..jobs.len()).filter(|&i| !jobs[i].runs).collect();
@@ -97,7 +97,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     if round.policy == Quantum::Fifo {
         for i in waiting {
             let width = room.needs(&jobs[i]);
-            if !room.take(&allowed[i], width) && !(nobody && i == 0) {
+            if !(room.take(allowed[i].as_ref(), width) || nobody && i == 0) {
                 break; // whoever came first is not overtaken
             }
             jobs[i].runs = true;
@@ -107,35 +107,46 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     if nobody && !waiting.is_empty() {
         let head = waiting.remove(0);
         let width = room.needs(&jobs[head]);
-        if !room.take(&allowed[head], width) {
+        if !room.take(allowed[head].as_ref(), width) {
             room.left = room.left.saturating_sub(width);
         }
         remain -= need(head, &jobs[head]) * width as f64;
         jobs[head].runs = true;
         selection.chosen.insert(head, None);
     }
+    // By need, and by place in the queue among equals.
+    let mut waiting: Vec<(f64, usize)> = waiting.into_iter().map(|i| (need(i, &jobs[i]), i)).collect();
+    waiting.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     while room.left > 0 && !waiting.is_empty() {
         let wanted = remain / room.left as f64;
-        let mut order: Vec<(f64, usize)> =
-            waiting.iter().enumerate().map(|(k, &i)| ((wanted - need(i, &jobs[i])).abs(), k)).collect();
-        let nearest =
-            |order: &[(f64, usize)]| order.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        // Usually the nearest fits; else the next one.
-        let found = loop {
-            let Some((_, k)) = nearest(&order) else { break None };
-            let i = waiting[k];
-            if room.take(&allowed[i], room.needs(&jobs[i])) {
-                break Some(k);
-            }
-            order.retain(|o| o.1 != k);
+        let mut fits = |k: usize| {
+            let i = waiting[k].1;
+            let width = room.needs(&jobs[i]);
+            room.take(allowed[i].as_ref(), width)
         };
+        let mut found = Some(nearest(&waiting, wanted));
+        if !found.is_some_and(&mut fits) {
+            let mut order: Vec<usize> = (0..waiting.len()).collect();
+            let distance = |k: usize| (wanted - waiting[k].0).abs();
+            order.sort_by(|&a, &b| distance(a).total_cmp(&distance(b)).then(waiting[a].1.cmp(&waiting[b].1)));
+            found = order.into_iter().find(|&k| fits(k));
+        }
         let Some(k) = found else { break };
-        let i = waiting.remove(k);
-        remain -= need(i, &jobs[i]) * room.needs(&jobs[i]) as f64;
+        let (need, i) = waiting.remove(k);
+        remain -= need * room.needs(&jobs[i]) as f64;
         jobs[i].runs = true;
         selection.chosen.insert(i, per_cpu.map(|_| wanted));
     }
     selection
+}
+
+/// Where in this sorted list that need stands which is nearest to the wanted one; of equals, whoever stands first in the queue.
+fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
+    let above = waiting.partition_point(|w| w.0 < wanted);
+    let Some(&(below, _)) = above.checked_sub(1).and_then(|k| waiting.get(k)) else { return above };
+    let first_below = waiting.partition_point(|w| w.0 < below);
+    let key = |k: usize| ((wanted - waiting[k].0).abs(), waiting[k].1);
+    if above < waiting.len() && key(above) < key(first_below) { above } else { first_below }
 }
 
 /// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time in which all CPUs
