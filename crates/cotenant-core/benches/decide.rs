@@ -53,6 +53,9 @@ fn cases() -> Vec<Case> {
         // Four tasks per CPU in as many processes as CPUs, all running, a quarter of them memory-bound.
         cases.push(case("processes", &topology, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu }));
     }
+    // Four jobs of one task per CPU on 256 CPUs under 16 caches.
+    let chiplets = machine(2, 8, 8, 2);
+    cases.push(case("jobs", &chiplets, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu }));
     cases
 }
 
@@ -75,7 +78,17 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
         let ran = u64::from(!matches!(role, Role::Asleep));
         let count = |wanted: bool, events: u64| if wanted { events } else { 0 };
         builder = builder
-            .task(task, if name == "processes" { task / 4 } else { task % 5 }, cpu)
+            .task(
+                task,
+                if name == "processes" {
+                    task / 4
+                } else if name == "jobs" {
+                    task
+                } else {
+                    task % 5
+                },
+                cpu,
+            )
             .cycles(CYCLES / u64::from(per_cpu) * ran)
             .signal(Signal::CpuTime, 100_000_000 / u64::from(per_cpu) * ran)
             .signal(Signal::Inter, count(matches!(role, Role::Sharer), 110_000))

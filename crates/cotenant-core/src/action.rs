@@ -12,7 +12,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Run the task on these hardware contexts (widened by `--pin` when applied).
+    /// Run the task on these hardware contexts (widened by `--pin` when applied), also where it was paused.
     Place {
         /// Which task.
         task: TaskId,
@@ -24,13 +24,18 @@ pub enum Action {
         /// Which task.
         task: TaskId,
     },
+    /// Let the task wait until it is placed or released.
+    Pause {
+        /// Which task.
+        task: TaskId,
+    },
 }
 
 impl Action {
     /// The task that it concerns.
     pub fn task(&self) -> TaskId {
         match self {
-            Self::Place { task, .. } | Self::Release { task } => *task,
+            Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } => *task,
         }
     }
 }
@@ -49,7 +54,7 @@ pub struct Proposal {
 pub struct Order {
     /// What to do.
     pub action: Action,
-    /// The mask to set: the decided contexts, widened by `--pin`, inside what the task is allowed. Empty for a release.
+    /// The mask to set: the decided contexts, widened by `--pin`, inside what the task is allowed. Empty for a release and a pause.
     pub affinity: CpuSet,
     /// Why.
     pub reason: Reason,

@@ -25,6 +25,9 @@ pub struct Move {
     pub to_cpus: Vec<CpuId>,
     /// The mask set; empty where its own mask is given back.
     pub affinity: Vec<CpuId>,
+    /// Whether it has to wait until it is placed or released.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// Why.
     pub reason: MoveReason,
 }
@@ -71,7 +74,7 @@ impl Move {
         let seen = sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok().map(|i| &sample.tasks[i]);
         let to = match &order.action {
             Action::Place { contexts, .. } => contexts.iter().collect(),
-            Action::Release { .. } => Vec::new(),
+            Action::Release { .. } | Action::Pause { .. } => Vec::new(),
         };
         Self {
             task,
@@ -81,6 +84,7 @@ impl Move {
             from_cpu: seen.and_then(|t| t.cpu),
             to_cpus: to,
             affinity: order.affinity.iter().collect(),
+            paused: matches!(order.action, Action::Pause { .. }),
             reason: (&order.reason).into(),
         }
     }
@@ -100,7 +104,9 @@ impl fmt::Display for Move {
             Some(cpu) => write!(f, ": CPU {cpu}")?,
             None => write!(f, ": CPU ?")?,
         }
-        if self.to_cpus.is_empty() {
+        if self.paused {
+            write!(f, " → waits")?;
+        } else if self.to_cpus.is_empty() {
             write!(f, " → its own mask")?;
         } else {
             write!(f, " → {}", list(&self.to_cpus))?;

@@ -87,6 +87,13 @@ pub struct AppProfile {
     /// Whether the application is the latency-sensitive one, P.
     #[serde(default)]
     pub latency_sensitive: bool,
+    /// Seconds that it takes alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_s: Option<f64>,
+    /// Loss of speed beside three co-runners with which it draws as much memory traffic as the jobs of a batch do on average, 0–1
+    /// (TPDS §4.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degradation: Option<f64>,
     /// Events of one thread per second of its CPU time, measured where they can be counted: they stand in where the machine cannot
     /// count a signal, see [`stand_in`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -148,6 +155,8 @@ struct AppTable {
     bus_per_ms: Option<Spanned<f64>>,
     sharing: Option<Spanned<f64>>,
     footprint_per_ms: Option<Spanned<f64>>,
+    alone_s: Option<Spanned<f64>>,
+    degradation: Option<Spanned<f64>>,
     #[serde(default)]
     latency_sensitive: bool,
     #[serde(default)]
@@ -189,6 +198,8 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
                 sharing: check(&name, "sharing", t.sharing, 1.0)?,
                 footprint_per_ms: check(&name, "footprint_per_ms", t.footprint_per_ms, f64::MAX)?,
                 latency_sensitive: t.latency_sensitive,
+                alone_s: check(&name, "alone_s", t.alone_s, f64::MAX)?,
+                degradation: check(&name, "degradation", t.degradation, 1.0)?,
                 per_cpu_s: rates(&name, t.per_cpu_s)?,
             };
             Ok((name, profile))
@@ -205,9 +216,11 @@ mod tests {
 
     #[test]
     fn profiles_of_applications() {
-        let text = "[app.search]\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
+        let text = "[app.search]\nalone_s = 120\ndegradation = 0.07\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
         let apps = parse_apps(text).unwrap();
         let search = AppProfile {
+            alone_s: Some(120.0),
+            degradation: Some(0.07),
             bus_per_ms: Some(7_000.0),
             sharing: Some(0.25),
             footprint_per_ms: Some(3_000.0),
@@ -230,7 +243,7 @@ mod tests {
             ),
             (
                 "[app.a]\nbus = 1",
-                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `latency_sensitive`, `per_cpu_s`",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `alone_s`, `degradation`, `latency_sensitive`, `per_cpu_s`",
             ),
             ("[app.a.per_cpu_s]\ninter = -1", "2:9: inter per second of app a is -1; it must be between 0 and 1e10"),
             ("[apps.a]\n", "1:2: unknown field `apps`, expected `app`"),

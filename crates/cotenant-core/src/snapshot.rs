@@ -97,6 +97,13 @@ impl Snapshot {
         Answer {
             policy: policy.name(),
             moves: orders.iter().map(|order| Move::new(&self.sample, order)).collect(),
+            run: match &decision.state {
+                State::Quantum(state) => {
+                    let running = self.sample.tasks.iter().filter(|t| state.runs(t.info.app));
+                    Some(running.map(|t| t.info.id).collect())
+                }
+                _ => None,
+            },
             notes: decision.notes,
             at_s: at.as_secs_f64(),
             wake_at_s: decision.wake_at.as_secs_f64(),
@@ -113,6 +120,9 @@ pub struct Answer {
     pub policy: &'static str,
     /// What to do, in this order.
     pub moves: Vec<Move>,
+    /// The tasks that run in the next quantum, of policies that choose them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Vec<TaskId>>,
     /// Remarks of the policy.
     pub notes: Vec<String>,
     /// When it was decided, seconds.

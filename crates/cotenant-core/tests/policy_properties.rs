@@ -138,7 +138,7 @@ proptest! {
                     let from = world.tasks.iter().find(|t| t.id == p.action.task().0).and_then(|t| t.cpu).and_then(|c| world.topology.llc_of(c));
                     let to = match &p.action {
                         Action::Place { contexts, .. } => domains_of(&world.topology, contexts),
-                        Action::Release { .. } => BTreeSet::new(),
+                        Action::Release { .. } | Action::Pause { .. } => BTreeSet::new(),
                     };
                     moves.insert(p.action.task(), (from, to));
                 }

@@ -306,6 +306,7 @@ impl Applier {
         match &order.action {
             Action::Release { .. } => self.release(&held),
             Action::Place { .. } => self.place(&held, &order.affinity, &current),
+            Action::Pause { .. } => Err(Refusal::Denied("nothing here can let a task wait".to_owned())),
         }
     }
 

@@ -171,8 +171,12 @@ impl Host for SimHost {
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let one = |order: &Order| {
             let Some(thread) = self.thread(order.action.task()) else { return Outcome::Gone };
-            let t = &mut self.world.threads[thread];
+            let t = &self.world.threads[thread];
             let mask = match order.action {
+                Action::Pause { .. } => {
+                    self.world.pause(thread);
+                    return Outcome::Applied;
+                }
                 Action::Place { .. } => order.affinity.and(&t.allowed),
                 Action::Release { .. } => t.allowed.clone(),
             };
@@ -180,6 +184,7 @@ impl Host for SimHost {
                 return Outcome::Denied;
             }
             self.world.set_mask(thread, mask);
+            self.world.resume(thread);
             Outcome::Applied
         };
         orders.iter().map(one).collect()
@@ -199,6 +204,31 @@ impl Host for SimHost {
 }
 
 impl World {
+    /// Takes a thread off its CPU until [`Self::resume`]. What it holds of the caches counts as lost: others fill a cache of some MB
+    /// within milliseconds.
+    pub(crate) fn pause(&mut self, thread: usize) {
+        let t = &mut self.threads[thread];
+        if let Some(cpu) = t.cpu.take() {
+            (t.paused, t.held) = (Some(cpu), 0.0);
+            self.disturb();
+            let now = self.now;
+            self.kernel.disturb(now);
+        }
+    }
+
+    /// Lets a paused thread go on, as a woken one: on the CPU that it had, if that is idle, else on the idlest.
+    pub(crate) fn resume(&mut self, thread: usize) {
+        let Some(before) = self.threads[thread].paused.take() else { return };
+        let free = self.threads.iter().all(|t| t.cpu != Some(before));
+        let may = self.threads[thread].mask.contains(CpuId(before as u32));
+        let cpu = if free && may { before } else { self.idlest(thread) };
+        self.threads[thread].cpu = Some(before); // where a migration is counted from
+        self.put(thread, cpu);
+        self.disturb();
+        let now = self.now;
+        self.kernel.disturb(now);
+    }
+
     /// Gives a thread a mask, and moves it where it no longer may be where it is.
     pub(crate) fn set_mask(&mut self, thread: usize, mask: CpuSet) {
         let t = &mut self.threads[thread];

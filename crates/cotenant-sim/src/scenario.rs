@@ -66,6 +66,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Settings {
     interval_ms: Option<Spanned<f64>>,
+    quantum_ms: Option<Spanned<f64>>,
     pin: Option<Pin>,
     map: Option<String>,
     sam: Option<Spanned<String>>,
@@ -129,9 +130,14 @@ impl Scenario {
         };
         let end_s = number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), POSITIVE, 0)?;
         let mut config = Config { pin: file.policy.pin.unwrap_or_default(), map: file.policy.map, ..Config::default() };
-        if file.policy.interval_ms.is_some() {
-            let ms = number("the policy", "interval_ms", file.policy.interval_ms.as_ref(), None, (0.1, 3.6e6), 0)?;
-            config.interval = Duration::from_secs_f64(ms / 1e3);
+        for (key, given, time) in [
+            ("interval_ms", &file.policy.interval_ms, &mut config.interval),
+            ("quantum_ms", &file.policy.quantum_ms, &mut config.quantum),
+        ] {
+            if given.is_some() {
+                let ms = number("the policy", key, given.as_ref(), None, (0.1, 3.6e6), 0)?;
+                *time = Duration::from_secs_f64(ms / 1e3);
+            }
         }
         if let Some(sam) = &file.policy.sam {
             config.sam = sam.get_ref().parse().map_err(|e| (sam.span().start, format!("{e}")))?;

@@ -121,6 +121,12 @@ impl Setup {
         if args.sam.is_some() && !["sam", "auto"].contains(&policy.name()) {
             return Err(usage(format!("--sam is for the policies sam and auto, not for {name}; leave it out")));
         }
+        if live.is_some() && policy.pauses() {
+            return Err(usage(format!(
+                "policy {name} chooses which of many jobs run and lets the others wait, which no command does to live programs yet; \
+                 see what it would do with 'cotenant sim' or 'cotenant decide'"
+            )));
+        }
         let setup =
             Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;

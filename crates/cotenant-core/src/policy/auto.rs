@@ -267,6 +267,7 @@ impl AutoState {
                     match &outcome.action {
                         Action::Place { task, contexts } => drop(self.kept.insert(*task, contexts.clone())),
                         Action::Release { task } => drop(self.kept.remove(task)),
+                        Action::Pause { .. } => {}
                     }
                 }
                 self.speed.clear();
@@ -314,7 +315,7 @@ impl AutoState {
             task: p.action.task(),
             to: match &p.action {
                 Action::Place { contexts, .. } => Some(contexts.clone()),
-                Action::Release { .. } => None,
+                Action::Release { .. } | Action::Pause { .. } => None,
             },
             back: self.kept.get(&p.action.task()).cloned(),
         };

@@ -217,7 +217,7 @@ mod tests {
     fn moves(decision: &Decision) -> String {
         let text = |p: &crate::action::Proposal| match &p.action {
             Action::Place { task, contexts } => format!("{task}→{contexts}"),
-            Action::Release { task } => format!("{task}→"),
+            Action::Release { task } | Action::Pause { task } => format!("{task}→"),
         };
         decision.proposals.iter().map(text).collect::<Vec<_>>().join(" ")
     }

@@ -7,6 +7,7 @@ mod heuristic;
 mod none;
 mod numad;
 mod plan;
+mod quantum;
 pub mod sam;
 
 pub use auto::{Auto, AutoState};
@@ -16,6 +17,7 @@ pub use fixed::{Static, StaticState};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
 pub use numad::{Numad, NumadState};
+pub use quantum::{Quantum, QuantumState};
 pub use sam::{Sam, SamConfig, SamState};
 
 use crate::action::{ActionOutcome, Decision};
@@ -55,6 +57,8 @@ pub struct Config {
     pub map: Option<String>,
     /// Which of our additions to `sam` are on.
     pub sam: SamConfig,
+    /// Time between the choices of `mas`, `cas` and `das` (TPDS §6.1: 200 ms).
+    pub quantum: Duration,
 }
 
 impl Default for Config {
@@ -65,6 +69,7 @@ impl Default for Config {
             foreign_busy: 0.1,
             map: Option::None,
             sam: SamConfig::default(),
+            quantum: Duration::from_millis(200),
         }
     }
 }
@@ -100,6 +105,8 @@ pub enum State {
     Numad(Box<NumadState>),
     /// Of `dino`.
     Dino(Box<DinoState>),
+    /// Of `fifo`, `mas`, `cas` and `das`.
+    Quantum(Box<QuantumState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -120,12 +127,18 @@ pub trait Policy {
         false
     }
 
+    /// Whether it lets tasks wait, so that its host must be able to pause them.
+    fn pauses(&self) -> bool {
+        false
+    }
+
     /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam", "numad", "dino", "auto"];
+pub const NAMES: &[&str] =
+    &["none", "static", "heuristic", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
 
 /// The policy of that name.
 ///
@@ -139,6 +152,10 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "sam" => Ok(Box::new(Sam)),
         "numad" => Ok(Box::new(Numad)),
         "dino" => Ok(Box::new(Dino)),
+        "fifo" => Ok(Box::new(Quantum::Fifo)),
+        "mas" => Ok(Box::new(Quantum::Mas)),
+        "cas" => Ok(Box::new(Quantum::Cas)),
+        "das" => Ok(Box::new(Quantum::Das)),
         "auto" => Ok(Box::new(Auto::new(Box::new(Sam)))),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }

@@ -64,7 +64,8 @@ impl Plan {
                     };
                     self.refused.insert(task, Retry { at: now + wait, wait });
                 }
-                (Outcome::Gone | Outcome::NotThisMachine, _) => {}
+                // Pauses are not of a mapping.
+                (Outcome::Applied, Action::Pause { .. }) | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         if !outcomes.is_empty() {

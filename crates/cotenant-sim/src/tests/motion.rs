@@ -194,3 +194,52 @@ fn orders_are_carried_out_or_answered() {
     }
     assert_eq!(host.apply(&[order(first, "3")]), [Outcome::Gone], "the next run has new threads");
 }
+
+#[test]
+fn a_paused_task_waits_and_goes_on() {
+    let s = scenario("machine = 'two'\n[[app]]\nprogram = 'cpu'\nthreads = 2\nwork_s = 0.2\n");
+    let mut host = host(&s, Observation::default());
+    host.wait(ms(10));
+    host.wait(ms(50));
+    let ids: Vec<TaskId> = host.sample().unwrap().tasks.iter().map(|t| t.info.id).collect();
+    let order = |action, affinity| Order { action, affinity, reason: Reason::new("test", "test") };
+    let pause = order(Action::Pause { task: ids[0] }, cpus(""));
+    assert_eq!(host.apply(&[pause.clone(), pause]), [Outcome::Applied; 2], "twice is once");
+    let before = host.sample().unwrap();
+    host.wait(ms(150));
+    let after = host.sample().unwrap();
+    let done = |task: TaskId| {
+        let of = |s: &Sample| s.tasks.iter().find(|t| t.info.id == task).unwrap().counters.get(Signal::Instructions);
+        of(&after).unwrap().value - of(&before).unwrap().value
+    };
+    assert_eq!(done(ids[0]), 0, "it waits");
+    assert!(done(ids[1]) > 0, "the other one goes on");
+    // The other ends first; the app has not ended while one of it waits.
+    host.wait(ms(1_000));
+    assert!(!host.world.is_done());
+    assert_eq!(host.wait(ms(2_000)), Wake::Tick, "nobody runs, and time passes");
+    let release = order(Action::Release { task: ids[0] }, cpus(""));
+    assert_eq!(host.apply(&[release]), [Outcome::Applied]);
+    assert_eq!(host.wait(ms(10_000)), Wake::Exit);
+    let ended = host.world.now();
+    assert!(ended > ms(2_100) && ended < ms(2_200), "150 ms were left when it was paused: {ended:?}");
+}
+
+#[test]
+fn quantum_schedulers_run_no_more_jobs_than_cpus() {
+    let eight =
+        "[[app]]\nprogram = 'mcf06'\nwork_s = 1\n".repeat(8) + &"[[app]]\nprogram = 'cpu'\nwork_s = 1\n".repeat(8);
+    let s = scenario(&format!("machine = 'two'\n{eight}"));
+    for name in ["fifo", "mas", "cas", "das"] {
+        let policy = cotenant_core::policy::by_name(name).unwrap();
+        let mut rounds = 0;
+        let outcome = s
+            .run(&*policy, s.kernel, 1, |round| {
+                let running = round.sample.tasks.iter().filter(|t| t.cpu.is_some()).count();
+                assert!(running <= 8 || round.prev.tasks.len() < round.sample.tasks.len(), "{name}: {running} run");
+                rounds += 1;
+            })
+            .unwrap();
+        assert!(rounds > 5 && outcome.apps.iter().all(|app| app.runs == 1), "{name}: {rounds} rounds");
+    }
+}

@@ -43,7 +43,7 @@ fn the_same_seed_gives_the_same_samples_and_outcome() {
         let outcome = s.run(&*policy, kernel, seed, |r| samples.push(r.sample.clone())).unwrap();
         (outcome, samples)
     };
-    for name in ["sam", "numad", "dino", "auto"] {
+    for name in ["sam", "numad", "dino", "auto", "fifo", "das"] {
         let first = run(name, 3);
         assert!(!first.1.is_empty(), "{name} saw nothing");
         assert_eq!(first, run(name, 3), "{name}");

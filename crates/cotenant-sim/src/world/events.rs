@@ -48,6 +48,7 @@ impl World {
         let t = &mut self.threads[thread];
         t.id = id;
         t.cpu = None;
+        t.paused = None;
         t.mask = pinned.map_or_else(|| t.allowed.clone(), |cpu| CpuSet::single(CpuId(cpu as u32)));
         t.phase = 0;
         t.phase_left = first.unwrap_or(f64::INFINITY);
@@ -124,7 +125,7 @@ impl World {
         let mut again = Vec::new();
         for a in ended {
             let app = &mut self.apps[a];
-            if self.threads[app.threads.clone()].iter().any(|t| t.cpu.is_some()) {
+            if self.threads[app.threads.clone()].iter().any(|t| t.cpu.is_some() || t.paused.is_some()) {
                 continue;
             }
             app.times.push((self.now - app.run_began) as f64 / 1e9);

@@ -93,8 +93,10 @@ pub(crate) struct Thread {
     pub app: usize,
     /// Numbered in order of creation, never reused.
     pub id: u32,
-    /// Where it runs; `None` while it does not exist or has done its part of the run.
+    /// Where it runs; `None` while it does not exist, waits, or has done its part of the run.
     pub cpu: Option<usize>,
+    /// Where it ran before it was paused.
+    pub paused: Option<usize>,
     /// CPUs that the user allows.
     pub allowed: CpuSet,
     /// CPUs that a policy has left it.
@@ -167,6 +169,7 @@ impl World {
                 app: apps.len(),
                 id: 0,
                 cpu: None,
+                paused: None,
                 allowed: allowed.clone(),
                 mask: allowed.clone(),
                 phase: 0,

@@ -117,7 +117,7 @@ impl World {
         for proposal in decision.proposals.iter().filter(|_| outcome == Outcome::Applied) {
             self.cpu = match &proposal.action {
                 Action::Place { contexts, .. } => contexts.first().unwrap().0,
-                Action::Release { .. } => 0, // the kernel brings it back
+                Action::Release { .. } | Action::Pause { .. } => 0, // the kernel brings it back
             };
         }
         decision

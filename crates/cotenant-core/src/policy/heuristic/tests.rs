@@ -226,7 +226,7 @@ fn more_tasks_than_contexts_share_what_there_is() {
     let decision = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 8)), State::Empty, &[]);
     let contexts = |p: &crate::action::Proposal| match &p.action {
         Action::Place { contexts, .. } => contexts.to_string(),
-        Action::Release { .. } => panic!("only places"),
+        _ => panic!("only places"),
     };
     let all: Vec<String> = decision.proposals.iter().map(contexts).collect();
     assert_eq!((&*all[0], &*all[1]), ("0", "1"));

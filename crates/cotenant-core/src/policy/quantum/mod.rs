@@ -1,0 +1,331 @@
+//! `fifo`, `mas`, `cas`, `das`: which jobs run in the next quantum, and where (Feliu et al., "Cache-Hierarchy contention-aware scheduling
+//! in CMPs", IEEE TPDS 2014, Algorithm 1, with its misprints corrected; `docs/policies/quantum.md`).
+//!
+//! A job is an application: its threads run together, on the CPUs that the job is given. Rates are line transfers per second of a job
+//! that runs; shares of the target are compared per CPU, so that a job of many threads is weighed like as many jobs of one.
+
+mod allocate;
+mod select;
+#[cfg(test)]
+mod tests;
+
+use super::{Ctx, Policy, State};
+use crate::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
+use crate::cpuset::CpuSet;
+use crate::ids::{AppId, CpuId, TaskId, Time};
+use crate::profile::AppProfile;
+use crate::signal::Signal;
+use crate::view::{TaskView, View};
+use allocate::Levels;
+use select::Selection;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A loss of speed from which on a job counts as *sensitive* (TPDS §4.4).
+const SENSITIVE: f64 = 0.05;
+/// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a fifth"; the unit is
+/// inferred).
+const PENALTY_PER_PERCENT: f64 = 0.2;
+
+/// One of the family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantum {
+    /// Jobs in the order of their arrival, as many as fit, each until it ends.
+    Fifo,
+    /// Memory-contention aware (Xu et al., PACT 2010): selects; Linux chooses the cores.
+    Mas,
+    /// Cache-hierarchy contention aware: selects as `mas`, and balances what arrives at each shared cache.
+    Cas,
+    /// As `cas`; sensitive jobs count for more than their traffic.
+    Das,
+}
+
+/// What these policies remember.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuantumState {
+    /// The end of the quantum.
+    due: Time,
+    /// The queue, its head first.
+    jobs: Vec<Job>,
+    /// What tasks were really given; who is not here runs as Linux pleases.
+    given: BTreeMap<TaskId, Given>,
+    /// Paused tasks that could not be placed: they are resumed where they may run.
+    unplaceable: Vec<TaskId>,
+}
+
+impl QuantumState {
+    /// Whether an application runs in this quantum.
+    pub fn runs(&self, app: AppId) -> bool {
+        self.jobs.iter().any(|job| job.app == app && job.runs)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Given {
+    /// Does not run.
+    Pause,
+    /// These contexts.
+    Place(CpuSet),
+}
+
+/// A job as the queue knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Job {
+    app: AppId,
+    /// LLC misses per second, in the last quantum in which it ran.
+    misses: Option<f64>,
+    /// Accesses per second that arrive at its caches of each level, likewise.
+    arrivals: Vec<(u8, f64)>,
+    /// Threads that ran then, at least 1.
+    width: usize,
+    /// Selected for this quantum.
+    runs: bool,
+    /// Its CPUs, where they were chosen.
+    cpus: CpuSet,
+}
+
+/// What is fixed for a decision.
+struct Round<'a> {
+    policy: Quantum,
+    ctx: &'a Ctx<'a>,
+    view: &'a View,
+    /// The tasks of each application that may run somewhere.
+    tasks: BTreeMap<AppId, Vec<&'a TaskView>>,
+    /// CPUs to be filled: those that some task may use, and that others do not keep busy.
+    cpus: CpuSet,
+}
+
+impl<'a> Round<'a> {
+    fn new(policy: Quantum, ctx: &'a Ctx<'a>, view: &'a View) -> Self {
+        let usable = ctx.topology.usable();
+        let mut tasks: BTreeMap<AppId, Vec<&TaskView>> = BTreeMap::new();
+        let (mut cpus, mut last) = (CpuSet::new(), None);
+        for task in view.tasks.iter().filter(|t| t.info.allowed.intersects(usable)) {
+            tasks.entry(task.info.app).or_default().push(task);
+            if last != Some(&task.info.allowed) {
+                cpus = cpus.or(&task.info.allowed.and(usable));
+                last = Some(&task.info.allowed);
+            }
+        }
+        let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > ctx.config.foreign_busy);
+        let idle: CpuSet = cpus.iter().filter(|cpu| !busy(cpu)).collect();
+        Self { policy, ctx, view, tasks, cpus: if idle.is_empty() { cpus } else { idle } }
+    }
+
+    fn profile(&self, app: AppId) -> Option<&AppProfile> {
+        let i = self.view.apps.binary_search_by_key(&app, |a| a.id).ok()?;
+        self.ctx.apps.get(&self.view.apps[i].name)
+    }
+
+    /// Where a job's tasks may run; `None`: on every CPU that is to be filled.
+    fn allowed(&self, app: AppId) -> Option<CpuSet> {
+        let tasks = self.tasks.get(&app).map_or(&[][..], Vec::as_slice);
+        if tasks.iter().any(|t| self.cpus.is_subset(&t.info.allowed)) {
+            return None;
+        }
+        let all = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(&self.cpus);
+        (all != self.cpus).then_some(all)
+    }
+
+    /// What degradation adds to a job's need, transactions per second (TPDS §5.3).
+    fn penalty(&self, app: AppId) -> f64 {
+        let degradation = self.profile(app).and_then(|p| p.degradation).unwrap_or(0.0);
+        let sensitive = self.policy == Quantum::Das && degradation >= SENSITIVE;
+        if sensitive { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
+    }
+}
+
+impl Job {
+    /// Takes over the rates of a quantum in which the job ran.
+    fn update(&mut self, tasks: &[&TaskView], levels: &Levels) {
+        let sum = |signal| tasks.iter().map(|t| t.per_s(signal)).sum::<Option<f64>>();
+        let ran = tasks.iter().filter(|t| t.ran() != Some(false)).count();
+        self.width = ran.max(1);
+        if let Some(misses) = sum(Signal::LlcMisses) {
+            self.misses = Some(misses);
+        }
+        for (level, signals) in levels.arrivals() {
+            let Some(rate) = signals.iter().find_map(|&signal| sum(signal)) else { continue };
+            match self.arrivals.iter_mut().find(|(l, _)| *l == level) {
+                Some(known) => known.1 = rate,
+                None => self.arrivals.push((level, rate)),
+            }
+        }
+    }
+
+    fn arrives(&self, level: u8) -> Option<f64> {
+        self.arrivals.iter().find(|(l, _)| *l == level).map(|(_, rate)| *rate)
+    }
+}
+
+impl QuantumState {
+    /// What became of the last proposals.
+    fn learn(&mut self, round: &Round<'_>, outcomes: &[ActionOutcome]) {
+        for ActionOutcome { action, outcome } in outcomes {
+            let task = action.task();
+            match (outcome, action) {
+                (Outcome::Applied, Action::Pause { .. }) => drop(self.given.insert(task, Given::Pause)),
+                (Outcome::Applied, Action::Place { contexts, .. }) => {
+                    self.given.insert(task, Given::Place(contexts.clone()));
+                    self.unplaceable.retain(|&t| t != task);
+                }
+                (Outcome::Applied, Action::Release { .. }) => drop(self.given.remove(&task)),
+                (Outcome::Denied | Outcome::Stale, Action::Place { .. }) => {
+                    if self.given.get(&task) != Some(&Given::Pause) {
+                        self.given.remove(&task);
+                    } else if !self.unplaceable.contains(&task) {
+                        self.unplaceable.push(task);
+                    }
+                }
+                (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
+            }
+        }
+        let here = |id: TaskId| round.view.task(id).is_some();
+        self.given.retain(|&id, _| here(id));
+        self.unplaceable.retain(|&id| here(id));
+    }
+
+    /// Whether nothing keeps the job from running.
+    fn ran(&self, tasks: &[&TaskView]) -> bool {
+        tasks.iter().any(|t| self.given.get(&t.info.id) != Some(&Given::Pause))
+    }
+
+    /// Who is new goes to the end of those that have not run; who is gone is forgotten. Whether there was any of that.
+    fn enqueue(&mut self, round: &Round<'_>) -> bool {
+        let before = self.jobs.len();
+        self.jobs.retain(|job| round.tasks.contains_key(&job.app));
+        let mut changed = self.jobs.len() < before;
+        let known: std::collections::BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
+        for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
+            self.jobs.push(Job { app, width: tasks.len(), ..Job::default() });
+            changed = true;
+        }
+        changed
+    }
+
+    /// The quantum is over: who ran goes to the tail, with its new rates.
+    fn turn(&mut self, round: &Round<'_>, levels: &Levels) {
+        let (mut ran, mut waited) = (Vec::new(), Vec::new());
+        for mut job in std::mem::take(&mut self.jobs) {
+            let tasks = &round.tasks[&job.app];
+            if self.ran(tasks) {
+                job.update(tasks, levels);
+                ran.push(job);
+            } else {
+                waited.push(job);
+            }
+        }
+        waited.append(&mut ran);
+        self.jobs = waited;
+    }
+
+    fn proposals(&self, round: &Round<'_>, selection: &Selection) -> Vec<Proposal> {
+        let (usable, allocates) = (round.ctx.topology.usable(), round.policy.allocates());
+        let mut proposals = Vec::new();
+        for (i, job) in self.jobs.iter().enumerate() {
+            for task in &round.tasks[&job.app] {
+                let id = task.info.id;
+                let given = self.given.get(&id);
+                let contexts = if allocates { job.cpus.and(&task.info.allowed).and(usable) } else { CpuSet::new() };
+                let action = match given {
+                    Some(Given::Pause) if !job.runs => continue,
+                    _ if !job.runs => Action::Pause { task: id },
+                    // Nothing may stay paused because a place was refused.
+                    Some(Given::Pause) if contexts.is_empty() || self.unplaceable.contains(&id) => {
+                        Action::Release { task: id }
+                    }
+                    Some(Given::Place(now)) if *now == contexts => continue,
+                    Some(Given::Place(_)) if contexts.is_empty() => Action::Release { task: id },
+                    None if contexts.is_empty() => continue,
+                    _ => Action::Place { task: id, contexts },
+                };
+                proposals.push(Proposal { reason: selection.reason(round, i, job, &action), action });
+            }
+        }
+        // Who may run nowhere that is known here is nobody's job any more.
+        let nowhere = |task: &&TaskView| !task.info.allowed.intersects(round.ctx.topology.usable());
+        for task in round.view.tasks.iter().filter(nowhere).map(|t| t.info.id) {
+            if self.given.get(&task) == Some(&Given::Pause) {
+                let reason = Reason::new("queue", "it may not run on any CPU of this machine: it is left alone");
+                proposals.push(Proposal { action: Action::Release { task }, reason });
+            }
+        }
+        proposals
+    }
+}
+
+impl Quantum {
+    /// Whether it chooses CPUs, too.
+    fn allocates(self) -> bool {
+        matches!(self, Self::Cas | Self::Das)
+    }
+}
+
+impl Policy for Quantum {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Mas => "mas",
+            Self::Cas => "cas",
+            Self::Das => "das",
+        }
+    }
+
+    fn wants_task_changes(&self) -> bool {
+        true
+    }
+
+    fn pauses(&self) -> bool {
+        true
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
+        let mut state = if let State::Quantum(state) = state { *state } else { QuantumState::default() };
+        let round = Round::new(*self, ctx, view);
+        let levels = Levels::new(ctx.topology, &round.cpus);
+        state.learn(&round, outcomes);
+        let due = now >= state.due;
+        if due {
+            state.due = now + ctx.config.quantum;
+            state.enqueue(&round);
+            if *self != Self::Fifo {
+                state.turn(&round, &levels);
+                state.jobs.iter_mut().for_each(|job| job.runs = false);
+            }
+        }
+        let mut selection = Selection::default();
+        if state.enqueue(&round) || due {
+            selection = select::select(&round, &mut state.jobs);
+            if self.allocates() {
+                allocate::allocate(&round, &levels, &mut state.jobs);
+            }
+        }
+        let proposals = state.proposals(&round, &selection);
+        let mut notes = Vec::new();
+        if *self != Self::Fifo && !state.jobs.is_empty() && state.jobs.iter().all(|job| job.misses.is_none()) {
+            notes.push(format!(
+                "{}: no job has the signal {}, so jobs are taken in the order of the queue; characterize them, or see 'cotenant doctor'",
+                self.name(),
+                Signal::LlcMisses
+            ));
+        }
+        let wake_at = state.due;
+        Decision { proposals, state: State::Quantum(Box::new(state)), wake_at, notes }
+    }
+}
+
+/// A reason that names a job's rate per CPU, what would have fitted best, and a place.
+fn reason(stage: &'static str, what: &'static str, job: &Job, wanted: Option<f64>, place: Option<CpuId>) -> Reason {
+    let mut reason = Reason::new(stage, what);
+    reason.app = Some(job.app);
+    reason.place = place.map(|cpu| (PlaceKind::Cpu, cpu.0));
+    reason.evidence = job.misses.zip(wanted).map(|(misses, threshold)| Evidence {
+        signal: Signal::LlcMisses,
+        unit: Unit::PerSecond,
+        value: misses / job.width as f64,
+        threshold,
+    });
+    reason
+}
