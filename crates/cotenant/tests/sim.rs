@@ -118,6 +118,8 @@ fn wrong_machines_policies_and_ends_are_refused() {
         "s.toml: policy heuristic: no application is marked as the latency-sensitive one; add latency_sensitive = true to its [[app]]",
     );
     let one = MACHINE.replace("package:2 [numa] l3:1", "package:1 [numa] l3:1");
+    let bare = one.replace("thresholds =", "# thresholds =");
+    refused("one-sam", GOOD, &bare, &["--policy", "sam"], 2, "or add [thresholds] to its file");
     let marked = format!("{GOOD}latency_sensitive = true\n");
     refused(
         "one-cache",
