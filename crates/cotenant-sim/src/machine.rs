@@ -121,6 +121,10 @@ impl SimMachine {
     pub fn new(machine: &Machine) -> Result<Self, AppError> {
         let text = machine.simulator.as_deref().unwrap_or_default();
         let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
+        if let Some(hz) = machine.profile.clock_hz.filter(|hz| !(hz.is_finite() && *hz > 0.0)) {
+            let at = text.find("clock_hz").unwrap_or_default();
+            return Err(AppError::at(text, at, format!("clock_hz is {hz}; it must be above 0")));
+        }
         let section = file.simulator.map(Spanned::into_inner).unwrap_or_default();
         let mut guesses = Vec::new();
         let built = Self::build(machine, &section, &mut guesses);
@@ -136,8 +140,7 @@ impl SimMachine {
             number("the simulator", key, value.as_ref(), Some(guess), POSITIVE, 0)
         };
         let clock_hz = match machine.profile.clock_hz {
-            Some(hz) if hz.is_finite() && hz > 0.0 => hz,
-            Some(hz) => return Err((0, format!("clock_hz is {hz}; it must be above 0"))),
+            Some(hz) => hz,
             None => get("clock_hz", &None, 2e9)?,
         };
         let controllers: f64 =
