@@ -33,6 +33,8 @@ struct Section {
     memory_gbs: Option<Spanned<f64>>,
     memory_gbs_scattered: Option<Spanned<f64>>,
     remote_ns: Option<Spanned<f64>>,
+    hop_ns: Option<Spanned<f64>>,
+    bus_gbs: Option<Spanned<f64>>,
     link_gbs: Option<Spanned<f64>>,
     coherence_ns: Option<Spanned<[f64; 3]>>,
     smt: Option<Spanned<f64>>,
@@ -69,6 +71,13 @@ pub struct Station {
     pub queue_s: f64,
 }
 
+impl Station {
+    /// From GB/s and ns.
+    fn new(name: String, low: f64, high: f64, queue_ns: f64) -> Self {
+        Self { name, low: low * 1e9, high: high * 1e9, queue_s: queue_ns / 1e9 }
+    }
+}
+
 const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 
 /// A machine to simulate. Latencies in seconds, bandwidths in bytes per second.
@@ -86,6 +95,8 @@ pub struct SimMachine {
     pub llc_s: f64,
     /// Idle latency from the CPUs of a node (row) to the memory of a node.
     pub memory_s: Vec<Vec<f64>>,
+    /// Per CPU number, where cores of one node are at different distances (a mesh): idle latency to the memory of each node.
+    pub from_cpu_s: Option<Vec<Vec<f64>>>,
     /// Everything that queues: nodes first, then links (from × nodes + to), buses and caches.
     pub stations: Vec<Station>,
     /// Per CPU number: the station of its bus.
@@ -110,6 +121,10 @@ impl SimMachine {
     pub fn new(machine: &Machine) -> Result<Self, AppError> {
         let text = machine.simulator.as_deref().unwrap_or_default();
         let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
+        if let Some(hz) = machine.profile.clock_hz.filter(|hz| !(hz.is_finite() && *hz > 0.0)) {
+            let at = text.find("clock_hz").unwrap_or_default();
+            return Err(AppError::at(text, at, format!("clock_hz is {hz}; it must be above 0")));
+        }
         let section = file.simulator.map(Spanned::into_inner).unwrap_or_default();
         let mut guesses = Vec::new();
         let built = Self::build(machine, &section, &mut guesses);
@@ -125,8 +140,7 @@ impl SimMachine {
             number("the simulator", key, value.as_ref(), Some(guess), POSITIVE, 0)
         };
         let clock_hz = match machine.profile.clock_hz {
-            Some(hz) if hz.is_finite() && hz > 0.0 => hz,
-            Some(hz) => return Err((0, format!("clock_hz is {hz}; it must be above 0"))),
+            Some(hz) => hz,
             None => get("clock_hz", &None, 2e9)?,
         };
         let controllers: f64 =
@@ -143,10 +157,14 @@ impl SimMachine {
             (given, _) => get("memory_ns", given, 82.0)?,
         };
         let queue_ns = get("memory_queue_ns", &s.memory_queue_ns, 0.11 * memory_ns)?;
-        let remote_ns = if node_count > 1 { get("remote_ns", &s.remote_ns, 59.0)? } else { 0.0 };
+        let hops = topology.parts().distances.as_ref().is_some_and(|d| d.unit == DistanceUnit::Hops);
+        let said = hops || nanoseconds(&topology).is_some();
+        let remote_ns = if node_count > 1 && !said { get("remote_ns", &s.remote_ns, 59.0)? } else { 0.0 };
+        let hop_ns = if hops { get("hop_ns", &s.hop_ns, 0.01 * memory_ns)? } else { 0.0 };
         let link_gbs = if node_count > 1 { get("link_gbs", &s.link_gbs, 0.5 * gbs)? } else { 1.0 };
         let llc_ns = get("llc_ns", &s.llc_ns, 25.0)?;
         let smt = match &s.smt {
+            None if topology.cores().len() == topology.cpus().len() => 1.0,
             None => get("smt", &None, 0.6)?,
             given => number("the simulator", "smt", given.as_ref(), None, (0.1, 1.0), 0)?,
         };
@@ -178,35 +196,25 @@ impl SimMachine {
             }
         };
 
-        let station = |name: String, low: f64, high: f64, ns: f64| Station {
-            name,
-            low: low * 1e9,
-            high: high * 1e9,
-            queue_s: ns / 1e9,
-        };
         let mut stations: Vec<Station> =
-            (0..node_count).map(|n| station(format!("node {n}"), scattered, gbs, queue_ns)).collect();
+            (0..node_count).map(|n| Station::new(format!("node {n}"), scattered, gbs, queue_ns)).collect();
         for from in 0..node_count {
             for to in 0..node_count {
-                stations.push(station(format!("link {from}-{to}"), link_gbs, link_gbs, queue_ns));
+                stations.push(Station::new(format!("link {from}-{to}"), link_gbs, link_gbs, queue_ns));
             }
         }
-        let mut bus_of = vec![None; topology.cpus().last().map_or(0, |c| c.id.index() + 1)];
-        for bus in topology.of_kind(Kind::Bus) {
-            let Some(bytes) = bus.capacity.filter(|b| *b > 0) else { continue };
-            bus.cpus.iter().for_each(|cpu| bus_of[cpu.index()] = Some(stations.len()));
-            stations.push(station(format!("bus {}", bus.cpus), bytes as f64 / 1e9, bytes as f64 / 1e9, queue_ns));
-        }
+        let bus_of = buses(&topology, s, queue_ns, &mut stations, guesses)?;
         if s.llc_gbs.is_some() {
             let gbs = number("the simulator", "llc_gbs", s.llc_gbs.as_ref(), None, POSITIVE, 0)?;
-            stations.extend((0..caches.len()).map(|i| station(format!("llc {i}"), gbs, gbs, 0.1 * llc_ns)));
+            stations.extend((0..caches.len()).map(|i| Station::new(format!("llc {i}"), gbs, gbs, 0.1 * llc_ns)));
         }
         Ok(Self {
             clock_hz,
             caches,
             replacement: s.replacement.unwrap_or_default(),
             llc_s: llc_ns / 1e9,
-            memory_s: latencies(&topology, node_count, memory_ns, remote_ns),
+            memory_s: latencies(&topology, node_count, memory_ns, remote_ns, hop_ns),
+            from_cpu_s: per_core(&topology, memory_ns, hop_ns),
             bus_of,
             coherence_s: coherence_ns.map(|ns| ns / 1e9),
             smt,
@@ -232,8 +240,10 @@ impl SimMachine {
             _ => return None,
         };
         let apart = far - self.coherence_s[0];
-        let bytes: f64 =
+        let nodes: f64 =
             self.stations[..self.nodes()].iter().map(|node| node.low).sum::<f64>() / packages.max(1) as f64;
+        let bus = self.bus_of.iter().flatten().map(|bus| self.stations[*bus].low).fold(f64::INFINITY, f64::min);
+        let bytes = nodes.min(bus);
         let local = self.memory_s[0][0];
         let remote = self.memory_s[0].iter().copied().fold(local, f64::max) - local;
         Some(Thresholds {
@@ -242,6 +252,11 @@ impl SimMachine {
             task_bandwidth_per_s: None,
             remote_per_cycle: (remote > 0.0).then(|| 0.05 / (remote * self.clock_hz)),
         })
+    }
+
+    /// Idle latency from a CPU to the memory of a node.
+    pub fn memory(&self, cpu: usize, node: usize, to: usize) -> f64 {
+        self.from_cpu_s.as_ref().map_or_else(|| self.memory_s[node][to], |rows| rows[cpu][to])
     }
 
     /// How many memory nodes there are.
@@ -267,14 +282,48 @@ fn nanoseconds(topology: &Topology) -> Option<Vec<Vec<f64>>> {
     (d.unit == DistanceUnit::Nanoseconds && d.rows.len() == topology.nodes().len()).then(|| d.rows.clone())
 }
 
-/// Idle latencies, seconds: measured ones as they are; else `remote` more for every other node, in proportion to the SLIT or the hops
+/// Adds a station for each front-side bus; per CPU number, which is its.
+fn buses(
+    topology: &Topology,
+    s: &Section,
+    queue_ns: f64,
+    stations: &mut Vec<Station>,
+    guesses: &mut Vec<String>,
+) -> Result<Vec<Option<usize>>, (usize, String)> {
+    let mut bus_of = vec![None; topology.cpus().last().map_or(0, |c| c.id.index() + 1)];
+    let sustained = s.bus_gbs.as_ref().map(|v| number("the simulator", "bus_gbs", Some(v), None, POSITIVE, 0));
+    let sustained = sustained.transpose()?;
+    for bus in topology.of_kind(Kind::Bus) {
+        let nominal = bus.capacity.filter(|b| *b > 0).map(|b| b as f64 / 1e9);
+        let Some(gbs) = sustained.or(nominal) else {
+            guesses.push(format!("bus {} = no limit", bus.cpus));
+            continue;
+        };
+        bus.cpus.iter().for_each(|cpu| bus_of[cpu.index()] = Some(stations.len()));
+        stations.push(Station::new(format!("bus {}", bus.cpus), gbs, gbs, queue_ns));
+    }
+    Ok(bus_of)
+}
+
+/// Idle latencies, seconds: measured ones as they are; else `hop` more per hop, or `remote` more for every other node, in proportion to the SLIT
 /// where there is one.
-fn latencies(topology: &Topology, nodes: usize, local_ns: f64, remote_ns: f64) -> Vec<Vec<f64>> {
+fn latencies(topology: &Topology, nodes: usize, local_ns: f64, remote_ns: f64, hop_ns: f64) -> Vec<Vec<f64>> {
     if let Some(rows) = nanoseconds(topology) {
         return rows.iter().map(|row| row.iter().map(|ns| ns / 1e9).collect()).collect();
     }
-    let rows = topology.parts().distances.as_ref().map(|d| &d.rows).filter(|rows| rows.len() == nodes);
+    if let Some(cores) = per_core(topology, local_ns, hop_ns) {
+        let mean = |node: usize, to: usize| {
+            let cpus = topology.nodes()[node].cpus.iter().filter_map(|cpu| cores.get(cpu.index()));
+            let (sum, n) = cpus.fold((0.0, 0.0), |(sum, n), row| (sum + row[to], n + 1.0));
+            if n > 0.0 { sum / n } else { local_ns / 1e9 }
+        };
+        return (0..nodes).map(|f| (0..nodes).map(|t| mean(f, t)).collect()).collect();
+    }
+    let distances = topology.parts().distances.as_ref();
+    let rows = distances.map(|d| &d.rows).filter(|rows| rows.len() == nodes);
+    let hops = distances.is_some_and(|d| d.unit == DistanceUnit::Hops);
     let extra = |from: usize, to: usize| match rows {
+        Some(rows) if hops => hop_ns * rows[from][to],
         _ if from == to => 0.0,
         Some(rows) => {
             let smallest = (0..nodes)
@@ -286,4 +335,20 @@ fn latencies(topology: &Topology, nodes: usize, local_ns: f64, remote_ns: f64) -
         None => remote_ns,
     };
     (0..nodes).map(|f| (0..nodes).map(|t| (local_ns + extra(f, t)) / 1e9).collect()).collect()
+}
+
+/// Per CPU number: idle latencies to each node, seconds, where the topology has distances of cores in ns or hops.
+fn per_core(topology: &Topology, local_ns: f64, hop_ns: f64) -> Option<Vec<Vec<f64>>> {
+    let d = topology.parts().distances.as_ref()?;
+    let (cores, nodes) = (topology.cores().len(), topology.nodes().len());
+    if d.rows.len() != cores || cores == nodes || d.unit == DistanceUnit::Slit {
+        return None;
+    }
+    let ns = |distance: f64| if d.unit == DistanceUnit::Hops { local_ns + hop_ns * distance } else { distance };
+    let size = topology.cpus().last().map_or(0, |c| c.id.index() + 1);
+    let row = |cpu: usize| {
+        let core = topology.core_of(cotenant_core::CpuId(cpu as u32))?;
+        d.rows.get(core).map(|row| row.iter().map(|v| ns(*v) / 1e9).collect())
+    };
+    Some((0..size).map(|cpu| row(cpu).unwrap_or_else(|| vec![local_ns / 1e9; nodes])).collect())
 }

@@ -11,6 +11,9 @@ use cotenant_core::optimum::{self, Best, Limits};
 use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
 
+/// What helps a policy that needs thresholds, where [`crate::machine::SimMachine::thresholds`] finds none.
+const NO_THRESHOLDS: &str = "none can be derived where all cores are equally far from each other: take another machine, or add [thresholds] to its file";
+
 /// Why a simulation has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
@@ -115,7 +118,10 @@ impl Scenario {
         watch: impl FnMut(&Round<'_>),
     ) -> Result<(Outcome, World), SimError> {
         let ctx = self.ctx();
-        policy.check(&ctx)?;
+        policy.check(&ctx).map_err(|r| match self.machine.profile.thresholds {
+            Some(_) => r,
+            None => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
+        })?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;
         // Linux alone is observed by nobody.

@@ -18,6 +18,8 @@ use toml::Spanned;
 
 /// Seconds that a run takes alone where nothing says otherwise.
 const WORK_S: f64 = 2.0;
+/// Latest end of a scenario: four months.
+const MAX_END_S: f64 = 1e7;
 /// Most threads of a scenario.
 const MAX_THREADS: usize = 65_536;
 
@@ -128,7 +130,8 @@ impl Scenario {
             None => KernelKind::default(),
             Some(name) => name.get_ref().parse().map_err(|e| (name.span().start, format!("{e}")))?,
         };
-        let end_s = number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), POSITIVE, 0)?;
+        let end_s =
+            number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), (f64::MIN_POSITIVE, MAX_END_S), 0)?;
         let mut config = Config { pin: file.policy.pin.unwrap_or_default(), map: file.policy.map, ..Config::default() };
         for (key, given, time) in [
             ("interval_ms", &file.policy.interval_ms, &mut config.interval),

@@ -82,6 +82,11 @@ fn wrong_scenarios_are_refused_where_they_are_wrong() {
         ),
         (format!("observation = {{ noise = 2 }}\n{GOOD}"), "s.toml:1:25: noise of the observation is 2"),
         (format!("end_s = -1\n{GOOD}"), "s.toml:1:9: end_s of the scenario is -1"),
+        (format!("end_s = 1e300\n{GOOD}"), "; it must be above 0 and at most 10000000"),
+        (
+            GOOD.replacen("threads = 3", "threads = 1.5", 1),
+            "s.toml:4:11: invalid type: floating point `1.5`, expected a whole number",
+        ),
         (format!("{GOOD}wrok_s = 1\n"), "s.toml:10:1: unknown field `wrok_s`"),
         (format!("{GOOD}runs = \n"), "s.toml:10:"),
         ("machine = 'two.toml'\n".to_owned(), "s.toml:1:11: the scenario has no [[app]]"),
@@ -97,6 +102,8 @@ fn wrong_scenarios_are_refused_where_they_are_wrong() {
 #[test]
 fn wrong_machines_policies_and_ends_are_refused() {
     let dry = MACHINE.replace("memory_gbs = 40", "memory_gbs = 0");
+    let still = MACHINE.replace("clock_hz = 2e9", "clock_hz = -1");
+    refused("still", GOOD, &still, &[], 2, "4:1: clock_hz is -1; it must be above 0");
     refused("dry", GOOD, &dry, &[], 2, "memory_gbs of the simulator is 0; it must be above 0");
     let odd = MACHINE.replace("memory_ns = 80", "memory_ns = nan");
     refused("odd", GOOD, &odd, &[], 2, "memory_ns of the simulator is NaN; it must be above 0");
@@ -118,6 +125,8 @@ fn wrong_machines_policies_and_ends_are_refused() {
         "s.toml: policy heuristic: no application is marked as the latency-sensitive one; add latency_sensitive = true to its [[app]]",
     );
     let one = MACHINE.replace("package:2 [numa] l3:1", "package:1 [numa] l3:1");
+    let bare = one.replace("thresholds =", "# thresholds =");
+    refused("one-sam", GOOD, &bare, &["--policy", "sam"], 2, "or add [thresholds] to its file");
     let marked = format!("{GOOD}latency_sensitive = true\n");
     refused(
         "one-cache",

@@ -26,7 +26,10 @@ impl AppError {
     }
 
     pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
-        Self::at(text, error.span().map_or(0, |s| s.start), error.message().replace('\n', " "))
+        let message = error.message().replace('\n', " ");
+        let message =
+            message.replace("expected f64", "expected a number").replace("expected i64", "expected a whole number");
+        Self::at(text, error.span().map_or(0, |s| s.start), message)
     }
 }
 
@@ -98,6 +101,7 @@ pub(crate) fn number(
         return Ok(v);
     }
     let range = match (low > 0.0, high < f64::MAX) {
+        (true, true) if low <= f64::MIN_POSITIVE => format!("above 0 and at most {high}"),
         (_, true) => format!("between {low} and {high}"),
         (true, _) if low >= 1.0 => "at least 1".to_owned(),
         (true, _) => "above 0".to_owned(),

@@ -4,6 +4,7 @@ mod exact;
 mod heuristic;
 mod kernels;
 mod load;
+mod machines;
 mod motion;
 mod shared;
 mod world;

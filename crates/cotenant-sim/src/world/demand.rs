@@ -107,6 +107,11 @@ impl World {
                     }
                 }
             }
+            // Between caches of a package a line crosses its bus once; between packages it comes over one bus, and as many leave over it.
+            if let Some(bus) = m.bus_of[cpu].filter(|_| here.near + here.inter > 0.0) {
+                let (lines, waits) = (here.near + 2.0 * here.inter, here.near + here.inter);
+                uses.push(Use { station: bus, bytes: lines * LINE, waits, floor: 0.0, locality: 1.0 });
+            }
             let [l0, l1, l2] = m.coherence_s;
             let coherence_s = here.intra * l0 + here.near * l1 + here.inter * l2;
             demands.push(Demand {
@@ -177,7 +182,7 @@ impl World {
                     continue;
                 }
                 let lines = per.misses * share;
-                let idle = m.memory_s[node][to];
+                let idle = m.memory(cpu, node, to);
                 d.base_s += lines * idle / phase.mlp;
                 d.floor_s += lines * idle / m.lines_in_flight;
                 let through = |station: usize| Use {
