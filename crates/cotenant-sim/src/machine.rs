@@ -49,6 +49,9 @@ struct File {
     simulator: Option<Spanned<Section>>,
 }
 
+/// Latency of the idle memory that the measured programs' `mlp` refers to (`workloads/*.toml`), seconds.
+pub const MEASURED_MEMORY_S: f64 = 82e-9;
+
 /// A last-level cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cache {
@@ -242,6 +245,21 @@ impl SimMachine {
             task_bandwidth_per_s: None,
             remote_per_cycle: (remote > 0.0).then(|| 0.05 / (remote * self.clock_hz)),
         })
+    }
+
+    /// Misses over which latency beyond [`MEASURED_MEMORY_S`] is spread: a program's `mlp`, as far as a core can have so many lines under way.
+    ///
+    /// Above that, `mlp` means latency that prefetching hides, and it hides what it was built for: a prefetcher runs so many lines ahead, not so
+    /// many nanoseconds. What memory takes longer, by load or by distance, each line shows once per lines under way. PROFET's programs on four
+    /// memories bear this out (`docs/reference/workloads-errors.md`).
+    pub fn overlap(&self, mlp: f64) -> f64 {
+        mlp.min(self.lines_in_flight)
+    }
+
+    /// Seconds that a miss costs where memory takes `latency_s`, for a program of this `mlp`.
+    pub fn miss_s(&self, latency_s: f64, mlp: f64) -> f64 {
+        let known = latency_s.min(MEASURED_MEMORY_S);
+        known / mlp + (latency_s - known) / self.overlap(mlp)
     }
 
     /// How many memory nodes there are.
