@@ -51,6 +51,9 @@ struct File {
     simulator: Option<Spanned<Section>>,
 }
 
+/// Latency of the idle memory that the measured programs' `mlp` refers to (`workloads/*.toml`), seconds.
+pub const MEASURED_MEMORY_S: f64 = 82e-9;
+
 /// A last-level cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cache {
@@ -257,6 +260,21 @@ impl SimMachine {
     /// Idle latency from a CPU to the memory of a node.
     pub fn memory(&self, cpu: usize, node: usize, to: usize) -> f64 {
         self.from_cpu_s.as_ref().map_or_else(|| self.memory_s[node][to], |rows| rows[cpu][to])
+    }
+
+    /// Misses over which latency beyond [`MEASURED_MEMORY_S`] is spread: a program's `mlp`, as far as a core can have so many lines under way.
+    ///
+    /// Above that, `mlp` means latency that prefetching hides, and it hides what it was built for: a prefetcher runs so many lines ahead, not so
+    /// many nanoseconds. What memory takes longer, by load or by distance, each line shows once per lines under way. PROFET's programs on four
+    /// memories bear this out (`docs/reference/workloads-errors.md`).
+    pub fn overlap(&self, mlp: f64) -> f64 {
+        mlp.min(self.lines_in_flight)
+    }
+
+    /// Seconds that a miss costs where memory takes `latency_s`, for a program of this `mlp`.
+    pub fn miss_s(&self, latency_s: f64, mlp: f64) -> f64 {
+        let known = latency_s.min(MEASURED_MEMORY_S);
+        known / mlp + (latency_s - known) / self.overlap(mlp)
     }
 
     /// How many memory nodes there are.

@@ -278,7 +278,7 @@ pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
     let cost = |p: &Phase| {
         let miss = p.miss_ratio.at(capacity.min(p.footprint_bytes));
         let accesses = p.llc_apki / 1000.0;
-        let waits = accesses * ((1.0 - miss) * machine.llc_s / p.llc_mlp + miss * memory / p.mlp);
+        let waits = accesses * ((1.0 - miss) * machine.llc_s / p.llc_mlp + miss * machine.miss_s(memory, p.mlp));
         let floor = accesses * miss * memory / machine.lines_in_flight;
         (p.cpi / machine.clock_hz + waits).max(floor)
     };

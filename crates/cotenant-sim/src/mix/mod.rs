@@ -124,7 +124,8 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
 
 /// One program with so many bytes of the cache.
 ///
-/// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · L_mem/mlp]`, and never less than the time that its misses take with all the lines
+/// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · (L_0/mlp + (L_mem − L_0)/min(mlp, lines in flight))]`, `L_0` being the latency at
+/// which `mlp` was measured, and never less than the time that its misses take with all the lines
 /// under way that a core can have (Little's law): prefetching hides latency only so far.
 fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
     let accesses = p.llc_apki / 1000.0;
@@ -133,7 +134,7 @@ fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
     let memory = Use {
         station: 0,
         bytes: misses * (1.0 + p.writeback_ratio) * LINE,
-        waits: misses / p.mlp,
+        waits: misses / machine.overlap(p.mlp),
         floor: misses / machine.lines_in_flight,
         locality: p.row_locality,
     };
@@ -144,7 +145,7 @@ fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
     }
     Demand {
         share: 1.0,
-        base_s: p.cpi / machine.clock_hz + hits * machine.llc_s + misses * idle / p.mlp,
+        base_s: p.cpi / machine.clock_hz + hits * machine.llc_s + misses * machine.miss_s(idle, p.mlp),
         floor_s: misses * idle / machine.lines_in_flight,
         uses,
         cap: None,

@@ -183,12 +183,12 @@ impl World {
                 }
                 let lines = per.misses * share;
                 let idle = m.memory(cpu, node, to);
-                d.base_s += lines * idle / phase.mlp;
+                d.base_s += lines * m.miss_s(idle, phase.mlp);
                 d.floor_s += lines * idle / m.lines_in_flight;
                 let through = |station: usize| Use {
                     station,
                     bytes: lines * (1.0 + per.writebacks) * LINE,
-                    waits: lines / phase.mlp,
+                    waits: lines / m.overlap(phase.mlp),
                     floor: lines / m.lines_in_flight,
                     locality: phase.row_locality,
                 };
