@@ -5,6 +5,7 @@ mod heuristic;
 mod kernels;
 mod load;
 mod motion;
+mod optimum;
 mod shared;
 mod world;
 
