@@ -1,6 +1,8 @@
 //! How fast simulated time passes. Prints one JSON object per line:
 //! `{"bench":"sim","case":"speed","machine":"ivy-bridge-2s","policy":"sam","tasks":64,"simulated_s":…,"wall_s":…,"per_s":…,"peak_kib":…}` and
-//! `{"bench":"sim","case":"seeds","seeds":16,"workers":…,"one_s":…,"all_s":…,"speedup":…}`.
+//! `{"bench":"sim","case":"seeds","seeds":16,"workers":…,"one_s":…,"all_s":…,"speedup":…}` and
+//! `{"bench":"sim","case":"optimum","apps":"10 sgd, 10 bsgd","how":"listed","classes":…,"wall_s":…,"per_s":…}`, where `how` is `listed`
+//! (enumerated only), `evaluated` (simulated, too) or `searched` (with its value over the best of all classes).
 //!
 //! `cargo bench -p cotenant-sim --bench sim`. Target: 300 simulated seconds per second for 64 tasks on 40 CPUs, on one core.
 
@@ -35,6 +37,32 @@ fn peak_kib() -> Option<u64> {
     status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
 }
 
+/// Mapping classes per second: listed, simulated, and searched for the best.
+fn optimum(report: &mut Report) {
+    let app = |name: &str| format!("[[app]]\nprogram = '{name}'\nthreads = 10\nwork_s = 0.5\n");
+    let text = format!("machine = 'ivy-bridge-2s'\nrestart = true\n{}{}", app("sgd"), app("bsgd"));
+    let scenario = Scenario::parse(&text, |_| Machine::parse(IVY).map_err(|e| e.to_string()));
+    let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
+    let mut row = |how: &str, classes: usize, wall_s: f64, of_best: Option<f64>| {
+        report.row(
+            json!({ "case": "optimum", "apps": "10 sgd, 10 bsgd", "how": how, "classes": classes, "wall_s": wall_s,
+            "per_s": classes as f64 / wall_s, "of_best": of_best }),
+        );
+    };
+    let started = Instant::now();
+    let classes = scenario.mappings().iter().count();
+    row("listed", classes, started.elapsed().as_secs_f64(), None);
+    let optimal = |limits| scenario.optimal(&[1.0, 1.0], limits, &[], 1).unwrap_or_else(|e| panic!("{e}")).0;
+    let started = Instant::now();
+    let all = optimal(Limits { classes, evaluations: 0 });
+    row("evaluated", all.evaluations, started.elapsed().as_secs_f64(), Some(1.0));
+    for evaluations in [100, 300, 1_000] {
+        let started = Instant::now();
+        let found = optimal(Limits { classes: 1, evaluations });
+        row("searched", found.evaluations, started.elapsed().as_secs_f64(), Some(found.value / all.value));
+    }
+}
+
 fn main() {
     let mut report = Report::new("sim");
     // In ascending order: the high-water mark of memory never falls.
@@ -56,6 +84,7 @@ fn main() {
             }));
         }
     }
+    optimum(&mut report);
     let (scenario, seeds) = (scenario(64, 20.0), 16);
     let limits = Limits { classes: 1, evaluations: 1 };
     let plan = Plan { policies: vec!["sam".to_owned()], kernel: scenario.kernel, seeds, limits };

@@ -10,6 +10,7 @@ use cotenant_core::stats::{Estimate, Summary};
 use cotenant_core::topology::symmetry::{FREE, Slot};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 /// The search for the best static mapping: not a policy, for it needs the simulator's truth.
 pub const OPTIMAL: &str = "optimal";
@@ -36,6 +37,8 @@ pub struct Series {
     pub outcomes: Vec<Outcome>,
     /// What the search found, for [`OPTIMAL`].
     pub best: Option<Best>,
+    /// Seconds that the search took, on the clock of the wall.
+    pub search_s: f64,
 }
 
 /// All results.
@@ -60,7 +63,7 @@ enum Done {
     Alone(usize, f64),
     Linux(Outcome),
     Policy(usize, Outcome),
-    Optimal(usize, Box<(Best, Outcome)>),
+    Optimal(usize, Box<(Best, Outcome)>, f64),
 }
 
 /// Runs a batch. `progress` hears how many of how many simulations are done.
@@ -71,24 +74,37 @@ pub fn run(scenario: &Scenario, plan: &Plan, progress: impl Fn(usize, usize) + S
     let seeds = || 1..=plan.seeds;
     let solo: Vec<Job> = (0..scenario.apps.len()).flat_map(|a| seeds().map(move |s| Job::Alone(a, s))).collect();
     let mut jobs: Vec<Job> = seeds().map(Job::Linux).collect();
+    let mut searches = Vec::new();
     for (i, name) in plan.policies.iter().enumerate() {
-        if name == OPTIMAL { jobs.push(Job::Optimal(i)) } else { jobs.extend(seeds().map(|s| Job::Policy(i, s))) }
+        if name == OPTIMAL { searches.push(Job::Optimal(i)) } else { jobs.extend(seeds().map(|s| Job::Policy(i, s))) }
     }
-    let total = solo.len() + jobs.len();
+    let total = solo.len() + jobs.len() + searches.len();
     let mut alone_s = vec![0.0; scenario.apps.len()];
-    for done in parallel(&solo, |job| one(scenario, plan, &[], job), |n| progress(n, total))? {
+    for done in parallel(&solo, |job| one(scenario, plan, &[], &[], job), |n| progress(n, total))? {
         if let Done::Alone(app, time) = done {
             alone_s[app] += time / plan.seeds as f64;
         }
     }
-    let series = |name: &String| Series { name: name.clone(), outcomes: Vec::new(), best: None };
+    let series = |name: &String| Series { name: name.clone(), outcomes: Vec::new(), best: None, search_s: 0.0 };
     let mut batch = Batch { linux: Vec::new(), series: plan.policies.iter().map(series).collect(), alone_s };
     let before = solo.len();
-    for done in parallel(&jobs, |job| one(scenario, plan, &batch.alone_s, job), |n| progress(before + n, total))? {
+    let work = |job: &Job| one(scenario, plan, &batch.alone_s, &[], job);
+    let mut all = parallel(&jobs, work, |n| progress(before + n, total))?;
+    // The search begins where the others came to rest, too: it is to be at least as good.
+    let rest = |done: &Done| match done {
+        Done::Linux(outcome) | Done::Policy(_, outcome) => Some(outcome.places.clone()),
+        Done::Alone(..) | Done::Optimal(..) => None,
+    };
+    let starts: Vec<Vec<usize>> = all.iter().filter_map(rest).collect();
+    let before = before + jobs.len();
+    let work = |job: &Job| one(scenario, plan, &batch.alone_s, &starts, job);
+    all.extend(parallel(&searches, work, |n| progress(before + n, total))?);
+    for done in all {
         match done {
             Done::Linux(outcome) => batch.linux.push(outcome),
             Done::Policy(i, outcome) => batch.series[i].outcomes.push(outcome),
-            Done::Optimal(i, found) => {
+            Done::Optimal(i, found, took_s) => {
+                batch.series[i].search_s = took_s;
                 batch.series[i].outcomes.push(found.1);
                 batch.series[i].best = Some(found.0);
             }
@@ -98,7 +114,7 @@ pub fn run(scenario: &Scenario, plan: &Plan, progress: impl Fn(usize, usize) + S
     Ok(batch)
 }
 
-fn one(scenario: &Scenario, plan: &Plan, alone: &[f64], job: &Job) -> Result<Done, SimError> {
+fn one(scenario: &Scenario, plan: &Plan, alone: &[f64], starts: &[Vec<usize>], job: &Job) -> Result<Done, SimError> {
     Ok(match *job {
         Job::Alone(app, seed) => Done::Alone(app, scenario.alone(app, plan.kernel, seed)?),
         Job::Linux(seed) => Done::Linux(scenario.run(&policy::None, KernelKind::default(), seed, |_| ())?),
@@ -106,7 +122,11 @@ fn one(scenario: &Scenario, plan: &Plan, alone: &[f64], job: &Job) -> Result<Don
             let policy = policy::by_name(&plan.policies[i]).map_err(SimError::Unknown)?;
             Done::Policy(i, scenario.run(&*policy, plan.kernel, seed, |_| ())?)
         }
-        Job::Optimal(i) => Done::Optimal(i, Box::new(scenario.optimal(alone, plan.limits, 1)?)),
+        Job::Optimal(i) => {
+            let started = Instant::now();
+            let found = scenario.optimal(alone, plan.limits, starts, 1)?;
+            Done::Optimal(i, Box::new(found), started.elapsed().as_secs_f64())
+        }
     })
 }
 

@@ -2,12 +2,12 @@
 
 use crate::host::SimHost;
 use crate::kernel::{Kernel, KernelKind};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Spot};
 use crate::speed::Unsettled;
-use crate::world::{AppSpec, Latency, World};
+use crate::world::{AppReport, AppSpec, Latency, World};
 use cotenant_core::Time;
 use cotenant_core::host::{HostError, Mode, Round, drive};
-use cotenant_core::optimum::{self, Best, Limits};
+use cotenant_core::optimum::{self, Best, Limits, Worth};
 use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
 
@@ -30,8 +30,15 @@ pub enum SimError {
     #[error("{0}")]
     Unknown(String),
     /// The end came too early.
-    #[error("{0} had not finished at {1} s, the end of the scenario; raise end_s or give less work")]
-    Unfinished(String, f64),
+    #[error("{apps} had not finished at {end_s} s, the end of the scenario; raise end_s or give less work")]
+    Unfinished {
+        /// Who had not.
+        apps: String,
+        /// The end, seconds.
+        end_s: f64,
+        /// Where the scenario says when it ends; else where its first late application begins.
+        at: Spot,
+    },
     /// No mapping is possible.
     #[error(
         "optimal: {threads} threads, but {cpus} CPUs: a static mapping gives each thread a CPU of its own; take fewer threads"
@@ -41,7 +48,19 @@ pub enum SimError {
         threads: usize,
         /// CPUs that may be used.
         cpus: usize,
+        /// The application whose threads are the first without a CPU.
+        at: Spot,
     },
+}
+
+impl SimError {
+    /// Where in the scenario's file it comes from, if it does.
+    pub fn spot(&self) -> Option<Spot> {
+        match self {
+            Self::Unfinished { at, .. } | Self::TooManyThreads { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
 }
 
 /// What became of an application.
@@ -55,6 +74,8 @@ pub struct AppResult {
     pub runs: usize,
     /// Latencies of its requests.
     pub latency: Latency,
+    /// Seconds of an instruction of one of its threads where none waits for another: the mean over threads and time.
+    pub cost_s: f64,
 }
 
 /// What became of everybody.
@@ -66,26 +87,33 @@ pub struct Outcome {
     pub apps: Vec<AppResult>,
     /// Threads that changed CPUs after their first.
     pub migrations: u64,
+    /// The CPU of each thread, application by application, where they all stood for longest; empty where they never all ran at the same
+    /// time.
+    pub places: Vec<usize>,
 }
 
-fn outcome(world: &World, specs: &[AppSpec], end: Time) -> Result<Outcome, SimError> {
+fn outcome(world: &World, specs: &[AppSpec], scenario: &Scenario) -> Result<Outcome, SimError> {
     let reports = world.report();
-    let late: Vec<&str> = reports
-        .iter()
-        .zip(specs)
-        .filter(|(r, s)| r.times_s.len() < s.runs as usize)
-        .map(|(r, _)| r.name.as_str())
-        .collect();
-    if !late.is_empty() {
-        return Err(SimError::Unfinished(late.join(", "), end.as_secs_f64()));
+    let is_late = |(r, s): &(&AppReport, &AppSpec)| r.times_s.len() < s.runs as usize;
+    let late: Vec<&str> = reports.iter().zip(specs).filter(is_late).map(|(r, _)| r.name.as_str()).collect();
+    if let Some(first) = late.first() {
+        let spot = || scenario.apps.iter().position(|app| app.name == **first).map(|i| scenario.spots.apps[i]);
+        let at = scenario.spots.end.or_else(spot).unwrap_or_default();
+        return Err(SimError::Unfinished { apps: late.join(", "), end_s: scenario.end.as_secs_f64(), at });
     }
     let apps = reports.into_iter().map(|r| AppResult {
         time_s: r.times_s.iter().sum::<f64>() / r.times_s.len() as f64,
         runs: r.times_s.len(),
         name: r.name,
         latency: r.latency,
+        cost_s: r.cost_s,
     });
-    Ok(Outcome { makespan_s: world.now().as_secs_f64(), apps: apps.collect(), migrations: world.migrations() })
+    Ok(Outcome {
+        makespan_s: world.now().as_secs_f64(),
+        apps: apps.collect(),
+        migrations: world.migrations(),
+        places: world.lasting_places(),
+    })
 }
 
 impl Scenario {
@@ -127,14 +155,14 @@ impl Scenario {
         // Linux alone is observed by nobody.
         if policy.name() == NoPolicy.name() {
             world.advance(self.end, false)?;
-            return Ok((outcome(&world, specs, self.end)?, world));
+            return Ok((outcome(&world, specs, self)?, world));
         }
         let mut host = SimHost::new(world, self.observation, seed, self.end);
         drive(&mut host, policy, &ctx, Mode::Enforce, watch)?;
         if let Some(failure) = host.failure() {
             return Err(failure.clone().into());
         }
-        Ok((outcome(&host.world, specs, self.end)?, host.world))
+        Ok((outcome(&host.world, specs, self)?, host.world))
     }
 
     /// Seconds that a run of an application takes alone on the machine, under the kernel and nothing else.
@@ -146,38 +174,92 @@ impl Scenario {
         self.run_of(&[spec], &NoPolicy, kernel, seed, |_| ()).map(|(outcome, _)| outcome.apps[0].time_s)
     }
 
-    /// The best static mapping: `value` is the geometric mean of `alone / time` over the applications, higher is better.
+    /// The best static mapping: `value` is the geometric mean of `alone / time` over the applications, higher is better. Where it has to
+    /// search, it does so from `starts`, too ([`Outcome::places`]; those with several threads on a CPU are passed over), and what it finds
+    /// is at least as good as each of them. It is guided by what instructions would cost if no thread waited for another.
     ///
     /// # Errors
     /// Where there are more threads than CPUs, and those of [`Scenario::run`].
-    pub fn optimal(&self, alone: &[f64], limits: Limits, seed: u64) -> Result<(Best, Outcome), SimError> {
+    pub fn optimal(
+        &self,
+        alone: &[f64],
+        limits: Limits,
+        starts: &[Vec<usize>],
+        seed: u64,
+    ) -> Result<(Best, Outcome), SimError> {
+        let enumeration = self.mappings();
+        let mut evaluate = |mapping: &[Slot]| -> Result<Worth, SimError> {
+            let outcome = self.pinned(&places(&enumeration, mapping), seed)?;
+            let guide = -outcome.apps.iter().map(|app| app.cost_s.ln()).sum::<f64>();
+            Ok(Worth { value: mean_progress(alone, &outcome), guide })
+        };
+        let starts: Vec<Vec<Slot>> = starts.iter().filter_map(|places| self.mapping(&enumeration, places)).collect();
+        let best = optimum::best(&enumeration, limits, &starts, seed, &mut evaluate)?;
+        let best = best.ok_or_else(|| self.too_many(&enumeration))?;
+        let outcome = self.pinned(&places(&enumeration, &best.mapping), seed)?;
+        Ok((best, outcome))
+    }
+
+    /// All classes of static mappings of the applications' threads.
+    pub fn mappings(&self) -> Enumeration<'_> {
         let tenant = |app: &AppSpec| Tenant {
             threads: app.threads,
             allowed: app.cpus.clone(),
             like: self.apps.iter().position(|other| alike(app, other)).map(|first| first as u32),
         };
-        let tenants: Vec<Tenant> = self.apps.iter().map(tenant).collect();
-        let (threads, cpus) = (tenants.iter().map(|t| t.threads).sum(), self.machine.topology.usable().len());
-        let enumeration = Enumeration::new(&self.machine.topology, &Labels::default(), tenants, false);
-        let mut evaluate = |mapping: &[Slot]| -> Result<f64, SimError> {
-            Ok(mean_progress(alone, &self.pinned(&enumeration, mapping, seed)?))
-        };
-        let best = optimum::best(&enumeration, limits, seed, &mut evaluate)?;
-        let best = best.ok_or(SimError::TooManyThreads { threads, cpus })?;
-        let outcome = self.pinned(&enumeration, &best.mapping, seed)?;
-        Ok((best, outcome))
+        let tenants = self.apps.iter().map(tenant).collect();
+        Enumeration::new(&self.machine.topology, &Labels::default(), tenants, false)
     }
 
-    /// Runs the scenario with a mapping that never changes.
-    fn pinned(&self, enumeration: &Enumeration<'_>, mapping: &[Slot], seed: u64) -> Result<Outcome, SimError> {
+    fn too_many(&self, enumeration: &Enumeration<'_>) -> SimError {
+        let cpus = self.machine.topology.usable().len();
+        let (mut threads, mut first) = (0, None);
+        for (app, tenant) in enumeration.tenants().iter().enumerate() {
+            threads += tenant.threads;
+            first = first.or((threads > cpus).then_some(app));
+        }
+        // Where all together fit, it is the CPUs that some are restricted to.
+        let restricted = || self.apps.iter().position(|app| app.cpus.is_some());
+        let at = first.or_else(restricted).map(|app| self.spots.apps[app]).unwrap_or_default();
+        SimError::TooManyThreads { threads, cpus, at }
+    }
+
+    /// The mapping in which each thread stands on its CPU; `None` where several stand on one, or some on none.
+    fn mapping(&self, enumeration: &Enumeration<'_>, places: &[usize]) -> Option<Vec<Slot>> {
+        let slots: Vec<Slot> = (0..).zip(&self.apps).flat_map(|(slot, app)| vec![slot; app.threads]).collect();
         let cpus = enumeration.symmetry().cpus();
-        let mut specs = self.apps.clone();
-        for (i, spec) in specs.iter_mut().enumerate() {
-            let own = mapping.iter().zip(cpus).filter(|(slot, _)| **slot != FREE && **slot as usize == i);
-            spec.pinned = Some(own.map(|(_, cpu)| cpu.index()).collect());
+        let mut mapping = vec![FREE; cpus.len()];
+        for (slot, place) in slots.iter().zip(places) {
+            let at = cpus.iter().position(|cpu| cpu.index() == *place).filter(|at| mapping[*at] == FREE)?;
+            mapping[at] = *slot;
+        }
+        (slots.len() == places.len()).then_some(mapping)
+    }
+
+    /// Runs the scenario with each thread, application by application, on a CPU that it never leaves.
+    ///
+    /// # Errors
+    /// Those of [`Scenario::run`].
+    ///
+    /// # Panics
+    /// Where `places` has not one CPU for each thread.
+    pub fn pinned(&self, places: &[usize], seed: u64) -> Result<Outcome, SimError> {
+        let (mut specs, mut rest) = (self.apps.clone(), places);
+        for spec in &mut specs {
+            let own;
+            (own, rest) = rest.split_at(spec.threads);
+            spec.pinned = Some(own.to_vec());
         }
         self.run_of(&specs, &NoPolicy, KernelKind::default(), seed, |_| ()).map(|(outcome, _)| outcome)
     }
+}
+
+/// The CPU of each thread in a mapping, application by application.
+fn places(enumeration: &Enumeration<'_>, mapping: &[Slot]) -> Vec<usize> {
+    let stand = mapping.iter().zip(enumeration.symmetry().cpus()).filter(|(slot, _)| **slot != FREE);
+    let mut places: Vec<(Slot, usize)> = stand.map(|(slot, cpu)| (*slot, cpu.index())).collect();
+    places.sort_by_key(|(slot, _)| *slot);
+    places.into_iter().map(|(_, cpu)| cpu).collect()
 }
 
 /// Whether two applications may change places.

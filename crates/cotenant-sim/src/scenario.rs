@@ -12,6 +12,7 @@ use cotenant_core::profile::AppProfile;
 use cotenant_core::{CpuSet, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use toml::Spanned;
@@ -44,6 +45,39 @@ pub struct Scenario {
     pub end: Time,
     /// Whether programs that are done begin anew until all are done once, so that none is ever alone.
     pub restart: bool,
+    /// Where its file says what later turns out to be wrong.
+    pub spots: Spots,
+}
+
+/// A place in a scenario's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+}
+
+impl Default for Spot {
+    /// The beginning of the file.
+    fn default() -> Self {
+        Self { line: 1, column: 1 }
+    }
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// Where a scenario's file says some things.
+#[derive(Clone, Debug, Default)]
+pub struct Spots {
+    /// When it ends, where it says so.
+    pub end: Option<Spot>,
+    /// How many threads each application has; else where the application begins.
+    pub apps: Vec<Spot>,
 }
 
 #[derive(Deserialize)]
@@ -116,7 +150,18 @@ impl Scenario {
     /// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
     pub fn parse(text: &str, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, AppError> {
         let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
-        Self::build(file, find).map_err(|(offset, message)| AppError::at(text, offset, message))
+        let spot = |offset: usize| {
+            let at = AppError::at(text, offset, "");
+            Spot { line: at.line, column: at.column }
+        };
+        let of_app = |app: &Spanned<App>| {
+            spot(app.get_ref().threads.as_ref().map_or(app.span().start, |threads| threads.span().start))
+        };
+        let end = file.end_s.as_ref().map(|end| spot(end.span().start));
+        let spots = Spots { end, apps: file.app.iter().map(of_app).collect() };
+        Self::build(file, find)
+            .map(|scenario| Self { spots, ..scenario })
+            .map_err(|(offset, message)| AppError::at(text, offset, message))
     }
 
     fn build(file: File, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, Fault> {
@@ -182,7 +227,8 @@ impl Scenario {
         };
         let profiles = apps.iter().zip(sensitive).map(profile).collect();
         let (sim, end) = (Arc::new(sim), Time((end_s * 1e9) as u64));
-        Ok(Self { sim, machine, apps, profiles, kernel, config, observation, end, restart: file.restart })
+        let (restart, spots) = (file.restart, Spots::default());
+        Ok(Self { machine, sim, apps, profiles, kernel, config, observation, end, restart, spots })
     }
 }
 

@@ -138,9 +138,10 @@ fn wrong_machines_policies_and_ends_are_refused() {
     );
     refused("kernel", GOOD, MACHINE, &["--kernel", "cfs"], 2, "there is no kernel 'cfs'");
     let many = GOOD.replacen("threads = 3", "threads = 7", 1);
-    refused("many", &many, MACHINE, &["--policy", "optimal"], 2, "s.toml: optimal: 9 threads, but 8 CPUs");
+    refused("many", &many, MACHINE, &["--policy", "optimal"], 2, "s.toml:8:11: optimal: 9 threads, but 8 CPUs");
     let early = format!("end_s = 0.05\n{GOOD}");
-    refused("early", &early, MACHINE, &[], 1, "had not finished at 0.05 s, the end of the scenario; raise end_s");
+    let says = "s.toml:1:9: membench had not finished at 0.05 s, the end of the scenario; raise end_s";
+    refused("early", &early, MACHINE, &["--policy", "none"], 1, says);
     let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
     let output = command.args(["sim", "/nowhere/s.toml"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");

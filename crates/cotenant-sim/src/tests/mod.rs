@@ -6,6 +6,7 @@ mod kernels;
 mod load;
 mod machines;
 mod motion;
+mod optimum;
 mod shared;
 mod world;
 

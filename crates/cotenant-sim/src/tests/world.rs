@@ -186,7 +186,7 @@ fn no_static_mapping_beats_the_optimum() {
          [[app]]\nprogram = 'hubench'\nthreads = 2\nwork_s = 0.3\n",
     );
     let alone: Vec<f64> = (0..3).map(|a| s.alone(a, s.kernel, 1).unwrap()).collect();
-    let (best, outcome) = s.optimal(&alone, Limits { classes: 10_000, evaluations: 10_000 }, 1).unwrap();
+    let (best, outcome) = s.optimal(&alone, Limits { classes: 10_000, evaluations: 10_000 }, &[], 1).unwrap();
     assert_eq!((best.starts, best.value), (0, mean_progress(&alone, &outcome)), "all classes were evaluated");
     let mut rng = Rng::with_seed(7);
     let (mut order, mut values) = ((0..8).collect::<Vec<usize>>(), Vec::new());

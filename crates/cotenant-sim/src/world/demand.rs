@@ -44,8 +44,9 @@ struct Whereabouts {
 impl World {
     /// Everything anew: after a change of places, phases or tasks.
     pub(super) fn demand(&mut self) {
-        let p = &self.places;
         self.running = (0..self.threads.len()).filter(|&t| self.threads[t].cpu.is_some()).collect();
+        self.note_places();
+        let p = &self.places;
         let mut on_cpu = vec![0_u32; p.core.of.len()];
         let mut on_core = vec![0_u32; p.core.groups.len()];
         let mut apps: Vec<Option<Whereabouts>> = self.apps.iter().map(|_| None).collect();

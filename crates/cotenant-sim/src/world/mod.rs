@@ -7,6 +7,7 @@ mod cpu_time;
 mod demand;
 mod events;
 mod report;
+mod stand;
 
 pub use report::{AppReport, Latency};
 
@@ -20,6 +21,7 @@ use cotenant_core::signal::Signal;
 use cotenant_core::{CpuSet, Time};
 use demand::PerInstruction;
 use fastrand::Rng;
+use stand::Stand;
 use std::sync::Arc;
 
 /// Nanoseconds.
@@ -85,6 +87,8 @@ pub(crate) struct App {
     /// Seconds that each finished run took.
     pub times: Vec<f64>,
     pub latency: Latency,
+    /// Seconds, and the sum over them of what an instruction of its threads costs where none waits for another.
+    pub cost: (f64, f64),
 }
 
 /// A thread of the run under way; its slot serves the next run's, too.
@@ -151,6 +155,7 @@ pub struct World {
     speeds: Vec<f64>,
     /// Bytes that each memory node has delivered, reads and write-backs.
     pub(crate) node_bytes: Vec<f64>,
+    stand: Stand,
 }
 
 impl World {
@@ -189,6 +194,7 @@ impl World {
                 run_began: 0,
                 times: Vec::new(),
                 latency: Latency::default(),
+                cost: (0.0, 0.0),
             });
         }
         Self {
@@ -213,6 +219,7 @@ impl World {
             running: Vec::new(),
             fresh: false,
             speeds: Vec::new(),
+            stand: Stand::default(),
             machine,
         }
     }
@@ -385,6 +392,8 @@ impl World {
             let (demand, per, speed) = (&self.demands[i], &self.per[i], self.speeds[i]);
             let t = &mut self.threads[thread];
             let Some(cpu) = t.cpu else { continue };
+            let cost = &mut self.apps[t.app].cost;
+            *cost = (cost.0 + dt, cost.1 + dt * demand.cost_s(&self.waits) / demand.share);
             let time = if demand.team.is_some() { team[t.app] } else { used[i] };
             let instructions = (speed * time).min(t.left);
             t.left -= instructions;

@@ -62,6 +62,8 @@ pub struct AppReport {
     pub arrival_s: f64,
     /// Latencies of its requests, where it serves any.
     pub latency: Latency,
+    /// Seconds of an instruction of one of its threads where none waits for another: the mean over threads and time.
+    pub cost_s: f64,
 }
 
 impl World {
@@ -72,6 +74,7 @@ impl World {
             times_s: a.times.clone(),
             arrival_s: a.spec.arrival.as_secs_f64(),
             latency: a.latency.clone(),
+            cost_s: a.cost.1 / a.cost.0.max(f64::MIN_POSITIVE),
         };
         self.apps.iter().map(one).collect()
     }

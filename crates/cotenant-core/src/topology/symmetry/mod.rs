@@ -122,6 +122,11 @@ impl<'t> Symmetry<'t> {
         Self { topology, cpus, blocks, root, skeleton, exact }
     }
 
+    /// The machine.
+    pub fn topology(&self) -> &'t Topology {
+        self.topology
+    }
+
     /// The CPUs that a mapping speaks of, one slot each: the online ones in topology order.
     pub fn cpus(&self) -> &[CpuId] {
         &self.cpus

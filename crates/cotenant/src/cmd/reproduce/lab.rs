@@ -208,7 +208,7 @@ impl Lab {
         let limits = self.effort.limits;
         let work = |app: &App| -> anyhow::Result<Static> {
             let scenario = self.of(std::slice::from_ref(app))?;
-            let (best, outcome) = scenario.optimal(&[1.0], limits, 1)?;
+            let (best, outcome) = scenario.optimal(&[1.0], limits, &[], 1)?;
             Ok(Static { time_s: outcome.apps[0].time_s, label: best.label })
         };
         let found = parallel(&wanted, work, show)?;

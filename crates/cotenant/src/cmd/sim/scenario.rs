@@ -5,7 +5,7 @@ use crate::cmd::print;
 use crate::progress::Progress;
 use crate::usage;
 use anyhow::Context as _;
-use cotenant_core::optimum::Limits;
+use cotenant_core::optimum::{Best, Label, Limits};
 use cotenant_core::policy;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::run::SimError;
@@ -37,9 +37,12 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         seeds: args.seeds,
         limits: Limits { classes: limit, evaluations: limit },
     };
-    let explain = |e| match e {
-        SimError::Refused(_) | SimError::TooManyThreads { .. } => usage(format!("{path}: {e}")),
-        other => anyhow::Error::new(other).context(format!("{path}")),
+    let explain = |e: SimError| {
+        let at = e.spot().map_or_else(|| format!("{path}"), |spot| format!("{path}:{spot}"));
+        match e {
+            SimError::Refused(_) | SimError::TooManyThreads { .. } => usage(format!("{at}: {e}")),
+            other => anyhow::Error::new(other).context(at),
+        }
     };
     if plan.policies.iter().any(|name| name == "heuristic") {
         scenario.characterize(plan.kernel).map_err(explain)?;
@@ -52,6 +55,11 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     };
     let batch = batch::run(&scenario, &plan, progress).map_err(explain)?;
     drop(bar);
+    // Not among the results: the same scenario and seeds give the same bytes.
+    for (best, seconds) in batch.series.iter().filter_map(|s| Some((s.best.as_ref()?, s.search_s))) {
+        let (label, n) = (label(best), best.evaluations);
+        eprintln!("{label}: {n} mappings evaluated in {seconds:.1} s, {:.0} a second", n as f64 / seconds);
+    }
     print(|out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &report(&scenario, &plan, &batch))?;
@@ -64,6 +72,13 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         Ok(ExitCode::SUCCESS)
     })
     .context("sim")
+}
+
+fn label(best: &Best) -> &'static str {
+    match best.label {
+        Label::Optimal => "optimal",
+        Label::BestFound => "best found",
+    }
 }
 
 /// Figures of a policy that need several outcomes.
@@ -197,7 +212,7 @@ fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -
     }
     for series in &batch.series {
         if let Some(best) = &series.best {
-            let label = if best.evaluations > 0 && best.starts == 0 { "optimal" } else { "best found" };
+            let label = label(best);
             let classes = best.classes.map_or("unknown".to_owned(), |c| c.to_string());
             let (n, map) = (best.evaluations, map_text(&best.mapping));
             writeln!(out, "{label}: {map} ({n} mappings evaluated of {classes} classes)")?;
