@@ -114,7 +114,12 @@ impl Scenario {
         seed: u64,
         watch: impl FnMut(&Round<'_>),
     ) -> Result<(Outcome, World), SimError> {
-        let profiles = BTreeMap::new();
+        let profile = |spec: &AppSpec| {
+            let base = spec.name.split_once('#').map_or(spec.name.as_str(), |(base, _)| base);
+            let known = self.profiles.get(&spec.name).or_else(|| self.profiles.get(base))?;
+            Some((spec.name.clone(), known.clone()))
+        };
+        let profiles = specs.iter().filter_map(profile).collect();
         let ctx = self.ctx(&profiles);
         policy.check(&ctx)?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);

@@ -8,6 +8,7 @@ use crate::world::{AppSpec, Load};
 use cotenant_core::machine::Machine;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::Config;
+use cotenant_core::profile::AppProfile;
 use cotenant_core::{CpuSet, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub struct Scenario {
     pub kernel: KernelKind,
     /// The user's settings of policies.
     pub config: Config,
+    /// What policies know of the programs, by name; that of `mcf06` is also that of `mcf06#2`. Empty unless it is set.
+    pub profiles: BTreeMap<String, AppProfile>,
     /// What counters are like.
     pub observation: Observation,
     /// When everything must be done.
@@ -162,7 +165,8 @@ impl Scenario {
         }
         distinguish(&mut apps);
         let end = Time((end_s * 1e9) as u64);
-        Ok(Self { sim: Arc::new(sim), machine, apps, kernel, config, observation, end, restart: file.restart })
+        let (sim, profiles, restart) = (Arc::new(sim), BTreeMap::new(), file.restart);
+        Ok(Self { machine, sim, apps, kernel, config, profiles, observation, end, restart })
     }
 }
 
