@@ -1,5 +1,9 @@
 //! What is known beforehand about a machine and about applications.
 
+mod measured;
+
+pub use measured::{AppStamp, By, Corun, Executable, Loss, MissCurve, MissPoint, Pressure, Score};
+
 use crate::calibrate::profile::Record;
 use crate::parse::position;
 use crate::sample::Sample;
@@ -71,7 +75,7 @@ pub struct Thresholds {
     pub remote_per_cycle: Option<f64>,
 }
 
-/// What is known about an application, measured alone (Tang §4.1).
+/// What is known about an application, measured alone (Tang §4.1, `ReSense` §2.2). All of it is optional.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppProfile {
@@ -93,11 +97,35 @@ pub struct AppProfile {
     /// Loss of speed beside three co-runners with which it draws as much memory traffic as the jobs of a batch do on average, 0–1
     /// (TPDS §4.4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub degradation: Option<f64>,
+    pub average_traffic_loss: Option<f64>,
     /// Events of one thread per second of its CPU time, measured where they can be counted: they stand in where the machine cannot
     /// count a signal, see [`stand_in`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_cpu_s: BTreeMap<Signal, f64>,
+    /// Cache beyond which more of it brings little, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub footprint_bytes: Option<u64>,
+    /// Sensitivity vector (`ReSense` §2.2): one score per shared resource, by its name (`docs/reference/profiles.md`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sensitivity: BTreeMap<String, Score>,
+    /// Mean loss that it causes to the co-runners of [`AppProfile::corun`] (Tang §5.2.1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contentiousness: Option<f64>,
+    /// Mean loss that it suffers from them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corun_sensitivity: Option<f64>,
+    /// Beside each program of `SmashBench`, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub corun: BTreeMap<String, Corun>,
+    /// Under background traffic, by the level at which that arrives; in ascending order of traffic.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub degradation: BTreeMap<String, Vec<Pressure>>,
+    /// Misses by cache size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misses: Option<MissCurve>,
+    /// What it was measured on, and of what; policies and recordings do without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<Box<AppStamp>>,
 }
 
 /// Fills in the signals that a host could not count, for tasks whose application has [`AppProfile::per_cpu_s`]: rate × CPU time.
@@ -141,9 +169,13 @@ impl ProfileError {
     }
 }
 
+/// The version of files of profiles that this program writes, and the newest that it reads.
+pub const VERSION: i64 = 1;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfilesFile {
+    version: Option<Spanned<i64>>,
     #[serde(default)]
     app: BTreeMap<String, AppTable>,
 }
@@ -156,17 +188,28 @@ struct AppTable {
     sharing: Option<Spanned<f64>>,
     footprint_per_ms: Option<Spanned<f64>>,
     alone_s: Option<Spanned<f64>>,
-    degradation: Option<Spanned<f64>>,
+    average_traffic_loss: Option<Spanned<f64>>,
     #[serde(default)]
     latency_sensitive: bool,
     #[serde(default)]
     per_cpu_s: BTreeMap<Signal, Spanned<f64>>,
+    footprint_bytes: Option<u64>,
+    #[serde(default)]
+    sensitivity: BTreeMap<String, Score>,
+    contentiousness: Option<f64>,
+    corun_sensitivity: Option<f64>,
+    #[serde(default)]
+    corun: BTreeMap<String, Corun>,
+    #[serde(default)]
+    degradation: BTreeMap<String, Vec<Pressure>>,
+    misses: Option<MissCurve>,
+    stamp: Option<Box<AppStamp>>,
 }
 
 /// Parses profiles of applications: TOML, one table `[app.NAME]` each, with the fields of [`AppProfile`].
 ///
 /// # Errors
-/// [`ProfileError`] on malformed TOML, unknown keys, negative or infinite rates, and shares outside 0–1.
+/// [`ProfileError`] on malformed TOML, unknown keys, a newer version, negative or infinite rates, and shares outside 0–1.
 pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileError> {
     let error_at = |offset: usize, message: String| ProfileError::at(text, offset, message);
     let file: ProfilesFile = toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?;
@@ -190,6 +233,10 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
             })
             .collect()
     };
+    if let Some(version) = file.version.filter(|v| !(1..=VERSION).contains(v.get_ref())) {
+        let text = format!("version {} is not known, {VERSION} is; use a newer cotenant", version.get_ref());
+        return Err(error_at(version.span().start, text));
+    }
     file.app
         .into_iter()
         .map(|(name, t)| {
@@ -199,12 +246,31 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
                 footprint_per_ms: check(&name, "footprint_per_ms", t.footprint_per_ms, f64::MAX)?,
                 latency_sensitive: t.latency_sensitive,
                 alone_s: check(&name, "alone_s", t.alone_s, f64::MAX)?,
-                degradation: check(&name, "degradation", t.degradation, 1.0)?,
+                average_traffic_loss: check(&name, "average_traffic_loss", t.average_traffic_loss, 1.0)?,
                 per_cpu_s: rates(&name, t.per_cpu_s)?,
+                footprint_bytes: t.footprint_bytes,
+                sensitivity: t.sensitivity,
+                contentiousness: t.contentiousness,
+                corun_sensitivity: t.corun_sensitivity,
+                corun: t.corun,
+                degradation: t.degradation,
+                misses: t.misses,
+                stamp: t.stamp,
             };
             Ok((name, profile))
         })
         .collect()
+}
+
+/// Writes profiles as [`parse_apps`] reads them.
+pub fn write_apps(apps: &BTreeMap<String, AppProfile>) -> String {
+    #[derive(Serialize)]
+    struct File<'a> {
+        version: i64,
+        app: &'a BTreeMap<String, AppProfile>,
+    }
+    let text = toml::to_string(&File { version: VERSION, app: apps }).unwrap_or_else(|e| format!("# {e}\n"));
+    format!("# Profiles of applications; docs/reference/profiles.md says what the keys mean.\n{text}")
 }
 
 #[cfg(test)]
@@ -216,20 +282,53 @@ mod tests {
 
     #[test]
     fn profiles_of_applications() {
-        let text = "[app.search]\nalone_s = 120\ndegradation = 0.07\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
+        let text = "[app.search]\nalone_s = 120\naverage_traffic_loss = 0.07\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
         let apps = parse_apps(text).unwrap();
         let search = AppProfile {
             alone_s: Some(120.0),
-            degradation: Some(0.07),
+            average_traffic_loss: Some(0.07),
             bus_per_ms: Some(7_000.0),
             sharing: Some(0.25),
             footprint_per_ms: Some(3_000.0),
             latency_sensitive: true,
-            per_cpu_s: BTreeMap::new(),
+            ..AppProfile::default()
         };
         assert_eq!(apps["search"], search);
         assert_eq!(apps["my job"], AppProfile::default());
         assert_eq!(parse_apps(""), Ok(BTreeMap::new()));
+    }
+
+    #[test]
+    fn everything_survives_the_file() {
+        let set = |list: &str| crate::CpuSet::parse_list(list).unwrap();
+        let loss = Loss::of(&[(1.0, 1.25), (1.0, 1.3)], By::Progress).unwrap();
+        let app = AppProfile {
+            bus_per_ms: Some(0.1 + 0.2),
+            sharing: Some(0.25),
+            latency_sensitive: true,
+            per_cpu_s: BTreeMap::from([(Signal::Cycles, 2e9)]),
+            footprint_bytes: Some(6 << 20),
+            sensitivity: BTreeMap::from([(
+                "l3+node".to_owned(),
+                Score::of(&[(3.0, 2.0), (3.0, 2.1)], By::Cycles, set("0-3,8-11"), set("0-7")).unwrap(),
+            )]),
+            contentiousness: Some(0.125),
+            corun: BTreeMap::from([("bst".to_owned(), Corun { suffers: loss.clone(), causes: Some(loss.clone()) })]),
+            degradation: BTreeMap::from([(
+                "memory".to_owned(),
+                vec![Pressure { target_per_s: 5e6, reached_per_s: 4.9e6, loss }],
+            )]),
+            misses: Some(MissCurve {
+                by: By::Model,
+                points: vec![MissPoint { level: 3, bytes: 1 << 20, ways: 16, line: 64, ratio: 0.5, mpki: 2.0 }],
+            }),
+            stamp: Some(Box::new(AppStamp { command: vec!["a b".into(), "\"é".into()], ..AppStamp::default() })),
+            ..AppProfile::default()
+        };
+        let apps = BTreeMap::from([("my \"job\".é".to_owned(), app)]);
+        let text = write_apps(&apps);
+        assert_eq!(parse_apps(&text).as_ref(), Ok(&apps), "{text}");
+        assert!(serde_json::to_string(&apps).is_ok_and(|json| serde_json::from_str(&json).ok() == Some(apps)));
     }
 
     #[test]
@@ -243,10 +342,19 @@ mod tests {
             ),
             (
                 "[app.a]\nbus = 1",
-                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `alone_s`, `degradation`, `latency_sensitive`, `per_cpu_s`",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
             ),
+            (
+                "[app.a.sensitivity.l2]\nscore = nan\nlow = 0\nhigh = 0\nby = 'time'",
+                "2:9: NaN is given; it must be finite",
+            ),
+            (
+                "[app.a.sensitivity.l2]\nscore = 1\nlow = 0\nhigh = 0\nby = 'feel'",
+                "5:6: unknown variant `feel`, expected one of `cycles`, `progress`, `time`, `model`",
+            ),
+            ("version = 2", "1:11: version 2 is not known, 1 is; use a newer cotenant"),
             ("[app.a.per_cpu_s]\ninter = -1", "2:9: inter per second of app a is -1; it must be between 0 and 1e10"),
-            ("[apps.a]\n", "1:2: unknown field `apps`, expected `app`"),
+            ("[apps.a]\n", "1:2: unknown field `apps`, expected `version` or `app`"),
         ];
         for (text, message) in cases {
             assert_eq!(parse_apps(text).unwrap_err().to_string(), message, "{text}");

@@ -11,6 +11,7 @@ pub mod capabilities;
 pub mod claims;
 pub mod ends;
 pub mod events;
+pub mod executable;
 pub mod fault;
 pub mod fsroot;
 pub mod gather;

@@ -10,6 +10,7 @@ use cotenant_core::Time;
 use cotenant_core::policy::{Heuristic, Policy as _, Refusal};
 use cotenant_core::profile::{AppProfile, High};
 use cotenant_core::signal::Signal;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Two mappings whose times differ by less than this are equally good; Tang calls a prediction optimal up to there (§4.1).
@@ -34,7 +35,18 @@ impl Counted {
 }
 
 impl Scenario {
-    /// Gives the applications the profiles that `heuristic` needs (Tang §4.1, equation 4.1), each from one run alone under `kernel`, and the
+    /// Takes over profiles that were made beforehand, by name; that of `mcf06` is also that of `mcf06#2`.
+    pub fn know(&mut self, profiles: &BTreeMap<String, AppProfile>) {
+        for (name, profile) in &mut self.profiles {
+            let base = name.split_once('#').map_or(name.as_str(), |(base, _)| base);
+            if let Some(known) = profiles.get(name).or_else(|| profiles.get(base)) {
+                let latency_sensitive = profile.latency_sensitive || known.latency_sensitive;
+                *profile = AppProfile { latency_sensitive, ..known.clone() };
+            }
+        }
+    }
+
+    /// Gives the applications the profiles that `heuristic` needs (Tang §4.1, equation 4.1), each from one run alone under `kernel` where it is not known, and the
     /// machine what counts as high on it, unless its file says so: two threads of each program of `workloads/` are run on one last-level cache
     /// and on two; sharing is high from where one is better, and a footprint, at low sharing, from where two are.
     ///
@@ -54,13 +66,16 @@ impl Scenario {
             self.machine.profile.heuristic = Some(self.high()?.ok_or_else(|| refuse(why, remedy))?);
         }
         for app in &self.apps {
+            if self.profiles.get(&app.name).is_some_and(|p| p.bus_per_ms.and(p.sharing).and(p.footprint_per_ms).is_some()) {
+                continue;
+            }
             let spec = AppSpec { arrival: Time(0), runs: 1, ..app.clone() };
             let counted = self.count(spec, kernel)?;
             let profile = self.profiles.entry(app.name.clone()).or_default();
             *profile = AppProfile {
-                bus_per_ms: Some(counted.bus_per_ms),
-                sharing: Some(counted.sharing),
-                footprint_per_ms: Some(counted.footprint_per_ms()),
+                bus_per_ms: profile.bus_per_ms.or(Some(counted.bus_per_ms)),
+                sharing: profile.sharing.or(Some(counted.sharing)),
+                footprint_per_ms: profile.footprint_per_ms.or(Some(counted.footprint_per_ms())),
                 ..std::mem::take(profile)
             };
         }

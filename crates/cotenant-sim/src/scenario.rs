@@ -33,7 +33,8 @@ pub struct Scenario {
     pub sim: Arc<SimMachine>,
     /// The programs.
     pub apps: Vec<AppSpec>,
-    /// What policies know of the programs beforehand: which are latency-sensitive; the rest by [`Scenario::characterize`].
+    /// What policies know of the programs beforehand: which are latency-sensitive; the rest by [`Scenario::know`] and
+    /// [`Scenario::characterize`].
     pub profiles: BTreeMap<String, AppProfile>,
     /// The kernel.
     pub kernel: KernelKind,

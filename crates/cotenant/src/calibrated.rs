@@ -11,13 +11,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes are shared.
 pub(crate) fn default_path() -> Option<PathBuf> {
+    Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
+}
+
+/// Where Cotenant keeps what the user may read and edit.
+pub(crate) fn data_folder() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let data = of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")))?;
-    let id = ["/etc/machine-id", "/proc/sys/kernel/hostname"].into_iter().find_map(|path| {
+    Some(of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")))?.join("cotenant"))
+}
+
+/// What files call this machine.
+pub(crate) fn machine_id() -> Option<String> {
+    ["/etc/machine-id", "/proc/sys/kernel/hostname"].into_iter().find_map(|path| {
         let text = fs::read_to_string(path).ok()?;
-        Some(text.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect::<String>())
-    })?;
-    Some(data.join(format!("cotenant/machines/{id}.toml")))
+        let id: String = text.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+        (!id.is_empty()).then_some(id)
+    })
 }
 
 /// What is known of this machine from its calibration; nothing where there was none.

@@ -86,6 +86,11 @@ pub enum Command {
     /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so
     /// far; the exit code is 0 then, too.
     Kernel(cmd::kernel::Args),
+    /// What was measured of applications: list, show, remove, export, import
+    ///
+    /// The profiles lie below the data folder, one TOML file per machine and application, to be read and edited. Policies that need
+    /// profiles find them there by themselves; --profiles takes precedence.
+    Profiles(cmd::profiles::Args),
     /// How much programs slow each other down on a machine that is not there
     ///
     /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache
@@ -128,7 +133,7 @@ pub struct PolicyArgs {
     /// file, if there is one
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Characteristics of applications for the policy heuristic: a TOML file with [app.NAME] tables
+    /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles, see cotenant profiles]
     #[arg(long, value_name = "FILE")]
     pub profiles: Option<PathBuf>,
     /// Settings file; what the command line says goes first [default: cotenant/config.toml in the XDG configuration directory]

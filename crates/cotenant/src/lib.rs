@@ -11,6 +11,7 @@ pub mod recorder;
 mod replace;
 pub mod report;
 mod settings;
+mod store;
 mod units;
 mod words;
 

@@ -1,15 +1,17 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
 use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs};
+use crate::store::{Loaded, Store};
 use crate::words::tell;
 use crate::{calibrated, units, usage};
 use anyhow::Result;
 use cotenant_core::parse;
 use cotenant_core::policy::{self, Config, Ctx, Policy};
-use cotenant_core::profile::{self, AppProfile, MachineProfile};
+use cotenant_core::profile::{self, AppProfile, Executable, MachineProfile};
 use cotenant_core::{CpuSet, Mode, Topology};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -41,19 +43,32 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Resolves options against a machine, and asks the policy whether it can work there.
-    pub fn new(args: &PolicyArgs, topology: Topology, machine: MachineProfile) -> Result<Self> {
-        Self::resolve(args, None, topology, machine)
+    /// Resolves options against a machine that is not this one, and asks the policy whether it can work there. Profiles of its
+    /// applications are stored under its name.
+    pub fn new(args: &PolicyArgs, name: &str, topology: Topology, machine: MachineProfile) -> Result<Self> {
+        let load = |_: &Topology| Store::of_machine(name).map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
+        Self::resolve(args, None, load, topology, machine)
     }
 
-    /// The same for a live machine, with mode and CPUs.
-    pub fn live(args: &ManageArgs, topology: Topology, machine: MachineProfile) -> Result<Self> {
-        Self::resolve(&args.policy, Some(args), topology, machine)
+    /// The same for a live machine, with mode and CPUs. `running` are the files of the programs that it is about.
+    pub fn live(
+        args: &ManageArgs,
+        topology: Topology,
+        machine: MachineProfile,
+        running: Option<&Path>,
+    ) -> Result<Self> {
+        let load = |topology: &Topology| {
+            let known = running.and_then(|path| Some((app_name(args, path), look(path)?)));
+            let store = Store::of_this_machine(topology);
+            store.map(|store| store.load(&known.into_iter().collect())).unwrap_or_default()
+        };
+        Self::resolve(&args.policy, Some(args), load, topology, machine)
     }
 
     fn resolve(
         args: &PolicyArgs,
         live: Option<&ManageArgs>,
+        load: impl FnOnce(&Topology) -> Loaded,
         topology: Topology,
         machine: MachineProfile,
     ) -> Result<Self> {
@@ -102,13 +117,6 @@ impl Setup {
             }
             None => machine,
         };
-        let apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
-            Some(path) => {
-                let text = read(path)?;
-                profile::parse_apps(&text).map_err(|e| usage(format!("{}:{e}", path.display())))?
-            }
-            None => BTreeMap::new(),
-        };
         let cpus = match cpus.or(file.cpus.as_deref()) {
             None => None,
             Some(text) => Some(user_cpus(text, &topology)?),
@@ -127,6 +135,21 @@ impl Setup {
                  see what it would do with 'cotenant sim' or 'cotenant decide'"
             )));
         }
+        let apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
+            Some(path) => {
+                let mut apps = read_profiles(path)?;
+                for app in apps.values_mut() {
+                    app.stamp = None;
+                }
+                apps
+            }
+            None if policy.wants_profiles() => {
+                let Loaded { apps, notes } = load(&topology);
+                notes.iter().for_each(tell);
+                apps
+            }
+            None => BTreeMap::new(),
+        };
         let setup =
             Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
@@ -160,6 +183,26 @@ pub(crate) fn read(path: &Path) -> Result<String> {
         let what = if e.kind() == ErrorKind::InvalidData { "this is no text".to_owned() } else { e.to_string() };
         usage(format!("{}: {what}; check the path", path.display()))
     })
+}
+
+/// Reads profiles of applications.
+pub(crate) fn read_profiles(path: &Path) -> Result<BTreeMap<String, AppProfile>> {
+    profile::parse_apps(&read(path)?).map_err(|e| usage(format!("{}:{e}", path.display())))
+}
+
+/// What an application is called: what the user says, else the base name of its executable.
+fn app_name(args: &ManageArgs, executable: &Path) -> String {
+    let base = || executable.file_name().unwrap_or(executable.as_os_str()).to_string_lossy().into_owned();
+    args.scope.name.clone().unwrap_or_else(base)
+}
+
+fn look(path: &Path) -> Option<Executable> {
+    cotenant_linux::executable::look(path)
+}
+
+/// The file of a command that is to be started.
+pub(crate) fn executable_of(command: &OsStr) -> Option<PathBuf> {
+    cotenant_linux::executable::find(command)
 }
 
 /// Reads thresholds: a machine file, or a file with the keys of a profile alone.

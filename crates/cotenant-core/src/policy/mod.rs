@@ -132,6 +132,11 @@ pub trait Policy {
         false
     }
 
+    /// Whether it reads profiles of applications, so that stored ones are looked up for it.
+    fn wants_profiles(&self) -> bool {
+        false
+    }
+
     /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
 }

@@ -7,6 +7,7 @@ pub mod hidden;
 pub mod notation;
 pub mod render;
 pub mod report;
+pub mod shared;
 pub mod svg;
 pub mod symmetry;
 pub mod tree;

@@ -43,6 +43,14 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// The file of the program, where it is one process.
+    pub(super) fn executable(&self) -> Option<PathBuf> {
+        match self.pid[..] {
+            [pid] => std::fs::read_link(format!("/proc/{pid}/exe")).ok(),
+            _ => None,
+        }
+    }
+
     /// As the observer takes it; `None` where nothing is named.
     pub(super) fn target(&self) -> Option<Target> {
         match &self.cgroup {
@@ -59,7 +67,7 @@ impl TargetArgs {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
     let (topology, machine) = settings::live_machine()?;
-    let setup = Setup::live(&args.manage, topology, machine)?;
+    let setup = Setup::live(&args.manage, topology, machine, args.target.executable().as_deref())?;
     let summary = managed::attached(&setup, &args.manage, args.record.target(), target)?;
     managed::report(&summary, &args.manage.output)?;
     Ok(ExitCode::SUCCESS)

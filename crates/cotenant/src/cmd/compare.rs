@@ -3,7 +3,7 @@
 use super::managed;
 use crate::cli::ManageArgs;
 use crate::progress::{Progress, about};
-use crate::settings::Setup;
+use crate::settings::{self, Setup};
 use crate::words::{count, raw, tell};
 use anyhow::{Result, bail};
 use cotenant_core::metric::Metric;
@@ -93,8 +93,8 @@ struct Run {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (topology, machine) = crate::settings::live_machine()?;
-    let setup = Setup::live(&args.manage, topology, machine)?;
+    let (topology, machine) = settings::live_machine()?;
+    let setup = Setup::live(&args.manage, topology, machine, settings::executable_of(&args.command[0]).as_deref())?;
     let policy = setup.policy.name();
     let output = &args.manage.output;
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);

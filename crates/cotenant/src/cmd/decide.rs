@@ -48,10 +48,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         (read(&args.snapshot)?, args.snapshot.display().to_string())
     };
-    let Machine { topology, mut profile, .. } = found.machine;
+    let Machine { name, topology, mut profile, .. } = found.machine;
     let snapshot = Snapshot::parse(&text, &topology).map_err(|e| usage(format!("{place}:{e}")))?;
     profile.thresholds = snapshot.thresholds.or(profile.thresholds);
-    let setup = Setup::new(&args.policy, topology, profile)?;
+    let setup = Setup::new(&args.policy, &name, topology, profile)?;
     let answer = snapshot.decide(&setup.ctx(), setup.policy.as_ref());
     print(|out| {
         if args.json {

@@ -7,6 +7,7 @@ pub mod decide;
 pub mod doctor;
 pub mod kernel;
 mod managed;
+pub mod profiles;
 mod progress;
 pub mod record;
 pub mod replay;
@@ -45,6 +46,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Restore(args) => restore::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Kernel(args) => kernel::run(args),
+        Command::Profiles(args) => profiles::run(args),
         Command::Topo(args) => topo::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args),

@@ -36,7 +36,7 @@ pub struct Args {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine()?;
-    let setup = Setup::live(&args.manage, topology, machine)?;
+    let setup = Setup::live(&args.manage, topology, machine, settings::executable_of(&args.command[0]).as_deref())?;
     let summary = managed::command(&setup, &args.manage, args.record.target(), managed::Start::shown(&args.command))?;
     managed::report(&summary, &args.manage.output)?;
     Ok(ExitCode::from(summary.exit_code))

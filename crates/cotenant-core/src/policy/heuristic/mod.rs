@@ -113,6 +113,10 @@ impl Policy for Heuristic {
         Ok(())
     }
 
+    fn wants_profiles(&self) -> bool {
+        true
+    }
+
     fn wants_task_changes(&self) -> bool {
         true
     }

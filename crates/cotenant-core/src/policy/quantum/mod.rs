@@ -131,7 +131,7 @@ impl<'a> Round<'a> {
 
     /// What degradation adds to a job's need, transactions per second (TPDS §5.3).
     fn penalty(&self, app: AppId) -> f64 {
-        let degradation = self.profile(app).and_then(|p| p.degradation).unwrap_or(0.0);
+        let degradation = self.profile(app).and_then(|p| p.average_traffic_loss).unwrap_or(0.0);
         let sensitive = self.policy == Quantum::Das && degradation >= SENSITIVE;
         if sensitive { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
     }

@@ -161,7 +161,7 @@ fn cas_balances_what_arrives_at_the_caches() {
 #[test]
 fn das_lets_sensitive_jobs_count_for_more() {
     let mut bench = bench(Quantum::Das, &EIGHT);
-    let degraded = |degradation| AppProfile { degradation: Some(degradation), ..AppProfile::default() };
+    let degraded = |degradation| AppProfile { average_traffic_loss: Some(degradation), ..AppProfile::default() };
     bench.apps = BTreeMap::from([
         ("app1".into(), degraded(0.30)),
         ("app2".into(), degraded(0.04)),

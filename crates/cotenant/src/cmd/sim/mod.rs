@@ -36,6 +36,9 @@ pub struct Args {
     /// Most mappings that `optimal` evaluates one by one; where there are more classes than that, it searches
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), conflicts_with = "mix")]
     pub evaluations: u64,
+    /// What policies know of the programs: a TOML file with [app.NAME] tables [default: the profiles stored for the machine]
+    #[arg(long, value_name = "FILE", conflicts_with = "mix")]
+    pub profiles: Option<PathBuf>,
     /// Programs of workloads/ that run beside each other, each on a core of its own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
     pub mix: Vec<String>,

@@ -1,0 +1,370 @@
+//! What characterization measures of an application: values with their spread, how they were measured, and what they hold for.
+
+use super::AppProfile;
+use crate::calibrate::profile::Stamp;
+use crate::cpuset::CpuSet;
+use crate::stats::Summary;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Percentages and losses are kept to six digits behind the point.
+const DIGITS: f64 = 1e6;
+
+/// What a performance was judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// Unhalted cycles of all threads until the end (`ReSense` §2.2).
+    Cycles,
+    /// Time per unit of work that the program reports itself.
+    Progress,
+    /// Wall-clock time until the end.
+    Time,
+    /// Not measured on the hardware: a cache simulation (cachegrind).
+    Model,
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cycles => "cycles",
+            Self::Progress => "progress",
+            Self::Time => "time",
+            Self::Model => "model",
+        })
+    }
+}
+
+/// How an application reacts when its own threads share a resource (`ReSense` equation 1):
+/// `(base − contend) × 100 / base`, positive where sharing helps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Score {
+    /// The mean over the rounds, percent.
+    #[serde(deserialize_with = "finite")]
+    pub score: f64,
+    /// Lower end of the 95 % confidence interval of the mean, percent.
+    #[serde(deserialize_with = "finite")]
+    pub low: f64,
+    /// Its upper end.
+    #[serde(deserialize_with = "finite")]
+    pub high: f64,
+    /// Rounds, each one run in either configuration.
+    #[serde(default = "one")]
+    pub rounds: usize,
+    /// What was compared.
+    pub by: By,
+    /// CPUs of the configuration in which the threads use two instances of the resource.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub base: CpuSet,
+    /// CPUs of the configuration in which they share one.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub contend: CpuSet,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Score {
+    /// From the cost of each round in both configurations; `None` without rounds, or where a base is not above 0. Of one round nothing
+    /// is known of the spread, and the interval is the value.
+    pub fn of(rounds: &[(f64, f64)], by: By, base: CpuSet, contend: CpuSet) -> Option<Self> {
+        if rounds.is_empty() || rounds.iter().any(|(base, contend)| *base <= 0.0 || !contend.is_finite()) {
+            return None;
+        }
+        let scores: Vec<f64> = rounds.iter().map(|(base, contend)| (base - contend) * 100.0 / base).collect();
+        let (score, low, high) = interval(&scores);
+        Some(Self { score, low, high, rounds: scores.len(), by, base, contend })
+    }
+}
+
+/// The mean, and its 95 % confidence interval where there are several values.
+fn interval(values: &[f64]) -> (f64, f64, f64) {
+    let summary = Summary::of(values);
+    let round = |v: f64| (v * DIGITS).round() / DIGITS;
+    match summary.estimate() {
+        Some(e) if e.half_width.is_finite() => (round(e.value), round(e.low()), round(e.high())),
+        _ => (round(summary.mean), round(summary.mean), round(summary.mean)),
+    }
+}
+
+/// How much slower something becomes: 1 − speed together / speed alone, with its spread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loss {
+    /// The mean over the rounds; below 0 where it became faster.
+    #[serde(deserialize_with = "at_most_one")]
+    pub loss: f64,
+    /// Lower end of the 95 % confidence interval of the mean.
+    #[serde(deserialize_with = "finite")]
+    pub low: f64,
+    /// Its upper end.
+    #[serde(deserialize_with = "finite")]
+    pub high: f64,
+    /// Rounds.
+    #[serde(default = "one")]
+    pub rounds: usize,
+    /// What was compared.
+    pub by: By,
+}
+
+impl Loss {
+    /// From the cost (time per work) of each round alone and together; `None` as for [`Score::of`].
+    pub fn of(rounds: &[(f64, f64)], by: By) -> Option<Self> {
+        if rounds.is_empty() || rounds.iter().any(|(alone, together)| *alone <= 0.0 || *together <= 0.0) {
+            return None;
+        }
+        let losses: Vec<f64> = rounds.iter().map(|(alone, together)| 1.0 - alone / together).collect();
+        let (loss, low, high) = interval(&losses);
+        Some(Self { loss, low, high, rounds: losses.len(), by })
+    }
+}
+
+/// An application beside one program of `SmashBench` (Tang §5.2.1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Corun {
+    /// What the application loses.
+    pub suffers: Loss,
+    /// What the other program loses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causes: Option<Loss>,
+}
+
+/// An application under a set background traffic (Feliu et al. §4).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pressure {
+    /// Traffic of all injectors together that was asked for, lines per second.
+    #[serde(deserialize_with = "not_negative")]
+    pub target_per_s: f64,
+    /// Traffic that they reached.
+    #[serde(deserialize_with = "not_negative")]
+    pub reached_per_s: f64,
+    /// What the application lost.
+    pub loss: Loss,
+}
+
+/// How often an application misses in caches of several sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MissCurve {
+    /// [`By::Model`] where a simulated cache told.
+    pub by: By,
+    /// In ascending order of size.
+    pub points: Vec<MissPoint>,
+}
+
+/// A point of a [`MissCurve`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MissPoint {
+    /// Level of the cache whose place it has.
+    pub level: u8,
+    /// Its size.
+    pub bytes: u64,
+    /// Its associativity.
+    pub ways: u32,
+    /// Its lines, bytes.
+    pub line: u32,
+    /// Misses per data reference of the program, 0–1.
+    #[serde(deserialize_with = "fraction")]
+    pub ratio: f64,
+    /// Misses per 1,000 instructions.
+    #[serde(deserialize_with = "not_negative")]
+    pub mpki: f64,
+}
+
+/// What a profile was measured on, and of what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AppStamp {
+    /// Day and time, UTC.
+    pub date: String,
+    /// Version of Cotenant.
+    pub cotenant: String,
+    /// The command, by word.
+    pub command: Vec<String>,
+    /// Its executable.
+    pub executable: Executable,
+    /// The machine.
+    pub machine: Stamp,
+}
+
+impl AppStamp {
+    /// What has changed since, for people. Dates, commands and versions of Cotenant are no change.
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let mut changes = self.machine.differences(&now.machine);
+        changes.extend(self.executable.difference(&now.executable));
+        changes
+    }
+}
+
+/// Which program it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Executable {
+    /// Where it was.
+    pub path: String,
+    /// GNU build id in hexadecimal; empty where the file has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub build_id: String,
+    /// Size.
+    pub bytes: u64,
+    /// Time of the last change, seconds since 1970.
+    pub modified_unix_s: i64,
+}
+
+impl Executable {
+    /// Whether it is another program now: by build id where both have one, else by size and time. Nothing is said of a file that was
+    /// not looked at.
+    pub fn difference(&self, now: &Self) -> Option<String> {
+        if self.path.is_empty() || now.path.is_empty() {
+            return None;
+        }
+        if !self.build_id.is_empty() && !now.build_id.is_empty() {
+            let (then, now) = (&self.build_id, &now.build_id);
+            return (then != now).then(|| format!("executable had the build id {then} and has {now}"));
+        }
+        let then = (self.bytes, self.modified_unix_s);
+        (then != (now.bytes, now.modified_unix_s)).then(|| format!("executable {} has changed", now.path))
+    }
+
+    /// The beginning of the build id, with which file names tell builds apart; `None` without one.
+    pub fn short_id(&self) -> Option<&str> {
+        self.build_id.get(..8)
+    }
+}
+
+impl AppProfile {
+    /// The score of a resource that goes by any of these names, the first one first.
+    pub fn score<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<f64> {
+        names.into_iter().find_map(|name| self.sensitivity.get(name)).map(|score| score.score)
+    }
+
+    /// This profile after another measurement: what that has replaces what was there, the rest stays. Where the program or the machine
+    /// is another one since, nothing measured stays, but what the user alone can know does.
+    #[must_use]
+    pub fn updated(self, newer: Self) -> Self {
+        let changed = match (&self.stamp, &newer.stamp) {
+            (Some(then), Some(now)) => !then.differences(now).is_empty(),
+            _ => false,
+        };
+        if changed {
+            return Self { latency_sensitive: self.latency_sensitive || newer.latency_sensitive, ..newer };
+        }
+        Self {
+            bus_per_ms: newer.bus_per_ms.or(self.bus_per_ms),
+            sharing: newer.sharing.or(self.sharing),
+            footprint_per_ms: newer.footprint_per_ms.or(self.footprint_per_ms),
+            latency_sensitive: self.latency_sensitive || newer.latency_sensitive,
+            alone_s: newer.alone_s.or(self.alone_s),
+            average_traffic_loss: newer.average_traffic_loss.or(self.average_traffic_loss),
+            footprint_bytes: newer.footprint_bytes.or(self.footprint_bytes),
+            contentiousness: newer.contentiousness.or(self.contentiousness),
+            corun_sensitivity: newer.corun_sensitivity.or(self.corun_sensitivity),
+            per_cpu_s: joined(self.per_cpu_s, newer.per_cpu_s),
+            sensitivity: joined(self.sensitivity, newer.sensitivity),
+            corun: joined(self.corun, newer.corun),
+            degradation: joined(self.degradation, newer.degradation),
+            misses: newer.misses.or(self.misses),
+            stamp: newer.stamp.or(self.stamp),
+        }
+    }
+}
+
+/// A map with what is new in it.
+fn joined<K: Ord, V>(mut old: BTreeMap<K, V>, new: BTreeMap<K, V>) -> BTreeMap<K, V> {
+    old.extend(new);
+    old
+}
+
+fn checked<'de, D: Deserializer<'de>>(d: D, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, D::Error> {
+    let value = f64::deserialize(d)?;
+    if fits(value) { Ok(value) } else { Err(D::Error::custom(format!("{value} is given; it must be {range}"))) }
+}
+
+fn finite<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    checked(d, f64::is_finite, "finite")
+}
+
+fn not_negative<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    checked(d, |v| (0.0..=f64::MAX).contains(&v), "finite and not negative")
+}
+
+fn at_most_one<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    checked(d, |v| (f64::MIN..=1.0).contains(&v), "finite and at most 1")
+}
+
+fn fraction<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    checked(d, |v| (0.0..=1.0).contains(&v), "between 0 and 1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        CpuSet::parse_list(list).unwrap()
+    }
+
+    #[test]
+    fn equation_1_by_hand() {
+        // (200 − 150) × 100 / 200 = 25: sharing helps. (100 − 112) × 100 / 100 = −12: it hurts.
+        let score = |rounds: &[(f64, f64)]| Score::of(rounds, By::Cycles, set("0,2"), set("0-1"));
+        assert_eq!(score(&[(200.0, 150.0)]).map(|s| (s.score, s.low, s.high)), Some((25.0, 25.0, 25.0)));
+        assert_eq!(score(&[(100.0, 112.0)]).map(|s| s.score), Some(-12.0));
+        // −10, −12 and −14: mean −12, standard error 2/√3, t(2) = 4.303: ± 4.968
+        let s = score(&[(100.0, 110.0), (100.0, 112.0), (100.0, 114.0)]).unwrap();
+        assert!((s.score + 12.0).abs() < 1e-6 && (s.high - s.score - 4.968).abs() < 2e-3, "{s:?}");
+        assert_eq!((score(&[]), score(&[(0.0, 1.0)])), (None, None));
+    }
+
+    #[test]
+    fn a_loss_is_of_speed() {
+        // 10 s alone, 12.5 s together: a fifth of the speed is lost.
+        assert_eq!(Loss::of(&[(10.0, 12.5)], By::Time).map(|l| l.loss), Some(0.2));
+        assert_eq!(Loss::of(&[(10.0, 8.0)], By::Time).map(|l| l.loss), Some(-0.25));
+        assert_eq!(Loss::of(&[(0.0, 8.0)], By::Time), None);
+    }
+
+    fn profile(score: f64, executable: &str) -> AppProfile {
+        let stamp = AppStamp {
+            executable: Executable { path: "/bin/a".into(), build_id: executable.into(), ..Executable::default() },
+            ..AppStamp::default()
+        };
+        let score = Score::of(&[(100.0, 100.0 - score)], By::Time, set("0"), set("1"));
+        AppProfile {
+            sensitivity: BTreeMap::from([("l2".to_owned(), score.unwrap())]),
+            stamp: Some(Box::new(stamp)),
+            ..AppProfile::default()
+        }
+    }
+
+    #[test]
+    fn a_newer_measurement_replaces_what_it_measured() {
+        let old = AppProfile { bus_per_ms: Some(7.0), latency_sensitive: true, ..profile(5.0, "aa") };
+        let same = old.clone().updated(profile(-3.0, "aa"));
+        assert_eq!((same.bus_per_ms, same.latency_sensitive), (Some(7.0), true));
+        assert_eq!(same.score(["bus", "l2"]), Some(-3.0));
+        let another = old.updated(profile(-3.0, "bb"));
+        assert_eq!((another.bus_per_ms, another.latency_sensitive), (None, true), "the 7 was another program's");
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        let file = |build_id: &str, bytes| Executable {
+            path: "/bin/a".into(),
+            build_id: build_id.into(),
+            bytes,
+            modified_unix_s: 5,
+        };
+        assert_eq!(file("aa", 1).difference(&file("aa", 2)), None, "a stripped copy is the same build");
+        assert!(file("aa", 1).difference(&file("bb", 1)).unwrap().contains("build id aa"));
+        assert!(file("", 1).difference(&file("", 2)).unwrap().contains("/bin/a has changed"));
+        assert_eq!(file("", 1).difference(&Executable::default()), None, "not looked at");
+    }
+}
