@@ -1,14 +1,30 @@
-#define _POSIX_C_SOURCE 199309L
+#define _GNU_SOURCE
 #include "kernels.h"
 
 #include <time.h>
 
+static uint64_t ns_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* CPU time of the calling thread, in nanoseconds. */
 uint64_t ck_cpu_time_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return ns_of(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* The clock of deadlines, in nanoseconds. */
+uint64_t ck_now_ns(void)
+{
+    return ns_of(CLOCK_MONOTONIC);
+}
+
+int ck_too_late(const struct ck_work *w)
+{
+    return ns_of(CLOCK_MONOTONIC_COARSE) >= w->deadline_ns;
 }
 
 /* Computes in registers and touches no memory. Unit: steps. */

@@ -23,11 +23,6 @@ static inline void relax(void)
 #endif
 }
 
-static int stopped(const struct ck_work *w)
-{
-    return atomic_load_explicit(w->stop, memory_order_relaxed) != 0;
-}
-
 /* Waits until the units done so far are due, by the clock. */
 static void keep_pace(struct ck_work *w, uint64_t start)
 {
@@ -37,7 +32,7 @@ static void keep_pace(struct ck_work *w, uint64_t start)
         double ahead = due - (double)(w->span_ns - w->skipped_ns);
         if (ahead < -SLACK_NS)
             w->skipped_ns += (uint64_t)-ahead;
-        if (ahead <= 0 || stopped(w))
+        if (ahead <= 0 || ck_ends(w))
             return;
         relax();
     }
@@ -55,7 +50,7 @@ void ck_inject(struct ck_work *w)
     for (uint64_t n = ck_next(w, 0, batch); n; n = ck_next(w, n, batch)) {
         if (w->rate > 0) {
             keep_pace(w, start);
-            if (stopped(w))
+            if (ck_ends(w))
                 break;
         }
         for (uint64_t i = 0; i < n; i++) {

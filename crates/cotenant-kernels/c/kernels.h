@@ -23,6 +23,7 @@ struct ck_work {
     uint64_t limit;                /* units to do at most */
     uint64_t knob;                 /* the kernel's own: steps, bytes, see each */
     double rate;                   /* units per second, 0 = as fast as it goes */
+    uint64_t deadline_ns;          /* by CLOCK_MONOTONIC: end at the next batch after it; UINT64_MAX = none */
     /* Results. */
     uint64_t units;
     uint64_t transfers;            /* coherence kernels: accesses that found another thread's write */
@@ -32,13 +33,22 @@ struct ck_work {
     uint64_t sum;                  /* depends on everything that was computed, so that nothing can be left out */
 };
 
-/* Books `done` units and says how many to do next: `batch` at most, 0 = end. Others are told once per batch, never per access. */
+/* Whether the deadline is past, by a clock that is read in a few nanoseconds and is late by a tick at most. */
+int ck_too_late(const struct ck_work *w);
+
+static inline int ck_ends(const struct ck_work *w)
+{
+    return atomic_load_explicit(w->stop, memory_order_relaxed) || (w->deadline_ns != UINT64_MAX && ck_too_late(w));
+}
+
+/* Books `done` units and says how many to do next: `batch` at most, 0 = end. Others are told once per batch, never per access. The thread looks
+   at the clock itself: where thousands wait for a CPU, whoever would tell it to stop waits for one, too. */
 static inline uint64_t ck_next(struct ck_work *w, uint64_t done, uint64_t batch)
 {
     w->units += done;
     if (done)
         atomic_fetch_add_explicit(w->progress, done, memory_order_relaxed);
-    if (atomic_load_explicit(w->stop, memory_order_relaxed))
+    if (ck_ends(w))
         return 0;
     uint64_t left = w->limit - w->units;
     return left < batch ? left : batch;
@@ -78,6 +88,6 @@ static inline uint64_t ck_golden(uint64_t n)
     }
 }
 
-_Static_assert(sizeof(struct ck_work) == 16 * 8, "Work in src/ffi.rs has 16 words");
+_Static_assert(sizeof(struct ck_work) == 17 * 8, "Work in src/ffi.rs has 17 words");
 
 #endif

@@ -68,7 +68,9 @@ pub enum Error {
     #[error("{0} threads are not possible; give 1 to {MAX_THREADS}")]
     Threads(usize),
     /// The process may not have that many threads.
-    #[error("thread {0} could not be started: {1}; give fewer threads, or raise the limit (ulimit -u, pids.max)")]
+    #[error(
+        "thread {0} could not be started: {1}; give fewer threads, or raise the limit (ulimit -u and -v, pids.max, vm.max_map_count)"
+    )]
     Spawn(usize, io::Error),
     /// Too little memory to work on.
     #[error("{kernel} cannot work on {size} bytes per thread; give at least {least}")]
@@ -91,6 +93,16 @@ pub enum Error {
         size: u64,
         /// Bytes available.
         available: u64,
+    },
+    /// More than the process may have.
+    #[error(
+        "the system gives this process no {threads} × {size} bytes; give a smaller size or fewer threads, or raise the limit (ulimit -v)"
+    )]
+    NoRoom {
+        /// Threads.
+        threads: usize,
+        /// Bytes per thread.
+        size: u64,
     },
     /// The kernel has no such setting.
     #[error("{kernel} has no {setting}; leave it out")]

@@ -16,6 +16,7 @@ pub(crate) struct Work {
     pub limit: u64,
     pub knob: u64,
     pub rate: f64,
+    pub deadline_ns: u64,
     pub units: u64,
     pub transfers: u64,
     pub span_ns: u64,
@@ -24,13 +25,14 @@ pub(crate) struct Work {
     pub sum: u64,
 }
 
-const _: () = assert!(size_of::<Work>() == 16 * 8, "struct ck_work in c/kernels.h has 16 words");
+const _: () = assert!(size_of::<Work>() == 17 * 8, "struct ck_work in c/kernels.h has 17 words");
 
 /// A loop, or what prepares the memory for one.
 pub(crate) type Body = unsafe extern "C" fn(*mut Work);
 
 unsafe extern "C" {
     pub(crate) safe fn ck_cpu_time_ns() -> u64;
+    pub(crate) safe fn ck_now_ns() -> u64;
     pub(crate) fn ck_cpu(work: *mut Work);
     pub(crate) fn ck_coherence(work: *mut Work);
     pub(crate) fn ck_membench(work: *mut Work);
@@ -53,31 +55,64 @@ unsafe extern "C" {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Knob;
     use crate::memory::Memory;
+    use crate::table::KERNELS;
 
-    /// One element of the three arrays is spoilt after the run.
-    fn wrong_after_spoiling(element: Option<usize>) -> u64 {
-        const BYTES: u64 = 24 * 1024;
-        let (progress, stop) = (AtomicU64::new(0), AtomicU32::new(0));
-        let memory = Memory::zeroed(BYTES).unwrap();
-        let mut work = Work {
-            progress: &raw const progress,
-            stop: &raw const stop,
+    const BYTES: u64 = 24 * 1024;
+
+    /// On this memory, alone, until told otherwise.
+    fn work(memory: &Memory, progress: &AtomicU64, stop: &AtomicU32) -> Work {
+        Work {
+            progress: &raw const *progress,
+            stop: &raw const *stop,
             own: memory.start(),
             own_bytes: BYTES,
-            shared: std::ptr::null_mut(),
-            shared_bytes: 0,
+            shared: memory.start(),
+            shared_bytes: BYTES,
             id: 1,
-            limit: 5_000,
-            knob: 4,
+            limit: u64::MAX,
+            knob: 0,
             rate: 0.0,
+            deadline_ns: u64::MAX,
             units: 0,
             span_ns: 0,
             transfers: 0,
             skipped_ns: 0,
             wrong: 0,
             sum: 0,
-        };
+        }
+    }
+
+    /// Who would stop it has no turn.
+    #[test]
+    fn a_loop_ends_by_itself_at_its_deadline() {
+        let (progress, stop) = (AtomicU64::new(0), AtomicU32::new(0));
+        for kernel in KERNELS {
+            let memory = Memory::zeroed(BYTES).unwrap();
+            let knob = match kernel.knob {
+                Knob::None | Knob::Rate => 0,
+                Knob::Compute(value) | Knob::Stride(value) | Knob::Fixed(value) => value,
+            };
+            let deadline_ns = ck_now_ns() + 1_000_000;
+            let rate = if kernel.has_rate() { 1e-3 } else { 0.0 };
+            let mut work = Work { knob, rate, deadline_ns, ..work(&memory, &progress, &stop) };
+            // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows, more than coherence kernels share.
+            unsafe {
+                if let Some(init) = kernel.init {
+                    init(&raw mut work);
+                }
+                (kernel.body)(&raw mut work);
+            }
+            assert!(ck_now_ns() >= deadline_ns, "{} ended early", kernel.name);
+        }
+    }
+
+    /// One element of the three arrays is spoilt after the run.
+    fn wrong_after_spoiling(element: Option<usize>) -> u64 {
+        let (progress, stop) = (AtomicU64::new(0), AtomicU32::new(0));
+        let memory = Memory::zeroed(BYTES).unwrap();
+        let mut work = Work { limit: 5_000, knob: 4, ..work(&memory, &progress, &stop) };
         // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows; STREAM shares nothing.
         unsafe {
             ck_stream_init(&raw mut work);

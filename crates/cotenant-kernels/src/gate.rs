@@ -13,8 +13,16 @@ pub(crate) struct Gate {
     state: Mutex<State>,
     /// The caller waits for it.
     changed: Condvar,
-    /// The threads wait for it: whether to start, or to go home.
-    opened: OnceLock<bool>,
+    /// The threads wait for it: `None` = go home at once.
+    opened: OnceLock<Option<Start>>,
+}
+
+/// When the loops began, and when they end.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    pub began: Instant,
+    /// By the clock of the loops; `u64::MAX` = not by the clock.
+    pub deadline_ns: u64,
 }
 
 #[derive(Default)]
@@ -29,12 +37,12 @@ impl Gate {
     }
 
     /// Opens the gate, once: to run, or to go home.
-    pub fn open(&self, start: bool) {
+    pub fn open(&self, start: Option<Start>) {
         let _ = self.opened.set(start);
     }
 
-    /// A thread is ready and waits for the start; whether to run.
-    pub fn enter(&self) -> bool {
+    /// A thread is ready and waits for the start; `None` = it shall not run.
+    pub fn enter(&self) -> Option<Start> {
         self.lock().ready += 1;
         self.changed.notify_one();
         *self.opened.wait()

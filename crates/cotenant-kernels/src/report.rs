@@ -16,7 +16,7 @@ pub struct ThreadReport {
     pub cpu: Option<CpuId>,
     /// Units of work.
     pub units: u64,
-    /// Wall-clock seconds of its loop.
+    /// Wall-clock seconds from the common start to the end of its loop: also those that it waited for its first turn on a CPU.
     pub seconds: f64,
     /// Seconds of CPU time of its loop: fewer where others, or another thread of ours, had the CPU meanwhile.
     pub cpu_seconds: f64,
@@ -64,7 +64,7 @@ pub struct Report {
     pub bytes_per_unit: Option<u64>,
     /// Each thread.
     pub threads: Vec<ThreadReport>,
-    /// Wall-clock seconds from the first loop's start to the last one's end.
+    /// Wall-clock seconds from the common start to the last loop's end, without preparing and checking.
     pub seconds: f64,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Error, MAX_COMPUTE, MAX_RATE, MAX_STRIDE, MAX_THREADS, MIN_RATE, MIN_SIZE};
 use crate::ffi::{self, Work};
-use crate::gate::Gate;
+use crate::gate::{Gate, Start};
 use crate::kernel::{Check, Footprint, Kernel, Knob};
 use crate::memory::{self, Memory};
 use crate::report::{Pace, Report, Slot, ThreadReport};
@@ -10,7 +10,7 @@ use cotenant_core::CpuSet;
 use cotenant_linux::sys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Gives each thread, asked in it, the counter of its units.
 pub type Counter<'a> = &'a (dyn Fn(usize) -> &'a AtomicU64 + Sync);
@@ -65,12 +65,9 @@ impl<'a> Plan<'a> {
     }
 
     fn run(&self, counter: Option<Counter<'_>>, go_on: &mut dyn FnMut() -> bool) -> Result<Report, Error> {
-        let too_large = || Error::TooLarge {
-            threads: self.config.threads,
-            size: self.size,
-            available: memory::available().unwrap_or(0),
-        };
-        let shared = Memory::zeroed(self.kernel.shared_bytes()).ok_or_else(too_large)?;
+        let no_room =
+            || Error::NoRoom { threads: self.config.threads, size: self.size.max(self.kernel.shared_bytes()) };
+        let shared = Memory::zeroed(self.kernel.shared_bytes()).ok_or_else(no_room)?;
         let (gate, stop) = (Gate::default(), AtomicU32::new(0));
         thread::scope(|scope| {
             let mut threads = Vec::with_capacity(self.config.threads);
@@ -94,18 +91,21 @@ impl<'a> Plan<'a> {
             let prepared = failed.is_none() && gate.wait(None, go_on, |s| s.ready + s.ended == all);
             let began = Instant::now();
             let starts = prepared && gate.lock().ended == 0;
-            gate.open(starts);
+            let duration = self.config.duration;
+            let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+            let deadline_ns = duration.map_or(u64::MAX, |duration| ffi::ck_now_ns().saturating_add(ns(duration)));
+            gate.open(starts.then_some(Start { began, deadline_ns }));
             if starts {
-                let deadline = self.config.duration.map(|duration| began + duration);
+                let deadline = duration.map(|duration| began + duration);
                 gate.wait(deadline, go_on, |state| state.ended == all);
             }
             stop.store(1, Ordering::Relaxed);
             let ends = threads.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
-            let threads: Result<Vec<_>, _> = ends.map(|end| end.and_then(|done| done.ok_or_else(too_large))).collect();
-            let seconds = began.elapsed().as_secs_f64();
+            let threads: Result<Vec<_>, _> = ends.map(|end| end.and_then(|done| done.ok_or_else(no_room))).collect();
             if let Some(why) = failed {
                 return Err(why);
             }
+            let threads = threads?;
             Ok(Report {
                 kernel: self.kernel.name,
                 unit: self.kernel.unit,
@@ -114,8 +114,8 @@ impl<'a> Plan<'a> {
                 stride: self.kernel.default_stride().map(|_| self.knob),
                 rate: self.config.rate,
                 bytes_per_unit: self.kernel.bytes_per_unit,
-                threads: threads?,
-                seconds,
+                seconds: threads.iter().map(|thread| thread.seconds).fold(0.0, f64::max),
+                threads,
             })
         })
     }
@@ -147,6 +147,7 @@ impl<'a> Plan<'a> {
             limit: self.config.limit.unwrap_or(u64::MAX),
             knob: self.knob,
             rate: self.config.rate.unwrap_or(0.0),
+            deadline_ns: u64::MAX,
             units: 0,
             transfers: 0,
             span_ns: 0,
@@ -158,15 +159,17 @@ impl<'a> Plan<'a> {
             // SAFETY: the work's pointers are of live memory of the lengths given, aligned to pages; only this thread has its own memory.
             unsafe { init(&raw mut work) };
         }
-        let starts = gate.enter();
-        let (began, used) = (Instant::now(), ffi::ck_cpu_time_ns());
-        if starts {
+        let start = gate.enter();
+        let used = ffi::ck_cpu_time_ns();
+        if let Some(Start { deadline_ns, .. }) = start {
+            work.deadline_ns = deadline_ns;
             // SAFETY: as above; what is shared is accessed by atomic operations alone.
             unsafe { (self.kernel.body)(&raw mut work) };
         }
-        let (seconds, used) = (began.elapsed().as_secs_f64(), ffi::ck_cpu_time_ns() - used);
+        let seconds = start.map_or(0.0, |start| start.began.elapsed().as_secs_f64());
+        let used = ffi::ck_cpu_time_ns() - used;
         std::hint::black_box(work.sum);
-        if let (Check::After(check), true) = (self.kernel.check, starts) {
+        if let (Check::After(check), Some(_)) = (self.kernel.check, start) {
             // SAFETY: as for preparing.
             unsafe { check(&raw mut work) };
         }

@@ -122,6 +122,24 @@ fn what_is_not_possible_is_one_line_and_exit_code_2() {
 }
 
 #[test]
+fn a_limit_of_the_system_is_one_line_and_exit_code_1() {
+    let script = format!("ulimit -v 1000000 && exec {COTENANT} kernel chase --size 1G --seconds 1");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let expected = "the system gives this process no 1 × 1073741824 bytes; give a smaller size";
+    assert!(stderr(&output).contains(expected) && stderr(&output).lines().count() == 1, "{}", stderr(&output));
+}
+
+#[test]
+fn threads_that_had_no_turn_are_counted() {
+    // Starved for certain: bound to one CPU, and over before a second one could have had a turn.
+    let output = run(&["cpu", "--threads", "200", "--pin", "0", "--seconds", "1e-9", "--json"]);
+    let idle = json(&output)["threads"].as_array().unwrap().iter().filter(|thread| thread["units"] == 0).count();
+    assert!(idle > 0, "a nanosecond is not enough for 200 threads");
+    assert!(stderr(&output).contains(&format!("{idle} of 200 threads did nothing")), "{}", stderr(&output));
+}
+
+#[test]
 fn who_manages_a_kernel_sees_its_progress() {
     let kernel = [COTENANT, "kernel", "cpu", "--threads", "2", "--seconds", "1.5", "--json"];
     let out = Command::new(COTENANT).args(["run", "--json", "--"]).args(kernel).output().unwrap();

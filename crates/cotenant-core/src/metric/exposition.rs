@@ -57,11 +57,34 @@ pub enum Scraped {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScrapeError {
     /// It is not in there.
-    #[error("the answer has no series '{0}'; see what it offers, for example with curl")]
-    Absent(String),
+    #[error("the answer has no series '{name}'; {}", or_none(.offers, "it has"))]
+    Absent {
+        /// The name.
+        name: String,
+        /// What there is instead.
+        offers: String,
+    },
+    /// It is, but with other labels.
+    #[error("the answer has no series '{name}' with these labels; it has {offers}")]
+    OtherLabels {
+        /// The name.
+        name: String,
+        /// Those of that name.
+        offers: String,
+    },
     /// Several are.
-    #[error("the answer has {1} series '{0}'; add labels until one is left")]
-    Several(String, usize),
+    #[error("the answer has {count} series '{name}'; add labels until one is left: {offers}")]
+    Several {
+        /// The name.
+        name: String,
+        /// How many.
+        count: usize,
+        /// Some of them.
+        offers: String,
+    },
+    /// None was named, and there are some.
+    #[error("the answer is not one number but has series; add #SERIES to the address, one of {0}")]
+    Unnamed(String),
     /// A line of it makes no sense.
     #[error("line {line} of the answer is no sample: '{text}'")]
     Line {
@@ -73,6 +96,56 @@ pub enum ScrapeError {
     /// A histogram whose buckets contradict each other.
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
+}
+
+fn or_none(offers: &str, it_has: &str) -> String {
+    if offers.is_empty() { "it has none at all".to_owned() } else { format!("{it_has} {offers}") }
+}
+
+/// Names that are listed.
+const LISTED: usize = 8;
+
+/// What may be asked of an answer: names of series and families, at most eight, those first that begin most like `wanted`. Empty where it
+/// is no text of this format.
+pub fn offers(answer: &str, wanted: &str) -> String {
+    let kinds: BTreeMap<&str, &str> = answer.lines().filter_map(kind).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, ..) in samples(answer) {
+        let family = ["_bucket", "_sum", "_count"].iter().filter_map(|suffix| name.strip_suffix(suffix));
+        let family = family.into_iter().find(|family| matches!(kinds.get(family), Some(&"histogram" | &"summary")));
+        let name = family.unwrap_or(name);
+        if names.last() != Some(&name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let alike = |name: &str| name.bytes().zip(wanted.bytes()).take_while(|(a, b)| a == b).count();
+    names.sort_by_key(|name| std::cmp::Reverse(alike(name)));
+    listed(&names)
+}
+
+fn listed<T: AsRef<str>>(all: &[T]) -> String {
+    let shown: Vec<&str> = all.iter().take(LISTED).map(AsRef::as_ref).collect();
+    let more = all.len() - shown.len();
+    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+/// All series of one name, as they may be asked for; without bounds of buckets.
+fn with_labels(answer: &str, name: &str) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for (_, labels, _) in samples(answer).filter(|(found, ..)| *found == name) {
+        let labels = labels.iter().filter(|(key, _)| key != "le").map(|(key, value)| format!("{key}={value:?}"));
+        let text = format!("{{{}}}", labels.collect::<Vec<_>>().join(","));
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    listed(&all)
+}
+
+/// The samples of an answer: what a value follows.
+fn samples(answer: &str) -> impl Iterator<Item = Series<'_>> {
+    let lines = answer.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
+    lines.filter_map(series).filter(|(.., rest)| rest.split_ascii_whitespace().next().and_then(value).is_some())
 }
 
 /// Finds the series in a server's answer. Counters and histograms of all matching label sets are summed; a gauge must be alone.
@@ -116,10 +189,16 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
         (Some("histogram"), _) if !buckets.is_empty() => {
             histogram(buckets).map(Scraped::Histogram).ok_or_else(|| ScrapeError::Buckets(name.to_owned()))
         }
-        (_, 0) => Err(ScrapeError::Absent(name.to_owned())),
+        (_, 0) => {
+            let (name, offers) = (name.to_owned(), offers(answer, name));
+            Err(match with_labels(answer, &wanted) {
+                labels if labels.is_empty() => ScrapeError::Absent { name, offers },
+                labels => ScrapeError::OtherLabels { name, offers: labels },
+            })
+        }
         _ if is_counter => Ok(Scraped::Counter(values.iter().sum())),
         (_, 1) => Ok(Scraped::Gauge(values[0])),
-        (_, several) => Err(ScrapeError::Several(name.to_owned(), several)),
+        (_, count) => Err(ScrapeError::Several { name: name.to_owned(), count, offers: with_labels(answer, &wanted) }),
     }
 }
 
@@ -279,9 +358,27 @@ bare_total 5
 
     #[test]
     fn what_cannot_be_told_says_why() {
-        assert_eq!(get("down"), Err(ScrapeError::Absent("down".into())));
-        assert_eq!(get("temperature"), Err(ScrapeError::Several("temperature".into(), 2)));
-        assert_eq!(get("requests_total{code=\"404\"}"), Err(ScrapeError::Absent("requests_total".into())));
+        let why = |selector: &str| get(selector).unwrap_err().to_string();
+        assert_eq!(
+            why("secs"),
+            "the answer has no series 'secs'; it has seconds, up, requests_total, jobs_total, temperature, wait, bare, bare_total"
+        );
+        let both = r#"{room="a"}, {room="b"}"#;
+        assert_eq!(
+            why("temperature"),
+            format!("the answer has 2 series 'temperature'; add labels until one is left: {both}")
+        );
+        assert_eq!(
+            why("temperature{room=\"c\"}"),
+            format!("the answer has no series 'temperature' with these labels; it has {both}")
+        );
+        assert!(why("requests_total{code=\"404\"}").ends_with(r#"{code="200",path="/\"a\",b"}, {code="500"}"#));
+        assert!(why("seconds{code=\"404\"}").ends_with(r#"{code="200"}, {code="500"}"#), "buckets are not told apart");
+        let selector = "x".parse().unwrap();
+        assert_eq!(scrape("", &selector).unwrap_err().to_string(), "the answer has no series 'x'; it has none at all");
+        let many: String = (0..20).map(|i| format!("m{i} 1\n")).collect();
+        assert!(offers(&many, "").ends_with("m7 and 12 more"), "{}", offers(&many, ""));
+        assert_eq!((offers("hello\n", ""), offers("<html>1</html>", "")), (String::new(), String::new()));
         for text in ["x", "x {", "x{a=\"1\" 3", "x one", "x{a=1} 3"] {
             let selector = "x".parse().unwrap();
             assert!(matches!(scrape(text, &selector), Err(ScrapeError::Line { line: 1, .. })), "{text}");

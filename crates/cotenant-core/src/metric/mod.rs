@@ -5,7 +5,7 @@
 mod exposition;
 mod meter;
 
-pub use exposition::{ScrapeError, Scraped, Selector, scrape};
+pub use exposition::{ScrapeError, Scraped, Selector, offers, scrape};
 pub use meter::{Measured, Meter, MeterError, number};
 
 use crate::parse;

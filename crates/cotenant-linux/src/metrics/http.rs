@@ -2,7 +2,7 @@
 
 use super::FetchError;
 use cotenant_core::Time;
-use cotenant_core::metric::{Measured, Meter, Scraped, Selector, number, scrape};
+use cotenant_core::metric::{Measured, Meter, ScrapeError, Scraped, Selector, number, offers, scrape};
 use std::time::Duration;
 use ureq::{Agent, Error};
 
@@ -35,7 +35,10 @@ impl Http {
         })?;
         let said = match &self.series {
             Some(series) => scrape(&answer, series)?,
-            None => Scraped::Gauge(number(&answer)?),
+            None => Scraped::Gauge(number(&answer).map_err(|error| match offers(&answer, "") {
+                offers if offers.is_empty() => FetchError::from(error),
+                offers => ScrapeError::Unnamed(offers).into(),
+            })?),
         };
         Ok(self.meter.read(at, said)?)
     }

@@ -222,7 +222,8 @@ fn what_a_server_does_wrong_is_one_line() {
         (server(|_| "what?\r\n\r\n".into()), "check that"),
         (server(|_| ok("")), "printed nothing"),
         (server(|_| ok("nan")), "NaN"),
-        (server(|_| ok("up 1\n")) + "#down", "no series 'down'"),
+        (server(|_| ok("up 1\n")) + "#down", "no series 'down'; it has up"),
+        (server(|_| ok("up 1\nload 2\n")), "add #SERIES to the address, one of up, load"),
         (server(|_| ok("up one\n")) + "#up", "no sample"),
         (server(move |_| huge.clone()) + "#up", "more than 16384 KiB"),
     ] {

@@ -83,6 +83,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let reached = report.per_second() / report.threads.len() as f64;
         tell(format_args!("of the rate of {rate:e} per second and thread, {reached:.4e} were reached"));
     }
+    let waited = report.threads.iter().filter(|thread| thread.units == 0).count();
+    if waited > 0 && !signal {
+        let all = count(report.threads.len() as u64, "thread");
+        tell(format_args!(
+            "{waited} of {all} did nothing: no CPU was free for them in time; give more time or fewer threads"
+        ));
+    }
     let code = print(|out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &as_json(&report))?;
@@ -151,7 +158,7 @@ fn go(kernel: &'static Kernel, config: &Config, shown: bool) -> Result<(Report, 
     });
     drop(progress);
     let report = report.map_err(|error| match error {
-        Error::Spawn(..) => error.into(),
+        Error::Spawn(..) | Error::NoRoom { .. } => error.into(),
         error => usage(error.to_string()),
     })?;
     Ok((report, stopped))
