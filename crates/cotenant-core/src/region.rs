@@ -72,7 +72,7 @@ pub fn parse(text: &str) -> Result<Vec<Region>, RegionError> {
         let place = table.span().start;
         let Table { function, file, lines, score, coverage } = table.into_inner();
         let some = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
-        if !some(&function) && !(some(&file) && lines.is_some()) {
+        if !(some(&function) || some(&file) && lines.is_some()) {
             return Err(at(place, "a region needs a function, or a file and lines".to_owned()));
         }
         if let Some(lines) = &lines {
