@@ -21,6 +21,7 @@ pub mod policy;
 pub mod proc_text;
 pub mod profile;
 pub mod record;
+pub mod region;
 pub mod replay;
 pub mod sample;
 pub mod signal;

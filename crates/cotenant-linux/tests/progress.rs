@@ -84,6 +84,21 @@ fn what_a_program_reports_is_read() {
 }
 
 #[test]
+fn who_only_looks_for_orders_has_no_progress() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::new(program.pid());
+    program.ask("mark");
+    let shown = || matches!(program::orders::of(program.pid()), Ok(Some(_)));
+    watch.until("its memory", |_| shown());
+    for _ in 0..2 {
+        watch = Watch::new(program.pid()); // which looks at once
+        assert_eq!(watch.app().progress, None, "not 0");
+    }
+    program.ask("units 5");
+    assert_eq!(watch.until("the first report", |app| app.progress.is_some()).progress, Some(5));
+}
+
+#[test]
 fn what_was_reported_outlives_who_did() {
     let mut program = Program::start(2);
     let mut watch = Watch::new(program.pid());

@@ -1,7 +1,7 @@
-/* libcotenant: tell Cotenant how fast a program goes.
+/* libcotenant: tell Cotenant how fast a program goes, and nap when it asks for it.
  *
- * All functions may be called from any thread, and after a thread's first report from signal handlers. None fails, blocks or changes
- * errno. Without Cotenant they do the same, and nobody reads it. The layout of the shared memory is no part of this interface. */
+ * All functions may be called from any thread, and after a thread's first report from signal handlers. None fails or changes
+ * errno; none blocks but marks, which nap when Cotenant orders it. Without Cotenant they do the same, and nobody reads it. The layout of the shared memory is no part of this interface. */
 #ifndef COTENANT_H
 #define COTENANT_H
 
@@ -27,6 +27,18 @@ void cotenant_latency_ns(uint64_t ns);
  *     __atomic_fetch_add(slot, n, __ATOMIC_RELAXED);
  * It stays valid for ever; once the thread has ended it may be another thread's. */
 uint64_t *cotenant_units_slot(void);
+
+/* Naps if Cotenant has ordered it and the order is fresh, at most 1 s: for loops of batch programs that the compiler pass has not marked. It
+ * costs a look at the clock: call it once in 10 us to 1 ms of work. */
+void cotenant_mark(void);
+
+/* What the compiler pass (`cotenant cc`) calls when a thread's countdown has fallen below zero; it sets the countdown anew, so that the next call comes
+ * after a millisecond or so. All zero at first; for one thread. Programs have no need to call it. */
+struct cotenant_marker {
+    int64_t countdown; /* estimated instructions until the next call */
+    uint64_t room[7];
+};
+void cotenant_marker_1(struct cotenant_marker *marker);
 
 /* Version of the shared memory's layout: major << 16 | minor. */
 uint32_t cotenant_layout_version(void);

@@ -1,5 +1,6 @@
 //! The C interface; `include/cotenant.h` says what each function does.
 
+use crate::engine::Marker;
 use crate::layout::{MAJOR, MINOR};
 use std::sync::atomic::AtomicU64;
 
@@ -21,6 +22,21 @@ extern "C" fn cotenant_latency_ns(ns: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn cotenant_units_slot() -> *const AtomicU64 {
     crate::units_slot()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cotenant_mark() {
+    crate::mark();
+}
+
+/// # Safety
+/// `marker` is null, or points to a marker that the calling thread alone uses.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cotenant_marker_1(marker: *mut Marker) {
+    // SAFETY: the caller's promise.
+    if let Some(marker) = unsafe { marker.as_mut() } {
+        crate::engine::called(marker);
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -1,10 +1,12 @@
 //! What the shared memory looks like: the one definition for those who write it and for Cotenant, which reads it.
 //!
 //! ```text
-//!     0  Header   magic, version, sizes, owner; orders at 128          4,096 bytes
+//!     0  Header   magic, version, sizes, owner; orders at 128, naps at 256   4,096 bytes
 //!  4096  owners   one thread id per slot, 0 = free                     4 bytes × SLOTS
 //!  8192  slots    units, sum of latencies, histogram of latencies      2,688 bytes × SLOTS
 //! ```
+//!
+//! Cotenant writes the orders, and nothing else; the program writes all the rest. Version 1.0 had no orders and no naps.
 //!
 //! The memory is an anonymous file (`memfd_create`) named [`NAME`], sealed so that it can neither shrink nor grow, of mode 0600. It is
 //! sparse: pages that no thread has used take no room. All numbers are in the machine's own byte order.
@@ -25,7 +27,16 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"cotenant");
 pub const MAJOR: u32 = 1;
 
 /// Minor version of the layout.
-pub const MINOR: u32 = 0;
+pub const MINOR: u32 = 1;
+
+/// The first minor version of which programs obey orders.
+pub const MINOR_WITH_ORDERS: u32 = 1;
+
+/// An order whose heartbeat is older than this, in nanoseconds, is stale: who wrote it is dead, or too slow to decide over others.
+pub const FRESH_NS: u64 = 100_000_000;
+
+/// No nap is longer than this, in nanoseconds, whatever the order says.
+pub const LONGEST_NAP_NS: u64 = 1_000_000_000;
 
 /// Slots. Slot 0 is shared by all threads that got none of their own.
 pub const SLOTS: usize = 1024;
@@ -60,9 +71,45 @@ pub struct Header {
     /// Start time of the owner in clock ticks since boot, `/proc/PID/stat` field 22: with `pid`, its identity.
     pub start_ticks: AtomicU64,
     reserved: [AtomicU64; 11],
-    /// Room for orders from Cotenant to the program; without meaning, and zero, in version 1.0.
-    pub orders: [AtomicU64; 16],
-    reserved_page: [AtomicU64; 480],
+    /// What Cotenant wants of the program.
+    pub orders: Orders,
+    /// What the program did about it.
+    pub naps: Naps,
+    reserved_page: [AtomicU64; 480 - 16],
+}
+
+/// Written by Cotenant alone. Times are those of `CLOCK_MONOTONIC`, nanoseconds. No field depends on another being of the same
+/// order: any mixture of two orders is a nap that was allowed.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Orders {
+    /// Nap until then; in the past, or 0: do not.
+    pub nap_until_ns: AtomicU64,
+    /// When Cotenant last stood by the order, see [`FRESH_NS`].
+    pub heartbeat_ns: AtomicU64,
+    /// Longest nap that may be taken on this order; one that ends later than so far from now is not taken at all. At most
+    /// [`LONGEST_NAP_NS`] counts.
+    pub cap_ns: AtomicU64,
+    reserved: [AtomicU64; 13],
+}
+
+/// Written by the program: sums over its threads since it began.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Naps {
+    /// Naps that were begun.
+    pub count: AtomicU64,
+    /// Time that naps which have ended really took, nanoseconds.
+    pub napped_ns: AtomicU64,
+    /// Beginning of the latest nap, `CLOCK_MONOTONIC`.
+    pub begin_ns: AtomicU64,
+    /// End of the latest nap that has ended, `CLOCK_MONOTONIC`.
+    pub end_ns: AtomicU64,
+    /// Threads that nap now.
+    pub napping: AtomicU64,
+    /// When a thread last looked for orders, `CLOCK_MONOTONIC`; 0 = none ever did: the program has no marks.
+    pub looked_ns: AtomicU64,
+    reserved: [AtomicU64; 10],
 }
 
 /// What one thread counts. Two cache lines apart from the next, since processors fetch them in pairs.
@@ -73,7 +120,7 @@ pub struct Slot {
     pub units: AtomicU64,
     /// Sum of all latencies, nanoseconds; wraps.
     pub latency_sum_ns: AtomicU64,
-    /// Room for what the program writes back about orders; zero in version 1.0.
+    /// Room; zero.
     pub reserved: [AtomicU64; 14],
     /// How many latencies fell into each bucket, see [`bucket_of`].
     pub latency: [AtomicU64; BUCKETS],
@@ -116,6 +163,18 @@ const _: () = {
     assert!(offset_of!(Header, used) == 28);
     assert!(offset_of!(Header, start_ticks) == 32);
     assert!(offset_of!(Header, orders) == 128);
+    assert!(offset_of!(Header, naps) == 256);
+    assert!(size_of::<Orders>() == 128);
+    assert!(offset_of!(Orders, nap_until_ns) == 0);
+    assert!(offset_of!(Orders, heartbeat_ns) == 8);
+    assert!(offset_of!(Orders, cap_ns) == 16);
+    assert!(size_of::<Naps>() == 128);
+    assert!(offset_of!(Naps, count) == 0);
+    assert!(offset_of!(Naps, napped_ns) == 8);
+    assert!(offset_of!(Naps, begin_ns) == 16);
+    assert!(offset_of!(Naps, end_ns) == 24);
+    assert!(offset_of!(Naps, napping) == 32);
+    assert!(offset_of!(Naps, looked_ns) == 40);
     assert!(size_of::<Slot>() == 2688);
     assert!(offset_of!(Slot, units) == 0);
     assert!(offset_of!(Slot, latency_sum_ns) == 8);

@@ -8,8 +8,8 @@ use crate::sys;
 use crate::tasks::{self, Process};
 use cotenant_core::histogram::{Bucket, Histogram};
 use cotenant_core::proc_text::TaskStat;
-use cotenant_rt::layout::{BUCKETS, BYTES, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
-use std::fs::File;
+use cotenant_rt::layout::{BUCKETS, BYTES, Header, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -47,6 +47,11 @@ pub enum Refused {
     /// Another layout.
     #[error("its layout is version {0}, this cotenant reads {MAJOR}; use the libcotenant of this release")]
     Version(u32),
+    /// Its library obeys no orders.
+    #[error(
+        "its libcotenant is of version {MAJOR}.{0} and obeys no orders; link the program with that of this release"
+    )]
+    NoOrders(u32),
     /// Another process' memory: it was inherited by a `clone` that libcotenant could not see.
     #[error("it is the memory of process {0}; only a program that executes anew reports for itself")]
     NotItsOwn(u32),
@@ -90,6 +95,14 @@ impl Reported {
     }
 }
 
+/// What the memory is mapped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    Reading,
+    /// Reading, and writing orders.
+    Orders,
+}
+
 /// The mapped memory of one process. It stays readable when the process is gone.
 #[derive(Debug)]
 pub struct Memory {
@@ -98,7 +111,7 @@ pub struct Memory {
     pub inode: u64,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is only read, through atomics.
+// SAFETY: the mapping belongs to the process, not to a thread, and is used through atomics alone.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -108,6 +121,16 @@ impl Memory {
     /// # Errors
     /// Where there is something of that name that is not to be read; the last reason of several.
     pub fn find(pid: u32, process: &Process, known: Option<u64>, buffer: &mut [u8]) -> Result<Option<Self>, Refused> {
+        Self::find_for(For::Reading, pid, process, known, buffer)
+    }
+
+    pub(super) fn find_for(
+        purpose: For,
+        pid: u32,
+        process: &Process,
+        known: Option<u64>,
+        buffer: &mut [u8],
+    ) -> Result<Option<Self>, Refused> {
         let tid = process.living_thread(pid);
         let Ok(descriptors) = process.open_file(tid, "fd") else { return Ok(None) }; // gone, or not ours to look at
         let mut refused = None;
@@ -115,7 +138,7 @@ impl Memory {
             if sys::read_link_at(&descriptors, number, &mut [0; 64]) != Some(LINK) {
                 continue;
             }
-            match Self::open(pid, process, &descriptors, number, known) {
+            match Self::open(purpose, pid, process, &descriptors, number, known) {
                 Ok(Some(memory)) => return Ok(Some(memory)),
                 Ok(None) => return Ok(None),
                 Err(why) => refused = Some(why),
@@ -125,6 +148,7 @@ impl Memory {
     }
 
     fn open(
+        purpose: For,
         pid: u32,
         process: &Process,
         descriptors: &File,
@@ -144,7 +168,9 @@ impl Memory {
         if meta.uid() != owner || meta.mode() & 0o777 != 0o600 {
             return Err(Refused::Owner { uid: meta.uid(), mode: meta.mode() & 0o777, owner });
         }
-        let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))?;
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(purpose == For::Orders).open(format!("/proc/self/fd/{}", place.as_raw_fd()))?;
         let seals = sys::seals(&file).filter(|_| sys::is_tmpfs(&file)).ok_or(Refused::Foreign)?;
         if seals & SEALS != SEALS {
             return Err(Refused::Unsealed);
@@ -154,19 +180,27 @@ impl Memory {
         if size != BYTES as u64 {
             return Err(Refused::Size(size));
         }
-        let memory = Self::map(&file, meta.ino())?;
+        let memory = Self::map(&file, meta.ino(), purpose)?;
         memory.check(pid, process)?;
         Ok(Some(memory))
     }
 
-    fn map(file: &File, inode: u64) -> io::Result<Self> {
+    fn map(file: &File, inode: u64, purpose: For) -> io::Result<Self> {
+        let rights = match purpose {
+            For::Reading => libc::PROT_READ,
+            For::Orders => libc::PROT_READ | libc::PROT_WRITE,
+        };
         // SAFETY: asks for a new mapping wherever the kernel likes; nothing of ours is touched.
-        let at = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let at = unsafe { libc::mmap(ptr::null_mut(), BYTES, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Self { at, inode })
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        &self.region().header
     }
 
     fn region(&self) -> &Region {
@@ -200,8 +234,16 @@ impl Memory {
         }
     }
 
-    /// What is reported up to now.
-    pub fn read(&self) -> Reported {
+    /// What is reported up to now; `None` where no thread ever did: the program only looks for orders.
+    pub fn read(&self) -> Option<Reported> {
+        let region = self.region();
+        let reported = self.sum();
+        // Slot 0 is nobody's own, and there from the beginning.
+        let any = region.header.used.load(Ordering::Acquire) > 1 || reported != Reported::default();
+        any.then_some(reported)
+    }
+
+    fn sum(&self) -> Reported {
         let region = self.region();
         let used = (region.header.used.load(Ordering::Acquire) as usize).min(SLOTS);
         let mut reported = Reported::default();

@@ -3,9 +3,11 @@
 //! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system call.
 
 mod memory;
+pub mod orders;
 mod probe;
 
 pub use memory::{Memory, Refused, Reported};
+pub use orders::{Naps, Orders};
 pub use probe::capability;
 
 use crate::tasks::Process;
@@ -57,8 +59,8 @@ impl Progress {
         let ended = &mut self.ended;
         self.processes.retain(|pid, known| {
             let lives = processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks);
-            if let Some(memory) = known.memory.as_ref().filter(|_| !lives) {
-                slot(ended, known.target).get_or_insert_default().add(&memory.read());
+            if !lives {
+                keep(ended, known.target, known.memory.as_ref());
             }
             lives
         });
@@ -81,9 +83,8 @@ impl Progress {
             match Memory::find(*pid, process, mapped, &mut self.buffer) {
                 Ok(None) => {}
                 Ok(Some(memory)) => {
-                    let before = known.memory.replace(memory).map(|memory| memory.read());
-                    let ended = slot(&mut self.ended, known.target);
-                    ended.get_or_insert_default().add(&before.unwrap_or_default());
+                    let before = known.memory.replace(memory);
+                    keep(&mut self.ended, known.target, before.as_ref());
                 }
                 Err(why) => {
                     if self.refused.len() < REMARKS {
@@ -96,13 +97,13 @@ impl Progress {
 
     /// What the processes of a target reported so far, those that are gone included; `None` where none ever did.
     pub fn of(&self, target: usize) -> Option<Reported> {
-        let mut sum = self.ended.get(target)?.clone()?;
+        let mut sum = self.ended.get(target).cloned().flatten();
         for known in self.processes.values().filter(|known| known.target == target) {
-            if let Some(memory) = &known.memory {
-                sum.add(&memory.read());
+            if let Some(reported) = known.memory.as_ref().and_then(Memory::read) {
+                sum.get_or_insert_default().add(&reported);
             }
         }
-        Some(sum)
+        sum
     }
 
     /// Which reports were not believed, and why.
@@ -111,9 +112,11 @@ impl Progress {
     }
 }
 
-fn slot(ended: &mut Vec<Option<Reported>>, target: usize) -> &mut Option<Reported> {
+/// Adds what was reported in a memory that is read no more.
+fn keep(ended: &mut Vec<Option<Reported>>, target: usize, memory: Option<&Memory>) {
+    let Some(reported) = memory.and_then(Memory::read) else { return };
     if ended.len() <= target {
         ended.resize(target + 1, None);
     }
-    &mut ended[target]
+    ended[target].get_or_insert_default().add(&reported);
 }

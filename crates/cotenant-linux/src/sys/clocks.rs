@@ -18,15 +18,20 @@ pub fn boot_ticks() -> u64 {
 
 /// CPU time that this process has used, its threads included, its children not.
 pub fn own_cpu_time() -> Duration {
-    cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// CPU time that this thread has used.
 pub fn thread_cpu_time() -> Duration {
-    cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-fn cpu_time(clock: libc::clockid_t) -> Duration {
+/// `CLOCK_MONOTONIC`: the same for all programs of a time namespace.
+pub fn monotonic() -> Duration {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the timespec is writable; these clocks exist on every Linux, so the call cannot fail.
     unsafe { libc::clock_gettime(clock, &raw mut time) };

@@ -1,5 +1,6 @@
 //! A program to observe: this very binary, started again, that does what it is told line by line.
 
+pub mod orders;
 mod reports;
 
 use std::collections::BTreeSet;
@@ -254,6 +255,9 @@ fn run(threads: usize) {
                 std::thread::spawn(move || cotenant_rt::units(units)).join().unwrap();
             }
             "latency" => cotenant_rt::latency_ns(number() as u64),
+            "mark" => cotenant_rt::mark(),
+            "obey" => orders::obey(),
+            "give-orders" => orders::give(number() as u32),
             "forge" => reports::forge(argument),
             "fork-and-report" => {
                 answer(reports::fork(number() as u64));

@@ -1,0 +1,37 @@
+//! A program that obeys orders, one that gives them, and how either finds the other.
+
+use cotenant_core::Time;
+use cotenant_linux::FsRoot;
+use cotenant_linux::ends::Ends;
+use cotenant_linux::progress::{Orders, Refused};
+use cotenant_linux::sys;
+use cotenant_linux::tasks::{Follower, Target};
+use std::time::Duration;
+
+/// The orders of a process.
+pub fn of(pid: u32) -> Result<Option<Orders>, Refused> {
+    let mut follower = Follower::new(&FsRoot::live(), vec![Target::Pids(vec![pid])], None);
+    follower.update(Time::default(), &[], &[], &Ends::new().unwrap());
+    follower.processes().get(&pid).map_or(Ok(None), |process| Orders::of(pid, process))
+}
+
+/// Works for ever, with marks, and reports a unit after each.
+pub fn obey() {
+    std::thread::spawn(|| {
+        loop {
+            cotenant_rt::mark();
+            cotenant_rt::units(1);
+        }
+    });
+}
+
+/// Orders a process to nap for ever, 20 ms ahead each time.
+pub fn give(pid: u32) {
+    let orders = of(pid).unwrap().expect("it has marks");
+    std::thread::spawn(move || {
+        loop {
+            orders.nap(sys::monotonic() + Duration::from_millis(20), Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+}

@@ -1,0 +1,153 @@
+; Marks stand between two strips of a loop; the loop's own instructions stay what they are.
+; RUN: env COTENANT_PASS="mode=markers" %opt < %s | FileCheck %s
+; RUN: env COTENANT_PASS="mode=markers" %opt < %s | FileCheck %s --check-prefix=RUNTIME
+; RUN: env COTENANT_PASS="mode=markers" COTENANT_PASS_REGIONS='[{"function":"chase"},{"function":"straight"}]' %opt < %s | FileCheck %s --check-prefix=REGION
+
+target triple = "x86_64-pc-linux-gnu"
+
+; RUNTIME: @__cotenant_markers = weak hidden thread_local
+; RUNTIME: define weak hidden preserve_mostcc void @__cotenant_marked()
+; RUNTIME: declare extern_weak void @cotenant_marker_1(ptr
+
+; A loop that counts to a bound runs to the end of its strip instead: 16,384 / 5 instructions, down to a power of two.
+; CHECK-LABEL: define void @fill
+; CHECK: cotenant.strip:
+; CHECK-NEXT: [[I:%.*]] = phi i64 [ 0, %entry ], [ %i.next, %{{.*}} ]
+; CHECK-NEXT: [[LEFT:%.*]] = sub i64 %n, [[I]]
+; CHECK-NEXT: [[LENGTH:%.*]] = call i64 @llvm.umin.i64(i64 [[LEFT]], i64 2048)
+; CHECK-NEXT: %cotenant.limit = add i64 [[I]], [[LENGTH]]
+; CHECK-NEXT: br label %loop
+; CHECK: loop:
+; CHECK-NEXT: %i = phi i64 [ %i.next, %loop ], [ [[I]], %cotenant.strip ]
+; CHECK-NEXT: %p = getelementptr
+; CHECK-NEXT: store i64
+; CHECK-NEXT: %i.next = add
+; CHECK-NEXT: [[GOES:%.*]] = icmp ne i64 %i.next, %cotenant.limit
+; CHECK-NEXT: br i1 [[GOES]], label %loop, label %cotenant.check, !llvm.loop
+; CHECK: cotenant.check:
+; CHECK-NEXT: [[MORE:%.*]] = icmp ne i64 %i.next, %n
+; CHECK-NEXT: br i1 [[MORE]], label %cotenant.between, label %exit
+; CHECK: cotenant.between:
+; CHECK-NEXT: [[STATE:%.*]] = call align 8 ptr @llvm.threadlocal.address.p0(ptr align 8 @__cotenant_markers)
+; CHECK-NEXT: [[C:%.*]] = load i64, ptr [[STATE]], align 8
+; CHECK-NEXT: [[D:%.*]] = sub i64 [[C]], 10240
+; CHECK-NEXT: store i64 [[D]], ptr [[STATE]], align 8
+; CHECK-NEXT: [[E:%.*]] = icmp slt i64 [[D]], 0
+; CHECK-NEXT: br i1 [[E]], label %[[CALLS:.*]], label %{{.*}}, !prof
+; CHECK: [[CALLS]]:
+; CHECK-NEXT: call preserve_mostcc void @__cotenant_marked()
+define void @fill(ptr %a, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+  %p = getelementptr i64, ptr %a, i64 %i
+  store i64 7, ptr %p
+  %i.next = add i64 %i, 1
+  %done = icmp eq i64 %i.next, %n
+  br i1 %done, label %exit, label %loop, !llvm.loop !0
+exit:
+  ret void
+}
+
+; While it is below: a loop that is entered at or beyond its bound must not run on.
+; CHECK-LABEL: define void @below
+; CHECK: cotenant.strip:
+; CHECK: [[INSIDE:%.*]] = icmp slt i64 [[I:%.*]], %n
+; CHECK-NEXT: %cotenant.limit = select i1 [[INSIDE]], i64 %{{.*}}, i64 %n
+; CHECK: icmp slt i64 %i.next, %cotenant.limit
+define void @below(ptr %a, i64 %from, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %from, %entry ], [ %i.next, %loop ]
+  %p = getelementptr i64, ptr %a, i64 %i
+  store i64 7, ptr %p
+  %i.next = add i64 %i, 4
+  %more = icmp slt i64 %i.next, %n
+  br i1 %more, label %loop, label %exit
+exit:
+  ret void
+}
+
+; No bound: a counter in a register.
+; CHECK-LABEL: define i64 @chase
+; CHECK: loop:
+; CHECK-NEXT: %cotenant.left = phi i32 [ 4096, %entry ], [ [[LESS:%.*]], %cotenant.tick ], [ 4096, %{{.*}} ]
+; CHECK: cotenant.tick:
+; CHECK-NEXT: [[LESS]] = sub i32 %cotenant.left, 1
+; CHECK-NEXT: icmp eq i32 [[LESS]], 0
+; REGION-NOT: threadlocal.address
+; REGION-LABEL: define i64 @chase
+; REGION: threadlocal.address
+define i64 @chase(ptr %a, i64 %end) {
+entry:
+  br label %loop
+loop:
+  %at = phi i64 [ 1, %entry ], [ %next, %loop ]
+  %p = getelementptr i64, ptr %a, i64 %at
+  %next = load i64, ptr %p
+  %done = icmp eq i64 %next, %end
+  br i1 %done, label %exit, label %loop
+exit:
+  ret i64 %next
+}
+
+; Short loops belong to the loop around them.
+; CHECK-LABEL: define void @rows
+; CHECK: cotenant.strip:
+; CHECK-NOT: {{^cotenant.strip}}
+; CHECK: inner:
+; CHECK-NOT: threadlocal.address
+; CHECK: icmp ne i64 %j.next, 8
+; CHECK: cotenant.check:
+; CHECK: threadlocal.address
+; CHECK: ret void
+define void @rows(ptr %a, i64 %n) {
+entry:
+  br label %outer
+outer:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %latch ]
+  br label %inner
+inner:
+  %j = phi i64 [ 0, %outer ], [ %j.next, %inner ]
+  %p = getelementptr [8 x i64], ptr %a, i64 %i, i64 %j
+  store i64 %j, ptr %p
+  %j.next = add i64 %j, 1
+  %more = icmp ne i64 %j.next, 8
+  br i1 %more, label %inner, label %latch
+latch:
+  %i.next = add i64 %i, 1
+  %again = icmp ne i64 %i.next, %n
+  br i1 %again, label %outer, label %exit
+exit:
+  ret void
+}
+
+; What calls itself has no loop to mark.
+; CHECK-LABEL: define i64 @itself
+; CHECK-NEXT: call align 8 ptr @llvm.threadlocal.address
+define i64 @itself(i64 %n) {
+  %end = icmp eq i64 %n, 0
+  br i1 %end, label %return, label %call
+call:
+  %less = sub i64 %n, 1
+  %r = call i64 @itself(i64 %less)
+  br label %return
+return:
+  %s = phi i64 [ 0, %0 ], [ %r, %call ]
+  ret i64 %s
+}
+
+; No loop, no mark: unless a region names it.
+; CHECK-LABEL: define i64 @straight
+; CHECK-NEXT: %r = add
+; REGION-LABEL: define i64 @straight
+; REGION-NEXT: call align 8 ptr @llvm.threadlocal.address
+define i64 @straight(i64 %n) {
+  %r = add i64 %n, 1
+  ret i64 %r
+}
+
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.isvectorized", i32 1}
