@@ -66,7 +66,11 @@ impl Scenario {
             self.machine.profile.heuristic = Some(self.high()?.ok_or_else(|| refuse(why, remedy))?);
         }
         for app in &self.apps {
-            if self.profiles.get(&app.name).is_some_and(|p| p.bus_per_ms.and(p.sharing).and(p.footprint_per_ms).is_some()) {
+            if self
+                .profiles
+                .get(&app.name)
+                .is_some_and(|p| p.bus_per_ms.and(p.sharing).and(p.footprint_per_ms).is_some())
+            {
                 continue;
             }
             let spec = AppSpec { arrival: Time(0), runs: 1, ..app.clone() };

@@ -97,7 +97,7 @@ pub(super) struct Run {
 }
 
 /// Moves nothing, so that Linux can be watched.
-struct Watch;
+pub(super) struct Watch;
 
 impl Policy for Watch {
     fn name(&self) -> &'static str {

@@ -44,8 +44,7 @@ pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Result
 /// Figures 5 and 7.
 pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Result> {
     let rates = [5.0, 10.0, 30.0, 50.0, 70.0];
-    let injectors =
-        rates.iter().map(|&rate| Injector::Memory.tuned(rate)).collect::<anyhow::Result<Vec<String>>>()?;
+    let injectors = rates.iter().map(|&rate| Injector::Memory.tuned(rate)).collect::<anyhow::Result<Vec<String>>>()?;
     let mut rows = Vec::new();
     let found = each(lab, "feliu-memory", |program| {
         injectors.iter().map(|injector| loss(program, injector, &[1, 2, 3])).collect::<anyhow::Result<Vec<f64>>>()
@@ -59,8 +58,12 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Result> {
     let halved: Vec<&str> = HALVED.into_iter().filter(|name| worst(name).is_some_and(|l| l > 0.5)).collect();
     let light: Vec<&str> = LIGHT.into_iter().filter(|name| worst(name).is_some_and(|l| l < 0.1)).collect();
     // Figure 6: one injector on the other L2, one on the same, two, three.
-    let places: [(&str, &[usize]); 4] =
-        [("a: the other L2", &[2]), ("b: the same L2", &[1]), ("c: two, on the other L2", &[2, 3]), ("d: three", &[1, 2, 3])];
+    let places: [(&str, &[usize]); 4] = [
+        ("a: the other L2", &[2]),
+        ("b: the same L2", &[1]),
+        ("c: two, on the other L2", &[2, 3]),
+        ("d: three", &[1, 2, 3]),
+    ];
     let injector = &injectors[3];
     let by_place = each(lab, "feliu-memory", |program| {
         places.iter().map(|(_, cpus)| loss(program, injector, cpus)).collect::<anyhow::Result<Vec<f64>>>()

@@ -6,10 +6,9 @@ mod schedule;
 pub(super) use contention::{characterization, degradation, l2, memory};
 pub(super) use schedule::{Schedules, balance, fairness, speedup, timeline};
 
-use super::lab::Lab;
+use super::lab::{Lab, Watch};
 use anyhow::Context as _;
 use cotenant_core::Time;
-use cotenant_core::policy::None as NoPolicy;
 use cotenant_core::signal::Signal;
 use cotenant_sim::app::embedded;
 use cotenant_sim::batch::parallel;
@@ -58,7 +57,7 @@ fn rates(text: &str) -> anyhow::Result<Alone> {
     scenario.observation.cost_s = 0.0;
     let warm = Time((WORK_S / 2.0 * 1e9) as u64);
     let [mut cycles, mut instructions, mut arrivals, mut misses] = [0.0; 4];
-    scenario.run(&NoPolicy, KernelKind::default(), 1, |round| {
+    scenario.run(&Watch, KernelKind::default(), 1, |round| {
         let Some(task) = round.view.tasks.first().filter(|_| round.prev.at >= warm) else { return };
         let add = |to: &mut f64, signal| *to += task.per_s(signal).unwrap_or(0.0) * round.view.interval.as_secs_f64();
         add(&mut cycles, Signal::Cycles);
@@ -122,7 +121,7 @@ fn loss(program: &str, injector: &str, cpus: &[usize]) -> anyhow::Result<f64> {
 fn time(text: &str) -> anyhow::Result<f64> {
     let mut scenario = scenario(text)?;
     scenario.observation.cost_s = 0.0;
-    let outcome = scenario.run(&NoPolicy, KernelKind::default(), 1, |_| ())?;
+    let outcome = scenario.run(&Watch, KernelKind::default(), 1, |_| ())?;
     Ok(outcome.apps.first().context("no app")?.time_s)
 }
 

@@ -99,20 +99,23 @@ fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
     let mut used: Vec<&'static str> = mixes.concat();
     used.sort_unstable();
     used.dedup();
-    let show = |what: &'static str, all: usize| move |done| (what, done, all);
-    let progress = show("what the programs need", used.len());
-    let found = parallel(&used, |program| alone(program), |done| {
-        let (what, done, all) = progress(done);
-        lab.show(what, done, all);
-    })?;
+    let found = parallel(&used, |program| alone(program), |done| lab.show("feliu: programs alone", done, used.len()))?;
     let alone: BTreeMap<&str, Alone> = used.iter().copied().zip(found).collect();
     // All run equally long alone, so the average over programs is the average over time.
     let iabw = mean(mixes.iter().map(|mix| mean(mix.iter().map(|p| alone[p].tr_l2)) * 4.0));
-    let lost = parallel(&used, |program| degraded(program, &alone[program], iabw), |done| {
-        lab.show("what the programs lose", done, used.len());
-    })?;
+    let lost = parallel(
+        &used,
+        |program| degraded(program, &alone[program], iabw),
+        |done| {
+            lab.show("feliu: programs beside injectors", done, used.len());
+        },
+    )?;
     let profile = |(program, loss): (&&'static str, &f64)| {
-        let profile = AppProfile { alone_s: Some(work_s), degradation: Some(loss.clamp(0.0, 1.0)), ..AppProfile::default() };
+        let profile = AppProfile {
+            alone_s: Some(work_s),
+            average_traffic_loss: Some(loss.clamp(0.0, 1.0)),
+            ..AppProfile::default()
+        };
         (*program, profile)
     };
     let profiles: BTreeMap<&str, AppProfile> = used.iter().zip(&lost).map(profile).collect();
@@ -123,9 +126,13 @@ fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
             jobs.extend((1..=seeds).map(|seed| (mix, name, seed)));
         }
     }
-    let done = parallel(&jobs, |(mix, name, seed)| run(mix, name, *seed, work_s, &profiles), |done| {
-        lab.show("feliu: mixes", done, jobs.len());
-    })?;
+    let done = parallel(
+        &jobs,
+        |(mix, name, seed)| run(mix, name, *seed, work_s, &profiles),
+        |done| {
+            lab.show("feliu: mixes", done, jobs.len());
+        },
+    )?;
     let by_seed: Vec<Vec<Run>> = done.chunks(seeds as usize).map(<[Run]>::to_vec).collect();
     let runs = by_seed.chunks(POLICIES.len()).map(<[Vec<Run>]>::to_vec).collect();
     let sensitive = lost.iter().filter(|l| **l >= 0.05).count();
@@ -181,7 +188,11 @@ pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Result> {
             let time = |policy: usize| geometric(s.runs[mix][policy].iter().flat_map(|r| r.times_s.iter().copied()));
             time(0) / time(policy)
         });
-        rows.push(row(format!("{name} over Linux, turnaround of a program, on average"), percent(geometric(turnaround)), "%"));
+        rows.push(row(
+            format!("{name} over Linux, turnaround of a program, on average"),
+            percent(geometric(turnaround)),
+            "%",
+        ));
     }
     rows.push(effect("das over Linux, best mix", 9.56, highest((0..s.mixes.len()).map(|mix| percent(over(mix, 3))))));
     let order = if means[0] < means[1] && means[1] < means[2] { "in" } else { "not in" };
@@ -201,11 +212,21 @@ pub(in super::super) fn balance(lab: &mut Lab) -> anyhow::Result<Result> {
             for bin in 0..4 {
                 let inside = |d: &&f64| ((*d / BIN) as usize).min(3) == bin;
                 let share = all.iter().filter(inside).count() as f64 / all.len().max(1) as f64 * 100.0;
-                let range = if bin == 3 { "75/µs and more".to_owned() } else { format!("{}–{}/µs", bin * 25, bin * 25 + 25) };
+                let range = if bin == 3 {
+                    "75/µs and more".to_owned()
+                } else {
+                    format!("{}–{}/µs", bin * 25, bin * 25 + 25)
+                };
                 let label = format!("mix {}, {}: L2s differ by {range}", mix + 1, POLICIES[policy]);
                 // The two figures that the text reads off.
-                let paper = [(0, 0, 40.0), (0, 1, 50.0)].iter().find(|p| (p.0, p.1) == (mix, i) && bin == 0).map(|p| p.2);
-                rows.push(paper.map_or_else(|| row(&*label, share, "% of quanta"), |p| level(&*label, p, share, "% of quanta")));
+                let paper =
+                    [(0, 0, 40.0), (0, 1, 50.0)].iter().find(|p| (p.0, p.1) == (mix, i) && bin == 0).map(|p| p.2);
+                rows.push(
+                    paper.map_or_else(
+                        || row(&*label, share, "% of quanta"),
+                        |p| level(&*label, p, share, "% of quanta"),
+                    ),
+                );
                 if bin == 0 {
                     lowest[i] += share / s.mixes.len() as f64;
                 }
@@ -230,7 +251,8 @@ pub(in super::super) fn timeline(lab: &mut Lab) -> anyhow::Result<Result> {
     for policy in 1..POLICIES.len() {
         for quanta in [FEW, MANY] {
             let some: Vec<f64> = s.runs[mix][policy][0].differences.iter().copied().take(quanta).collect();
-            let label = format!("mix {}, {}, first {quanta} quanta: difference between the L2s", mix + 1, POLICIES[policy]);
+            let label =
+                format!("mix {}, {}, first {quanta} quanta: difference between the L2s", mix + 1, POLICIES[policy]);
             rows.push(row(format!("{label}, mean"), mean(some.iter().copied()), "/µs"));
             rows.push(row(format!("{label}, highest"), highest(some.iter().copied()), "/µs"));
             if quanta == FEW {
