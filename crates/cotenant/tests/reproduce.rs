@@ -4,8 +4,24 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-const ALL: [&str; 8] =
-    ["sam-fig1", "sam-fig2", "sam-fig5", "sam-fig6", "sam-fig7", "sam-fig8", "sam-sensitivity", "sam-overhead"];
+const ALL: [&str; 16] = [
+    "sam-fig1",
+    "sam-fig2",
+    "sam-fig5",
+    "sam-fig6",
+    "sam-fig7",
+    "sam-fig8",
+    "sam-sensitivity",
+    "sam-overhead",
+    "feliu-characterization",
+    "feliu-memory",
+    "feliu-l2",
+    "feliu-degradation",
+    "feliu-speedup",
+    "feliu-balance",
+    "feliu-timeline",
+    "feliu-fairness",
+];
 
 fn cotenant(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cotenant")).args(args).output().unwrap()

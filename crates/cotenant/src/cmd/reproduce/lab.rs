@@ -1,6 +1,7 @@
 //! Runs of cases on the simulated machine of the paper, and what was seen of them.
 
 use super::cases::{App, Case};
+use super::feliu;
 use crate::progress::Progress;
 use anyhow::Context as _;
 use cotenant_core::action::{Action, ActionOutcome, Decision};
@@ -96,7 +97,7 @@ pub(super) struct Run {
 }
 
 /// Moves nothing, so that Linux can be watched.
-struct Watch;
+pub(super) struct Watch;
 
 impl Policy for Watch {
     fn name(&self) -> &'static str {
@@ -121,16 +122,22 @@ pub(super) struct Lab {
     bar: Mutex<Progress>,
     best: BTreeMap<App, Static>,
     runs: BTreeMap<String, Vec<Run>>,
+    pub feliu: Option<feliu::Schedules>,
 }
 
 impl Lab {
     pub fn new(effort: Effort) -> Self {
-        Self { effort, bar: Mutex::new(Progress::new(true)), best: BTreeMap::new(), runs: BTreeMap::new() }
+        Self { effort, bar: Mutex::new(Progress::new(true)), best: BTreeMap::new(), runs: BTreeMap::new(), feliu: None }
     }
 
-    /// A scenario from its text, on the machine of the paper.
+    /// A scenario from its text, on the machine of the SAM paper.
     pub fn scenario(text: &str) -> anyhow::Result<Scenario> {
-        let text = format!("machine = '{MACHINE}'\nend_s = {END_S}\n{text}");
+        Self::scenario_on(MACHINE, text)
+    }
+
+    /// A scenario from its text, on this machine.
+    pub fn scenario_on(machine: &str, text: &str) -> anyhow::Result<Scenario> {
+        let text = format!("machine = '{machine}'\nend_s = {END_S}\n{text}");
         let find = |name: &str| crate::machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
         Scenario::parse(&text, find).context("reproduce")
     }

@@ -2,6 +2,7 @@
 
 mod cases;
 mod evaluation;
+mod feliu;
 mod lab;
 mod row;
 mod sensitivity;
@@ -46,7 +47,7 @@ pub struct Args {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 8] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 16] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -55,6 +56,14 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 8] = [
     ("sam-fig8", "Figure 8, §4.3", "mixes of applications: IPC, coherence, LLC misses", evaluation::fig8),
     ("sam-sensitivity", "§4.5", "SAM with other thresholds", sensitivity::thresholds),
     ("sam-overhead", "§4.4", "what watching costs", sensitivity::overhead),
+    ("feliu-characterization", "Figures 2–4, §4.1", "programs alone: IPC and rates of misses", feliu::characterization),
+    ("feliu-memory", "Figures 5 and 7, §4.2", "programs beside memory traffic", feliu::memory),
+    ("feliu-l2", "Figure 8, §4.3", "programs beside L2 traffic", feliu::l2),
+    ("feliu-degradation", "Figure 9, §4.4", "programs at the traffic that schedulers aim at", feliu::degradation),
+    ("feliu-speedup", "Figure 10, §6.2", "ten mixes under mas, cas and das", feliu::speedup),
+    ("feliu-balance", "Figure 11, §6.2", "how evenly the L2 caches are used", feliu::balance),
+    ("feliu-timeline", "Figures 12 and 13, §6.2", "the same over time", feliu::timeline),
+    ("feliu-fairness", "Figure 14, §6.2", "whom das makes faster than cas", feliu::fairness),
 ];
 
 /// Runs the subcommand.
@@ -65,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
         return print(|out| {
             for (name, figure, about, _) in EXPERIMENTS {
-                writeln!(out, "{name:<17}{figure:<28}{about}")?;
+                writeln!(out, "{name:<24}{figure:<30}{about}")?;
             }
             Ok(ExitCode::SUCCESS)
         });
