@@ -7,6 +7,7 @@ mod heuristic;
 mod none;
 mod numad;
 mod plan;
+mod resense;
 pub mod sam;
 
 pub use auto::{Auto, AutoState};
@@ -16,6 +17,7 @@ pub use fixed::{Static, StaticState};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
 pub use numad::{Numad, NumadState};
+pub use resense::{Resense, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
 
 use crate::action::{ActionOutcome, Decision};
@@ -100,6 +102,8 @@ pub enum State {
     Numad(Box<NumadState>),
     /// Of `dino`.
     Dino(Box<DinoState>),
+    /// Of `resense`.
+    Resense(Box<ResenseState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -130,7 +134,7 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] = &["none", "static", "heuristic", "sam", "numad", "dino", "auto"];
+pub const NAMES: &[&str] = &["none", "static", "heuristic", "resense", "sam", "numad", "dino", "auto"];
 
 /// The policy of that name.
 ///
@@ -141,6 +145,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "none" => Ok(Box::new(None)),
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
+        "resense" => Ok(Box::new(Resense)),
         "sam" => Ok(Box::new(Sam)),
         "numad" => Ok(Box::new(Numad)),
         "dino" => Ok(Box::new(Dino)),
