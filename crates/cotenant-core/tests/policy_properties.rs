@@ -170,7 +170,7 @@ proptest! {
     /// With unchanged rates, and everything carried out, moves end, whoever may not move where.
     #[test]
     fn settles(start in worlds()) {
-        for name in ["static", "heuristic", "sam", "numad", "dino"] {
+        for name in ["static", "heuristic", "resense", "sam", "numad", "dino"] {
             let policy = policy::by_name(name).unwrap();
             let (mut world, mut state, mut last) = (start.clone(), State::Empty, Vec::new());
             let mut at = ROUND;
@@ -208,7 +208,7 @@ fn the_worlds_are_worth_it() {
     }
     assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
     assert_eq!(acted["none"], 0);
-    for name in ["static", "heuristic", "sam", "numad", "dino", "auto"] {
+    for name in ["static", "heuristic", "resense", "sam", "numad", "dino", "auto"] {
         assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn is_subcommand(word: &str) -> bool {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, heuristic, static, none, one of the rivals numad and dino, or for more jobs than CPUs (sim and decide) fifo, mas, cas and das [default: auto]
+    /// Policy that decides: auto, sam, heuristic, resense, static, none, one of the rivals numad and dino, or for more jobs than CPUs (sim and decide) fifo, mas, cas and das [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in

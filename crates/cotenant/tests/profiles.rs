@@ -125,3 +125,30 @@ fn policies_find_what_is_stored() {
     let out = folder.run(&["run", "-q", "--policy", "none", "--", "sh", "-c", "exit 0"]);
     assert_eq!(stderr(&out), "", "none wants no profiles");
 }
+
+/// Example (b) of `ReSense` §2.3 through the command line, and a simulation with what is stored for its machine.
+#[test]
+fn resense_maps_by_stored_scores() {
+    let folder = Folder::new("resense");
+    let score = |app: &str, score: f64| {
+        format!("[app.{app}.sensitivity.l2]\nscore = {score}\nlow = {score}\nhigh = {score}\nby = 'cycles'\n")
+    };
+    let apps = folder.file("apps.toml", &(score("a", 9.0) + &score("b", -5.0)));
+    folder.ok(&["profiles", "import", &apps, "--machine", "yorkfield"]);
+    let tasks = r#"{"id":1,"app":"a","cpu":1},{"id":2,"app":"a","cpu":2},{"id":3,"app":"b","cpu":0},{"id":4,"app":"b","cpu":3}"#;
+    let snapshot = folder.file("now.json", &format!(r#"{{"interval_s":0.1,"tasks":[{tasks}]}}"#));
+    let decide =
+        ["decide", "--machine", "yorkfield", "--snapshot", &snapshot, "--policy", "resense", "--pin", "cpu", "--json"];
+    let answer: Value = serde_json::from_str(&folder.ok(&decide)).unwrap();
+    let l2_of = |task: u64| {
+        let of_task = answer["moves"].as_array().unwrap().iter().find(|m| m["task"] == task).unwrap();
+        of_task["to_cpus"][0].as_u64().unwrap() / 2
+    };
+    assert!(l2_of(1) == l2_of(2) && l2_of(3) == l2_of(4) && l2_of(1) != l2_of(3), "{answer}");
+    let scenario = "machine = 'yorkfield'\n[[app]]\nname = 'a'\nprogram = 'mcf06'\nthreads = 2\nwork_s = 0.5\n";
+    let out =
+        folder.run(&["sim", &folder.file("s.toml", scenario), "--policy", "none,resense", "--seeds", "2", "--json"]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    let result: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(result["policies"][1]["name"], "resense", "{result}");
+}

@@ -8,6 +8,7 @@ mod none;
 mod numad;
 mod plan;
 mod quantum;
+mod resense;
 pub mod sam;
 
 pub use auto::{Auto, AutoState};
@@ -18,6 +19,7 @@ pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
 pub use numad::{Numad, NumadState};
 pub use quantum::{Quantum, QuantumState};
+pub use resense::{Resense, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
 
 use crate::action::{ActionOutcome, Decision};
@@ -107,6 +109,8 @@ pub enum State {
     Dino(Box<DinoState>),
     /// Of `fifo`, `mas`, `cas` and `das`.
     Quantum(Box<QuantumState>),
+    /// Of `resense`.
+    Resense(Box<ResenseState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -143,7 +147,7 @@ pub trait Policy {
 
 /// Names that [`by_name`] knows.
 pub const NAMES: &[&str] =
-    &["none", "static", "heuristic", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
+    &["none", "static", "heuristic", "resense", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
 
 /// The policy of that name.
 ///
@@ -154,6 +158,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "none" => Ok(Box::new(None)),
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
+        "resense" => Ok(Box::new(Resense)),
         "sam" => Ok(Box::new(Sam)),
         "numad" => Ok(Box::new(Numad)),
         "dino" => Ok(Box::new(Dino)),

@@ -1,9 +1,9 @@
-//! What the policies share that fix a mapping: the mapping, what became of it, and when to ask again.
+//! What the policies share that fix a mapping: free CPUs, the mapping, what became of it, and when to ask again.
 
 use super::Ctx;
 use crate::action::{Action, ActionOutcome, Outcome, Proposal, Reason};
 use crate::cpuset::CpuSet;
-use crate::ids::{TaskId, Time};
+use crate::ids::{CpuId, TaskId, Time};
 use crate::view::{TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -138,11 +138,23 @@ impl Plan {
     }
 }
 
+/// Contexts that some of the tasks may use and that nobody else keeps busy; with those that somebody does, where there would be too
+/// few.
+pub(super) fn free_for(ctx: &Ctx<'_>, view: &View, tasks: &[&TaskView], before: &BTreeMap<TaskId, CpuSet>) -> CpuSet {
+    let allowed = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(ctx.topology.usable());
+    // What a task does that has no rates yet looks like foreign work.
+    let unexplained: CpuSet = view.tasks.iter().filter(|t| t.cpu_share().is_none()).filter_map(|t| t.cpu).collect();
+    let ours = before.values().fold(unexplained, |all, set| all.or(set));
+    let foreign =
+        |cpu: CpuId| view.cpu(cpu).is_some_and(|c| c.foreign > ctx.config.foreign_busy) && !ours.contains(cpu);
+    let quiet: CpuSet = allowed.iter().filter(|&cpu| !foreign(cpu)).collect();
+    if quiet.len() >= tasks.len() { quiet } else { allowed }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Config;
     use super::*;
-    use crate::ids::CpuId;
     use crate::profile::MachineProfile;
     use crate::testing::{ViewBuilder, machine};
 

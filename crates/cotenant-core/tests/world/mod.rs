@@ -1,7 +1,7 @@
 //! Random machines with tasks on them.
 
 use cotenant_core::policy::{Config, Ctx};
-use cotenant_core::profile::{AppProfile, High, MachineProfile, Thresholds};
+use cotenant_core::profile::{AppProfile, By, High, MachineProfile, Score, Thresholds};
 use cotenant_core::testing::{ViewBuilder, parts};
 use cotenant_core::topology::notation::topology_order;
 use cotenant_core::topology::{Kind, Parts, Resource};
@@ -223,10 +223,19 @@ fn machines() -> impl Strategy<Value = Topology> {
     )
 }
 
+/// A score of so many percent, positive where sharing helps.
+fn sensitivity(percent: i8) -> Score {
+    let rounds = [(100.0, 100.0 - f64::from(percent))];
+    Score::of(&rounds, By::Cycles, CpuSet::new(), CpuSet::new()).expect("a round")
+}
+
 /// Profiles of `app0` to `app2`, of which the first is the latency-sensitive one.
 fn profiles() -> impl Strategy<Value = BTreeMap<String, AppProfile>> {
     let profile = |i: usize| {
-        (0u32..4, 0u32..4, 0u32..4).prop_map(move |(bus, sharing, footprint)| AppProfile {
+        let scores =
+            proptest::collection::vec((proptest::sample::select(vec!["l3", "node", "bus", "package"]), -2i8..=2), 0..4);
+        (0u32..4, 0u32..4, 0u32..4, scores).prop_map(move |(bus, sharing, footprint, scores)| AppProfile {
+            sensitivity: scores.into_iter().map(|(name, score)| (name.to_owned(), sensitivity(score))).collect(),
             bus_per_ms: Some(f64::from(bus)),
             sharing: Some(f64::from(sharing) / 4.0),
             footprint_per_ms: Some(f64::from(footprint)),

@@ -4,6 +4,7 @@ use super::tree::{Apart, Leaf, Shared};
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, TaskId};
 use crate::policy::Ctx;
+use crate::policy::plan::free_for;
 use crate::topology::{Kind, Topology};
 use crate::view::{TaskView, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,19 +163,6 @@ fn seat(
 fn crowd(tasks: &[&TaskView], on: &CpuSet) -> BTreeMap<TaskId, CpuSet> {
     let contexts = tasks.iter().map(|t| (t.info.id, on.and(&t.info.allowed)));
     contexts.filter(|(_, contexts)| !contexts.is_empty()).collect()
-}
-
-/// Contexts that some of the tasks may use and that nobody else keeps busy; with those that somebody does, where there would be too
-/// few.
-fn free_for(ctx: &Ctx<'_>, view: &View, tasks: &[&TaskView], before: &BTreeMap<TaskId, CpuSet>) -> CpuSet {
-    let allowed = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(ctx.topology.usable());
-    // What a task does that has no rates yet looks like foreign work.
-    let unexplained: CpuSet = view.tasks.iter().filter(|t| t.cpu_share().is_none()).filter_map(|t| t.cpu).collect();
-    let ours = before.values().fold(unexplained, |all, set| all.or(set));
-    let foreign =
-        |cpu: CpuId| view.cpu(cpu).is_some_and(|c| c.foreign > ctx.config.foreign_busy) && !ours.contains(cpu);
-    let quiet: CpuSet = allowed.iter().filter(|&cpu| !foreign(cpu)).collect();
-    if quiet.len() >= tasks.len() { quiet } else { allowed }
 }
 
 /// The whole mapping: contexts for each task of P and C, and whether the machine can hold the leaf's choice of caches.
