@@ -86,6 +86,17 @@ pub enum Command {
     /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so
     /// far; the exit code is 0 then, too.
     Kernel(cmd::kernel::Args),
+    /// Clang for C with the niceness pass: the program naps when Cotenant orders it, or by itself
+    ///
+    /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. Needs clang 19 and the pass, which
+    /// scripts/install-pass builds and installs.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Cc(cmd::cc::Args),
+    /// The same for C++
+    ///
+    /// See `cotenant help cc`.
+    #[command(name = "c++", disable_help_flag = true, disable_version_flag = true)]
+    Cxx(cmd::cc::Args),
     /// How much programs slow each other down on a machine that is not there
     ///
     /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache
