@@ -91,6 +91,15 @@ pub enum Command {
     /// The profiles lie below the data folder, one TOML file per machine and application, to be read and edited. Policies that need
     /// profiles find them there by themselves; --profiles takes precedence.
     Profiles(cmd::profiles::Args),
+    /// Clang for C with the niceness pass: the program naps when Cotenant orders it, or by itself
+    /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. Needs clang 19 and the pass, which
+    /// scripts/install-pass builds and installs.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Cc(cmd::cc::Args),
+    /// The same for C++
+    /// See `cotenant help cc`.
+    #[command(name = "c++", disable_help_flag = true, disable_version_flag = true)]
+    Cxx(cmd::cc::Args),
     /// How much programs slow each other down on a machine that is not there
     ///
     /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache

@@ -44,11 +44,16 @@ pub fn main() -> ExitCode {
     }
     // A recording that reaches `ulimit -f` ends; the run does not.
     cotenant_linux::sys::survive_file_limit();
-    let cli = match cli::Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return misused(&error),
+    // Before clap looks at it: every word behind these is clang's, `--help` and `--` included.
+    let mut args = std::env::args_os().skip(1);
+    let result = match args.next().as_deref().and_then(cmd::cc::language) {
+        Some(cxx) => cmd::cc::run(cxx, args),
+        None => match cli::Cli::try_parse() {
+            Ok(cli) => cmd::run(&cli.command),
+            Err(error) => return misused(&error),
+        },
     };
-    match cmd::run(&cli.command) {
+    match result {
         Ok(code) => code,
         Err(error) => {
             words::tell(words::chain(&error));

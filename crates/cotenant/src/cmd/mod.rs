@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod calibrate;
+pub mod cc;
 pub mod compare;
 pub mod decide;
 pub mod doctor;
@@ -44,6 +45,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(args),
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),
+        Command::Cc(args) => cc::run(false, args.words.iter().cloned()),
+        Command::Cxx(args) => cc::run(true, args.words.iter().cloned()),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Profiles(args) => profiles::run(args),

@@ -1,0 +1,202 @@
+//! Our own options among those of clang.
+
+use crate::{units, usage};
+use anyhow::Result;
+use cotenant_core::region;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const OWN: &str = "--cotenant-";
+
+/// The system passes at most 128 KiB in one variable.
+const MOST_REGIONS: usize = 100_000;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    #[default]
+    Markers,
+    Naps,
+    Padding,
+    Off,
+}
+
+/// What the user said.
+#[derive(Debug, Default)]
+pub struct Words {
+    pub mode: Mode,
+    regions: Option<PathBuf>,
+    min_score: Option<f64>,
+    min_coverage: Option<f64>,
+    coverage: Option<f64>,
+    granularity: Option<String>,
+    duration: Option<Duration>,
+    thickness: Option<u32>,
+    pub clang_path: Option<PathBuf>,
+    pub plugin: Option<PathBuf>,
+    /// Everything else.
+    pub clang: Vec<OsString>,
+}
+
+impl Words {
+    /// Takes our options out of the environment's words and the command line's, which go first.
+    pub fn parse(environment: Option<&str>, args: impl Iterator<Item = OsString>) -> Result<Self> {
+        let mut words = Self::default();
+        for word in environment.unwrap_or_default().split_ascii_whitespace() {
+            let option = word.strip_prefix(OWN).ok_or_else(|| {
+                usage(format!("COTENANT_CC: '{word}' is no option of ours; it holds options such as {OWN}mode=naps"))
+            })?;
+            words.set(option)?;
+        }
+        for arg in args {
+            match arg.to_str().and_then(|word| word.strip_prefix(OWN)) {
+                Some(option) => words.set(option)?,
+                None => words.clang.push(arg),
+            }
+        }
+        words.check()?;
+        Ok(words)
+    }
+
+    fn set(&mut self, option: &str) -> Result<()> {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let wrong = |expected: &str| usage(format!("{OWN}{key}={value} is not known; give {expected}"));
+        let share =
+            || value.parse().ok().filter(|x| (0.0..=1.0).contains(x)).ok_or_else(|| wrong("a number from 0 to 1"));
+        let path = || if value.is_empty() { Err(wrong("a path")) } else { Ok(PathBuf::from(value)) };
+        match key {
+            "mode" => {
+                self.mode = match value {
+                    "markers" => Mode::Markers,
+                    "naps" => Mode::Naps,
+                    "padding" => Mode::Padding,
+                    "off" => Mode::Off,
+                    _ => return Err(wrong("markers, naps, padding or off")),
+                }
+            }
+            "regions" => self.regions = Some(path()?),
+            "min-score" => {
+                let score = value.parse().ok().filter(|x: &f64| *x >= 0.0 && x.is_finite());
+                self.min_score = Some(score.ok_or_else(|| wrong("a number from 0"))?);
+            }
+            "min-coverage" => self.min_coverage = Some(share()?),
+            "coverage" => self.coverage = Some(share()?),
+            "granularity" => self.granularity = Some(value.to_owned()),
+            "duration" => {
+                let duration = units::duration(value).ok().filter(|d| !d.is_zero() && *d <= Duration::from_secs(60));
+                self.duration = Some(duration.ok_or_else(|| wrong("a time up to 60s, as in 20ms"))?);
+            }
+            "thickness" => {
+                let nops = value.parse().ok().filter(|n| (1..=4096).contains(n));
+                self.thickness = Some(nops.ok_or_else(|| wrong("a number from 1 to 4096"))?);
+            }
+            "clang" => self.clang_path = Some(path()?),
+            "plugin" => self.plugin = Some(path()?),
+            _ => return Err(usage(format!("{OWN}{key} is no option; `cotenant help cc` lists them"))),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        let Some(text) = &self.granularity else { return Ok(()) };
+        let wrong = |expected| Err(usage(format!("{OWN}granularity={text} is not known; give {expected}")));
+        match self.mode {
+            Mode::Naps if self.granularity_ns().is_none() => wrong("a time from 100us to 60s, as in 10ms"),
+            Mode::Padding if !text.parse::<u32>().is_ok_and(|n| (1..=1_000_000).contains(&n)) => {
+                wrong("a number of instructions from 1 to 1000000")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn granularity_ns(&self) -> Option<u128> {
+        let time = units::duration(self.granularity.as_deref()?).ok()?;
+        (Duration::from_micros(100)..=Duration::from_secs(60)).contains(&time).then_some(time.as_nanos())
+    }
+
+    /// The value of `COTENANT_PASS`.
+    pub fn for_pass(&self) -> String {
+        let mut pass = match self.mode {
+            Mode::Naps => "mode=naps",
+            Mode::Padding => "mode=padding",
+            Mode::Markers | Mode::Off => "mode=markers",
+        }
+        .to_owned();
+        let mut add = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                let _ = write!(pass, " {key}={value}");
+            }
+        };
+        add("coverage", self.coverage.map(|x| x.to_string()));
+        match self.mode {
+            Mode::Naps => {
+                add("granularity_ns", self.granularity_ns().map(|n| n.to_string()));
+                add("duration_ns", self.duration.map(|d| d.as_nanos().to_string()));
+            }
+            Mode::Padding => {
+                add("every", self.granularity.clone());
+                add("thickness", self.thickness.map(|n| n.to_string()));
+            }
+            Mode::Markers | Mode::Off => {}
+        }
+        pass
+    }
+
+    /// The value of `COTENANT_PASS_REGIONS`.
+    pub fn regions(&self) -> Result<Option<String>> {
+        let Some(path) = &self.regions else { return Ok(None) };
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| usage(format!("{name}: {e}; give a region file, see docs/reference/regions.md")))?;
+        let regions = region::parse(&text).map_err(|e| usage(format!("{name}:{e}")))?;
+        let score = self.min_score.unwrap_or(region::MIN_SCORE);
+        let json = region::for_pass(&regions, score, self.min_coverage.unwrap_or(region::MIN_COVERAGE));
+        if json.len() > MOST_REGIONS {
+            return Err(usage(format!(
+                "{name}: the regions above score {score} are too many for one compilation; raise {OWN}min-score or {OWN}min-coverage"
+            )));
+        }
+        Ok(Some(json))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(environment: Option<&str>, args: &str) -> Result<Words> {
+        Words::parse(environment, args.split_ascii_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn ours_are_taken_out_and_the_rest_is_left() {
+        let parsed = words(
+            Some("--cotenant-mode=naps --cotenant-duration=5ms"),
+            "-O2 --cotenant-granularity=1ms -c --cotenant-duration=2ms a.c -- b.c",
+        )
+        .unwrap();
+        assert_eq!(parsed.clang, ["-O2", "-c", "a.c", "--", "b.c"]);
+        assert_eq!(parsed.for_pass(), "mode=naps granularity_ns=1000000 duration_ns=2000000");
+        let parsed = words(None, "--cotenant-mode=padding --cotenant-granularity=7 --cotenant-coverage=0.5").unwrap();
+        assert_eq!(parsed.for_pass(), "mode=padding coverage=0.5 every=7");
+        assert_eq!(words(None, "").unwrap().for_pass(), "mode=markers");
+    }
+
+    #[test]
+    fn wrong_options_are_named_with_a_remedy() {
+        for (args, part) in [
+            ("--cotenant-mode=sleep", "give markers, naps, padding or off"),
+            ("--cotenant-colour=red", "`cotenant help cc` lists them"),
+            ("--cotenant-coverage=2", "a number from 0 to 1"),
+            ("--cotenant-mode=naps --cotenant-granularity=1us", "a time from 100us to 60s"),
+            ("--cotenant-mode=padding --cotenant-granularity=1ms", "a number of instructions"),
+            ("--cotenant-duration=0ms", "a time up to 60s"),
+            ("--cotenant-regions=", "a path"),
+        ] {
+            let error = words(None, args).unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains('\n'), "{args}: {error}");
+        }
+        assert!(words(Some("-O2"), "").unwrap_err().to_string().starts_with("COTENANT_CC: '-O2'"));
+    }
+}
