@@ -255,6 +255,7 @@ fn spec(
     let wanted = app.program.get_ref();
     let program = own.get(wanted).cloned().or_else(|| app::embedded().get(wanted).cloned().map(Arc::new));
     let program = program.ok_or_else(|| (app.program.span().start, unknown(wanted, own.keys())))?;
+    let program = sim.private.map_or(program.clone(), |core| Arc::new(core.carry(&program)));
     let name = app.name.unwrap_or_else(|| wanted.clone());
     let of = &format!("app {name}");
     let whole = |key: &str, value: Option<Spanned<i64>>, most: i64| match value {

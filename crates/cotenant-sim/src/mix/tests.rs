@@ -49,6 +49,7 @@ fn uniform(lines: f64, apki: f64) -> Phase {
         mlp: 1e6,
         footprint_bytes: bytes,
         writeback_ratio: 0.0,
+        private_bytes: None,
         miss_ratio: Curve::new(vec![(bytes * 1e-3, 0.999), (bytes, 0.0)]).unwrap(),
         ..program("mcf06").clone()
     }
@@ -117,7 +118,7 @@ fn prefetching_hides_only_the_latency_that_it_was_measured_with() {
     let lbm = program("lbm06");
     let alone = |ns: &str| {
         let machine = with_gbs(parsed(&MACHINE.replace("memory_ns = 82", &format!("memory_ns = {ns}"))), 1e9);
-        steady(&machine, &[lbm]).unwrap().shares[0]
+        steady(&SimMachine { private: None, ..machine }, &[lbm]).unwrap().shares[0]
     };
     let (near, far) = (alone("82"), alone("162"));
     let misses = lbm.llc_apki / 1000.0 * near.miss_ratio;
