@@ -22,8 +22,8 @@ impl Private {
 
     /// A phase as these cores run it. Misses to memory belong to all the bytes of both caches together: the measured ones to `private_bytes` and
     /// what was held of the last-level cache, here to the bytes held where that includes the private cache, else to both. Accesses to
-    /// the last-level cache are the misses of the private cache alone: where that is smaller than the measured one, the exponential below the
-    /// smallest measured size says how many more. Unchanged where `private_bytes` is not known.
+    /// the last-level cache are the misses of the private cache alone: where that is smaller than the measured one, the slope of the curve at
+    /// nothing held says how many more. Unchanged where `private_bytes` is not known.
     pub fn phase(&self, phase: &Phase) -> Phase {
         let Some(measured) = phase.private_bytes else { return phase.clone() };
         let less = if self.inclusive { measured } else { measured - self.bytes };

@@ -33,11 +33,15 @@ impl Curve {
     }
 
     /// [`Curve::at`], where less than nothing held stands for a smaller private cache before this one: above 1, misses per access that there
-    /// were with the measured private cache.
+    /// were with the measured private cache. It goes on straight from nothing held: an extrapolation by the size of that cache.
     fn beyond(&self, bytes: f64) -> f64 {
         let (first, at_first) = self.0[0];
+        let at_first = at_first.max(1e-6);
+        if bytes < 0.0 {
+            return 1.0 + at_first.ln() * bytes / first;
+        }
         if bytes <= first {
-            return at_first.max(1e-6).powf(bytes / first);
+            return at_first.powf(bytes / first);
         }
         let next = self.0.partition_point(|p| p.0 < bytes);
         let Some(&(above, at_above)) = self.0.get(next) else { return self.0[next - 1].1 };

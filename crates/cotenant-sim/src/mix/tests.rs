@@ -152,6 +152,39 @@ fn wrong_machines_and_mixes_are_refused() {
     assert!(matches!(steady(&machine(Replacement::Lru), &[]), Err(MixError::Empty)));
 }
 
+/// Random mixes of 2 to 8 programs on caches of 4 to 64 MB and memories of 10 to 100 GB/s: each settles, and soon.
+#[test]
+fn every_mix_settles() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let all: Vec<&Phase> = embedded().values().map(|p| &p.phases[0]).collect();
+    for mix in 0..2_000 {
+        let mut machine = parsed(MACHINE);
+        machine.replacement = if random.bool() { Replacement::Lru } else { Replacement::Random };
+        machine.caches[0].bytes = 4e6 * 16_f64.powf(random.f64());
+        let machine = with_gbs(machine, 10.0 * 10_f64.powf(random.f64()));
+        let programs: Vec<&Phase> = (0..random.usize(2..=8)).map(|_| all[random.usize(..all.len())]).collect();
+        let state = steady(&machine, &programs).unwrap_or_else(|e| panic!("mix {mix}: {e}"));
+        let held: f64 = state.shares.iter().map(|s| s.held).sum();
+        assert!((held / machine.caches[0].bytes - 1.0).abs() < 1e-3, "mix {mix}: {state:?}");
+    }
+}
+
+/// Copies share alike: each is where it would be with its part of the cache and all the traffic of memory.
+#[test]
+fn eight_copies_are_each_on_an_eighth_of_the_cache() {
+    for name in ["mcf06", "lbm06", "omnetpp06", "twolf00", "libquantum06"] {
+        let p = program(name);
+        let whole = with_gbs(machine(Replacement::Random), 1e9);
+        let together = steady(&whole, &[p; 8]).unwrap();
+        let mut eighth = whole.clone();
+        eighth.caches[0].bytes /= 8.0;
+        let alone = steady(&eighth, &[p]).unwrap().shares[0];
+        for share in &together.shares {
+            assert!((share.cpi / alone.cpi - 1.0).abs() < 2e-3, "{name}: {share:?} {alone:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
