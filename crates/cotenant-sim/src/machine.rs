@@ -1,6 +1,6 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
-use crate::app::{AppError, LINE, number};
+use crate::app::{AppError, LINE, Private, number};
 use cotenant_core::CpuSet;
 use cotenant_core::machine::Machine;
 use cotenant_core::profile::Thresholds;
@@ -26,6 +26,8 @@ pub enum Replacement {
 struct Section {
     replacement: Option<Replacement>,
     llc_bytes: Option<Spanned<f64>>,
+    inclusive: Option<bool>,
+    l2_bytes: Option<Spanned<f64>>,
     llc_ns: Option<Spanned<f64>>,
     llc_gbs: Option<Spanned<f64>>,
     memory_ns: Option<Spanned<f64>>,
@@ -94,6 +96,8 @@ pub struct SimMachine {
     pub caches: Vec<Cache>,
     /// Replacement of the last-level caches.
     pub replacement: Replacement,
+    /// Private caches that differ from those that programs were measured with; `None` leaves programs as they were measured.
+    pub private: Option<Private>,
     /// Latency of an LLC hit.
     pub llc_s: f64,
     /// Idle latency from the CPUs of a node (row) to the memory of a node.
@@ -130,8 +134,10 @@ impl SimMachine {
         }
         let section = file.simulator.map(Spanned::into_inner).unwrap_or_default();
         let mut guesses = Vec::new();
+        let private =
+            private(&section, &mut guesses).map_err(|(offset, message)| AppError::at(text, offset, message))?;
         let built = Self::build(machine, &section, &mut guesses);
-        built.map(|m| Self { guesses, ..m }).map_err(|(offset, message)| AppError::at(text, offset, message))
+        built.map(|m| Self { private, guesses, ..m }).map_err(|(offset, message)| AppError::at(text, offset, message))
     }
 
     fn build(machine: &Machine, s: &Section, guesses: &mut Vec<String>) -> Result<Self, (usize, String)> {
@@ -215,6 +221,7 @@ impl SimMachine {
             clock_hz,
             caches,
             replacement: s.replacement.unwrap_or_default(),
+            private: None,
             llc_s: llc_ns / 1e9,
             memory_s: latencies(&topology, node_count, memory_ns, remote_ns, hop_ns),
             from_cpu_s: per_core(&topology, memory_ns, hop_ns),
@@ -292,6 +299,20 @@ impl SimMachine {
         let first = self.stations.len().checked_sub(self.caches.len())?;
         self.stations[first].name.starts_with("llc").then_some(first + domain)
     }
+}
+
+/// The private caches, where the section says anything of them.
+fn private(s: &Section, guesses: &mut Vec<String>) -> Result<Option<Private>, (usize, String)> {
+    if s.inclusive.is_none() && s.l2_bytes.is_none() {
+        return Ok(None);
+    }
+    let inclusive = s.inclusive.unwrap_or_default();
+    let guess = if inclusive { 262_144.0 } else { 1_048_576.0 };
+    if s.l2_bytes.is_none() {
+        guesses.push(format!("l2_bytes = {guess}"));
+    }
+    let bytes = number("the simulator", "l2_bytes", s.l2_bytes.as_ref(), Some(guess), POSITIVE, 0)?;
+    Ok(Some(Private { bytes, inclusive }))
 }
 
 /// The measured matrix of idle latencies, where the topology has one.

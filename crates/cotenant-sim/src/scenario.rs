@@ -255,6 +255,7 @@ fn spec(
     let wanted = app.program.get_ref();
     let program = own.get(wanted).cloned().or_else(|| app::embedded().get(wanted).cloned().map(Arc::new));
     let program = program.ok_or_else(|| (app.program.span().start, unknown(wanted, own.keys())))?;
+    let program = sim.private.map_or(program.clone(), |core| Arc::new(core.carry(&program)));
     let name = app.name.unwrap_or_else(|| wanted.clone());
     let of = &format!("app {name}");
     let whole = |key: &str, value: Option<Spanned<i64>>, most: i64| match value {
@@ -311,11 +312,29 @@ fn spec(
 pub fn unknown<'a>(wanted: &str, own: impl Iterator<Item = &'a String>) -> String {
     let known: Vec<&str> = own.map(String::as_str).chain(app::embedded().keys().map(String::as_str)).collect();
     let stem = wanted.trim_end_matches(char::is_numeric);
-    let like =
-        |k: &&&str| !stem.is_empty() && (k.contains(stem) || wanted.contains(k.trim_end_matches(char::is_numeric)));
+    let like = |k: &&&str| {
+        let holds = k.contains(stem) || wanted.contains(k.trim_end_matches(char::is_numeric));
+        !stem.is_empty() && (holds || distance(&k.to_lowercase(), &wanted.to_lowercase()) <= 2)
+    };
     let near: Vec<&str> = known.iter().filter(like).copied().collect();
     let shown = if near.is_empty() { known } else { near };
     format!("there is no program '{wanted}'; known: {}", shown.join(", "))
+}
+
+/// Letters to insert, remove or change to get from one word to the other (Levenshtein's distance).
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
 }
 
 /// Instructions per second that one thread executes alone: all of its cache, memory that is near and idle.

@@ -41,6 +41,8 @@ fn a_mix_is_predicted_and_wrong_ones_are_refused() {
     let dry = machine("dry", &MACHINE.replace("memory_gbs = 60", "memory_gbs = 0"));
     let cases = [
         ("mcf", &good, "--mix: there is no program 'mcf'; known: mcf00, mcf06"),
+        ("libqantum06", &good, "--mix: there is no program 'libqantum06'; known: libquantum06"),
+        ("gemsfdtd06", &good, "--mix: there is no program 'gemsfdtd06'; known: GemsFDTD06"),
         ("mcf06,mcf06,mcf06,mcf06,mcf06,mcf06,mcf06,mcf06,mcf06", &good, "9 programs, but"),
         ("mcf06", &dry, "memory_gbs is 0; it must be a number above 0"),
         ("mcf06", &good.join("x"), "no such file"),

@@ -118,21 +118,26 @@ fn crowded(
         let Some(program) = programs.get(format!("{name}06").as_str()) else { continue };
         let measured = run.read_gbs * 1e9 / 64.0 / run.rate * 1000.0;
         let predicted = program.llc_apki * solo_curves::ratio(&program.curve, EACH);
+        let inclusive = program.llc_apki * solo_curves::ratio(&program.curve, EACH - solo_curves::PRIVATE_BYTES);
         if measured >= 1.0 {
-            rows.push((name, measured, predicted));
+            rows.push((name, measured, predicted, inclusive));
         }
     }
     let (median, p90, worst) = quantiles(rows.iter().map(|r| r.2 / r.1 - 1.0).collect());
+    let (shifted, shifted90, _) = quantiles(rows.iter().map(|r| r.3 / r.1 - 1.0).collect());
     let _ = write!(
         out,
         "\n## Sixteen copies on another machine\n\nPROFET's Sandy Bridge ran 16 copies at once; a copy's share of the last-level cache is 2.5 MiB (assumed: two sockets of 8 cores and 20 MiB, as in its \
          line of products). The lines that memory delivered per 1,000 instructions, against the solo curve at 2.5 MiB, where at least one line was delivered. Nothing is fitted; private caches \
          (256 KiB there), inputs and compilers differ, and why the far outliers differ is not known.\n\n\
-         {} programs: median error {median:.0} %, 90th percentile {p90:.0} %, worst {worst:.0} %.\n\n| program | measured | from the curve |\n|---|---|---|\n",
+         {} programs: median error {median:.0} %, 90th percentile {p90:.0} %, worst {worst:.0} %.\n\n\
+         Its cache is inclusive, the measured one is not: all the bytes of LLC and L2 together are 1 MiB fewer for the same 2.5 MiB (last column). Median error {shifted:.0} %, 90th percentile {shifted90:.0} %: nearer for mcf, \
+         soplex and cactusADM, farther for omnetpp, sphinx3 and the streams; these runs do not decide it.\n\n\
+         | program | measured | from the curve | with 1 MiB less |\n|---|---|---|---|\n",
         rows.len()
     );
-    for (name, measured, predicted) in rows {
-        let _ = writeln!(out, "| {name} | {measured:.1} | {predicted:.1} |");
+    for (name, measured, predicted, inclusive) in rows {
+        let _ = writeln!(out, "| {name} | {measured:.1} | {predicted:.1} | {inclusive:.1} |");
     }
     Ok(())
 }
@@ -175,7 +180,9 @@ fn slowdowns(
                 let (here, there) = (load(from, base)?, load(to, base)?);
                 let predict = |lines| memory::predict(base, &here, &there, program.mlp, SANDY_BRIDGE_GHZ, lines);
                 let predicted = predict(memory::LINES_IN_FLIGHT);
-                others.iter_mut().for_each(|(lines, errors)| errors.push(predict(*lines) / target.cpi - 1.0));
+                for (lines, errors) in &mut others {
+                    errors.push(predict(*lines) / target.cpi - 1.0);
+                }
                 errors.push(predicted / target.cpi - 1.0);
                 by_program.entry(name).or_default().push((predicted / target.cpi - 1.0, target.cpi / base.cpi - 1.0));
             }

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 pub const CLOCK_GHZ: f64 = 2.0;
 /// Bytes of one way.
 pub const WAY_BYTES: f64 = 2.5 * 1_048_576.0;
+/// Bytes of the measured core's L2, beside which the last-level cache holds other lines: Skylake's server cores (Intel 64 and IA-32 Architectures
+/// Optimization Reference Manual, "Skylake Server Microarchitecture": 1 MiB, the LLC is non-inclusive).
+pub const PRIVATE_BYTES: f64 = 1_048_576.0;
 /// Load-to-use latency of idle memory, ns: `memory/mlc/numa-matrices.json`, `2s_48c_DDR4_A`, the local cells (82.1, 81.5),
 /// two sockets of the same kind of cache hierarchy. The machine of the curves gives no figure of its own.
 pub const MEMORY_NS: f64 = 82.0;

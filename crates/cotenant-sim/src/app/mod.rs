@@ -1,7 +1,9 @@
 //! Applications as the simulator knows them: what a program does alone, in figures that were measured or are called assumptions.
 
+mod carry;
 mod parse;
 
+pub use carry::Private;
 pub use parse::{AppError, embedded, parse_programs};
 pub(crate) use parse::{ProgramTable, number, programs};
 
@@ -23,9 +25,23 @@ impl Curve {
     /// The ratio with `bytes` held: straight between points; below the first an exponential from (0, 1), which says that every byte
     /// saves the same share of the misses that are left (nothing was measured there); constant above the last.
     pub fn at(&self, bytes: f64) -> f64 {
+        self.beyond(bytes.max(0.0))
+    }
+
+    fn points(&self) -> &[(f64, f64)] {
+        &self.0
+    }
+
+    /// [`Curve::at`], where less than nothing held stands for a smaller private cache before this one: above 1, misses per access that there
+    /// were with the measured private cache. It goes on straight from nothing held: an extrapolation by the size of that cache.
+    fn beyond(&self, bytes: f64) -> f64 {
         let (first, at_first) = self.0[0];
+        let at_first = at_first.max(1e-6);
+        if bytes < 0.0 {
+            return 1.0 + at_first.ln() * bytes / first;
+        }
         if bytes <= first {
-            return at_first.max(1e-6).powf((bytes / first).max(0.0));
+            return at_first.powf(bytes / first);
         }
         let next = self.0.partition_point(|p| p.0 < bytes);
         let Some(&(above, at_above)) = self.0.get(next) else { return self.0[next - 1].1 };
@@ -53,6 +69,9 @@ pub struct Phase {
     pub writeback_ratio: f64,
     /// Misses per access against bytes held.
     pub miss_ratio: Curve,
+    /// Bytes of the last private cache of the core that the figures were measured on, whose contents the curve does not count; `None` where that
+    /// is not known.
+    pub private_bytes: Option<f64>,
     /// Row-buffer locality, 0–1.
     pub row_locality: f64,
     /// Coherence events per 1,000 instructions with the other threads of the app, ≥ 0.

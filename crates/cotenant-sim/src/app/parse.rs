@@ -54,6 +54,7 @@ pub(crate) struct ProgramTable {
     footprint_bytes: Option<Number>,
     writeback_ratio: Option<Number>,
     miss_ratio: Option<Spanned<Vec<(f64, f64)>>>,
+    private_bytes: Option<Number>,
     row_locality: Option<Number>,
     coherence_pki: Option<Number>,
     #[serde(default)]
@@ -157,6 +158,10 @@ impl ProgramTable {
             None => None,
             given => Some(get("instructions", given, None, POSITIVE)?),
         };
+        let private_bytes = match &self.private_bytes {
+            None => None,
+            given => Some(get("private_bytes", given, None, NOT_NEGATIVE)?),
+        };
         let points = self.miss_ratio.as_ref().ok_or_else(|| (here, format!("{name} lacks miss_ratio; give it")))?;
         let miss_ratio = Curve::new(points.get_ref().clone()).ok_or_else(|| {
             let what = "must be points [bytes, ratio] whose bytes rise from above 0 and whose ratios lie in 0 to 1 and do not rise";
@@ -171,6 +176,7 @@ impl ProgramTable {
             footprint_bytes: get("footprint_bytes", &self.footprint_bytes, None, POSITIVE)?,
             writeback_ratio: get("writeback_ratio", &self.writeback_ratio, Some(0.0), NOT_NEGATIVE)?,
             miss_ratio,
+            private_bytes,
             row_locality: get("row_locality", &self.row_locality, Some(0.5), SHARE)?,
             coherence_pki: get("coherence_pki", &self.coherence_pki, Some(0.0), NOT_NEGATIVE)?,
         })

@@ -91,7 +91,11 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     if programs.len() > cores {
         return Err(MixError::TooMany { programs: programs.len(), cores });
     }
+    let carried: Vec<Phase> =
+        programs.iter().map(|p| machine.private.map_or_else(|| (*p).clone(), |core| core.phase(p))).collect();
+    let programs: &[&Phase] = &carried.iter().collect::<Vec<_>>();
     let capacity = machine.caches[0].bytes;
+    let lasting = held::Lasting::new(machine.replacement, capacity, programs);
     let mut held = vec![capacity / programs.len() as f64; programs.len()];
     let mut waits = vec![0.0; machine.stations.len()];
     let mut change = f64::INFINITY;
@@ -99,8 +103,9 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     for round in 0..ROUNDS {
         let demands: Vec<Demand> = programs.iter().zip(&held).map(|(p, held)| demand(machine, p, *held)).collect();
         let speeds = solve(machine, &demands, &mut waits, 0.0)?;
-        let rates: Vec<f64> = programs.iter().zip(&speeds).map(|(p, speed)| p.llc_apki / 1000.0 * speed).collect();
-        let wanted = held::held(machine.replacement, capacity, programs, &rates);
+        let rates: Vec<f64> =
+            programs.iter().zip(&speeds).map(|(p, speed)| p.llc_apki / 1000.0 * speed * LINE).collect();
+        let wanted = lasting.held(&rates);
         change = held.iter().zip(&wanted).map(|(h, w)| (h - w).abs()).fold(0.0, f64::max) / capacity;
         if change < CLOSE {
             let share = |(i, p): (usize, &&Phase)| Share {

@@ -49,6 +49,7 @@ fn uniform(lines: f64, apki: f64) -> Phase {
         mlp: 1e6,
         footprint_bytes: bytes,
         writeback_ratio: 0.0,
+        private_bytes: None,
         miss_ratio: Curve::new(vec![(bytes * 1e-3, 0.999), (bytes, 0.0)]).unwrap(),
         ..program("mcf06").clone()
     }
@@ -117,7 +118,7 @@ fn prefetching_hides_only_the_latency_that_it_was_measured_with() {
     let lbm = program("lbm06");
     let alone = |ns: &str| {
         let machine = with_gbs(parsed(&MACHINE.replace("memory_ns = 82", &format!("memory_ns = {ns}"))), 1e9);
-        steady(&machine, &[lbm]).unwrap().shares[0]
+        steady(&SimMachine { private: None, ..machine }, &[lbm]).unwrap().shares[0]
     };
     let (near, far) = (alone("82"), alone("162"));
     let misses = lbm.llc_apki / 1000.0 * near.miss_ratio;
@@ -149,6 +150,39 @@ fn wrong_machines_and_mixes_are_refused() {
     let mcf = program("mcf06");
     assert!(matches!(steady(&machine(Replacement::Lru), &[mcf; 9]), Err(MixError::TooMany { programs: 9, cores: 8 })));
     assert!(matches!(steady(&machine(Replacement::Lru), &[]), Err(MixError::Empty)));
+}
+
+/// Random mixes of 2 to 8 programs on caches of 4 to 64 MB and memories of 10 to 100 GB/s: each settles, and soon.
+#[test]
+fn every_mix_settles() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let all: Vec<&Phase> = embedded().values().map(|p| &p.phases[0]).collect();
+    for mix in 0..2_000 {
+        let mut machine = parsed(MACHINE);
+        machine.replacement = if random.bool() { Replacement::Lru } else { Replacement::Random };
+        machine.caches[0].bytes = 4e6 * 16_f64.powf(random.f64());
+        let machine = with_gbs(machine, 10.0 * 10_f64.powf(random.f64()));
+        let programs: Vec<&Phase> = (0..random.usize(2..=8)).map(|_| all[random.usize(..all.len())]).collect();
+        let state = steady(&machine, &programs).unwrap_or_else(|e| panic!("mix {mix}: {e}"));
+        let held: f64 = state.shares.iter().map(|s| s.held).sum();
+        assert!((held / machine.caches[0].bytes - 1.0).abs() < 1e-3, "mix {mix}: {state:?}");
+    }
+}
+
+/// Copies share alike: each is where it would be with its part of the cache and all the traffic of memory.
+#[test]
+fn eight_copies_are_each_on_an_eighth_of_the_cache() {
+    for name in ["mcf06", "lbm06", "omnetpp06", "twolf00", "libquantum06"] {
+        let p = program(name);
+        let whole = with_gbs(machine(Replacement::Random), 1e9);
+        let together = steady(&whole, &[p; 8]).unwrap();
+        let mut eighth = whole.clone();
+        eighth.caches[0].bytes /= 8.0;
+        let alone = steady(&eighth, &[p]).unwrap().shares[0];
+        for share in &together.shares {
+            assert!((share.cpi / alone.cpi - 1.0).abs() < 2e-3, "{name}: {share:?} {alone:?}");
+        }
+    }
 }
 
 proptest! {

@@ -1,0 +1,99 @@
+//! A measured program on a core with other private caches than the one that it was measured on.
+
+use super::{Curve, Phase, Program};
+
+/// The private caches of a machine's cores, as the last-level cache sees them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Private {
+    /// Bytes of the last private cache of a core.
+    pub bytes: f64,
+    /// Whether the last-level cache holds what the private caches hold, too (Intel's servers before Skylake), or something else.
+    pub inclusive: bool,
+}
+
+/// Points of the exponential below the smallest measured size that straight lines between them follow to a percent.
+const POINTS: u32 = 12;
+
+impl Private {
+    /// A program as these cores run it.
+    pub fn carry(&self, program: &Program) -> Program {
+        Program { phases: program.phases.iter().map(|p| self.phase(p)).collect(), ..program.clone() }
+    }
+
+    /// A phase as these cores run it. Misses to memory belong to all the bytes of both caches together: the measured ones to `private_bytes` and
+    /// what was held of the last-level cache, here to the bytes held where that includes the private cache, else to both. Accesses to
+    /// the last-level cache are the misses of the private cache alone: where that is smaller than the measured one, the slope of the curve at
+    /// nothing held says how many more. Unchanged where `private_bytes` is not known.
+    pub fn phase(&self, phase: &Phase) -> Phase {
+        let Some(measured) = phase.private_bytes else { return phase.clone() };
+        let less = if self.inclusive { measured } else { measured - self.bytes };
+        let start = if self.inclusive { self.bytes } else { 0.0 };
+        let more = phase.miss_ratio.beyond(start - less);
+        // Straight lines below the smallest measured size and between the measured sizes; where these lie below `start`, nothing is left of them.
+        let known = phase.miss_ratio.points();
+        let first = (known[0].0 + less).max(start);
+        let below = (0..POINTS).map(|i| start + (first - start) * f64::from(i) / f64::from(POINTS));
+        let sizes = below.chain(std::iter::once(first)).chain(known.iter().map(|p| p.0 + less).filter(|o| *o > first));
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for bytes in sizes {
+            let (before, least) = points.last().copied().unwrap_or((0.0, 1.0));
+            if bytes > before {
+                points.push((bytes, (phase.miss_ratio.beyond(bytes - less) / more).clamp(0.0, least)));
+            }
+        }
+        let Some(miss_ratio) = Curve::new(points) else { return phase.clone() };
+        let footprint_bytes = (phase.footprint_bytes + less).max(start).max(1.0);
+        Phase {
+            llc_apki: phase.llc_apki * more,
+            miss_ratio,
+            footprint_bytes,
+            private_bytes: Some(self.bytes),
+            ..phase.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::embedded;
+
+    const MIB: f64 = 1_048_576.0;
+
+    /// Misses per 1,000 instructions.
+    fn misses(p: &Phase, bytes: f64) -> f64 {
+        p.llc_apki * p.miss_ratio.at(bytes)
+    }
+
+    /// All the bytes of both caches decide, whatever the caches are.
+    #[test]
+    fn as_many_bytes_miss_as_often() {
+        let inclusive = Private { bytes: MIB / 4.0, inclusive: true };
+        let larger = Private { bytes: 2.0 * MIB, inclusive: false };
+        for (name, program) in embedded().iter().filter(|(_, p)| p.phases[0].private_bytes.is_some()) {
+            let measured = &program.phases[0];
+            for mib in [1.5, 3.0, 8.0, 20.0] {
+                let all = misses(measured, (mib - 1.0) * MIB);
+                let close = |m: f64| (m - all).abs() <= 0.01 * measured.llc_apki;
+                let here = misses(&inclusive.phase(measured), mib * MIB);
+                assert!(close(here), "{name}, {mib} MiB: {here} for {all}");
+                assert!(mib <= 2.0 || close(misses(&larger.phase(measured), (mib - 2.0) * MIB)), "{name} {mib}");
+            }
+            assert!(inclusive.phase(measured).llc_apki >= measured.llc_apki, "{name}");
+            assert!(larger.phase(measured).llc_apki <= measured.llc_apki, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_measured_core_changes_nothing() {
+        let measured = Private { bytes: MIB, inclusive: false };
+        for program in embedded().values() {
+            let (before, after) = (&program.phases[0], &measured.phase(&program.phases[0]));
+            for mib in [0.1, 0.7, 2.0, 9.0, 30.0] {
+                assert!(
+                    (misses(before, mib * MIB) - misses(after, mib * MIB)).abs() < 0.02 * before.llc_apki.max(1e-9)
+                );
+            }
+        }
+    }
+}
