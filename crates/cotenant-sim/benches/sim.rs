@@ -1,8 +1,9 @@
 //! How fast simulated time passes. Prints one JSON object per line:
-//! `{"bench":"sim","case":"speed","machine":"ivy-bridge-2s","policy":"sam","tasks":64,"simulated_s":…,"wall_s":…,"per_s":…,"peak_kib":…}` and
+//! `{"bench":"sim","case":"speed","machine":"ivy-bridge-2s","policy":"sam","tasks":64,"simulated_s":…,"wall_s":…,"per_s":…,"cpu_s":…,"per_cpu_s":…,"peak_kib":…}`,
 //! `{"bench":"sim","case":"seeds","seeds":16,"workers":…,"one_s":…,"all_s":…,"speedup":…}` and
 //! `{"bench":"sim","case":"optimum","apps":"10 sgd, 10 bsgd","how":"listed","classes":…,"wall_s":…,"per_s":…}`, where `how` is `listed`
 //! (enumerated only), `evaluated` (simulated, too) or `searched` (with its value over the best of all classes).
+//! `per_cpu_s` is per second of this program's CPU time: what `per_s` is where nothing else runs.
 //!
 //! `cargo bench -p cotenant-sim --bench sim`. Target: 300 simulated seconds per second for 64 tasks on 40 CPUs, on one core.
 
@@ -35,6 +36,12 @@ fn scenario(tasks: usize, work_s: f64) -> Scenario {
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()
+}
+
+/// Seconds of CPU time of this thread so far; `None` where Linux does not say.
+fn cpu_s() -> Option<f64> {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    schedstat.split_whitespace().next()?.parse::<f64>().ok().map(|ns| ns / 1e9)
 }
 
 /// Mapping classes per second: listed, simulated, and searched for the best.
@@ -70,7 +77,7 @@ fn main() {
         let scenario = scenario(tasks, if tasks > 64 { 2.0 } else { 20.0 });
         for name in ["none", "sam"] {
             let policy = policy::by_name(name).unwrap_or_else(|e| panic!("{e}"));
-            let started = Instant::now();
+            let (started, cpu) = (Instant::now(), cpu_s());
             let (mut runs, mut simulated_s) = (0, 0.0);
             while started.elapsed().as_secs_f64() < 1.0 {
                 runs += 1;
@@ -78,9 +85,11 @@ fn main() {
                 simulated_s += outcome.makespan_s;
             }
             let wall_s = started.elapsed().as_secs_f64();
+            let cpu_s = cpu_s().zip(cpu).map(|(after, before)| after - before);
             report.row(json!({
                 "case": "speed", "machine": "ivy-bridge-2s", "cpus": 40, "policy": name, "tasks": tasks, "runs": runs,
-                "simulated_s": simulated_s, "wall_s": wall_s, "per_s": simulated_s / wall_s, "peak_kib": peak_kib(),
+                "simulated_s": simulated_s, "wall_s": wall_s, "per_s": simulated_s / wall_s, "cpu_s": cpu_s,
+                "per_cpu_s": cpu_s.map(|cpu_s| simulated_s / cpu_s), "peak_kib": peak_kib(),
             }));
         }
     }

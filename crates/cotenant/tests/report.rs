@@ -94,15 +94,22 @@ impl Policy for Swing {
 const SIM: &str = r#"{"policies": [
     {"name": "none", "kernel": "eevdf", "seeds": 10, "makespan_s": 120.5, "migrations": 341, "throughput": 0.024,
      "apps": [{"name": "canneal", "time_s": 100, "slowdown": 1.93, "progress": 0.518, "slowdown_min": 1.7, "slowdown_max": 2.2},
-              {"name": "<b>evil</b>", "time_s": 60, "slowdown": 1.1, "progress": 0.91}],
-     "weighted_speedup": 1.43, "art_s": 92, "fairness": {"min": 0.518, "max": 0.91}, "over_linux": {"mean": 0, "ci95": 0.03}},
-    {"name": "optimal", "label": "best found", "seeds": [1, 2], "apps": [{"name": "canneal", "slowdown": 1.4}],
-     "over_linux": {"mean": 0.25, "ci95": [0.2, 0.3]}, "a key of the future": 1}]}"#;
+              {"name": "<b>evil</b>", "time_s": 60, "slowdown": 1.1, "progress": 0.91, "backlog": 0.0004,
+               "latency_s": {"p50": 0.001, "p95": 0.004, "p99": 0.0081, "p99_min": 0.0071, "p99_max": 0.0091}}],
+     "weighted_speedup": 1.43, "art_s": 92, "fairness": {"min": 0.518, "max": 0.91}, "over_linux": {"mean": 0, "ci95": 0.03}, "over_linux_best": -0.021},
+    {"name": "optimal", "search": {"label": "best found", "evaluations": 500, "classes": "13445", "map": "XA.."}, "seeds": [1, 2], "apps": [{"name": "canneal", "slowdown": 1.4}],
+     "over_linux": {"mean": 0.25, "ci95": [0.2, 0.3]}, "a key of the future": 1}],
+    "machine": "a-machine", "guesses": ["smt = 0.6"]}"#;
 
 const REPRODUCTION: &str = r#"[
     {"experiment": "sam-fig6", "figure": "Figure 6", "verdict": "the effect appears", "note": "Ten seeds.",
      "rows": [{"label": "lowest progress", "paper": 0.83, "measured": 0.81, "unit": "fraction"},
-              {"label": "mix 12", "paper": null, "measured": "no fixed point", "unit": "×"}]},
+              {"label": "mix 12", "paper": null, "measured": "no fixed point", "unit": "×"},
+              {"label": "mix 1: SAM", "paper": null, "measured": 0.9, "unit": "x"},
+              {"label": "mix 1: SAM, slowest application", "paper": null, "measured": 0.7, "unit": "x"},
+              {"label": "mix 1: SAM, fastest application", "paper": null, "measured": 0.97, "unit": "x"},
+              {"label": "mix 1: Linux, best seed", "paper": null, "measured": 0.85, "unit": "x"},
+              {"label": "SAM: slowest application", "paper": 0.83, "measured": 0.7, "unit": "x"}]},
     {"experiment": "sam-overhead", "rows": [], "verdict": "not run"}]"#;
 
 /// Everything on the page, as text; checks on the way that it is well-formed, accessible, and asks for nothing from outside.
@@ -176,7 +183,14 @@ fn results_in_json_become_tables_and_figures() {
         &text,
         &[
             "Both <i>",
-            "optimal (best found)",
+            "best found mapping",
+            "XA..; 500 evaluated of 13445 classes",
+            "on a-machine under",
+            "smt = 0.6",
+            "Best-case Linux",
+            "-2.1 %",
+            "7.1 to 9.1",
+            "1.7 to 2.2",
             "<b>evil</b>",
             "1.93",
             "0.518",
@@ -188,6 +202,10 @@ fn results_in_json_become_tables_and_figures() {
     has(
         &text,
         &["sam-fig6", "0.83", "0.81", "no fixed point", "the effect appears", "Ten seeds.", "not run", "Figure 6"],
+    );
+    has(
+        &text,
+        &["case by case, x; whiskers: slowest and fastest application", "mix 1: SAM 0.9, Linux, best seed 0.85"],
     );
     let mix = r#"{"apps": [{"name": "mcf06", "slowdown": 1.258, "progress": 0.795, "ipc": 0.46, "gbs": 2.33}], "machine": "x"}"#;
     has(

@@ -11,6 +11,10 @@ use serde_json::Value;
 #[derive(Debug, Deserialize)]
 struct Simulation {
     policies: Vec<Policy>,
+    #[serde(default)]
+    machine: Option<String>,
+    #[serde(default)]
+    guesses: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -36,9 +40,25 @@ struct Policy {
     migrations: Option<f64>,
     #[serde(default)]
     over_linux: Option<Interval>,
+    #[serde(default)]
+    over_linux_best: Option<f64>,
     /// `optimal` or `best found`.
     #[serde(default)]
     label: Option<String>,
+    #[serde(default)]
+    search: Option<Search>,
+}
+
+/// What the search for the optimum found.
+#[derive(Debug, Deserialize)]
+struct Search {
+    label: String,
+    #[serde(default)]
+    evaluations: Option<u64>,
+    #[serde(default)]
+    classes: Option<String>,
+    #[serde(default)]
+    map: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,6 +75,22 @@ struct App {
     slowdown_min: Option<f64>,
     #[serde(default)]
     slowdown_max: Option<f64>,
+    /// Of an application that serves requests.
+    #[serde(default)]
+    latency_s: Option<Latency>,
+    #[serde(default)]
+    backlog: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Latency {
+    p50: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
+    #[serde(default)]
+    p99_min: Option<f64>,
+    #[serde(default)]
+    p99_max: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -177,7 +213,14 @@ fn text_of(value: Option<&Value>) -> String {
 impl Policy {
     /// Name and kernel, as one row of tables and figures.
     fn title(&self) -> String {
-        let label = self.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
+        let label = self.label.as_ref().or(self.search.as_ref().map(|s| &s.label));
+        // A search that did not see all mappings has not found the optimum.
+        if self.name == "optimal"
+            && let Some(label) = label
+        {
+            return format!("{label} mapping");
+        }
+        let label = label.map(|label| format!(" ({label})")).unwrap_or_default();
         match &self.kernel {
             Some(kernel) => format!("{}{label} on {kernel}", self.name),
             None => format!("{}{label}", self.name),
@@ -203,12 +246,13 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
         "#Makespan, s",
         "#Mean time, s",
         "#Weighted speed-up",
-        "#Throughput",
-        "#Lowest, highest progress",
-        "#Migrations",
-        "#Over Linux (95 % interval)",
+        "#Runs/s",
+        "#Progress, least, most",
+        "#Moves",
+        "#Over Linux (95 %)",
+        "#Best-case Linux",
     ];
-    let what = "Policies. Over Linux: speed-up of the geometric mean over no policy on kernel eevdf";
+    let what = "Policies. Over Linux: speed-up of the geometric mean over no policy on kernel eevdf, over its mean and over its best seed (best-case Linux)";
     let mut table = Table::new(what, &head);
     for p in &result.policies {
         let ends = p.over_linux.as_ref().and_then(Interval::ends);
@@ -224,6 +268,7 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
             fairness.unwrap_or_else(|| "–".to_owned()),
             number(p.migrations),
             percent(p.over_linux.as_ref().and_then(|o| o.mean)) + &interval.unwrap_or_default(),
+            percent(p.over_linux_best),
         ]);
     }
     blocks.push(Block::Table(table));
@@ -247,11 +292,12 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
     let over = |p: &Policy| -> Group {
         let bar =
             p.over_linux.as_ref().and_then(|o| Some((o.mean? * 100.0, o.ends().map(|(l, h)| (l * 100.0, h * 100.0)))));
-        (p.title(), vec![bar])
+        (p.title(), vec![bar, p.over_linux_best.map(|best| (best * 100.0, None))])
     };
     let over: Vec<Group> = result.policies.iter().map(over).collect();
-    let what = "Speed-up over Linux with 95 % intervals (more is better)";
-    blocks.extend(figure::bars("over-linux", what, "%", &["speed-up".to_owned()], &over)?.map(Block::Figure));
+    let what = "Speed-up over Linux's mean, with 95 % intervals, and over its best seed (more is better)";
+    let series = ["over the mean".to_owned(), "over best-case Linux".to_owned()];
+    blocks.extend(figure::bars("over-linux", what, "%", &series, &over)?.map(Block::Figure));
     let fair = |p: &Policy| -> Group {
         let of = |pick: fn(&Fairness) -> Option<f64>| p.fairness.as_ref().and_then(pick).map(|value| (value, None));
         (p.title(), vec![of(|f| f.min), of(|f| f.max)])
@@ -261,21 +307,51 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
     let ends = ["lowest".to_owned(), "highest".to_owned()];
     blocks.extend(figure::bars("fairness", what, "progress", &ends, &fair)?.map(Block::Figure));
 
-    let mut table =
-        Table::new("Applications under each policy", &["Application", "Policy", "#Time, s", "#Slowdown", "#Progress"]);
-    for name in &apps {
+    blocks.extend(applications(result, &apps).into_iter().map(Block::Table));
+    for search in result.policies.iter().filter_map(|p| p.search.as_ref()) {
+        let evaluations = search.evaluations.map_or_else(|| "–".to_owned(), |n| n.to_string());
+        let (classes, map) = (search.classes.as_deref().unwrap_or("unknown"), search.map.as_deref().unwrap_or("–"));
+        let what = format!("{} mapping: {map}; {evaluations} evaluated of {classes} classes.", search.label);
+        blocks.push(Block::Text(what));
+    }
+    if !result.guesses.is_empty() {
+        blocks.push(Block::Text(format!("Guessed for this machine: {}.", result.guesses.join(", "))));
+    }
+    let machine = result.machine.as_ref().map(|m| format!(" on {m}")).unwrap_or_default();
+    let counted = format!("{}{machine} under {}", count(apps.len() as u64, "application"), policies.join(", "));
+    blocks.insert(0, Block::Text(format!("Simulated, not measured: {counted}.")));
+    Ok(Section { title: title.to_owned(), blocks })
+}
+
+/// Times under each policy; and latencies, where an application serves requests.
+fn applications(result: &Simulation, names: &[&str]) -> Vec<Table> {
+    let head = ["Application", "Policy", "#Time, s", "#Slowdown", "#Over seeds", "#Progress"];
+    let mut times = Table::new("Applications under each policy", &head);
+    let head = ["Application", "Policy", "#p50, ms", "#p95, ms", "#p99, ms", "#p99 over seeds", "#Backlog, requests"];
+    let mut latencies = Table::new("Latencies of requests", &head);
+    let range = |low: Option<f64>, high: Option<f64>| {
+        low.zip(high).map_or_else(|| "–".to_owned(), |(low, high)| format!("{} to {}", short(low), short(high)))
+    };
+    let ms = |s: Option<f64>| s.map(|s| s * 1e3);
+    for name in names {
         for p in &result.policies {
             for app in p.apps.iter().filter(|a| a.name == *name) {
-                let row = [number(app.time_s), number(app.slowdown), number(app.progress)];
-                table.rows.push([vec![app.name.clone(), p.title()], row.to_vec()].concat());
+                let who = vec![app.name.clone(), p.title()];
+                let spread = range(app.slowdown_min, app.slowdown_max);
+                let row = vec![number(app.time_s), number(app.slowdown), spread, number(app.progress)];
+                times.rows.push([who.clone(), row].concat());
+                if let Some(l) = &app.latency_s {
+                    let spread = range(ms(l.p99_min), ms(l.p99_max));
+                    let backlog = app.backlog.map_or_else(|| "–".to_owned(), |n| format!("{n:.0}"));
+                    let row = [number(ms(l.p50)), number(ms(l.p95)), number(ms(l.p99)), spread, backlog];
+                    latencies.rows.push([who, row.to_vec()].concat());
+                }
             }
         }
     }
-    table.folded = table.rows.len() > 50;
-    blocks.push(Block::Table(table));
-    let counted = format!("{} under {}", count(apps.len() as u64, "application"), policies.join(", "));
-    blocks.insert(0, Block::Text(format!("Simulated, not measured: {counted}.")));
-    Ok(Section { title: title.to_owned(), blocks })
+    times.folded = times.rows.len() > 50;
+    let some = !latencies.rows.is_empty();
+    [Some(times), some.then_some(latencies)].into_iter().flatten().collect()
 }
 
 fn mix(title: &str, result: &Mix) -> Result<Section> {
@@ -332,22 +408,64 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
         }
     }
     for (u, unit) in units.iter().enumerate() {
-        let group = |row: &Row| -> Group {
+        let rows: Vec<&Row> = e.rows.iter().filter(|row| row.unit.as_deref().unwrap_or("") == *unit).collect();
+        let of = if unit.is_empty() { String::new() } else { format!(", {unit}") };
+        let (cases, rest): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| of_case(&rows, row).is_some());
+        let (series, groups) = by_case(&cases);
+        let whiskers = groups.iter().any(|g| g.1.iter().flatten().any(|bar| bar.1.is_some()));
+        let told = if whiskers { "; whiskers: slowest and fastest application" } else { "" };
+        let what = format!("{}: measured, case by case{of}{told}", e.name);
+        blocks
+            .extend(figure::bars(&format!("{}-{u}-cases", e.name), &what, unit, &series, &groups)?.map(Block::Figure));
+        let group = |row: &&Row| -> Group {
             let value = |v: &Option<Value>| v.as_ref().and_then(Value::as_f64).map(|v| (v, None));
             (row.label.clone(), vec![value(&row.paper), value(&row.measured)])
         };
-        let groups: Vec<Group> =
-            e.rows.iter().filter(|row| row.unit.as_deref().unwrap_or("") == *unit).map(group).take(30).collect();
+        let groups: Vec<Group> = rest.iter().map(group).take(30).collect();
         let (name, series) = (format!("{}-{u}", e.name), ["paper".to_owned(), "measured".to_owned()]);
-        let what = format!(
-            "{}: paper and measured{}",
-            e.name,
-            if unit.is_empty() { String::new() } else { format!(", {unit}") }
-        );
+        let what = format!("{}: paper and measured{of}", e.name);
         blocks.extend(figure::bars(&name, &what, unit, &series, &groups)?.map(Block::Figure));
     }
     blocks.push(Block::Table(table));
     blocks.extend(e.note.clone().filter(|note| !note.is_empty()).map(Block::Text));
     let title = if index == 0 { format!("{} ({title})", e.name) } else { e.name.clone() };
     Ok(Section { title, blocks })
+}
+
+/// Case and quantity of a row such as `mix 1: SAM`, where the same unit has at least three quantities of that case and the paper gives no value.
+fn of_case<'a>(rows: &[&Row], row: &'a Row) -> Option<(&'a str, &'a str)> {
+    let (case, quantity) = row.label.split_once(": ")?;
+    let given = |row: &Row| row.paper.as_ref().is_some_and(Value::is_number);
+    let of_it = |r: &&&Row| !given(r) && r.label.split_once(": ").is_some_and(|(other, _)| other == case);
+    (!given(row) && rows.iter().filter(of_it).count() >= 3).then_some((case, quantity))
+}
+
+/// Rows as one group of bars per case; what is said of its slowest and fastest application becomes whiskers.
+fn by_case(rows: &[&Row]) -> (Vec<String>, Vec<Group>) {
+    let mut values: Vec<(&str, &str, f64)> = Vec::new();
+    for row in rows {
+        let value = row.measured.as_ref().and_then(Value::as_f64);
+        if let Some(((case, quantity), value)) = row.label.split_once(": ").zip(value) {
+            values.push((case, quantity, value));
+        }
+    }
+    let end =
+        |quantity: &str| quantity.ends_with(", slowest application") || quantity.ends_with(", fastest application");
+    let (mut cases, mut series): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    for &(case, quantity, _) in values.iter().filter(|v| !end(v.1)) {
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+        if !series.contains(&quantity) {
+            series.push(quantity);
+        }
+    }
+    let find = |case: &str, quantity: &str| values.iter().find(|v| v.0 == case && v.1 == quantity).map(|v| v.2);
+    let bar = |case: &str, quantity: &str| {
+        let ends = ["slowest", "fastest"].map(|which| find(case, &format!("{quantity}, {which} application")));
+        find(case, quantity).map(|value| (value, ends[0].zip(ends[1])))
+    };
+    let group = |case: &&str| -> Group { ((*case).to_owned(), series.iter().map(|s| bar(case, s)).collect()) };
+    let groups = cases.iter().map(group).collect();
+    (series.into_iter().map(str::to_owned).collect(), groups)
 }

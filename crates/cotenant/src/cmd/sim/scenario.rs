@@ -141,6 +141,10 @@ fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
             let outcome = &series.outcomes[0].apps[a];
             let mut app =
                 json!({ "name": outcome.name, "time_s": f.times[a], "slowdown": 1.0 / progress, "progress": progress });
+            let slowdowns = series.outcomes.iter().map(|o| o.apps[a].time_s / batch.alone_s[a]);
+            let (least, most) = slowdowns.fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(s), m.max(s)));
+            app["slowdown_min"] = json!(least);
+            app["slowdown_max"] = json!(most);
             let latency = Batch::latency(series, a);
             if let Some(p50) = latency.quantile(0.5) {
                 let p99 = series.outcomes.iter().filter_map(|o| o.apps[a].latency.quantile(0.99));
