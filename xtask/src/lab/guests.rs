@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub enum Arch {
     /// `q35` with one L3 per die.
     Amd64,
-    /// `virt` with a PMU; tells nothing of its caches.
+    /// `virt` with a PMU; tells of no caches but those of the cores.
     Arm64,
 }
 
@@ -112,7 +112,7 @@ pub const GUESTS: &[Guest] = &[
         threads: 1,
         distances: &[],
         quick: false,
-        scenarios: &["counters", "static"],
+        scenarios: &["topology", "counters", "static"],
     },
 ];
 
@@ -165,7 +165,10 @@ impl Guest {
         let per_core = self.threads;
         let per_die = self.cores * per_core;
         let per_socket = self.dies * per_die;
-        let caches = if self.arch == Arch::Amd64 { groups(per_die) } else { BTreeSet::new() };
+        let (caches, domains) = match self.arch {
+            Arch::Amd64 => (groups(per_die), self.sockets * self.dies),
+            Arch::Arm64 => (BTreeSet::new(), self.sockets),
+        };
         let expected = [
             ("package", groups(per_socket)),
             ("core", groups(per_core)),
@@ -182,6 +185,9 @@ impl Guest {
             if found != expected {
                 return Err(format!("{kind}: expected {expected:?}, saw {found:?}"));
             }
+        }
+        if seen["llc_domains"] != domains {
+            return Err(format!("domains of last-level caches: expected {domains}, saw {}", seen["llc_domains"]));
         }
         if self.distances.is_empty() {
             return Ok(());
@@ -229,16 +235,17 @@ mod tests {
     #[test]
     fn a_wrong_topology_is_told_from_the_right_one() {
         let guest = Guest { sockets: 1, dies: 1, cores: 1, threads: 2, distances: &[], ..GUESTS_TEMPLATE };
-        let tree = |package: &str, node: &str| {
-            serde_json::json!({"tree": {"kind": "machine", "cpus": "0-1", "children": [
+        let tree = |package: &str, node: &str, domains: usize| {
+            serde_json::json!({"llc_domains": domains, "tree": {"kind": "machine", "cpus": "0-1", "children": [
                 {"kind": "package", "cpus": package, "children": [{"kind": "memory_node", "cpus": node, "children": [
                     {"kind": "cache", "llc": true, "cpus": "0-1", "children": [{"kind": "core", "cpus": "0-1", "children": [
                         {"kind": "cpu", "cpus": "0"}, {"kind": "cpu", "cpus": "1"}]}]}]}]}]}})
             .to_string()
         };
-        assert_eq!(guest.compare(&tree("0-1", "0-1")), Ok(()));
-        assert!(guest.compare(&tree("0", "0-1")).unwrap_err().contains("package"));
-        assert!(guest.compare(&tree("0-1", "1")).unwrap_err().contains("memory_node"));
+        assert_eq!(guest.compare(&tree("0-1", "0-1", 1)), Ok(()));
+        assert!(guest.compare(&tree("0", "0-1", 1)).unwrap_err().contains("package"));
+        assert!(guest.compare(&tree("0-1", "1", 1)).unwrap_err().contains("memory_node"));
+        assert!(guest.compare(&tree("0-1", "0-1", 2)).unwrap_err().contains("domains"));
         assert!(guest.compare("{").is_err());
     }
 

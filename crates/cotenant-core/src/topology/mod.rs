@@ -98,6 +98,14 @@ pub struct Resource {
     pub ways: Option<u32>,
 }
 
+impl Resource {
+    /// Whether it holds data beyond the first level. Every machine with several cores has more than private L1 caches: one that names only
+    /// those (aarch64 guests) does not tell its last level, rather than having it in each core.
+    fn may_be_last_level(&self) -> bool {
+        matches!(self.kind, Kind::Cache(CacheType::Unified | CacheType::Data)) && self.level > 1
+    }
+}
+
 /// A memory node (NUMA node), with or without CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryNode {
@@ -194,7 +202,7 @@ pub enum TopologyError {
     Distances(String),
 }
 
-/// A last-level-cache domain: the CPUs that share one last-level cache, as Cotenant places on it.
+/// A last-level-cache domain: the CPUs that share one last-level cache, or a package where its last level is not told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// Usable CPUs.
@@ -284,13 +292,9 @@ impl Topology {
         let of_kind = |kind| parts.resources.iter().filter(move |r| r.kind == kind).map(|r| r.cpus.clone());
         let packages = complete(of_kind(Kind::Package).collect(), &online, |rest| vec![rest.clone()]);
         let cores = complete(of_kind(Kind::Core).collect(), &online, |rest| rest.iter().map(CpuSet::single).collect());
-        // The last level may differ from CPU to CPU (asymmetric machines), so it is found per CPU; without caches it is the package.
-        let mut caches: Vec<(u8, &CpuSet)> = parts
-            .resources
-            .iter()
-            .filter(|r| matches!(r.kind, Kind::Cache(CacheType::Unified | CacheType::Data)))
-            .map(|r| (r.level, &r.cpus))
-            .collect();
+        // The last level may differ from CPU to CPU (asymmetric machines), so it is found per CPU; where it is not told it is the package.
+        let mut caches: Vec<(u8, &CpuSet)> =
+            parts.resources.iter().filter(|r| r.may_be_last_level()).map(|r| (r.level, &r.cpus)).collect();
         caches.sort_by_key(|(level, cpus)| (std::cmp::Reverse(*level), cpus.first()));
         let mut last_level: Vec<CpuSet> = Vec::new();
         let mut covered = CpuSet::new();
@@ -525,6 +529,14 @@ mod tests {
         let t = Topology::new(Parts { cpus: cpus(2), ..Parts::default() }).unwrap();
         assert_eq!((t.packages().len(), t.cores().len(), t.llc_domains().len()), (1, 2, 1));
         assert_eq!(t.llc_domains()[0].cpus, set("0-1"));
+        // As aarch64 guests have it: what lies beyond the first level is not told, and that is not "private caches".
+        let mut parts = two_sockets();
+        parts.resources.retain(|r| r.kind == Kind::Package);
+        parts.resources.extend((0..8).map(|c| resource(Kind::Cache(CacheType::Data), 1, &c.to_string())));
+        let t = Topology::new(parts).unwrap();
+        let domains: Vec<&CpuSet> = t.llc_domains().iter().map(|d| &d.cpus).collect();
+        assert_eq!(domains, [&set("0-1,4-5"), &set("2-3,6-7")]);
+        assert!(!report::json(&t).to_string().contains("llc\":true"));
     }
 
     #[test]

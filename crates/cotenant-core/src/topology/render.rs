@@ -75,12 +75,11 @@ pub(super) fn title(topology: &Topology, item: Item, anonymous: bool) -> String 
     }
 }
 
-/// Whether a resource is the last-level cache of its CPUs, where that is not plain from its being the only level.
+/// Whether a resource is the last-level cache of its CPUs.
 pub(super) fn is_last_level(topology: &Topology, index: usize) -> bool {
     let r = &topology.resources()[index];
-    let holds_data = |kind| matches!(kind, Kind::Cache(CacheType::Unified | CacheType::Data));
-    let Some(first) = r.cpus.first().filter(|_| holds_data(r.kind)) else { return false };
-    let outer = |o: &super::Resource| holds_data(o.kind) && o.level > r.level && o.cpus.contains(first);
+    let Some(first) = r.cpus.first().filter(|_| r.may_be_last_level()) else { return false };
+    let outer = |o: &super::Resource| o.may_be_last_level() && o.level > r.level && o.cpus.contains(first);
     !topology.resources().iter().any(outer)
 }
 

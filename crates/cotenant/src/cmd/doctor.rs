@@ -118,7 +118,7 @@ fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
         "Machine: {}, {}, {}, {}, {}",
         count(r.packages as u64, "package"),
         count(r.numa_nodes as u64, "memory node"),
-        count(r.llc_domains as u64, "last-level cache"),
+        count(r.llc_domains as u64, "LLC domain"),
         count(r.cores as u64, "core"),
         count(r.cpus as u64, "usable CPU")
     )?;
