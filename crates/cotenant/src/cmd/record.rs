@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut manage = args.manage.clone();
     manage.scope.mode = Some(manage.scope.mode.unwrap_or(ModeArg::Observe));
     let to = Some(recorder::Target { path: &args.output, how: &args.how });
-    let (topology, machine) = settings::live_machine()?;
+    let (topology, machine) = settings::live_machine(Some(&manage.policy))?;
     let setup = Setup::live(&manage, topology, machine)?;
     let summary = match (args.target.target(), args.command.is_empty()) {
         (None, false) => managed::command(&setup, &manage, to, managed::Start::shown(&args.command))?,
