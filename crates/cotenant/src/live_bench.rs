@@ -157,7 +157,8 @@ impl Bench for LiveBench {
                 times.push(begin.elapsed().as_secs_f64() * 1e6);
             }
             times.sort_by(f64::total_cmp);
-            Ok(times[times.len() / 2])
+            // As above: who has to wait for a CPU until others leave it only ever takes longer.
+            Ok(times[times.len() / 4])
         };
         let result = std::thread::spawn(moves).join().unwrap_or_else(|p| std::panic::resume_unwind(p));
         result.map_err(|e| format!("a thread cannot be moved between CPUs {a} and {b}: {e}"))

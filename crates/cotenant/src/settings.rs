@@ -233,11 +233,25 @@ fn default_path() -> Option<PathBuf> {
     Some(dir.join("cotenant/config.toml"))
 }
 
-/// The machine that this is.
-pub(crate) fn live_machine() -> Result<(Topology, MachineProfile)> {
+/// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other; else it is told and left out.
+pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
     let found = cotenant_linux::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
-    let (profile, stale) = calibrated::load(&found.topology)?;
+    let other = match args {
+        None => true,
+        Some(args) => args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some(),
+    };
+    let (profile, stale) = match calibrated::load(&found.topology) {
+        Ok(loaded) => loaded,
+        Err(why) if other => {
+            (MachineProfile::default(), vec![format!("not used: {why}; calibrate again, or remove it")])
+        }
+        Err(why) => {
+            return Err(
+                why.context("the profile of this machine is damaged; calibrate again, or name another with --profile")
+            );
+        }
+    };
     stale.into_iter().for_each(tell);
     Ok((found.topology, profile))
 }

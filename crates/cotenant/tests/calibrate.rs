@@ -99,6 +99,16 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
     let out = run(data, &["run", "-q", "--", "true"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains(".toml:1:12: "), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("name another with --profile"), "{}", text(&out.stderr));
+    // It does not stop who has a good one, nor who looks for what is wrong.
+    let good = data.join("good.toml");
+    fs::write(&good, written).unwrap();
+    for args in [&["run", "-q", "--profile", good.to_str().unwrap(), "--", "true"][..], &["doctor"]] {
+        let out = run(data, args);
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        let said = text(&out.stderr);
+        assert!(said.contains("not used: ") && said.contains(".toml:1:12: "), "{args:?}: {said}");
+    }
 }
 
 #[test]
@@ -127,22 +137,24 @@ fn threads(process: &Child) -> usize {
 
 #[test]
 fn interrupted_it_leaves_no_half_profile() {
-    let folder = Folder::new("interrupted");
-    let path = folder.0.join("profile.toml");
-    fs::write(&path, "clock_hz = 1e9\n").unwrap();
-    let mut child = cotenant(&folder.0, &["calibrate", "-o", path.to_str().unwrap()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    while threads(&child) < 2 {
-        assert!(Instant::now() < end, "it does not begin");
-        std::thread::yield_now();
+    for (signal, code) in [("INT", Some(1)), ("TERM", Some(1)), ("KILL", None)] {
+        let folder = Folder::new(&format!("interrupted-{signal}"));
+        let path = folder.0.join("profile.toml");
+        fs::write(&path, "clock_hz = 1e9\n").unwrap();
+        let mut child = cotenant(&folder.0, &["calibrate", "-o", path.to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while threads(&child) < 2 {
+            assert!(Instant::now() < end, "it does not begin");
+            std::thread::yield_now();
+        }
+        Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), code, "{signal}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "clock_hz = 1e9\n", "the old one is still there");
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "no draft is left");
     }
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(1));
-    assert_eq!(fs::read_to_string(&path).unwrap(), "clock_hz = 1e9\n", "the old one is still there");
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "no draft is left");
 }

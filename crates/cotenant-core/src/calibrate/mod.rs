@@ -4,12 +4,18 @@
 //! Everything is measured once per round, round after round, so that what drifts meanwhile touches all alike; what is said in the end
 //! are medians with their spread.
 
+mod bench;
+mod compare;
+mod measured;
 pub mod picture;
 pub mod profile;
 
+pub use bench::{Bench, Load, Ran};
+pub use compare::{Difference, differences};
+pub use measured::{Measured, NOISY};
+
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, NodeId};
-use crate::stats::{Summary, student_t_95};
 use crate::topology::Topology;
 use crate::topology::hidden::{self, Latencies, Level};
 use serde::{Deserialize, Serialize};
@@ -33,116 +39,8 @@ const MISSES_PER_LINE: f64 = 2.0;
 /// A memory is saturated where the second half of the tasks adds less than this fraction.
 const SATURATED: f64 = 0.1;
 
-/// A value whose half of the spread is more than this fraction of it is called noisy.
-pub const NOISY: f64 = 0.25;
-
-/// Standard error of a median over that of a mean, for many normal values: √(π/2).
-const MEDIAN_ERROR: f64 = 1.2533;
-
 /// CPUs at most whose latencies are all measured; of larger machines the first so many.
 const MOST_CPUS: usize = 256;
-
-/// A program to run on all these CPUs at once, one thread each.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Load {
-    /// Name of the kernel, as `cotenant kernel --list` knows it.
-    pub kernel: &'static str,
-    /// One thread on each.
-    pub cpus: Vec<CpuId>,
-    /// Steps of computation between two shared accesses, for kernels that share.
-    pub compute: Option<u64>,
-    /// The node that its memory is to come from; `None` = where each thread runs.
-    pub memory: Option<NodeId>,
-}
-
-impl Load {
-    fn new(kernel: &'static str, cpus: &[CpuId]) -> Self {
-        Self { kernel, cpus: cpus.to_vec(), compute: None, memory: None }
-    }
-}
-
-/// What a thread of a load did.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ran {
-    /// Units of work per second of wall-clock time.
-    pub per_s: f64,
-    /// Units of work per second of its CPU time, which hardly notices other programs.
-    pub per_cpu_s: f64,
-    /// Bytes moved per second.
-    pub bytes_per_s: f64,
-    /// Fraction of the units that were transfers from another CPU, 0–1.
-    pub transfers: f64,
-}
-
-/// A machine that can be measured.
-pub trait Bench {
-    /// Runs loads beside each other for a while; one result per load and thread.
-    ///
-    /// # Errors
-    /// Why it could not.
-    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String>;
-
-    /// One-way latency of a line between two CPUs, nanoseconds.
-    ///
-    /// # Errors
-    /// Why it could not be measured.
-    fn latency_ns(&mut self, a: CpuId, b: CpuId) -> Result<f64, String>;
-
-    /// Time that it takes to move a thread between two CPUs, microseconds.
-    ///
-    /// # Errors
-    /// Why it could not be measured.
-    fn migration_us(&mut self, a: CpuId, b: CpuId) -> Result<f64, String>;
-
-    /// Cycles of one step of the kernel `cpu`: 4 on x86, where it is a multiplication and an addition that wait for each other;
-    /// `None` where it is not known.
-    fn cycles_per_step(&self) -> Option<f64>;
-
-    /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
-    fn goes_on(&mut self, done: f64, what: &str) -> bool;
-}
-
-/// A value with its spread.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// Median of the rounds.
-    pub value: f64,
-    /// Between this and [`Measured::high`] the median of another calibration with as many rounds lies with a probability of 95 %, as far as
-    /// the rounds are independent; never narrower than what the rounds themselves showed.
-    pub low: f64,
-    /// See [`Measured::low`].
-    pub high: f64,
-    /// Rounds.
-    pub rounds: usize,
-}
-
-impl Measured {
-    /// Of these values; `None` where there are none.
-    pub fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
-        let (least, most) = (*sorted.first()?, *sorted.last()?);
-        let value = f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]);
-        let half = match n {
-            1 => 0.0,
-            _ => student_t_95((n - 1) as f64) * MEDIAN_ERROR * (2.0 * Summary::of(&sorted).variance / n as f64).sqrt(),
-        };
-        // Nothing that is measured here can be negative.
-        Some(Self { value, low: least.min((value - half).max(0.0)), high: most.max(value + half), rounds: n })
-    }
-
-    /// Whether it differs so much from round to round that another calibration may say something else.
-    pub fn is_noisy(&self) -> bool {
-        self.rounds < 2 || (self.high - self.low) / 2.0 > NOISY * self.value.abs()
-    }
-
-    /// Every number multiplied.
-    #[must_use]
-    pub fn times(self, factor: f64) -> Self {
-        Self { value: self.value * factor, low: self.low * factor, high: self.high * factor, ..self }
-    }
-}
 
 /// A number of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -178,6 +76,29 @@ pub struct Curve {
     pub y: String,
     /// Medians.
     pub points: Vec<(f64, f64)>,
+    /// [`Measured::low`] and [`Measured::high`] of the first number of each point; empty where it was set, not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread_x: Vec<(f64, f64)>,
+    /// The same of the second.
+    #[serde(default)]
+    pub spread_y: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    /// Of points with spread; those that were measured only half are left out.
+    fn of(name: String, x: &str, y: &str, points: impl Iterator<Item = Option<(Measured, Measured)>>) -> Self {
+        let points: Vec<_> = points.flatten().collect();
+        let spread = |m: &Measured| (m.low, m.high);
+        let was_set = points.iter().all(|(x, _)| x.rounds == 0);
+        Self {
+            name,
+            x: x.into(),
+            y: y.into(),
+            points: points.iter().map(|(x, y)| (x.value, y.value)).collect(),
+            spread_x: if was_set { Vec::new() } else { points.iter().map(|(x, _)| spread(x)).collect() },
+            spread_y: points.iter().map(|(_, y)| spread(y)).collect(),
+        }
+    }
 }
 
 /// What a machine was found to be.
@@ -191,8 +112,12 @@ pub struct Calibration {
     pub curves: Vec<Curve>,
     /// Latencies between CPUs, where they were measured.
     pub latencies: Option<Latencies>,
+    /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to CPUs before it.
+    pub latency_spread_ns: Vec<Vec<f64>>,
     /// What those show of who shares what.
     pub levels: Vec<Level>,
+    /// Where that is not what the system claims.
+    pub differences: Vec<Difference>,
     /// Whether it was ended before its time.
     pub interrupted: bool,
 }
@@ -381,7 +306,7 @@ fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Valu
                     loads.extend((n > 0).then(|| Load::new("membench-high", &others[..n])));
                     let ran = bench.run(&loads)?;
                     put(format!("loaded ns {node} {n}"), 1e9 / ran[0][0].per_cpu_s);
-                    let moved: f64 = ran.iter().skip(1).flatten().map(|r| r.bytes_per_s).sum();
+                    let moved = ran.iter().skip(1).flatten().fold(0.0, |sum, r| sum + r.bytes_per_s);
                     put(format!("loaded bytes {node} {n}"), moved);
                 }
             }
@@ -437,7 +362,7 @@ fn conclude(plan: &Plan<'_>, wanted: &[&str], values: &Values) -> Calibration {
             }
             "migration" if plan.two.is_none() => c.leave_out("migration_us", "there is one core"),
             "migration" => {
-                let method = "a thread that binds itself to two CPUs in turn; without what its caches miss afterwards";
+                let method = "a thread that binds itself to two CPUs in turn, lower quartile; without what its caches miss afterwards";
                 c.add("migration_us", "us", get("migration"), method);
             }
             "coherence" => coherence(plan, values, &mut c),
@@ -449,7 +374,6 @@ fn conclude(plan: &Plan<'_>, wanted: &[&str], values: &Values) -> Calibration {
 }
 
 fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
-    let median = |name: &str| Measured::of(values.get(name)?).map(|m| m.value);
     let cpus = &plan.pairs_of;
     if cpus.len() < 2 {
         return c.leave_out("core_to_core", "there is one CPU");
@@ -460,12 +384,17 @@ fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let mut latencies = Latencies::new(cpus.clone());
     let (mut missing, pairs) = (0, cpus.len() * (cpus.len() - 1) / 2);
     for (i, a) in cpus.iter().enumerate() {
+        let mut spread = vec![0.0; i];
         for (j, b) in cpus[..i].iter().enumerate() {
-            match median(&format!("latency {b} {a}")) {
-                Some(ns) => latencies.set(i, j, ns),
+            match values.get(&format!("latency {b} {a}")).and_then(|ns| Measured::of(ns)) {
+                Some(ns) => {
+                    latencies.set(i, j, ns.value);
+                    spread[j] = ns.to_either_side();
+                }
                 None => missing += 1,
             }
         }
+        c.latency_spread_ns.push(spread);
     }
     if missing > 0 {
         let why = format!("of {missing} of {pairs} pairs, the CPUs did not run at once: other programs keep them busy");
@@ -486,6 +415,14 @@ fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let medians: Vec<f64> = (0..rounds).filter_map(of_round).collect();
     c.add("core_to_core_ns", "ns", &medians, "the median of all pairs of CPUs, one way");
     c.levels = hidden::find(&latencies);
+    c.differences = differences(plan.topology, cpus, &c.levels);
+    if c.levels.is_empty() {
+        let why = match cpus.len() {
+            2 => "2 CPUs are one pair: there is nothing to compare it to",
+            _ => "latencies show no level of sharing: one last-level cache for all, or too much noise to tell",
+        };
+        c.leave_out("shared", why);
+    }
     c.latencies = Some(latencies);
 }
 
@@ -512,20 +449,13 @@ fn coherence(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
         thresholds.extend(crossing(&points, COHERENCE_LOSS));
         curve.push(points);
     }
-    let medians = (0..COMPUTE.len()).filter_map(|i| {
+    let medians = (0..COMPUTE.len()).map(|i| {
         let of = |pick: &dyn Fn(&(f64, f64)) -> f64| {
             Measured::of(&curve.iter().filter_map(|points| points.get(i).map(pick)).collect::<Vec<_>>())
-                .map(|m| m.value)
         };
         Some((of(&|p| p.0)?, of(&|p| p.1)?))
     });
-    let points = medians.collect();
-    c.curves.push(Curve {
-        name: "coherence".into(),
-        x: "transfers per cycle, apart".into(),
-        y: "loss by being apart".into(),
-        points,
-    });
+    c.curves.push(Curve::of("coherence".into(), "transfers per cycle, apart", "loss by being apart", medians));
     let above = curve.iter().filter(|points| points.first().is_some_and(|p| p.1 >= COHERENCE_LOSS)).count();
     if thresholds.len() * 2 <= rounds && above * 2 > rounds {
         return c.leave_out(name, "being apart cost more than 5 % even at the lowest rate: is the machine busy?");
@@ -591,19 +521,23 @@ fn bandwidth(node: NodeId, cores: usize, values: &Values, c: &mut Calibration) {
             c.leave_out(name, format!("tasks on the {cores} cores of node {node} do not saturate its memory: {added}"));
         }
     }
-    let (x, y) = ("tasks of membench-low".to_owned(), "LLC misses per second".to_owned());
-    c.curves.push(Curve { name: format!("bandwidth.{node}"), x, y, points: curve });
+    for (kernel, factor, unit) in
+        [("low", MISSES_PER_LINE, "LLC misses per second"), ("high", 1e-9, "GB/s, high row-buffer locality")]
+    {
+        let points = steps.iter().map(|n| {
+            Some((Measured::set(*n as f64), Measured::of(get(format!("{kernel} {node} {n}")))?.times(factor)))
+        });
+        let name = if kernel == "low" { "bandwidth" } else { "bandwidth_high" };
+        c.curves.push(Curve::of(format!("{name}.{node}"), &format!("tasks of membench-{kernel}"), unit, points));
+    }
     let loads = std::iter::once(0).chain(Plan::steps(cores - 1));
-    let points: Vec<(f64, f64)> = loads
-        .filter_map(|n| {
-            let gbs = median(format!("loaded bytes {node} {n}"))? * 1e-9;
-            Some((gbs, median(format!("loaded ns {node} {n}"))?))
-        })
-        .collect();
+    let points = loads.map(|n| {
+        let gbs = Measured::of(get(format!("loaded bytes {node} {n}")))?.times(1e-9);
+        Some((gbs, Measured::of(get(format!("loaded ns {node} {n}")))?))
+    });
+    c.curves.push(Curve::of(format!("loaded_latency.{node}"), "GB/s moved by others", "ns per load", points));
     let idle = get(format!("loaded ns {node} 0"));
     c.add(format!("memory_ns.{node}"), "ns", idle, "CPU time per load of chase, nothing else running");
-    let (x, y) = ("GB/s moved by others".to_owned(), "ns per load".to_owned());
-    c.curves.push(Curve { name: format!("loaded_latency.{node}"), x, y, points });
 }
 
 /// The rate of loads from remote memory that costs [`COHERENCE_LOSS`] by their longer latency.

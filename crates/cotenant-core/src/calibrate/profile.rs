@@ -1,6 +1,6 @@
 //! The profile of a machine that calibration writes: TOML that people read and edit, and that `--profile` takes.
 
-use super::{Calibration, Curve, Figure, LeftOut};
+use super::{Calibration, Curve, Difference, Figure, LeftOut};
 use crate::ids::CpuId;
 use crate::profile::Thresholds;
 use crate::topology::Topology;
@@ -68,9 +68,15 @@ pub struct Record {
     /// One-way latencies between them, nanoseconds: row `i` holds those to CPUs before it; 0 = not measured.
     #[serde(default)]
     pub core_to_core_ns: Vec<Vec<f64>>,
+    /// How far another calibration may lie from each of these to either side, nanoseconds.
+    #[serde(default)]
+    pub core_to_core_spread_ns: Vec<Vec<f64>>,
     /// What the latencies show of who shares what.
     #[serde(default)]
     pub shared: Vec<Level>,
+    /// Where the latencies show other groups than the system claims.
+    #[serde(default)]
+    pub shared_otherwise: Vec<Difference>,
 }
 
 #[derive(Serialize)]
@@ -83,23 +89,31 @@ struct File<'a> {
     calibration: &'a Record,
 }
 
+fn tenths(ns: f64) -> f64 {
+    (ns * 10.0).round() / 10.0
+}
+
 impl Record {
     /// Of a calibration.
     pub fn new(stamp: Stamp, calibration: &Calibration) -> Self {
-        let Calibration { figures, left_out, curves, latencies, levels, .. } = calibration.clone();
+        let Calibration { figures, left_out, curves, latencies, latency_spread_ns, levels, differences, .. } =
+            calibration.clone();
         let cpus = latencies.as_ref().map_or(vec![], |l| l.cpus().to_vec());
         let rows = (0..cpus.len()).map(|i| {
             let cell = |j| latencies.as_ref().and_then(|l| l.get(i, j)).unwrap_or(0.0);
-            (0..i).map(|j| (cell(j) * 10.0).round() / 10.0).collect()
+            (0..i).map(|j| tenths(cell(j))).collect()
         });
+        let spread = latency_spread_ns.iter().map(|row| row.iter().copied().map(tenths).collect());
         Self {
             core_to_core_ns: rows.collect(),
+            core_to_core_spread_ns: spread.collect(),
             core_to_core_cpus: cpus,
             stamp,
             figures,
             left_out,
             curves,
             shared: levels,
+            shared_otherwise: differences,
         }
     }
 

@@ -112,8 +112,10 @@ fn what_was_built_in_is_found() {
     assert_eq!(roles, [(hidden::Role::Core, 16), (hidden::Role::LlcOrPackage, 2)]);
     assert_eq!(c.left_out, []);
     let names: Vec<&str> = c.curves.iter().map(|curve| curve.name.as_str()).collect();
-    assert_eq!(names, ["coherence", "bandwidth.0", "loaded_latency.0", "bandwidth.1", "loaded_latency.1"]);
-    assert_eq!(c.curves[2].points[0], (0.0, 80.0));
+    let of_node = |node: usize| ["bandwidth", "bandwidth_high", "loaded_latency"].map(|name| format!("{name}.{node}"));
+    assert_eq!(names, [vec!["coherence".to_owned()], of_node(0).into(), of_node(1).into()].concat());
+    assert_eq!(c.curves[3].points[0], (0.0, 80.0));
+    assert_eq!(c.differences, [], "the caches and packages that it says");
 }
 
 #[test]
@@ -124,6 +126,18 @@ fn noise_widens_the_spread() {
         let m = c.figure(name).unwrap().measured;
         is(m.value, truth, 0.02);
         assert!(m.low < m.value && m.value < m.high && !m.is_noisy() && m.rounds == 5, "{name}: {m:?}");
+    }
+    for curve in &c.curves {
+        assert_eq!(curve.spread_y.len(), curve.points.len(), "{}", curve.name);
+        for (p, (low, high)) in curve.points.iter().zip(&curve.spread_y) {
+            assert!(*low < p.1 && p.1 < *high, "{}: {p:?} in {low} to {high}", curve.name);
+        }
+        assert_eq!(curve.spread_x.is_empty(), curve.name.starts_with("bandwidth"), "tasks are set, not measured");
+    }
+    let latencies = c.latencies.as_ref().unwrap();
+    for (i, row) in c.latency_spread_ns.iter().enumerate() {
+        assert_eq!(row.len(), i);
+        assert!(row.iter().enumerate().all(|(j, ns)| *ns > 0.0 && *ns < 0.1 * latencies.get(i, j).unwrap()), "{row:?}");
     }
     assert!(Measured::of(&[1.0, 2.0, 3.0]).unwrap().is_noisy() && Measured::of(&[1.0]).unwrap().is_noisy());
 }
@@ -136,7 +150,7 @@ fn what_a_machine_cannot_tell_is_left_out_with_a_reason() {
     };
     assert_eq!(
         left_out(&machine(1, 1, 2, 1)),
-        ["smt_factor", "coherence_per_cycle", "socket_bandwidth_per_s.0", "remote_per_cycle"],
+        ["shared", "smt_factor", "coherence_per_cycle", "socket_bandwidth_per_s.0", "remote_per_cycle"],
         "two CPUs: one cache, one node, too few to saturate the memory"
     );
     let one = left_out(&machine(1, 1, 1, 1));
@@ -161,4 +175,34 @@ fn curves_are_crossed_between_their_points() {
     let points = [(1.0, 0.0), (2.0, 0.04), (4.0, 0.08), (8.0, 0.02)];
     assert_eq!(crossing(&points, 0.06), Some(3.0));
     assert_eq!((crossing(&points, 0.1), crossing(&points[2..], 0.06), crossing(&[], 0.1)), (None, None, None));
+}
+
+#[test]
+fn what_the_system_hides_or_makes_up_is_named_by_cpu() {
+    let truth = machine(2, 1, 4, 2);
+    let levels = of(&truth, 0.0).levels;
+    let cpus: Vec<CpuId> = truth.usable().iter().collect();
+    let sets = |sets: &[&str]| sets.iter().map(|set| CpuSet::parse_list(set).unwrap()).collect::<Vec<_>>();
+    let halves: Vec<CpuSet> = truth.packages().to_vec();
+    assert_eq!(differences(&truth, &cpus, &levels), []);
+    // A hypervisor that shows every CPU as a core of one package.
+    let flat = machine(1, 1, 16, 1);
+    let found = differences(&flat, &cpus, &levels);
+    assert_eq!(found.iter().map(|d| d.role).collect::<Vec<_>>(), [hidden::Role::Core, hidden::Role::LlcOrPackage]);
+    assert_eq!((found[1].found.clone(), found[1].claimed.clone()), (halves, sets(&["0-15"])));
+    // One that shows two threads per core and two packages where latencies show nothing.
+    let made_up = differences(&truth, &cpus, &[]);
+    assert_eq!(
+        made_up.iter().map(|d| (d.role, d.found.len(), d.claimed.len())).collect::<Vec<_>>(),
+        [(hidden::Role::Core, 0, 8), (hidden::Role::Llc, 0, 2),],
+        "packages that are the caches are not said twice"
+    );
+    // Only the groups that differ.
+    let mut moved = levels[1].clone();
+    moved.groups = sets(&["0-7", "8-15"]);
+    let other = Level { groups: sets(&["0-7", "8-11", "12-15"]), ..moved.clone() };
+    let claims = machine(2, 1, 8, 1);
+    assert_eq!(differences(&claims, &cpus, &[moved]), []);
+    let [difference] = &differences(&claims, &cpus, &[other])[..] else { panic!() };
+    assert_eq!((&difference.found, &difference.claimed), (&sets(&["8-11", "12-15"]), &sets(&["8-15"])));
 }

@@ -376,8 +376,8 @@ bare_total 5
         assert!(why("seconds{code=\"404\"}").ends_with(r#"{code="200"}, {code="500"}"#), "buckets are not told apart");
         let selector = "x".parse().unwrap();
         assert_eq!(scrape("", &selector).unwrap_err().to_string(), "the answer has no series 'x'; it has none at all");
-        let many: String = (0..20).map(|i| format!("m{i} 1\n")).collect();
-        assert!(offers(&many, "").ends_with("m7 and 12 more"), "{}", offers(&many, ""));
+        let many = "a 1\nb 1\nc 1\nd 1\ne 1\nf 1\ng 1\nh 1\ni 1\nj 1\n";
+        assert_eq!(offers(many, ""), "a, b, c, d, e, f, g, h and 2 more");
         assert_eq!((offers("hello\n", ""), offers("<html>1</html>", "")), (String::new(), String::new()));
         for text in ["x", "x {", "x{a=\"1\" 3", "x one", "x{a=1} 3"] {
             let selector = "x".parse().unwrap();

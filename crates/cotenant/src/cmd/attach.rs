@@ -66,7 +66,7 @@ impl TargetArgs {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
-    let (topology, machine) = settings::live_machine()?;
+    let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, args.target.executable().as_deref())?;
     let summary = managed::attached(&setup, &args.manage, args.record.target(), target)?;
     managed::report(&summary, &args.manage.output)?;

@@ -3,13 +3,12 @@
 use super::print;
 use crate::live_bench::LiveBench;
 use crate::replace::replace;
-use crate::words::{count, tell};
+use crate::words::tell;
 use crate::{calibrated, machine_arg, usage};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_core::CpuSet;
-use cotenant_core::Topology;
 use cotenant_core::calibrate::profile::Record;
-use cotenant_core::calibrate::{self, Calibration, PARTS, picture};
+use cotenant_core::calibrate::{self, Calibration, Difference, PARTS, picture};
 use cotenant_core::topology::hidden::Role;
 use cotenant_kernels::Caches;
 use cotenant_linux::sys;
@@ -105,7 +104,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             serde_json::to_writer_pretty(&mut *out, &record)?;
             writeln!(out)?;
         } else {
-            table(out, &calibration, &record, &topology, &cpus)?;
+            table(out, &calibration, &record, &cpus)?;
             writeln!(out, "written to {}", path.display())?;
         }
         Ok(ExitCode::SUCCESS)
@@ -122,12 +121,12 @@ fn draw(folder: &std::path::Path, calibration: &Calibration) -> Result<()> {
         replace(&path, picture.as_bytes()).with_context(|| format!("{}: the picture cannot be written", path.display()))
     };
     if let Some(latencies) = &calibration.latencies {
-        write("core-to-core", picture::heat_map(latencies))?;
+        write("core-to-core", picture::heat_map(latencies, &calibration.latency_spread_ns))?;
     }
     calibration.curves.iter().try_for_each(|curve| write(&curve.name, picture::curve(curve)))
 }
 
-fn table(out: &mut dyn Write, c: &Calibration, record: &Record, topology: &Topology, cpus: &CpuSet) -> Result<()> {
+fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -> Result<()> {
     writeln!(out, "{}: CPUs {cpus}, Linux {}", record.stamp.processor, record.stamp.kernel)?;
     for figure in &c.figures {
         let m = figure.measured;
@@ -144,35 +143,51 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, topology: &Topol
         let (least, most) = pairs.fold((f64::INFINITY, 0.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
         writeln!(out, "latency from CPU to CPU, one way: {least:.1} to {most:.1} ns")?;
     }
-    if let (Some(latencies), true) = (&c.latencies, c.levels.is_empty()) {
-        let all = latencies.cpus().len();
-        writeln!(
-            out,
-            "latencies between {} show no groups: one last-level cache, or too much noise",
-            count(all as u64, "CPU")
-        )?;
-    }
-    for level in &c.levels {
-        let (what, claimed) = match level.role {
-            Role::Core => ("cores", Some(topology.cores().len())),
-            Role::Llc => ("last-level caches", Some(topology.llc_domains().len())),
-            Role::Die => ("dies", None),
-            Role::Package => ("packages", Some(topology.packages().len())),
-            Role::LlcOrPackage => ("last-level caches or packages", Some(topology.llc_domains().len())),
-        };
-        let found = level.groups.len();
-        let differs = claimed.filter(|claimed| *claimed != found && cpus == topology.usable());
-        let differs = differs.map_or_else(String::new, |claimed| format!("; the system claims {claimed}"));
-        writeln!(
-            out,
-            "latencies show {found} {what}: {:.0} ns inside, {:.0} ns between{differs}",
-            level.within_ns, level.between_ns
-        )?;
-    }
+    sharing(out, c)?;
     for left in &c.left_out {
         writeln!(out, "{:<26} left out: {}", left.name, left.reason)?;
     }
     Ok(())
+}
+
+/// What latencies show of who shares what, and where the system says otherwise.
+fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
+    let noun = |role| match role {
+        Role::Core => "cores",
+        Role::Llc => "last-level caches",
+        Role::Die => "dies",
+        Role::Package => "packages",
+        Role::LlcOrPackage => "last-level caches or packages",
+    };
+    for level in &c.levels {
+        let differs = c.differences.iter().any(|difference| difference.role == level.role);
+        let system = if differs { "" } else { ", as the system claims" };
+        let (found, within, between) = (level.groups.len(), level.within_ns, level.between_ns);
+        let noun = noun(level.role);
+        writeln!(out, "latencies show {found} {noun}: {within:.0} ns inside, {between:.0} ns between{system}")?;
+    }
+    for Difference { role, found, claimed } in &c.differences {
+        let noun = noun(*role);
+        match (found.as_slice(), claimed.as_slice()) {
+            ([], claimed) => writeln!(out, "the system claims {noun} that latencies do not show: {}", groups(claimed))?,
+            (found, []) => writeln!(out, "the system does not say so of these {noun}: {}", groups(found))?,
+            (found, claimed) => writeln!(
+                out,
+                "the system groups {noun} differently: {} where latencies show {}",
+                groups(claimed),
+                groups(found)
+            )?,
+        }
+    }
+    Ok(())
+}
+
+/// Groups of CPUs, eight at most.
+fn groups(groups: &[CpuSet]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = groups.iter().take(SHOWN).map(|group| format!("[{group}]")).collect();
+    let more = groups.len().saturating_sub(SHOWN);
+    shown.join(" ") + &if more > 0 { format!(" and {more} more (all in the profile)") } else { String::new() }
 }
 
 fn number(value: f64) -> String {

@@ -93,7 +93,7 @@ struct Run {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (topology, machine) = settings::live_machine()?;
+    let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, settings::executable_of(&args.command[0]).as_deref())?;
     let policy = setup.policy.name();
     let output = &args.manage.output;

@@ -47,7 +47,7 @@ struct Advice {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (topology, _) = settings::live_machine()?;
+    let (topology, _) = settings::live_machine(None)?;
     let root = Path::new("/");
     let tier = probe_tier(&topology)?;
     let mut capabilities = capabilities::detect(root);

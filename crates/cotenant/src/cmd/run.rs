@@ -35,7 +35,7 @@ pub struct Args {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (topology, machine) = settings::live_machine()?;
+    let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, settings::executable_of(&args.command[0]).as_deref())?;
     let summary = managed::command(&setup, &args.manage, args.record.target(), managed::Start::shown(&args.command))?;
     managed::report(&summary, &args.manage.output)?;
