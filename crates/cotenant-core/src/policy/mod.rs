@@ -1,5 +1,6 @@
 //! Policies: pure functions from what is known to what should be done.
 
+pub mod atom;
 mod auto;
 mod dino;
 mod fixed;
@@ -9,7 +10,9 @@ mod numad;
 mod plan;
 mod quantum;
 pub mod sam;
+mod speed;
 
+pub use atom::{Atom, AtomConfig, AtomState};
 pub use auto::{Auto, AutoState};
 pub(crate) use dino::DEVIL;
 pub use dino::{Dino, DinoState};
@@ -59,6 +62,8 @@ pub struct Config {
     pub sam: SamConfig,
     /// Time between the choices of `mas`, `cas` and `das` (TPDS §6.1: 200 ms).
     pub quantum: Duration,
+    /// How long `atom` learns, and what competes.
+    pub atom: AtomConfig,
 }
 
 impl Default for Config {
@@ -70,6 +75,7 @@ impl Default for Config {
             map: Option::None,
             sam: SamConfig::default(),
             quantum: Duration::from_millis(200),
+            atom: AtomConfig::default(),
         }
     }
 }
@@ -107,6 +113,8 @@ pub enum State {
     Dino(Box<DinoState>),
     /// Of `fifo`, `mas`, `cas` and `das`.
     Quantum(Box<QuantumState>),
+    /// Of `atom`.
+    Atom(Box<AtomState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -143,7 +151,7 @@ pub trait Policy {
 
 /// Names that [`by_name`] knows.
 pub const NAMES: &[&str] =
-    &["none", "static", "heuristic", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
+    &["none", "static", "heuristic", "atom", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
 
 /// The policy of that name.
 ///
@@ -154,6 +162,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "none" => Ok(Box::new(None)),
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
+        "atom" => Ok(Box::new(Atom)),
         "sam" => Ok(Box::new(Sam)),
         "numad" => Ok(Box::new(Numad)),
         "dino" => Ok(Box::new(Dino)),
