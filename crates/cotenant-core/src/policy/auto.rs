@@ -269,6 +269,12 @@ impl AutoState {
         let config = Config { atom: AtomConfig { kernel: true, ..ctx.config.atom }, ..ctx.config.clone() };
         let mut decision = Atom.decide(&Ctx { config: &config, ..*ctx }, view, outcomes, State::Atom(atom), now);
         if let State::Atom(atom) = std::mem::take(&mut decision.state) {
+            let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
+            self.calm = if atom.is_calm() && tasks == self.tasks { (self.calm + 1).min(CALMEST) } else { 0 };
+            self.tasks = tasks;
+            if self.calm > 0 {
+                decision.wake_at = now + ctx.config.interval * 2u32.pow(self.calm);
+            }
             self.atom = Some(atom);
         }
         let why = why.trim_start_matches("no decision: ");

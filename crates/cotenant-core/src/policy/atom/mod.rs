@@ -25,7 +25,7 @@ use crate::view::View;
 use classes::{Class, field, seats};
 use contest::{Contest, Meter};
 use serde::{Deserialize, Serialize};
-use situation::{Measure, Seen, is_active, look, page_labels};
+use situation::{Load, Measure, Seen, look, page_labels};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub struct AtomState {
     contest: Option<Contest>,
     /// Threads that take part, each with its group.
     members: Vec<(TaskId, usize)>,
+    /// Who was busy while it watched or executed.
+    load: Load,
     plan: Plan,
 }
 
@@ -76,6 +78,7 @@ impl Default for Phase {
 impl AtomState {
     fn watch(&mut self, now: Time) {
         self.phase = Phase::Watch { since: now };
+        self.load = Load::default();
     }
 
     /// Leaves all placements to the kernel.
@@ -96,6 +99,7 @@ impl AtomState {
         if contest.winner.is_some() {
             notes.extend(contest.result().filter(|_| contest.classes.len() > 1));
             self.phase = Phase::Execute { since: now };
+            self.load = Load::default();
         } else {
             self.phase = Phase::Settle { since: now };
         }
@@ -109,7 +113,7 @@ impl AtomState {
 
     /// Who runs has settled: goes on where it was, or begins to learn.
     fn begin(&mut self, ctx: &Ctx<'_>, view: &View, now: Time, notes: &mut Vec<String>) {
-        let Seen { situation, members, silent } = match look(ctx, view) {
+        let Seen { situation, members, silent } = match look(ctx, view, &self.load) {
             Ok(seen) => seen,
             Err(why) => {
                 self.fruitless += 1;
@@ -152,17 +156,24 @@ impl AtomState {
         self.proceed(ctx, view, now, notes);
     }
 
-    /// Whether something that was not there is: an active thread that takes no part, or a better measure.
+    /// Whether there is a better measure than the one that is used.
     fn is_outdated(&self, view: &View) -> bool {
         let Some(contest) = &self.contest else { return false };
-        let newcomer = |t: &crate::view::TaskView| {
-            is_active(t) && t.cpu_share().is_some() && self.members.binary_search_by_key(&t.info.id, |m| m.0).is_err()
-        };
-        let better = |app: &crate::view::AppView| {
+        view.apps.iter().any(|app| {
             let now = Measure::of(view, app).filter(|m| matches!(m, Measure::Metric(_)));
             now.is_some() && contest.situation.measures.get(&app.id).is_some_and(|before| now.as_ref() != Some(before))
-        };
-        (view.interval >= WATCH && view.tasks.iter().any(newcomer)) || view.apps.iter().any(better)
+        })
+    }
+
+    /// Whether a thread that takes no part was busy of late.
+    fn has_newcomers(&self) -> bool {
+        let of_old = |task: TaskId| self.members.binary_search_by_key(&task, |m| m.0).is_ok();
+        self.tasks.iter().any(|&task| self.load.is_active(task) == Some(true) && !of_old(task))
+    }
+
+    /// Whether the winner runs, or there is nothing to choose.
+    pub(super) fn is_calm(&self) -> bool {
+        matches!(self.phase, Phase::Execute { .. }) && self.plan.stands()
     }
 
     /// One round. Returns when the next one is due.
@@ -178,8 +189,12 @@ impl AtomState {
         let tick = now + ctx.config.interval;
         match &mut self.phase {
             Phase::Watch { since } => {
+                // Nothing is known yet of the round in which somebody came.
+                if now > *since {
+                    self.load.add(view);
+                }
                 if now - *since < WATCH {
-                    return *since + WATCH;
+                    return tick.min(*since + WATCH);
                 }
                 self.begin(ctx, view, now, notes);
             }
@@ -210,18 +225,22 @@ impl AtomState {
                 }
             }
             Phase::Execute { since } => {
+                self.load.add(view);
                 if config.execute.is_some_and(|execute| now - *since >= execute) {
                     self.contest = None;
                     self.watch(now);
+                } else if self.load.seconds() >= WATCH.as_secs_f64() {
+                    if self.contest.is_some() && self.has_newcomers() {
+                        self.watch(now);
+                    }
+                    self.load = Load::default();
                 }
             }
         }
         match &self.phase {
-            Phase::Watch { since } => (*since + WATCH).max(tick),
             Phase::Settle { since } => tick.min((*since + config.settling()).max(Time(now.0 + 1))),
             Phase::Measure { until, .. } if *until > now => tick.min(*until),
-            Phase::Measure { .. } => tick,
-            Phase::Execute { .. } => now + ctx.config.interval.max(WATCH),
+            _ => tick,
         }
     }
 

@@ -70,16 +70,74 @@ pub(super) struct Seen {
     pub silent: Vec<String>,
 }
 
-/// The situation as the view shows it.
+/// Who was busy, and where, over some rounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Load {
+    seconds: f64,
+    /// Per task: seconds in which it ran or waited for a CPU, of so many in which that is known.
+    tasks: BTreeMap<TaskId, [f64; 2]>,
+    /// Per CPU: seconds busy, and seconds busy with somebody else's work.
+    cpus: BTreeMap<CpuId, [f64; 2]>,
+    /// CPU seconds of all tasks; of one whose time is unknown, all.
+    ours: f64,
+}
+
+impl Load {
+    pub fn add(&mut self, view: &View) {
+        let seconds = view.interval.as_secs_f64();
+        self.seconds += seconds;
+        for task in &view.tasks {
+            self.ours += task.cpu_share().unwrap_or(1.0) * seconds;
+            let Some(runs) = task.cpu_share() else { continue };
+            let waits = task.per_s(Signal::RunQueueWait).unwrap_or(0.0) / 1e9;
+            let [needed, known] = self.tasks.entry(task.info.id).or_default();
+            *needed += (runs + waits) * seconds;
+            *known += seconds;
+        }
+        for cpu in &view.cpus {
+            let [busy, foreign] = self.cpus.entry(cpu.id).or_default();
+            *busy += cpu.busy * seconds;
+            *foreign += cpu.foreign * seconds;
+        }
+    }
+
+    /// Seconds that were looked at.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Whether a thread takes part; `None` where its time is unknown.
+    pub fn is_active(&self, task: TaskId) -> Option<bool> {
+        self.tasks.get(&task).map(|[needed, known]| *needed >= ACTIVE * known)
+    }
+
+    /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that changed CPUs in an interval
+    /// look like somebody else on the CPU that they left, so no more CPUs are taken for busy than the work that is not ours could fill.
+    fn quiet(&self, ctx: &Ctx<'_>, threads: usize) -> CpuSet {
+        let usable = ctx.topology.usable();
+        let share = |seconds: f64| seconds / self.seconds.max(f64::MIN_POSITIVE);
+        let busy: f64 = self.cpus.values().map(|[busy, _]| busy).sum();
+        let strangers = (share(busy - self.ours) - ctx.config.foreign_busy).max(0.0).ceil() as usize;
+        let foreign = self.cpus.iter().map(|(cpu, [_, foreign])| (*cpu, share(*foreign)));
+        let mut foreign: Vec<_> = foreign.filter(|(_, part)| *part > ctx.config.foreign_busy).collect();
+        foreign.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let taken: CpuSet = foreign.iter().take(strangers).map(|(cpu, _)| *cpu).collect();
+        let quiet = usable.minus(&taken);
+        if quiet.len() >= threads { quiet } else { usable.clone() }
+    }
+}
+
+/// The situation as the last rounds show it.
 ///
 /// # Errors
 /// Why there is nothing to learn.
-pub(super) fn look(ctx: &Ctx<'_>, view: &View) -> Result<Seen, &'static str> {
-    let active: Vec<&TaskView> = view.tasks.iter().filter(|t| is_active(t)).collect();
+pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'static str> {
+    let is_active = |t: &&TaskView| load.is_active(t.info.id).unwrap_or(t.ran() != Some(false));
+    let active: Vec<&TaskView> = view.tasks.iter().filter(is_active).collect();
     if active.is_empty() {
         return Err("no thread needs a tenth of a CPU");
     }
-    let quiet = quiet(ctx, view, active.len());
+    let quiet = load.quiet(ctx, active.len());
     let mut found: BTreeMap<(AppId, Vec<CpuId>), Vec<TaskId>> = BTreeMap::new();
     for task in active {
         let on = task.info.allowed.and(&quiet);
@@ -119,26 +177,6 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View) -> Result<Seen, &'static str> {
         );
     }
     Ok(Seen { situation: Situation { groups, measures }, members, silent })
-}
-
-/// Whether a thread takes part. One whose time is unknown does: it may be busy.
-pub(super) fn is_active(task: &TaskView) -> bool {
-    let waits = task.per_s(Signal::RunQueueWait).unwrap_or(0.0) / 1e9;
-    task.cpu_share().map_or(task.ran() != Some(false), |runs| runs + waits >= ACTIVE)
-}
-
-/// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that changed CPUs in the interval
-/// look like somebody else on the CPU that they left, so no more CPUs are taken for busy than the work that is not ours could fill.
-fn quiet(ctx: &Ctx<'_>, view: &View, threads: usize) -> CpuSet {
-    let usable = ctx.topology.usable();
-    let busy: f64 = view.cpus.iter().map(|c| c.busy).sum();
-    let ours: f64 = view.tasks.iter().map(|t| t.cpu_share().unwrap_or(1.0)).sum();
-    let strangers = (busy - ours - ctx.config.foreign_busy).max(0.0).ceil() as usize;
-    let mut foreign: Vec<_> = view.cpus.iter().filter(|c| c.foreign > ctx.config.foreign_busy).collect();
-    foreign.sort_by(|a, b| b.foreign.total_cmp(&a.foreign));
-    let taken: CpuSet = foreign.iter().take(strangers).map(|c| c.id).collect();
-    let quiet = usable.minus(&taken);
-    if quiet.len() >= threads { quiet } else { usable.clone() }
 }
 
 /// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer to its pages.
