@@ -167,6 +167,26 @@ proptest! {
         }
     }
 
+    /// The competition ends, with everybody where the winner says or where the kernel likes.
+    #[test]
+    fn learning_ends(start in worlds()) {
+        let policy = policy::by_name("atom").unwrap();
+        let (mut world, mut state, mut last, mut at) = (start, State::Empty, Vec::new(), ROUND);
+        // Half a second of watching, then at most 6 classes, and the kernel's, with 2 turns of 200 ms each and a round to put each in place.
+        let bound = Time::from_millis(500 + 7 * 2 * (200 + 100));
+        let mut acted = at;
+        while at < Time(bound.0 + 2_000_000_000) {
+            let decision = decide(&*policy, &world, at, &last, state);
+            if !decision.proposals.is_empty() {
+                acted = at;
+            }
+            last = outcomes(&decision, |_| Outcome::Applied);
+            world.carry_out(&last);
+            (at, state) = (decision.wake_at, decision.state);
+        }
+        prop_assert!(acted <= bound, "it still moves tasks at {acted:?}");
+    }
+
     /// With unchanged rates, and everything carried out, moves end, whoever may not move where.
     #[test]
     fn settles(start in worlds()) {
@@ -208,7 +228,7 @@ fn the_worlds_are_worth_it() {
     }
     assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
     assert_eq!(acted["none"], 0);
-    for name in ["static", "heuristic", "resense", "sam", "numad", "dino", "auto"] {
+    for name in ["static", "heuristic", "atom", "resense", "sam", "numad", "dino", "auto"] {
         assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
     }
 }

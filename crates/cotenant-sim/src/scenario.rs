@@ -107,6 +107,7 @@ struct Settings {
     pin: Option<Pin>,
     map: Option<String>,
     sam: Option<Spanned<String>>,
+    atom: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -190,6 +191,9 @@ impl Scenario {
         }
         if let Some(sam) = &file.policy.sam {
             config.sam = sam.get_ref().parse().map_err(|e| (sam.span().start, format!("{e}")))?;
+        }
+        if let Some(atom) = &file.policy.atom {
+            config.atom = atom.get_ref().parse().map_err(|e| (atom.span().start, format!("{e}")))?;
         }
         let o = &file.observation;
         let default = Observation::default();

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use cotenant_core::Mode;
 use cotenant_core::metric::Metric;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::SamConfig;
+use cotenant_core::policy::{AtomConfig, SamConfig};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ pub(crate) fn is_subcommand(word: &str) -> bool {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, heuristic, resense, static, none, one of the rivals numad and dino, or for more jobs than CPUs (sim and decide) fifo, mas, cas and das [default: auto]
+    /// Policy that decides: auto, sam, atom, heuristic, resense, static, none, one of the rivals numad and dino, or for more jobs than CPUs (sim and decide) fifo, mas, cas and das [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in
@@ -132,6 +132,10 @@ pub struct PolicyArgs {
     /// Which additions to SAM are on: paper, default or mph, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
     #[arg(long, value_name = "SETTING", allow_hyphen_values = true)]
     pub sam: Option<SamConfig>,
+    /// How atom learns: turn=TIME, rounds=N, settle=PERCENT, classes=N (at most so many compete), all (unbalanced ones, too), kernel
+    /// (its placement competes, too), execute=TIME (then learn again), or paper [default: turn=1s,rounds=5,settle=20%,classes=32]
+    #[arg(long, value_name = "SETTING")]
+    pub atom: Option<AtomConfig>,
     /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub interval: Option<Duration>,

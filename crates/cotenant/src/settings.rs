@@ -22,6 +22,7 @@ struct File {
     policy: Option<String>,
     map: Option<String>,
     sam: Option<String>,
+    atom: Option<String>,
     interval: Option<String>,
     pin: Option<String>,
     mode: Option<String>,
@@ -105,6 +106,10 @@ impl Setup {
             config.sam = text.parse().map_err(|why| usage(format!("{}: {why}", in_file("sam"))))?;
         }
         config.sam = args.sam.unwrap_or(config.sam);
+        if let Some(text) = &file.atom {
+            config.atom = text.parse().map_err(|why| usage(format!("{}: {why}", in_file("atom"))))?;
+        }
+        config.atom = args.atom.unwrap_or(config.atom);
         config.map = args.map.clone().or(file.map);
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
@@ -150,6 +155,9 @@ impl Setup {
             }
             None => BTreeMap::new(),
         };
+        if args.atom.is_some() && !["atom", "auto"].contains(&policy.name()) {
+            return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
+        }
         let setup =
             Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;

@@ -135,3 +135,20 @@ fn a_comparison_tells_metrics_of_both_sides() {
     assert_eq!(metric["pairs"], serde_json::json!([[3.0, 3.0], [3.0, 3.0]]));
     assert_eq!(metric["gain"]["mean"], 1.0);
 }
+
+#[test]
+fn atom_says_what_it_learned_or_that_there_is_no_choice() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("skipped: with one CPU atom refuses");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_cotenant");
+    let atom = ["run", "-v", "--policy", "atom", "--pin", "cpu", "--atom", "turn=200ms,rounds=1,classes=2", "--"];
+    let mut command = cotenant(&[&atom[..], &[program, "kernel", "cpu", "--threads", "2", "--seconds", "8"]].concat());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (one, won) = (said.contains("there is one mapping class only"), said.contains("won of"));
+    assert!(one != won, "{said}");
+    assert_eq!(said.contains("learning: it is the turn of class"), won, "{said}");
+}

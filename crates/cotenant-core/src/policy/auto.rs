@@ -12,11 +12,11 @@
 mod tests;
 
 use super::sam::classify::intra;
-use super::{Ctx, Policy, State};
+use super::{Atom, AtomConfig, AtomState, Config, Ctx, Policy, State, speed};
 use crate::action::{Action, ActionOutcome, Decision, Outcome, Proposal, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, TaskId, Time};
-use crate::sample::{Direction, Reading};
+use crate::sample::Reading;
 use crate::signal::Signal;
 use crate::stats::{Estimate, Summary, mean_difference};
 use crate::view::{AppView, View};
@@ -61,6 +61,9 @@ pub struct AutoState {
     /// The inner policy's memory, and the outcomes that it has not seen yet.
     inner: State,
     unseen: Vec<ActionOutcome>,
+    /// The memory of `atom`, while it decides instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    atom: Option<Box<AtomState>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -124,24 +127,19 @@ impl Series {
 }
 
 /// What tells an application's speed in this round, still without readings, and the reading: higher is better, above 0.
-/// The first metric goes before what the program reports: the user asked for it.
+/// Instructions per cycle where nothing better is told.
 fn speed_of(view: &View, app: &AppView) -> Option<(Series, Reading)> {
     let series = |metric, progress| Series { metric, progress, logs: Vec::new() };
-    let usable = |value: f64| value.is_finite() && value > 0.0;
-    if let Some((name, reading)) = app.metrics.iter().find(|(_, reading)| usable(reading.value)) {
-        let value = match reading.direction {
-            Direction::HigherIsBetter => reading.value,
-            Direction::LowerIsBetter => reading.value.recip(),
-        };
-        return Some((series(Some(name.clone()), false), Reading { value, ..*reading }));
+    if let Some((metric, reading)) = speed::told(view, app) {
+        return Some((series(metric.clone(), metric.is_none()), reading));
     }
     let ran = view.tasks.iter().filter(|t| t.info.app == app.id);
     let (instructions, cycles) = ran
         .filter_map(|t| Some((t.per_s(Signal::Instructions)?, t.per_s(Signal::Cycles)?)))
         .fold((0.0, 0.0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
-    let value = app.progress_per_s.unwrap_or(instructions / cycles);
-    let reading = Reading { value, direction: Direction::HigherIsBetter, window: view.interval, count: 1, at: view.at };
-    usable(value).then(|| (series(None, app.progress_per_s.is_some()), reading))
+    let value = instructions / cycles;
+    let counted = app.progress_per_s.is_none() && speed::usable(value);
+    counted.then(|| (series(None, false), speed::of_the_interval(view, value)))
 }
 
 /// Adds the view's readings that are new and began after the last change. Who has none now, or turns from one measure to another, begins
@@ -199,12 +197,9 @@ fn obstacle(inner: &dyn Policy, ctx: &Ctx<'_>, view: &View) -> Option<String> {
         return None;
     }
     if !missing.is_empty() {
-        let progress = view.apps.iter().any(|a| a.progress_per_s.is_some() || !a.metrics.is_empty());
-        let instead =
-            if progress { "nothing is decided from progress alone yet" } else { "placement is left to the kernel" };
         let missing = missing.join(", ");
         return Some(format!(
-            "no decision: {instead}; needed: the signals {missing} (`cotenant doctor` tells how to get them)"
+            "no decision: placement is left to the kernel; needed: the signals {missing} (`cotenant doctor` tells how to get them)"
         ));
     }
     inner.check(ctx).err().map(|refusal| format!("no decision: {}; {}", refusal.why, refusal.remedy))
@@ -243,7 +238,50 @@ fn split(view: &View, proposals: Vec<Proposal>, waits: impl Fn(&Proposal) -> boo
     }
 }
 
+/// Whether something tells an application's speed, although counters do not say what it suffers from.
+fn speed_is_told(view: &View) -> bool {
+    view.apps.iter().any(|app| app.progress_per_s.is_some() || speed::told(view, app).is_some())
+}
+
 impl AutoState {
+    /// Lets mapping classes compete where the inner policy cannot decide and something tells the speed; `None` where that is not so.
+    /// The kernel's own placement competes, too, so that what does not help for certain is taken back here as well.
+    fn compete(
+        &mut self,
+        obstacle: Option<&str>,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        now: Time,
+    ) -> Option<Decision> {
+        let idle = matches!(self.phase, Phase::Watch);
+        if self.atom.is_none() && obstacle.is_some() && idle && speed_is_told(view) {
+            self.atom = Some(Box::default());
+        }
+        let mut atom = self.atom.take()?;
+        let Some(why) = obstacle.filter(|_| !view.tasks.is_empty()) else {
+            let (proposals, given_back) = atom.stop(ctx, view, outcomes, now);
+            self.speed.clear();
+            self.atom = (!given_back).then_some(atom);
+            let wake_at = now + ctx.config.interval;
+            return Some(Decision { proposals, state: State::Empty, wake_at, notes: Vec::new() });
+        };
+        let config = Config { atom: AtomConfig { kernel: true, ..ctx.config.atom }, ..ctx.config.clone() };
+        let mut decision = Atom.decide(&Ctx { config: &config, ..*ctx }, view, outcomes, State::Atom(atom), now);
+        if let State::Atom(atom) = std::mem::take(&mut decision.state) {
+            let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
+            self.calm = if atom.is_calm() && tasks == self.tasks { (self.calm + 1).min(CALMEST) } else { 0 };
+            self.tasks = tasks;
+            if self.calm > 0 {
+                decision.wake_at = now + ctx.config.interval * 2u32.pow(self.calm);
+            }
+            self.atom = Some(atom);
+        }
+        let why = why.trim_start_matches("no decision: ");
+        decision.notes.push(format!("mapping classes compete by the speed that is told (atom), because {why}"));
+        Some(decision)
+    }
+
     /// Takes note of what became of the last round's proposals. True where the view spans a change, so that it tells no speed.
     fn learn(&mut self, outcomes: &[ActionOutcome], now: Time, first_wait: Duration) -> bool {
         let applied: BTreeSet<TaskId> =
@@ -390,6 +428,10 @@ impl Policy for Auto {
             _ => AutoState::default(),
         };
         s.kept.retain(|id, _| view.task(*id).is_some());
+        let obstacle = obstacle(&*self.inner, ctx, view);
+        if let Some(decision) = s.compete(obstacle.as_deref(), ctx, view, outcomes, now) {
+            return Decision { state: State::Auto(Box::new(s)), ..decision };
+        }
         let measured = !s.learn(outcomes, now, first_wait);
         let mut waits = false;
         if measured {
@@ -413,7 +455,7 @@ impl Policy for Auto {
                     s.phase = Phase::Trial(trial);
                 }
             }
-            _ => match obstacle(&*self.inner, ctx, view) {
+            _ => match obstacle {
                 Some(note) => {
                     notes.push(note);
                     is_calm = true; // nothing can be decided, so there is no hurry to look again

@@ -1,5 +1,6 @@
 //! Policies: pure functions from what is known to what should be done.
 
+pub mod atom;
 mod auto;
 mod dino;
 mod fixed;
@@ -10,7 +11,9 @@ mod plan;
 mod quantum;
 mod resense;
 pub mod sam;
+mod speed;
 
+pub use atom::{Atom, AtomConfig, AtomState};
 pub use auto::{Auto, AutoState};
 pub(crate) use dino::DEVIL;
 pub use dino::{Dino, DinoState};
@@ -61,6 +64,8 @@ pub struct Config {
     pub sam: SamConfig,
     /// Time between the choices of `mas`, `cas` and `das` (TPDS §6.1: 200 ms).
     pub quantum: Duration,
+    /// How long `atom` learns, and what competes.
+    pub atom: AtomConfig,
 }
 
 impl Default for Config {
@@ -72,6 +77,7 @@ impl Default for Config {
             map: Option::None,
             sam: SamConfig::default(),
             quantum: Duration::from_millis(200),
+            atom: AtomConfig::default(),
         }
     }
 }
@@ -111,6 +117,8 @@ pub enum State {
     Quantum(Box<QuantumState>),
     /// Of `resense`.
     Resense(Box<ResenseState>),
+    /// Of `atom`.
+    Atom(Box<AtomState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -147,7 +155,7 @@ pub trait Policy {
 
 /// Names that [`by_name`] knows.
 pub const NAMES: &[&str] =
-    &["none", "static", "heuristic", "resense", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
+    &["none", "static", "heuristic", "atom", "resense", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
 
 /// The policy of that name.
 ///
@@ -159,6 +167,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
         "resense" => Ok(Box::new(Resense)),
+        "atom" => Ok(Box::new(Atom)),
         "sam" => Ok(Box::new(Sam)),
         "numad" => Ok(Box::new(Numad)),
         "dino" => Ok(Box::new(Dino)),

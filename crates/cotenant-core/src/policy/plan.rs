@@ -110,6 +110,11 @@ impl Plan {
         &self.wanted
     }
 
+    /// Whether all have what they should have.
+    pub(super) fn stands(&self) -> bool {
+        self.settled || self.placed == self.wanted
+    }
+
     /// Replaces the mapping. `members` are all tasks that were considered, in ascending order.
     pub(super) fn set(&mut self, members: Vec<TaskId>, wanted: BTreeMap<TaskId, CpuSet>) {
         self.members = members;

@@ -15,7 +15,7 @@ pub mod tree;
 pub mod assembly;
 pub mod efficiency;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 pub mod synthetic;
 pub mod xml;
 

@@ -286,7 +286,12 @@ pub fn worlds() -> impl Strategy<Value = World> {
                         ..MachineProfile::default()
                     },
                     apps,
-                    config: Config { map: Some(map), pin, ..Config::default() },
+                    config: Config {
+                        map: Some(map),
+                        pin,
+                        atom: "turn=200ms,rounds=2,classes=6".parse().expect("settings"),
+                        ..Config::default()
+                    },
                     busy,
                     topology: topology.clone(),
                 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::ids::CpuId;
 use crate::policy::Config;
 use crate::profile::{AppProfile, MachineProfile, Thresholds};
+use crate::sample::Direction;
 use crate::testing::{ViewBuilder, machine};
 use crate::topology::Topology;
 
@@ -270,4 +271,52 @@ fn coherence_inside_the_socket_may_be_derived() {
     let parts = [(Signal::PrivateMisses, 30), (Signal::LlcHits, 10), (Signal::LlcLoadMisses, 5)];
     let view = parts.into_iter().fold(task, |t, (signal, count)| t.signal(signal, count)).view();
     assert_eq!(obstacle(&Wish, &ctx, &view), None);
+}
+
+/// Progress per second of two threads on two packages of two CPUs, 10 % more where they are apart.
+fn two_threads(cpus: [u32; 2], at: Time, counters: bool, topology: &Topology) -> View {
+    let mut builder = ViewBuilder::new(topology).at(at);
+    for (id, cpu) in (1..).zip(cpus) {
+        builder = builder.task(id, 0, cpu).signal(Signal::CpuTime, 100_000_000);
+        if counters {
+            builder = builder.cycles(CYCLES).signal(Signal::Instructions, CYCLES).signal(Signal::Inter, 0);
+            builder = builder.signal(Signal::Intra, 0).signal(Signal::LlcMisses, 0);
+        }
+    }
+    let mut view = builder.view();
+    view.apps[0].progress_per_s = Some(if (cpus[0] < 2) == (cpus[1] < 2) { 100.0 } else { 110.0 });
+    view
+}
+
+#[test]
+fn without_counters_classes_compete_by_progress_until_there_are_counters() {
+    let mut world = World::new([0, 0], 0);
+    world.policy = Auto::new(Box::new(crate::policy::Sam));
+    let (mut cpus, mut now, mut state, mut outcomes) = ([0, 1], Time(0), State::Empty, Vec::new());
+    let mut notes = BTreeSet::new();
+    let mut round = |counters: bool, cpus: &mut [u32; 2]| {
+        now = now + Duration::from_millis(100);
+        let view = two_threads(*cpus, now, counters, &world.topology);
+        let ctx = Ctx { topology: &world.topology, machine: &world.machine, apps: &world.apps, config: &world.config };
+        let decision = world.policy.decide(&ctx, &view, &outcomes, std::mem::take(&mut state), now);
+        state = decision.state;
+        notes.extend(decision.notes);
+        outcomes.clear();
+        for p in decision.proposals {
+            let to = match &p.action {
+                Action::Place { contexts, .. } => contexts.first().unwrap().0,
+                Action::Release { task } | Action::Pause { task } => task.0 - 1,
+            };
+            cpus[p.action.task().0 as usize - 1] = to;
+            outcomes.push(ActionOutcome { action: p.action, outcome: Outcome::Applied });
+        }
+    };
+    (0..200).for_each(|_| round(false, &mut cpus));
+    assert!((cpus[0] < 2) != (cpus[1] < 2), "{cpus:?}");
+    for _ in 0..5 {
+        round(true, &mut cpus);
+    }
+    assert_eq!(cpus, [0, 1], "given back");
+    assert!(notes.iter().any(|n| n.contains("won of 3")), "the kernel's placement competes, too: {notes:?}");
+    assert!(notes.iter().any(|n| n.starts_with("mapping classes compete")), "{notes:?}");
 }

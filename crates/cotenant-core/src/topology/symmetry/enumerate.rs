@@ -273,16 +273,29 @@ pub struct Representatives<'e, 't> {
     held: Vec<Vec<Option<(usize, usize)>>>,
     /// The least slot to try next; `None` when all is done.
     next: Option<usize>,
+    /// Leaves that may still be tried.
+    effort: u64,
 }
 
 impl<'e, 't> Representatives<'e, 't> {
+    /// Gives up after so many leaves have been tried: where few mappings are balanced, the next one may be far.
+    #[must_use]
+    pub fn within(self, effort: u64) -> Self {
+        Self { effort, ..self }
+    }
+
+    /// Whether it gave up: there may be more classes than it yielded.
+    pub fn gave_up(&self) -> bool {
+        self.effort == 0
+    }
+
     fn new(of: &'e Enumeration<'t>) -> Self {
         let mut left: Vec<usize> = of.tenants.iter().map(|t| t.threads).collect();
         let threads = left.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
         let free = of.plan.leaves.len().checked_sub(threads);
         left.push(free.unwrap_or(0));
         let held = vec![vec![None; of.tenants.len()]; of.plan.levels.len()];
-        let mut found = Self { of, assigned: Vec::new(), tied: Vec::new(), left, held, next: None };
+        let mut found = Self { of, assigned: Vec::new(), tied: Vec::new(), left, held, next: None, effort: u64::MAX };
         if free.is_some() && found.rest_fits() {
             found.next = Some(0);
             found.open();
@@ -377,6 +390,7 @@ impl Iterator for Representatives<'_, '_> {
     fn next(&mut self) -> Option<Vec<Slot>> {
         let (plan, free) = (&self.of.plan, self.of.tenants.len());
         while let Some(from) = self.next {
+            self.effort = self.effort.checked_sub(1)?;
             let at = self.assigned.len();
             if at == plan.leaves.len() {
                 let mut mapping = vec![FREE; at];
