@@ -64,11 +64,11 @@ enum Policy {
     Random,
     Lru,
     /// Two bits of age per line: a hit on age 3 or 2 makes it 1, on 1 or 0 makes it 0; a new line has 1; the first line of age 3 goes, and where
-    /// there is none, all age until there is. `QLRU_H11_M1_R0_U0` of Abel and Reineke's catalogue ("nanoBench", ISPASS 2020; uops.info/cache.html),
-    /// in the last-level caches of several generations of Intel's desktop processors.
+    /// there is none, all age until there is. `QLRU_H11_M1_R0_U0` in the catalogue of nanoBench (Abel and Reineke, ISPASS 2020), there the
+    /// last-level cache of Coffee Lake, a desktop processor.
     QuadAge,
-    /// Some sets as `QuadAge`, some with new lines at age 3 but for one in sixteen; the others follow whichever misses less: what the same
-    /// catalogue found in the other sets of these caches.
+    /// Some sets as `QuadAge`, some with new lines at age 3 but for one in sixteen (`MR31` of that catalogue); the others follow whichever misses
+    /// less. uops.info/cache.html found two such ages and a choice between them by sets; how often which age is taken differs among processors.
     Dueling,
 }
 
