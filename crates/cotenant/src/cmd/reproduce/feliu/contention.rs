@@ -120,6 +120,9 @@ pub(super) fn degraded(program: &str, alone: &Alone, total: f64) -> anyhow::Resu
     loss(program, &Injector::Memory.tuned(each)?, &[1, 2, 3])
 }
 
+/// A program, its rate alone and its loss.
+type Degraded<'a> = &'a (&'static str, (f64, f64));
+
 /// Figure 9.
 pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Result> {
     let found = each(lab, "feliu-degradation", |program| {
@@ -127,8 +130,7 @@ pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Result> {
         Ok((alone.tr_l2, degraded(program, &alone, 30.0)? * 100.0))
     })?;
     let rows: Vec<Row> = found.iter().map(|(name, (_, loss))| row(format!("{name}: loss"), *loss, "%")).collect();
-    type Found<'a> = Vec<&'a (&'static str, (f64, f64))>;
-    let (low, high): (Found<'_>, Found<'_>) = found.iter().partition(|(_, (rate, _))| *rate < 2.0);
+    let (low, high): (Vec<Degraded<'_>>, Vec<Degraded<'_>>) = found.iter().partition(|(_, (rate, _))| *rate < 2.0);
     let verdict = format!(
         "of {} programs with less than 2 transactions/µs, {} lose less than 5 % (paper: all but three); of {} with more, {} lose more than 10 % (paper: all but one)",
         low.len(),

@@ -248,11 +248,10 @@ pub(in super::super) fn timeline(lab: &mut Lab) -> anyhow::Result<Result> {
     let mix = 1.min(s.mixes.len() - 1);
     let mut rows: Vec<Row> = Vec::new();
     let mut means = Vec::new();
-    for policy in 1..POLICIES.len() {
+    for (policy, name) in POLICIES.iter().enumerate().skip(1) {
         for quanta in [FEW, MANY] {
             let some: Vec<f64> = s.runs[mix][policy][0].differences.iter().copied().take(quanta).collect();
-            let label =
-                format!("mix {}, {}, first {quanta} quanta: difference between the L2s", mix + 1, POLICIES[policy]);
+            let label = format!("mix {}, {name}, first {quanta} quanta: difference between the L2s", mix + 1);
             rows.push(row(format!("{label}, mean"), mean(some.iter().copied()), "/µs"));
             rows.push(row(format!("{label}, highest"), highest(some.iter().copied()), "/µs"));
             if quanta == FEW {
