@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-const ALL: [&str; 16] = [
+const ALL: [&str; 21] = [
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -21,6 +21,11 @@ const ALL: [&str; 16] = [
     "feliu-balance",
     "feliu-timeline",
     "feliu-fairness",
+    "tang-solo",
+    "tang-corun",
+    "tang-threads",
+    "tang-heuristic",
+    "tang-atom",
 ];
 
 fn cotenant(args: &[&str]) -> Output {

@@ -169,7 +169,11 @@ mod tests {
             "barrier",
             "instructions",
         ];
-        for text in [include_str!("../../../workloads/kernels.toml"), include_str!("../../../workloads/sharing.toml")] {
+        for text in [
+            include_str!("../../../workloads/kernels.toml"),
+            include_str!("../../../workloads/sharing.toml"),
+            include_str!("../../../workloads/services.toml"),
+        ] {
             let file: toml::Table = text.parse().unwrap();
             for (name, program) in file["program"].as_table().unwrap() {
                 let mut own = program.as_table().unwrap().clone();

@@ -207,6 +207,7 @@ static EMBEDDED: LazyLock<BTreeMap<String, Program>> = LazyLock::new(|| {
         include_str!("../../../../workloads/spec-cpu2006.toml"),
         include_str!("../../../../workloads/kernels.toml"),
         include_str!("../../../../workloads/sharing.toml"),
+        include_str!("../../../../workloads/services.toml"),
     ];
     files.iter().flat_map(|text| parse_programs(text).expect("a file of the binary itself; a test reads it")).collect()
 });

@@ -1,5 +1,6 @@
 //! What must hold, across modules.
 
+mod atom;
 mod exact;
 mod heuristic;
 mod kernels;
@@ -18,10 +19,15 @@ use cotenant_core::{CpuSet, Time};
 
 const IVY: &str = include_str!("../../../../machines/ivy-bridge-2s.toml");
 
-/// A scenario on `ivy-bridge-2s`, or on `two`: two packages of four cores without SMT.
+const CLOVERTOWN: &str = include_str!("../../../../machines/clovertown-2s.toml");
+const WESTMERE: &str = include_str!("../../../../machines/westmere-2s.toml");
+
+/// A scenario on a machine of the papers, or on `two`: two packages of four cores without SMT.
 fn scenario(text: &str) -> Scenario {
     let find = |name: &str| match name {
         "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
+        "clovertown-2s" => Machine::parse(CLOVERTOWN).map_err(|e| e.to_string()),
+        "westmere-2s" => Machine::parse(WESTMERE).map_err(|e| e.to_string()),
         "two" => Machine::parse(shared::MACHINE).map_err(|e| e.to_string()),
         other => Err(format!("no machine {other}")),
     };

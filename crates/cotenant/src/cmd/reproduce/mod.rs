@@ -6,6 +6,7 @@ mod feliu;
 mod lab;
 mod row;
 mod sensitivity;
+mod tang;
 mod thresholds;
 
 use super::print;
@@ -47,7 +48,7 @@ pub struct Args {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 16] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 21] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -64,6 +65,11 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 16] = [
     ("feliu-balance", "Figure 11, §6.2", "how evenly the L2 caches are used", feliu::balance),
     ("feliu-timeline", "Figures 12 and 13, §6.2", "the same over time", feliu::timeline),
     ("feliu-fairness", "Figure 14, §6.2", "whom das makes faster than cas", feliu::fairness),
+    ("tang-solo", "Figures 3.4–3.8, §3.2", "services alone in three mappings", tang::solo),
+    ("tang-corun", "Figures 3.10–3.15, Table 3.4", "services beside batch programs", tang::corun),
+    ("tang-threads", "Figures 3.17–3.21, §3.3.3", "the same with 2 and 6 threads, and on Westmere", tang::threads),
+    ("tang-heuristic", "Table 4.1, §4.1", "the heuristic's mappings", tang::heuristic),
+    ("tang-atom", "Figures 4.4 and 4.5, §4.2", "AToM against best, average and worst mapping", tang::atom),
 ];
 
 /// Runs the subcommand.
