@@ -18,11 +18,14 @@ use cotenant_core::{CpuSet, Time};
 
 const IVY: &str = include_str!("../../../../machines/ivy-bridge-2s.toml");
 
-/// A scenario on `ivy-bridge-2s`, or on `two`: two packages of four cores without SMT.
+/// A scenario on `ivy-bridge-2s`, or on `two`: two packages of four cores without SMT; `narrow` is `two` with a tenth of its memory bandwidth.
 fn scenario(text: &str) -> Scenario {
     let find = |name: &str| match name {
         "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
         "two" => Machine::parse(shared::MACHINE).map_err(|e| e.to_string()),
+        "narrow" => {
+            Machine::parse(&shared::MACHINE.replace("memory_gbs = 40", "memory_gbs = 4")).map_err(|e| e.to_string())
+        }
         other => Err(format!("no machine {other}")),
     };
     Scenario::parse(text, find).unwrap_or_else(|e| panic!("{e}"))
