@@ -146,9 +146,10 @@ impl Scenario {
         watch: impl FnMut(&Round<'_>),
     ) -> Result<(Outcome, World), SimError> {
         let ctx = self.ctx();
-        policy.check(&ctx).map_err(|r| match self.machine.profile.thresholds {
-            Some(_) => r,
-            None => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
+        let unknown = self.machine.profile.thresholds.is_none();
+        policy.check(&ctx).map_err(|r| match r.policy {
+            "sam" if unknown => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
+            _ => r,
         })?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;

@@ -127,6 +127,8 @@ fn wrong_machines_policies_and_ends_are_refused() {
     let one = MACHINE.replace("package:2 [numa] l3:1", "package:1 [numa] l3:1");
     let bare = one.replace("thresholds =", "# thresholds =");
     refused("one-sam", GOOD, &bare, &["--policy", "sam"], 2, "or add [thresholds] to its file");
+    let map = format!("policy = {{ map = 'XX' }}\n{GOOD}");
+    refused("one-map", &map, &bare, &["--policy", "static"], 2, "the mapping has 2 CPUs, the machine has 4 online");
     let marked = format!("{GOOD}latency_sensitive = true\n");
     refused(
         "one-cache",

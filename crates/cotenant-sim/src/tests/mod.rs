@@ -23,12 +23,16 @@ const CLOVERTOWN: &str = include_str!("../../../../machines/clovertown-2s.toml")
 const WESTMERE: &str = include_str!("../../../../machines/westmere-2s.toml");
 
 /// A scenario on a machine of the papers, or on `two`: two packages of four cores without SMT.
+/// A scenario on `ivy-bridge-2s`, or on `two`: two packages of four cores without SMT; `narrow` is `two` with a tenth of its memory bandwidth.
 fn scenario(text: &str) -> Scenario {
     let find = |name: &str| match name {
         "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
         "clovertown-2s" => Machine::parse(CLOVERTOWN).map_err(|e| e.to_string()),
         "westmere-2s" => Machine::parse(WESTMERE).map_err(|e| e.to_string()),
         "two" => Machine::parse(shared::MACHINE).map_err(|e| e.to_string()),
+        "narrow" => {
+            Machine::parse(&shared::MACHINE.replace("memory_gbs = 40", "memory_gbs = 4")).map_err(|e| e.to_string())
+        }
         other => Err(format!("no machine {other}")),
     };
     Scenario::parse(text, find).unwrap_or_else(|e| panic!("{e}"))

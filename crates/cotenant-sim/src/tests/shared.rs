@@ -43,6 +43,10 @@ fn a_machine_is_read_and_wrong_figures_are_refused() {
     ] {
         assert_eq!(machine(&MACHINE.replace(from, to)).unwrap_err(), message);
     }
+    let with =
+        |name: &str| machine(&MACHINE.replace("simulator = {", &format!("simulator = {{ replacement = '{name}',")));
+    assert_eq!((m.replacement, with("lru").unwrap().replacement), (Replacement::Random, Replacement::Lru));
+    assert!(with("fifo").unwrap_err().contains("unknown variant `fifo`, expected `random` or `lru`"));
     assert!(
         machine(&MACHINE.replace("memory_ns", "memory_nanos")).unwrap_err().contains("unknown field `memory_nanos`")
     );
