@@ -212,6 +212,11 @@ impl Scenario {
         Enumeration::new(&self.machine.topology, &Labels::default(), tenants, false)
     }
 
+    /// The CPU of each thread in a mapping of [`Scenario::mappings`], application by application, as [`Scenario::pinned`] takes it.
+    pub fn places(&self, mapping: &[Slot]) -> Vec<usize> {
+        places(&self.mappings(), mapping)
+    }
+
     fn too_many(&self, enumeration: &Enumeration<'_>) -> SimError {
         let cpus = self.machine.topology.usable().len();
         let (mut threads, mut first) = (0, None);

@@ -66,7 +66,9 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
         assert!(!rows.is_empty(), "{result}");
         for row in rows {
             assert!(row["label"].is_string() && row["unit"].is_string() && row["measured"].is_f64(), "{row}");
-            assert_eq!(row["paper"].is_null(), row["verdict"].is_null(), "figures of the paper are judged: {row}");
+            assert!(!row["verdict"].as_str().unwrap().is_empty(), "every row says something: {row}");
+            let silent = row["verdict"] == "no figure in the paper's text";
+            assert!(row["paper"].is_null() || !silent, "figures of the paper are judged: {row}");
         }
     }
     let alone = || cotenant(&["reproduce", "--quick", "--json", "sam-fig5"]).stdout;

@@ -7,6 +7,7 @@ mod board;
 pub(super) mod classify;
 mod config;
 mod history;
+mod own_app;
 mod round;
 mod stage1;
 mod stage2;
@@ -89,7 +90,11 @@ impl Policy for Sam {
             sets: [None, None],
         };
         round.rank();
-        stage1::run(&mut round);
+        if config.own_app {
+            own_app::run(&mut round);
+        } else {
+            stage1::run(&mut round);
+        }
         stage2::run(&mut round);
         if seen.mem {
             stage3::run(&mut round);
@@ -98,6 +103,9 @@ impl Policy for Sam {
             stage4::run(&mut round, ctx.config.pin, &mut notes);
         }
 
+        if config.hold_partners {
+            stage1::hold_partners(&mut round);
+        }
         let mut moves = round.moves;
         moves.sort_unstable_by_key(|m| m.task);
         let origins = round.tasks.iter().filter_map(|t| t.origin).collect();

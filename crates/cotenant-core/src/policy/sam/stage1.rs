@@ -10,7 +10,7 @@ use super::state::Origin;
 use crate::action::{Evidence, Reason, Unit};
 use crate::signal::Signal;
 
-const STAGE: &str = "stage 1";
+pub(super) const STAGE: &str = "stage 1";
 
 /// Sizes of the sets, by unit; kept up to date while tasks move.
 #[derive(Clone)]
@@ -140,12 +140,7 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
         };
         let mut why = Reason::new(STAGE, "colocate with {app} on {place}");
         why.app = Some(app);
-        why.evidence = Some(Evidence {
-            signal: Signal::Inter,
-            unit: Unit::PerCycle,
-            value: round.tasks[t].rates.inter.unwrap_or_default(),
-            threshold: round.limits.coherence,
-        });
+        why.evidence = Some(evidence(round, t));
         if let Some(cpu) = round.board.free(At::Sharing, i, round.allowed(t)) {
             round.relocate(At::Sharing, t, cpu, why);
         } else if let Some(v) = sets.first(round, i, Class::Cpu, |v| round.may_swap(At::Sharing, t, v)) {
@@ -167,7 +162,35 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
     }
 }
 
-fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {
+/// Keeps the sharers that stay where others are brought to (ours): a unit that fills up is no longer in balance, and the kernel would move
+/// away those that nobody has placed. They are placed where they are.
+pub(super) fn hold_partners(round: &mut Round<'_>) {
+    let units = round.board.level(At::Sharing).len();
+    let mut drew = vec![false; units];
+    for m in &round.moves {
+        let t = round.view.tasks.binary_search_by_key(&m.task, |t| t.info.id).ok().filter(|_| m.sharer);
+        t.and_then(|t| round.tasks[t].unit(At::Sharing)).into_iter().for_each(|unit| drew[unit] = true);
+    }
+    for t in 0..round.tasks.len() {
+        let task = &round.tasks[t];
+        let there = task.unit(At::Sharing).is_some_and(|unit| drew[unit]);
+        if there && !task.moved && task.class.shares() {
+            round.confirm(At::Sharing, t, Reason::new(STAGE, "stay on {place}, where its partners come"));
+        }
+    }
+}
+
+/// How much a task shares.
+pub(super) fn evidence(round: &Round<'_>, t: usize) -> Evidence {
+    Evidence {
+        signal: Signal::Inter,
+        unit: Unit::PerCycle,
+        value: round.tasks[t].rates.inter.unwrap_or_default(),
+        threshold: round.limits.coherence,
+    }
+}
+
+pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {
     why.what = "colocate with {app} on {place}, swap with {task}".into();
     why.task = Some(round.id(v));
     let mut make_way = Reason::new(STAGE, victims);
@@ -177,7 +200,7 @@ fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims:
 
 /// Swaps with a memory-bound task, whose original node is remembered unless one is already: it goes home when it meets remote
 /// memory (stage 2).
-fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
+pub(super) fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
     let home = round.tasks[v].unit(At::Memory);
     if home == round.tasks[t].unit(At::Memory) {
         return exchange(

@@ -2,6 +2,7 @@
 
 use super::cases::{App, Case};
 use super::feliu;
+use super::joint::{self, Joint};
 use crate::progress::Progress;
 use anyhow::Context as _;
 use cotenant_core::action::{Action, ActionOutcome, Decision};
@@ -30,8 +31,10 @@ pub(super) struct Effort {
     pub seeds: u64,
     /// Seconds that a run of one thread takes alone.
     pub work_s: f64,
-    /// Of the search for the best static mapping.
+    /// Of the search for the best static mapping of an application alone.
     pub limits: Limits,
+    /// The same of mixes.
+    pub mixes: Limits,
     /// Only every so-manieth case.
     pub every: usize,
 }
@@ -47,8 +50,8 @@ pub(super) enum Arm {
     Watched,
     /// SAM on Linux; thresholds of coherence and of bandwidth times these.
     Sam(f64, f64),
-    /// SAM on Linux, with second contexts of cores left empty while there are no more tasks than cores (§4.4).
-    SamOnCores,
+    /// SAM on Linux with these switches.
+    SamWith(&'static str),
 }
 
 /// What the machine would have been seen to do, over a whole run.
@@ -113,6 +116,8 @@ impl Policy for Watch {
 #[derive(Clone, Debug)]
 pub(super) struct Static {
     pub time_s: f64,
+    /// The CPU of each thread.
+    pub places: Vec<usize>,
     pub label: Label,
 }
 
@@ -121,13 +126,21 @@ pub(super) struct Lab {
     pub effort: Effort,
     bar: Mutex<Progress>,
     best: BTreeMap<App, Static>,
+    joint: BTreeMap<String, Joint>,
     runs: BTreeMap<String, Vec<Run>>,
     pub feliu: Option<feliu::Schedules>,
 }
 
 impl Lab {
     pub fn new(effort: Effort) -> Self {
-        Self { effort, bar: Mutex::new(Progress::new(true)), best: BTreeMap::new(), runs: BTreeMap::new(), feliu: None }
+        Self {
+            effort,
+            bar: Mutex::new(Progress::new(true)),
+            best: BTreeMap::new(),
+            joint: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            feliu: None,
+        }
     }
 
     /// A scenario from its text, on the machine of the SAM paper.
@@ -149,11 +162,12 @@ impl Lab {
         Ok(thresholds.coherence_per_cycle)
     }
 
-    fn of(&self, apps: &[App]) -> anyhow::Result<Scenario> {
+    /// The scenario of some applications, each with so much work.
+    pub fn of(apps: &[App], work_s: f64) -> anyhow::Result<Scenario> {
         let mut text = "restart = true\n".to_owned();
         for app in apps {
-            let (program, threads, work) = (app.program(), app.threads, self.effort.work_s);
-            let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work}\n");
+            let (program, threads) = (app.program(), app.threads);
+            let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\n");
         }
         Self::scenario(&text)
     }
@@ -168,13 +182,13 @@ impl Lab {
         let mut watched = Seen::default();
         let (policy, kernel): (&dyn Policy, KernelKind) = match arm {
             Arm::CacheAware => (&Watch, "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
-            Arm::Sam(..) | Arm::SamOnCores => (&Sam, KernelKind::default()),
+            Arm::Sam(..) | Arm::SamWith(_) => (&Sam, KernelKind::default()),
             Arm::Linux | Arm::Watched => (&Watch, KernelKind::default()),
         };
         match arm {
             Arm::Linux | Arm::CacheAware => scenario.observation.cost_s = 0.0,
             Arm::Watched => {}
-            Arm::SamOnCores => scenario.config.sam.whole_cores = true,
+            Arm::SamWith(switches) => scenario.config.sam = switches.parse()?,
             Arm::Sam(coherence, bandwidth) => {
                 let thresholds = scenario.machine.profile.thresholds.as_mut();
                 let thresholds = thresholds.context("the machine file has no thresholds")?;
@@ -192,7 +206,7 @@ impl Lab {
         let mut jobs = Vec::new();
         for case in cases {
             let missing = |arm: &&Arm| !self.runs.contains_key(&key(case, arm));
-            let scenario = self.of(&case.apps)?;
+            let scenario = Self::of(&case.apps, self.effort.work_s)?;
             for arm in arms.iter().filter(missing) {
                 jobs.extend((1..=self.effort.seeds).map(|seed| (case, *arm, seed, scenario.clone())));
             }
@@ -214,13 +228,46 @@ impl Lab {
         let show = |done| self.show("best static mappings", done, wanted.len());
         let limits = self.effort.limits;
         let work = |app: &App| -> anyhow::Result<Static> {
-            let scenario = self.of(std::slice::from_ref(app))?;
+            let scenario = Self::of(std::slice::from_ref(app), self.effort.work_s)?;
             let (best, outcome) = scenario.optimal(&[1.0], limits, &[], 1)?;
-            Ok(Static { time_s: outcome.apps[0].time_s, label: best.label })
+            Ok(Static { time_s: outcome.apps[0].time_s, places: scenario.places(&best.mapping), label: best.label })
         };
         let found = parallel(&wanted, work, show)?;
         self.best.extend(wanted.into_iter().zip(found));
         Ok(&self.best)
+    }
+
+    /// The best static mapping of all applications of each case beside each other, searched for from where these arms came to rest, too.
+    pub fn joint(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Joint>> {
+        let missing: Vec<Case> = cases.iter().filter(|case| !self.joint.contains_key(&case.label)).cloned().collect();
+        if !missing.is_empty() {
+            let rests = self.runs(what, &missing, arms)?;
+            let found = joint::search(self, &missing, &rests, self.effort.mixes)?;
+            self.joint.extend(missing.into_iter().map(|case| case.label).zip(found));
+        }
+        Ok(cases.iter().map(|case| self.joint[&case.label].clone()).collect())
+    }
+
+    /// A run of each case in which every thread stays where it is put.
+    pub fn pinned(&self, cases: &[Case], places: &[Vec<usize>]) -> anyhow::Result<Vec<Run>> {
+        let one = |(case, places): (&Case, &Vec<usize>)| {
+            let mut scenario = Self::of(&case.apps, self.effort.work_s)?;
+            let mut rest = places.as_slice();
+            for app in &mut scenario.apps {
+                let own;
+                (own, rest) = rest.split_at(app.threads);
+                app.pinned = Some(own.to_vec());
+            }
+            Self::once(scenario, Arm::Linux, 1)
+        };
+        cases.iter().zip(places).map(one).collect()
+    }
+
+    /// Ends the line of progress, so that something can be said.
+    pub fn clear(&self) {
+        if let Ok(mut bar) = self.bar.lock() {
+            *bar = Progress::new(true);
+        }
     }
 
     /// Says how far something is.

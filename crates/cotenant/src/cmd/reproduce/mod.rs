@@ -3,6 +3,7 @@
 mod cases;
 mod evaluation;
 mod feliu;
+mod joint;
 mod lab;
 mod row;
 mod sensitivity;
@@ -90,10 +91,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let all = EXPERIMENTS.map(|e| e.0).join(", ");
         return Err(usage(format!("there is no experiment '{name}'; known: {all}")));
     }
+    let few = Limits { classes: 30, evaluations: 30 };
+    let limits = Limits { classes: 2_000, evaluations: 300 };
+    let mixes = Limits { classes: 10_000, evaluations: 1_000 };
     let effort = if args.quick {
-        Effort { seeds: 2, work_s: 0.5, limits: Limits { classes: 30, evaluations: 30 }, every: 5 }
+        Effort { seeds: 2, work_s: 0.5, limits: few, mixes: few, every: 5 }
     } else {
-        Effort { seeds: 10, work_s: 5.0, limits: Limits { classes: 2_000, evaluations: 300 }, every: 1 }
+        Effort { seeds: 10, work_s: 5.0, limits, mixes, every: 1 }
     };
     let effort = Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort };
     let mut lab = Lab::new(effort);
@@ -127,7 +131,7 @@ fn table(out: &mut dyn Write, result: &Found) -> io::Result<()> {
     writeln!(out, "{:<width$}  {:>9}  {:>9}", "", "paper", "ours")?;
     for row in &result.rows {
         let paper = row.paper.map_or("–".to_owned(), short);
-        let words = row.verdict.as_ref().map_or(String::new(), |v| format!("; {v}"));
+        let words = if row.speaks() { format!("; {}", row.verdict) } else { String::new() };
         writeln!(out, "{:<width$}  {paper:>9}  {:>9}  {}{words}", row.label, short(row.measured), row.unit)?;
     }
     writeln!(out, "verdict: {}", result.verdict)?;

@@ -12,6 +12,9 @@ pub(super) struct Result {
     pub note: String,
 }
 
+/// What a row says where there is nothing to compare with.
+const SILENT: &str = "no figure in the paper's text";
+
 /// A row.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
@@ -20,35 +23,72 @@ pub(super) struct Row {
     pub paper: Option<f64>,
     pub measured: f64,
     pub unit: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<String>,
+    pub verdict: String,
+    /// Whether it is as in the paper, where the paper says something.
+    #[serde(skip)]
+    pub met: Option<bool>,
 }
 
-/// A row without a figure in the paper.
+/// A row of which the paper says nothing.
 pub(super) fn row(label: impl Into<String>, measured: f64, unit: &'static str) -> Row {
-    Row { label: label.into(), paper: None, measured, unit, verdict: None }
+    Row { label: label.into(), paper: None, measured, unit, verdict: SILENT.to_owned(), met: None }
 }
 
 /// A row with a level in the paper, such as a share or a rate.
 pub(super) fn level(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
-    Row { paper: Some(paper), verdict: Some(level_words(paper, measured)), ..row(label, measured, unit) }
+    let (verdict, met) = level_words(paper, measured);
+    Row { paper: Some(paper), verdict, met: Some(met), ..row(label, measured, unit) }
 }
 
 /// A row with an effect in the paper, a gain or a loss in percent.
 pub(super) fn effect(label: impl Into<String>, paper: f64, measured: f64) -> Row {
-    Row { paper: Some(paper), verdict: Some(effect_words(paper, measured).to_owned()), ..row(label, measured, "%") }
+    let verdict = effect_words(paper, measured);
+    Row {
+        paper: Some(paper),
+        verdict: verdict.to_owned(),
+        met: Some(verdict == "appears"),
+        ..row(label, measured, "%")
+    }
 }
 
-/// How a level compares with the paper's.
-fn level_words(paper: f64, measured: f64) -> String {
+/// A row with an upper bound in the paper.
+pub(super) fn bound(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
+    let met = measured < paper;
+    let verdict = if met { "below the paper's bound" } else { "above the paper's bound" };
+    Row { paper: Some(paper), verdict: verdict.to_owned(), met: Some(met), ..row(label, measured, unit) }
+}
+
+/// A row of which the paper says something in words, and whether that is so here.
+pub(super) fn claim(label: impl Into<String>, measured: f64, unit: &'static str, says: &str, holds: bool) -> Row {
+    let verdict = if holds { format!("as in the paper: {says}") } else { format!("not as in the paper: {says}") };
+    Row { verdict, met: Some(holds), ..row(label, measured, unit) }
+}
+
+impl Row {
+    /// Says why it is not as in the paper, where it is not.
+    pub fn because(mut self, why: &str) -> Self {
+        if self.met == Some(false) {
+            self.verdict = format!("{}: {why}", self.verdict);
+        }
+        self
+    }
+
+    /// Whether its verdict tells something.
+    pub fn speaks(&self) -> bool {
+        self.verdict != SILENT
+    }
+}
+
+/// How a level compares with the paper's, and whether it is met.
+fn level_words(paper: f64, measured: f64) -> (String, bool) {
     let off = measured / paper - 1.0;
     match off.abs() {
-        _ if paper == 0.0 && measured == 0.0 => "as in the paper".to_owned(),
-        _ if paper == 0.0 => "the paper has none".to_owned(),
-        a if a <= 0.1 => "within 10 %".to_owned(),
-        _ if off < 0.0 => format!("{:.0} % lower", -off * 100.0),
-        a if a < 3.0 => format!("{:.0} % higher", off * 100.0),
-        _ => format!("{:.0} times as high", measured / paper),
+        _ if paper == 0.0 && measured == 0.0 => ("as in the paper".to_owned(), true),
+        _ if paper == 0.0 => ("the paper has none".to_owned(), false),
+        a if a <= 0.1 => ("within 10 %".to_owned(), true),
+        _ if off < 0.0 => (format!("{:.0} % lower", -off * 100.0), false),
+        a if a < 3.0 => (format!("{:.0} % higher", off * 100.0), false),
+        _ => (format!("{:.0} times as high", measured / paper), false),
     }
 }
 
@@ -86,11 +126,11 @@ pub(super) fn highest(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// How many rows that have a figure in the paper agree: a level within 10 %, an effect that appears.
+/// How many rows of which the paper says something agree: a level within 10 %, an effect that appears, a bound that holds, words that do.
 pub(super) fn tally(rows: &[Row]) -> String {
-    let judged: Vec<&str> = rows.iter().filter_map(|r| r.verdict.as_deref()).collect();
-    let agree = judged.iter().filter(|v| matches!(**v, "as in the paper" | "within 10 %" | "appears")).count();
-    format!("{agree} of the {} figures that the paper's text gives are met", judged.len())
+    let judged: Vec<bool> = rows.iter().filter_map(|r| r.met).collect();
+    let agree = judged.iter().filter(|met| **met).count();
+    format!("{agree} of the {} statements of the paper's text are met", judged.len())
 }
 
 #[cfg(test)]
@@ -99,11 +139,18 @@ mod tests {
 
     #[test]
     fn words_follow_from_figures() {
-        assert_eq!(level_words(0.83, 0.80), "within 10 %");
-        assert_eq!(level_words(0.5, 0.25), "50 % lower");
-        assert_eq!(level_words(2.0, 3.0), "50 % higher");
-        assert_eq!(level_words(2.0, 20.0), "10 times as high");
-        assert_eq!([level_words(0.0, 0.0), level_words(0.0, 1.0)], ["as in the paper", "the paper has none"]);
+        let level = |paper, measured| level_words(paper, measured).0;
+        assert_eq!(level_words(0.83, 0.80), ("within 10 %".to_owned(), true));
+        assert_eq!(level_words(0.5, 0.25), ("50 % lower".to_owned(), false));
+        assert_eq!([level(2.0, 3.0), level(2.0, 20.0)], ["50 % higher", "10 times as high"]);
+        assert_eq!([level(0.0, 0.0), level(0.0, 1.0)], ["as in the paper", "the paper has none"]);
+        assert_eq!(bound("", 1.0, 0.2, "%").verdict, "below the paper's bound");
+        assert_eq!(bound("", 1.0, 1.2, "%").because("it is").verdict, "above the paper's bound: it is");
+        assert_eq!(bound("", 1.0, 0.2, "%").because("it is").verdict, "below the paper's bound");
+        assert_eq!(claim("", 1.0, "%", "rises", false).verdict, "not as in the paper: rises");
+        let rows = [row("", 1.0, "%"), bound("", 1.0, 0.2, "%"), claim("", 1.0, "%", "rises", false)];
+        assert_eq!(tally(&rows), "1 of the 2 statements of the paper's text are met");
+        assert!(!rows[0].speaks() && rows[1].speaks() && !rows[0].verdict.is_empty());
         let effects = [(36.0, 30.0), (36.0, 10.0), (36.0, 0.5), (36.0, -8.0), (5.0, 11.0), (-9.0, -8.0)];
         let words = effects.map(|(paper, ours)| effect_words(paper, ours));
         assert_eq!(words[..3], ["appears", "appears, less than half as large", "does not appear"]);

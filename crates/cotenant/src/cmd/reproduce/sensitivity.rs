@@ -3,7 +3,7 @@
 use super::cases::{Case, mixes, standalone};
 use super::evaluation::{SAM, score};
 use super::lab::{Arm, Lab};
-use super::row::{Result, Row, effect, geometric, highest, level, row, tally};
+use super::row::{Result, Row, bound, effect, geometric, highest, row, tally};
 
 /// Factors of the thresholds; 0.05 and 4 lie outside of the range that the paper calls safe.
 const COHERENCE: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 1.5, 2.0, 3.0, 4.0];
@@ -106,12 +106,12 @@ pub(super) fn overhead(lab: &mut Lab) -> anyhow::Result<Result> {
     };
     let (idle, full) = (slower(false), slower(true));
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    let mut rows = vec![level("reading counters for 8.89 µs each ms, by arithmetic", 1.0, 8.89e-6 / 1e-3 * 100.0, "%")];
+    let mut rows = vec![bound("reading counters for 8.89 µs each ms, by arithmetic", 1.0, 8.89e-6 / 1e-3 * 100.0, "%")];
     rows.push(row("watched over unwatched, cases with idle CPUs", percent(geometric(idle.iter().copied())), "%"));
     if !full.is_empty() {
         let most = highest(full.iter().copied());
         rows.push(row("watched over unwatched, all 40 CPUs busy", percent(geometric(full.iter().copied())), "%"));
-        rows.push(level(
+        rows.push(bound(
             "watched over unwatched, all 40 CPUs busy, the most (paper: below 1 %)",
             1.0,
             percent(most),

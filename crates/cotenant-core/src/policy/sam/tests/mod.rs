@@ -6,6 +6,7 @@
 //! socket bandwidth 7.5e7 misses/s (7.5e6 in an interval), remote 1e-4/cycle (22,000 in an interval).
 
 mod mph;
+mod own_app;
 mod places;
 mod properties;
 mod reasons;

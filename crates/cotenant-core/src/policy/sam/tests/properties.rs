@@ -168,7 +168,7 @@ proptest! {
     fn comes_to_rest_after_sam_mph_too(
         shape in shape(),
         natures in proptest::collection::vec(nature(), 1..26),
-        config in proptest::sample::select(vec!["mph", "default,+latency-tolerance", "default,+hysteresis", "default,+core-sharing", "default,+whole-cores"]),
+        config in proptest::sample::select(vec!["mph", "default,+latency-tolerance", "default,+hysteresis", "default,+core-sharing", "default,+whole-cores", "default,+own-app", "default,+hold-partners", "recommended"]),
     ) {
         let mut world = World::new(shape, natures, config.parse().unwrap());
         world.scene.config.pin = crate::pin::Pin::Cpu;
@@ -188,7 +188,7 @@ proptest! {
         natures in proptest::collection::vec(nature(), 1..26),
         busy in proptest::collection::btree_map(0u32..16, 0.0f64..1.0, 0..4),
         seed in any::<u64>(),
-        config in proptest::sample::select(vec!["default", "default,+latency-tolerance,+core-sharing"]),
+        config in proptest::sample::select(vec!["default", "default,+latency-tolerance,+core-sharing", "recommended"]),
     ) {
         let mut world = World::new(shape, natures, config.parse().unwrap());
         world.scene.config.pin = crate::pin::Pin::Cpu;

@@ -1,0 +1,74 @@
+//! Sharers go to those of their own application (`own-app`), and partners are held (`hold-partners`).
+
+use super::*;
+
+fn own(scene: Scene) -> Scene {
+    scene.sam("default,+own-app".parse().unwrap())
+}
+
+/// The named tasks belong to that application.
+fn of(scene: Scene, names: &str, app: u32) -> Scene {
+    scene.each(names, |a| a.app = app)
+}
+
+#[test]
+fn o_01_halves_of_two_applications_change_places() {
+    // Both sockets are full of sharers: figure 4 moves nobody. a–d are at home on S0 (first of equals), w–z on S1.
+    //     S0: a b w x │ S1: c d y z
+    let s = of(of(scene("a b w x | c d y z").inter("abcdwxyz"), "abcd", 1), "wxyz", 2);
+    assert_eq!(s.clone().next(), "a b w x | c d y z", "the figure");
+    assert_eq!(own(s).next(), "a b c d | w x y z");
+}
+
+#[test]
+fn o_02_an_application_goes_where_most_of_it_is() {
+    //     S0: a x . . │ S1: b c . .      a goes to b and c, not they to a
+    let mut s = of(own(scene("a x . . | b c . .").inter("abc")), "abc", 1);
+    assert_eq!(s.next(), ". x . . | b c a .");
+    // CPU-bound tasks make way, then memory-bound ones; sharers of others that are at home do not.
+    //     S0: a . . . │ S1: b c x n
+    let mut s = of(of(own(scene("a . . . | b c x n").inter("abc").intra("n")), "abc", 1), "n", 2);
+    assert_eq!(s.next(), "x . . . | b c a n");
+    let mut s = of(own(scene("a . . . | b c m n").inter("abc")), "abc", 1);
+    s = s.mem("mn");
+    assert_eq!(s.next(), "m . . . | b c a n");
+}
+
+#[test]
+fn o_03_what_fits_no_socket_stays() {
+    // Five sharers, four contexts: some stay apart wherever they go.
+    let mut s = of(own(scene("a b c x | d e y z").inter("abcde")), "abcde", 1);
+    assert_eq!(s.next(), "a b c x | d e y z");
+    // With two contexts per core, and on whole cores: two cores have no room for three of four tasks' sharers.
+    let two =
+        |config: &str| of(Scene::draw("a b . . | c x . .", 2).inter("abc"), "abc", 1).sam(config.parse().unwrap());
+    assert_eq!(two("default,+own-app").next(), "a b c . | . x . .");
+    assert_eq!(two("default,+own-app,+whole-cores").next(), "a b . . | c x . .");
+}
+
+#[test]
+fn o_04_those_that_share_alone_in_their_application_share_with_each_other() {
+    //     S0: a . │ S1: c .      two programs, one shared memory
+    let mut s = of(of(own(scene("a . | c .").inter("ac")), "a", 1), "c", 2);
+    assert_eq!(s.next(), "a c | . .");
+}
+
+#[test]
+fn o_05_on_chiplets_a_home_is_one_cache() {
+    // Two sharers, caches of two cores; then three, which no cache has room for.
+    //     P0: a . / x . │ P1: c . / . .
+    let mut s = of(own(scene("a . / x . | c . / . .").inter("ac")), "ac", 1);
+    assert_eq!(s.next(), "a c / x . | . . / . .");
+    let mut s = of(own(scene("a b / x . | c . / . .").inter("abc")), "abc", 1);
+    assert_eq!(s.next(), "a b / x . | c . / . .");
+}
+
+#[test]
+fn o_06_partners_are_held_where_others_come() {
+    let s = scene("a b x . | c . . .").inter("abc").sam("default,+hold-partners".parse().unwrap());
+    assert_eq!(moves(&s.decide()), ["c to 3", "a to 0", "b to 1"]);
+    // Where nobody comes, nobody is held; and holding is no move.
+    assert!(moves(&scene("a b x . | y . . .").intra("ab").sam(s.config.sam).decide()).is_empty());
+    let Decision { state: State::Sam(state), .. } = s.decide() else { panic!("SAM's own state") };
+    assert_eq!(state.moves.len(), 1);
+}
