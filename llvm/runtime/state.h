@@ -11,8 +11,12 @@
 #define COTENANT_CALLED __attribute__((weak, visibility("hidden"), noinline, cold))
 #endif
 
-/* What a thread keeps; begins with the countdown (int64_t, estimated instructions until the next call). Zero at the thread's birth, so that its
- * first mark calls. */
+/* A thread's countdown: estimated instructions until the next call. Zero at its birth, so that its first mark calls. Also in shared libraries at a
+ * fixed distance from the thread's base: found by a call, it would cost the loop its registers. These 8 bytes are all that a library takes
+ * of the room that the dynamic linker keeps for such variables. */
+#define COTENANT_COUNTDOWN __attribute__((weak, visibility("hidden"), tls_model("initial-exec"))) __thread int64_t
+
+/* What else it keeps. */
 #define COTENANT_STATE __attribute__((weak, visibility("hidden"))) __thread
 
 #endif

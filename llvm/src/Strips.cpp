@@ -154,17 +154,28 @@ BasicBlock *Strips::cutAtBound(const Strip &S) {
     if (Before != Latch)
       Before->getTerminator()->replaceSuccessorWith(Header, Outer);
 
+  // Few iterations, the usual case of inner loops: a branch that is foretold, and the loop's own bound. A minimum would make the end of the
+  // loop wait for its computation.
   IRBuilder<> B(Outer);
   B.SetCurrentDebugLocation(At);
-  auto *Type = Counter->getType();
   Value *Left = S.Step > 0 ? B.CreateSub(S.Bound, Counter) : B.CreateSub(Counter, S.Bound);
-  Value *Length = B.CreateBinaryIntrinsic(
-      Intrinsic::umin, Left, ConstantInt::get(Type, S.Iterations * static_cast<uint64_t>(std::abs(S.Step))));
-  Value *Limit = S.Step > 0 ? B.CreateAdd(Counter, Length) : B.CreateSub(Counter, Length);
+  auto *Length = ConstantInt::get(Counter->getType(), S.Iterations * static_cast<uint64_t>(std::abs(S.Step)));
+  Value *IsLong = B.CreateICmpUGT(Left, Length);
   if (S.Continues != CmpInst::ICMP_NE) // a loop that is entered beyond its bound ends after one iteration
-    Limit = B.CreateSelect(B.CreateICmp(S.Continues, Counter, S.Bound), Limit, S.Bound);
-  Limit->setName("cotenant.limit");
+    IsLong = B.CreateLogicalAnd(B.CreateICmp(S.Continues, Counter, S.Bound), IsLong);
+  auto *Long = BasicBlock::Create(Context, "cotenant.long", &F, Header);
+  auto *Enter = BasicBlock::Create(Context, "cotenant.enter", &F, Header);
+  B.CreateCondBr(IsLong, Long, Enter, MDBuilder(Context).createUnlikelyBranchWeights());
+  B.SetInsertPoint(Long);
+  Value *End = S.Step > 0 ? B.CreateAdd(Counter, Length) : B.CreateSub(Counter, Length);
+  B.CreateBr(Enter);
+  B.SetInsertPoint(Enter);
+  PHINode *Limit = B.CreatePHI(Counter->getType(), 2, "cotenant.limit");
+  Limit->addIncoming(S.Bound, Outer);
+  Limit->addIncoming(End, Long);
   B.CreateBr(Header);
+  for (PHINode &Phi : Header->phis())
+    Phi.replaceIncomingBlockWith(Outer, Enter);
 
   B.SetInsertPoint(Branch);
   Branch->setCondition(B.CreateICmp(S.Continues, S.Next, Limit));
@@ -175,7 +186,7 @@ BasicBlock *Strips::cutAtBound(const Strip &S) {
 
   B.SetInsertPoint(Check);
   Value *More = B.CreateICmp(S.Continues, S.Next, S.Bound);
-  B.CreateCondBr(More, Between, Exit);
+  B.CreateCondBr(More, Between, Exit, MDBuilder(Context).createUnlikelyBranchWeights());
   Exit->replacePhiUsesWith(Latch, Check);
   B.SetInsertPoint(Between);
   B.CreateBr(Outer);

@@ -3,7 +3,7 @@
 // A mark takes its estimated instructions off a thread-local countdown and calls when that is below zero. In an inner loop it would cost
 // 20 to 70 %, so each selected loop is cut into strips of some ten thousand instructions and marked between two strips:
 //
-//     do { body } while (i != n)      ⇒      do { limit = i + min(n − i, strip); do { body } while (i != limit); mark } while (i != n)
+//     do { body } while (i != n)   ⇒   again: limit = n − i > strip ? i + strip : n; do { body } while (i != limit); if (i != n) { mark; goto again }
 //
 // The inner loop keeps its instructions: it runs to `limit` instead of `n`. Loops that do not count to a bound get a counter in a register.
 // Loops that end before a strip is full are marked by the loop around them; functions without loops are marked where they may call

@@ -14,11 +14,14 @@ target triple = "x86_64-pc-linux-gnu"
 ; CHECK: cotenant.strip:
 ; CHECK-NEXT: [[I:%.*]] = phi i64 [ 0, %entry ], [ %i.next, %{{.*}} ]
 ; CHECK-NEXT: [[LEFT:%.*]] = sub i64 %n, [[I]]
-; CHECK-NEXT: [[LENGTH:%.*]] = call i64 @llvm.umin.i64(i64 [[LEFT]], i64 2048)
-; CHECK-NEXT: %cotenant.limit = add i64 [[I]], [[LENGTH]]
-; CHECK-NEXT: br label %loop
+; CHECK-NEXT: [[LONG:%.*]] = icmp ugt i64 [[LEFT]], 2048
+; CHECK-NEXT: br i1 [[LONG]], label %cotenant.long, label %cotenant.enter, !prof
+; CHECK: cotenant.long:
+; CHECK-NEXT: [[END:%.*]] = add i64 [[I]], 2048
+; CHECK: cotenant.enter:
+; CHECK-NEXT: %cotenant.limit = phi i64 [ %n, %cotenant.strip ], [ [[END]], %cotenant.long ]
 ; CHECK: loop:
-; CHECK-NEXT: %i = phi i64 [ %i.next, %loop ], [ [[I]], %cotenant.strip ]
+; CHECK-NEXT: %i = phi i64 [ %i.next, %loop ], [ [[I]], %cotenant.enter ]
 ; CHECK-NEXT: %p = getelementptr
 ; CHECK-NEXT: store i64
 ; CHECK-NEXT: %i.next = add
@@ -26,7 +29,7 @@ target triple = "x86_64-pc-linux-gnu"
 ; CHECK-NEXT: br i1 [[GOES]], label %loop, label %cotenant.check, !llvm.loop
 ; CHECK: cotenant.check:
 ; CHECK-NEXT: [[MORE:%.*]] = icmp ne i64 %i.next, %n
-; CHECK-NEXT: br i1 [[MORE]], label %cotenant.between, label %exit
+; CHECK-NEXT: br i1 [[MORE]], label %cotenant.between, label %exit, !prof
 ; CHECK: cotenant.between:
 ; CHECK-NEXT: [[STATE:%.*]] = call align 8 ptr @llvm.threadlocal.address.p0(ptr align 8 @__cotenant_markers)
 ; CHECK-NEXT: [[C:%.*]] = load i64, ptr [[STATE]], align 8
@@ -53,8 +56,9 @@ exit:
 ; While it is below: a loop that is entered at or beyond its bound must not run on.
 ; CHECK-LABEL: define void @below
 ; CHECK: cotenant.strip:
-; CHECK: [[INSIDE:%.*]] = icmp slt i64 [[I:%.*]], %n
-; CHECK-NEXT: %cotenant.limit = select i1 [[INSIDE]], i64 %{{.*}}, i64 %n
+; CHECK: [[MANY:%.*]] = icmp ugt i64 %{{.*}}, 8192
+; CHECK-NEXT: [[INSIDE:%.*]] = icmp slt i64 %{{.*}}, %n
+; CHECK-NEXT: select i1 [[INSIDE]], i1 [[MANY]], i1 false
 ; CHECK: icmp slt i64 %i.next, %cotenant.limit
 define void @below(ptr %a, i64 %from, i64 %n) {
 entry:

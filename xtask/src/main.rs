@@ -79,6 +79,10 @@ fn completions(to: &PathBuf) -> Result<()> {
 fn full(root: &Path) -> Result<()> {
     let long = [("COTENANT_FUZZ_SECONDS", "300"), ("COTENANT_KILLS", "200"), ("PROPTEST_CASES", "5000")];
     cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)?;
+    let programs = Command::new("scripts/test-programs").current_dir(root).status().context("scripts/test-programs")?;
+    if !programs.success() {
+        bail!("a program does something else when it is compiled with the pass");
+    }
     if lab::run(root, &lab::Args::default())? != ExitCode::SUCCESS {
         bail!("the lab failed");
     }

@@ -32,9 +32,9 @@ extern "C" fn cotenant_mark() {
 /// # Safety
 /// `marker` is null, or points to a marker that the calling thread alone uses.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cotenant_marker_1(marker: *mut Marker) {
+unsafe extern "C" fn cotenant_marker_1(marker: *const Marker) {
     // SAFETY: the caller's promise.
-    if let Some(marker) = unsafe { marker.as_mut() } {
+    if let Some(marker) = unsafe { marker.as_ref() } {
         crate::engine::called(marker);
     }
 }

@@ -5,19 +5,21 @@
 
 use crate::layout::{FRESH_NS, LONGEST_NAP_NS, Naps, Orders};
 use crate::{region, thread};
+use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What the compiler pass keeps for each thread of a program: `struct cotenant_marker` of the header. All zero at first.
+/// What the compiler pass keeps for each thread of a program: `struct cotenant_marker` of the header. All zero at first. Cells, for
+/// marks may count while the engine works: in a signal handler, or in an allocator that is marked itself.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Marker {
     /// Estimated instructions until the next call.
-    pub countdown: i64,
+    countdown: Cell<i64>,
     /// What it began from; 0 = never called yet.
-    reload: i64,
+    reload: Cell<i64>,
     /// When that was, `CLOCK_MONOTONIC`.
-    called_ns: u64,
+    called_ns: Cell<u64>,
     room: [u64; 5],
 }
 
@@ -30,25 +32,25 @@ const AIM_NS: u64 = 1_000_000;
 const LEAST: i64 = 1 << 14;
 
 /// A marker's countdown has ended: looks for orders, and sets it anew.
-pub fn called(marker: &mut Marker) {
+pub fn called(marker: &Marker) {
     thread::keeping_errno(|| {
+        let counted = marker.reload.get().saturating_sub(marker.countdown.get());
+        marker.countdown.set(i64::MAX); // nobody calls meanwhile
         let (now, woke) = look();
-        marker.reload = tuned(marker, now);
-        marker.countdown = marker.reload;
-        marker.called_ns = woke;
+        let reload = tuned(marker.reload.get(), counted, now.saturating_sub(marker.called_ns.get()));
+        marker.reload.set(reload);
+        marker.called_ns.set(woke);
+        marker.countdown.set(reload);
     });
 }
 
-/// The countdown that takes [`AIM_NS`] at the speed since the last call; at most 8 times the last one, for the speed may have been a moment's.
-fn tuned(marker: &Marker, now: u64) -> i64 {
-    if marker.reload == 0 {
+/// The countdown that takes [`AIM_NS`] if `counted` took `took_ns`; at most 8 times the last one, for the speed may have been a moment's.
+fn tuned(last: i64, counted: i64, took_ns: u64) -> i64 {
+    if last == 0 {
         return LEAST;
     }
-    let counted = marker.reload.saturating_sub(marker.countdown).max(1);
-    let took = now.saturating_sub(marker.called_ns).max(1);
-    let next = i128::from(counted) * i128::from(AIM_NS) / i128::from(took);
-    let most = marker.reload.saturating_mul(8);
-    next.clamp(LEAST.into(), most.max(LEAST).into()) as i64
+    let next = i128::from(counted.max(1)) * i128::from(AIM_NS) / i128::from(took_ns.max(1));
+    next.clamp(LEAST.into(), last.saturating_mul(8).max(LEAST).into()) as i64
 }
 
 /// Looks for an order, and naps if there is one to be obeyed. When it looked, and when it was done.
@@ -139,23 +141,26 @@ mod tests {
     #[test]
     fn the_countdown_finds_its_period() {
         // 4 instructions per ns: 1 ms are 4,000,000. It begins with 16,384, and grows by 8 at most.
-        let mut marker = Marker::default();
-        let mut now = 0;
-        let mut seen = Vec::new();
-        for _ in 0..6 {
-            marker.reload = tuned(&marker, now);
-            seen.push(marker.reload);
-            now += marker.reload as u64 / 4;
-            (marker.countdown, marker.called_ns) = (0, now - marker.reload as u64 / 4);
+        let mut seen = vec![tuned(0, 1, 0)];
+        for _ in 0..5 {
+            let last = seen[seen.len() - 1];
+            seen.push(tuned(last, last, last as u64 / 4));
         }
         assert_eq!(seen, [1 << 14, 1 << 17, 1 << 20, 4_000_000, 4_000_000, 4_000_000]);
-        // The same instructions take 100 times as long: once.
-        now += 99_000_000;
-        assert_eq!(tuned(&marker, now), 40_000);
+        // The same instructions take 100 times as long, once; and so long that a call would come with every mark.
+        assert_eq!(tuned(4_000_000, 4_000_000, 100_000_000), 40_000);
+        assert_eq!(tuned(4_000_000, 4_000_000, u64::MAX), LEAST);
         // A clock that stands still, a countdown that is anything: no division by zero, no overflow.
-        for countdown in [i64::MIN, 0, i64::MAX] {
-            let marker = Marker { countdown, reload: i64::MAX, called_ns: u64::MAX, room: [0; 5] };
-            assert!(tuned(&marker, 0) >= LEAST);
+        for counted in [i64::MIN, 0, i64::MAX] {
+            assert!(tuned(i64::MAX, counted, 0) >= LEAST);
         }
+    }
+
+    #[test]
+    fn a_first_call_sets_the_countdown() {
+        let marker = Marker::default();
+        called(&marker);
+        assert_eq!((marker.countdown.get(), marker.reload.get()), (LEAST, LEAST));
+        assert!(marker.called_ns.get() > 0);
     }
 }
