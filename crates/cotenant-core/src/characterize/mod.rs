@@ -275,7 +275,7 @@ fn pressure(level: &str, share: f64) -> String {
 }
 
 /// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of progress, and time.
-fn cost(runs: &[&[Ran]], wanted: Option<By>) -> (By, impl Fn(&Ran) -> f64) {
+fn cost(runs: &[&[Ran]], wanted: Option<By>) -> (By, impl Fn(&Ran) -> f64 + use<>) {
     let of = |ran: &Ran, by: By| match by {
         By::Cycles => ran.cycles,
         By::Progress => ran.units.filter(|units| *units > 0.0).map(|units| ran.seconds / units),

@@ -164,11 +164,7 @@ fn agrees(label: &str, speeds: &[f64], maps: &[String], paper: usize) -> Row {
     let ours = best(speeds);
     let below = (1.0 - speeds[paper] / speeds[ours]) * 100.0;
     let verdict = if ours == paper { "as in the paper".to_owned() } else { format!("{} is the best here", maps[ours]) };
-    Row {
-        paper: Some(0.0),
-        verdict: Some(verdict),
-        ..row(format!("{label}: {} below the best mapping", maps[paper]), below, "%")
-    }
+    Row { paper: Some(0.0), verdict, ..row(format!("{label}: {} below the best mapping", maps[paper]), below, "%") }
 }
 
 fn shares(label: &str, speeds: &[f64], maps: &[String], base: f64, what: &'static str) -> Vec<Row> {
@@ -295,7 +291,7 @@ pub(super) fn heuristic(lab: &mut Lab) -> anyhow::Result<Result> {
                 d => format!("{d:.1} % worse than in the paper"),
             };
             let label = format!("{}: prediction below the best mapping", load.label());
-            rows.push(Row { paper: Some(paper), verdict: Some(verdict), ..row(label, below, "%") });
+            rows.push(Row { paper: Some(paper), verdict, ..row(label, below, "%") });
         }
     }
     Ok(result(
@@ -329,7 +325,7 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Result> {
     let verdict = if furthest <= 3.0 { "as in the paper" } else { "further than in the paper" };
     rows.push(Row {
         paper: Some(3.0),
-        verdict: Some(verdict.to_owned()),
+        verdict: verdict.to_owned(),
         ..row("below the best mapping, the mean over the loads (paper: within)", furthest, "%")
     });
     rows.push(row("below the best mapping, at most", highest(below), "%"));
