@@ -7,6 +7,7 @@
 
 pub mod action;
 pub mod calibrate;
+pub mod characterize;
 pub mod cpuset;
 pub mod histogram;
 pub mod host;

@@ -350,7 +350,7 @@ mod tests {
             ),
             (
                 "[app.a.sensitivity.l2]\nscore = 1\nlow = 0\nhigh = 0\nby = 'feel'",
-                "5:6: unknown variant `feel`, expected one of `cycles`, `progress`, `time`, `model`",
+                "5:6: unknown variant `feel`, expected one of `cycles`, `progress`, `cpu_time`, `time`, `model`",
             ),
             ("version = 2", "1:11: version 2 is not known, 1 is; use a newer cotenant"),
             ("[app.a.per_cpu_s]\ninter = -1", "2:9: inter per second of app a is -1; it must be between 0 and 1e10"),

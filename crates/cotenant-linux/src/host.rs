@@ -152,6 +152,11 @@ impl LinuxHost {
         self.observer.reported(0)
     }
 
+    /// Whether a signal has asked to stop since the start. The command has got it, too.
+    pub fn is_asked_to_stop(&self) -> bool {
+        self.signal.is_some()
+    }
+
     /// The metrics from outside.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()

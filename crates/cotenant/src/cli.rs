@@ -81,6 +81,13 @@ pub enum Command {
     /// Takes some seconds to minutes and keeps the machine busy meanwhile; best while nothing else runs. Writes a profile that the
     /// policies find by themselves. What this machine cannot tell is left out, with the reason. Interrupted, it writes nothing.
     Calibrate(cmd::calibrate::Args),
+    /// Measure an application once: how it reacts to sharing, what it costs others, how much cache it needs
+    ///
+    /// Runs the command from its start to its end, again and again: alone on CPUs that share a resource and on CPUs that do not, beside
+    /// programs of known behaviour, and on simulated caches. Takes the command's own time × 2 × shared resources × --runs, and as much again
+    /// for everything that runs beside it; best while nothing else runs. The profile goes into the store, where policies find it.
+    /// Interrupted, it writes nothing.
+    Characterize(cmd::characterize::Args),
     /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
     ///
     /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so

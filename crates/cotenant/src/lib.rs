@@ -1,6 +1,7 @@
 //! The `cotenant` command as a library, so that man pages and completions come from the same definitions.
 #![forbid(unsafe_code)]
 
+mod app_bench;
 mod calibrated;
 pub mod cli;
 pub mod cmd;

@@ -172,6 +172,28 @@ impl Store {
         Ok(path)
     }
 
+    /// Whether something could be merged under a key.
+    ///
+    /// # Errors
+    /// Where the folder cannot be made, or what is stored is damaged.
+    pub fn check(&self, key: &str) -> Result<()> {
+        fs::create_dir_all(&self.folder)
+            .with_context(|| format!("{}: the folder of profiles cannot be made", self.folder.display()))?;
+        let _lock = self.lock()?;
+        self.entry(&self.path(key)).map(drop).map_err(|e| usage(format!("{e:#}; mend or remove it")))
+    }
+
+    /// The right to measure on this machine, as long as it is held: two at once would measure each other. Where it cannot be had there
+    /// is none to be had.
+    pub fn turn(&self, wait: impl FnOnce()) -> Option<File> {
+        let turn = File::options().create(true).append(true).open(self.folder.join(".measuring")).ok()?;
+        if sys::flock(&turn, Lock::Try).is_err() {
+            wait();
+            sys::flock(&turn, Lock::Wait).ok()?;
+        }
+        Some(turn)
+    }
+
     /// Removes what is stored under a key, damaged or not. False where there is nothing.
     ///
     /// # Errors

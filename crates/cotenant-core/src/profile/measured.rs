@@ -20,6 +20,8 @@ pub enum By {
     Cycles,
     /// Time per unit of work that the program reports itself.
     Progress,
+    /// CPU time of all threads until the end: cycles at whatever clock, where these cannot be counted.
+    CpuTime,
     /// Wall-clock time until the end.
     Time,
     /// Not measured on the hardware: a cache simulation (cachegrind).
@@ -31,6 +33,7 @@ impl fmt::Display for By {
         f.write_str(match self {
             Self::Cycles => "cycles",
             Self::Progress => "progress",
+            Self::CpuTime => "CPU time",
             Self::Time => "time",
             Self::Model => "model",
         })

@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod calibrate;
 pub mod cc;
+pub mod characterize;
 pub mod compare;
 pub mod decide;
 pub mod doctor;
@@ -48,6 +49,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cc(args) => cc::run(false, args.words.iter().cloned()),
         Command::Cxx(args) => cc::run(true, args.words.iter().cloned()),
         Command::Calibrate(args) => calibrate::run(args),
+        Command::Characterize(args) => characterize::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Profiles(args) => profiles::run(args),
         Command::Topo(args) => topo::run(args),

@@ -1,0 +1,112 @@
+//! Simulated caches: which sizes are asked for, and which the simulator can have.
+
+use crate::topology::{CacheType, Kind, Resource, Topology};
+use std::fmt;
+
+/// Sizes of the last level that are simulated, as powers of two of the real one.
+const SIZES: [i32; 5] = [-3, -2, -1, 0, 1];
+
+/// A set-associative cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Geometry {
+    /// Its size.
+    pub bytes: u64,
+    /// Its associativity.
+    pub ways: u32,
+    /// Bytes of a line.
+    pub line: u32,
+}
+
+impl fmt::Display for Geometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} KiB, {} ways, {}-byte lines", self.bytes >> 10, self.ways, self.line)
+    }
+}
+
+impl Geometry {
+    /// The nearest that cachegrind accepts: lines and the number of sets are powers of two (cachegrind's manual, "Cache Simulation"), so
+    /// the size is adapted, and the associativity kept. Of two that are equally near by ratio, the smaller.
+    pub fn nearest(bytes: u64, ways: u32, line: u32) -> Self {
+        let (ways, line) = (ways.clamp(1, 1 << 10), line.clamp(16, 1 << 12).next_power_of_two());
+        let sets = (bytes as f64 / f64::from(ways) / f64::from(line)).max(1.0).log2();
+        let sets = (sets - 1e-9).round().clamp(0.0, 40.0) as u32;
+        Self { bytes: (u64::from(ways) * u64::from(line)) << sets, ways, line }
+    }
+
+    /// As cachegrind's options take it.
+    pub fn option(&self) -> String {
+        format!("{},{},{}", self.bytes, self.ways, self.line)
+    }
+}
+
+/// What a simulated run counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Loads and stores.
+    pub references: u64,
+    /// Of these, those that missed the last level.
+    pub misses: u64,
+}
+
+/// The caches to simulate: the first level as it is, the last level at several sizes, and its number. Nothing where the machine tells
+/// no sizes.
+pub fn sizes(topology: &Topology) -> Vec<(Geometry, Geometry, u8)> {
+    let caches =
+        topology.resources().iter().filter(|r| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified)));
+    let mut caches: Vec<&Resource> = caches.filter(|r| r.capacity.is_some()).collect();
+    caches.sort_by_key(|r| r.level);
+    let (Some(first), Some(last)) = (caches.first(), caches.last()) else { return Vec::new() };
+    let of = |r: &Resource, factor: f64| {
+        let bytes = (r.capacity.unwrap_or(0) as f64 * factor) as u64;
+        Geometry::nearest(bytes, r.ways.filter(|ways| *ways > 0).unwrap_or(8), r.line_size.unwrap_or(64))
+    };
+    let mut sizes: Vec<Geometry> = SIZES.iter().map(|power| of(last, 2f64.powi(*power))).collect();
+    sizes.dedup();
+    sizes.into_iter().map(|size| (of(first, 1.0), size, last.level)).collect()
+}
+
+/// Reads cachegrind's summary.
+///
+/// # Errors
+/// Which line is missing.
+pub fn parse(summary: &str) -> Result<Misses, String> {
+    let lines: Vec<String> = summary
+        .lines()
+        .filter_map(|line| line.split_once("== "))
+        .map(|(_, text)| text.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let field = |name: &str| {
+        let value = lines.iter().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+        let digits: Option<u64> = value.and_then(|text| text.replace(',', "").parse().ok());
+        digits.ok_or_else(|| format!("cachegrind's summary has no '{name}'; is it valgrind 3.15 or newer?"))
+    };
+    Ok(Misses { instructions: field("I refs:")?, references: field("D refs:")?, misses: field("LLd misses:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_that_is_legal() {
+        let nearest = |bytes, ways| Geometry::nearest(bytes, ways, 64).bytes;
+        assert_eq!(nearest(8 << 20, 16), 8 << 20, "legal as it is");
+        // 25 MiB, 20 ways: 20,480 sets; 16,384 are 20 MiB (0.8 of it), 32,768 are 40 MiB (1.6).
+        assert_eq!(nearest(25 << 20, 20), 20 << 20);
+        // 12 MiB, 8 ways: 24,576 sets, 1.33 from below and above 0.67: by ratio 16 MiB is nearer.
+        assert_eq!(nearest(12 << 20, 8), 16 << 20);
+        assert_eq!(nearest(0, 0), 64);
+        assert_eq!(Geometry::nearest(32 << 10, 8, 64).option(), "32768,8,64");
+    }
+
+    #[test]
+    fn the_summary_is_read() {
+        let text = "==1== Cachegrind, a cache profiler\n==1== \n==1== I   refs:      1,234,567\n==1== I1  misses:  5\n==1== LLi misses: 1\n\
+                    ==1== \n==1== D   refs:      400,000  (300,000 rd   + 100,000 wr)\n==1== D1  misses:    20,000  ( 1 rd + 2 wr)\n\
+                    ==1== LLd misses:     1,000  ( 500 rd + 500 wr)\n==1== LL refs: 7\n==1== LL misses: 6\n";
+        assert_eq!(parse(text), Ok(Misses { instructions: 1_234_567, references: 400_000, misses: 1_000 }));
+        assert!(parse("==1== I   refs: 3\n").unwrap_err().contains("'D refs:'"));
+    }
+}

@@ -1,0 +1,439 @@
+//! Measuring an application once, so that policies know how it reacts to sharing (`ReSense` §2.2; Tang §5.2.1; Feliu et al. §4).
+//!
+//! A script over a [`Bench`], which runs the application from its start to its end where it is told: a live machine, or one made up for
+//! a test. Everything is measured once per round, in turning order, so that what drifts meanwhile touches all alike.
+
+pub mod caches;
+#[cfg(test)]
+mod tests;
+
+use crate::calibrate::LeftOut;
+use crate::cpuset::CpuSet;
+use crate::ids::CpuId;
+use crate::profile::{AppProfile, By, Corun, Loss, MissCurve, MissPoint, Pressure, Score};
+use crate::signal::Signal;
+use crate::topology::Topology;
+use crate::topology::shared::{configurations, levels};
+use caches::Geometry;
+use std::collections::BTreeMap;
+
+/// What can be measured, by the names that `--only` takes.
+pub const PARTS: [&str; 4] = ["sensitivity", "corun", "degradation", "misses"];
+
+/// Background traffic as fractions of the most that the injector reaches alone.
+const PRESSURES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
+
+/// The injectors, and the level at which their lines arrive.
+const INJECTORS: [(&str, &str); 2] = [("l2", "inject-l2"), ("memory", "inject-memory")];
+
+/// A run shorter than this says nothing: starting a program takes milliseconds.
+const SHORTEST_S: f64 = 0.02;
+
+/// This fraction is little: of what the largest simulated cache misses, or of what the smallest misses more.
+const LITTLE: f64 = 0.05;
+
+/// A program of known behaviour that runs beside the application, one thread on each CPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    /// Name of the kernel, as `cotenant kernel --list` knows it.
+    pub kernel: String,
+    /// One thread on each.
+    pub cpus: Vec<CpuId>,
+    /// Units per second and thread; `None` = as many as possible.
+    pub rate: Option<f64>,
+}
+
+/// One run of the application.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// Where its threads may run.
+    pub cpus: CpuSet,
+    /// What runs beside it.
+    pub beside: Option<Beside>,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ran {
+    /// Wall-clock time from its start to its end.
+    pub seconds: f64,
+    /// Unhalted cycles of all its threads; `None` where they cannot be counted.
+    pub cycles: Option<f64>,
+    /// CPU time of all its threads; `None` where it is not known.
+    pub cpu_s: Option<f64>,
+    /// Units of work that it reported itself.
+    pub units: Option<f64>,
+    /// The most threads that it had at once, as far as was seen.
+    pub threads: usize,
+    /// Events of all its threads, and their CPU time.
+    pub counts: BTreeMap<Signal, f64>,
+    /// Units of what ran beside it: per second of its CPU time where it ran as fast as it could, else per second.
+    pub beside_per_s: Option<f64>,
+}
+
+/// Why there is no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The user asked to stop.
+    Interrupted,
+    /// What failed, and what to do about it.
+    Failed(String),
+    /// This machine cannot do it, and why; other measurements are possible.
+    Missing(String),
+}
+
+/// A machine on which an application can be measured.
+pub trait Bench {
+    /// Runs the application once.
+    ///
+    /// # Errors
+    /// [`Stop`]; nothing of it runs any more.
+    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop>;
+
+    /// Units per second of its CPU time of a kernel alone, all threads together.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    fn alone(&mut self, kernel: &Beside) -> Result<f64, Stop>;
+
+    /// Data references, instructions, and misses of the last level when the application runs on simulated caches.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<caches::Misses, Stop>;
+
+    /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
+    fn goes_on(&mut self, done: f64, what: &str) -> bool;
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The machine.
+    pub topology: &'a Topology,
+    /// CPUs that may be used.
+    pub cpus: CpuSet,
+    /// Names of [`PARTS`].
+    pub parts: Vec<&'a str>,
+    /// How often.
+    pub rounds: usize,
+    /// Kernels for `corun`.
+    pub kernels: Vec<String>,
+    /// What is compared; `None` = cycles, else progress, else time.
+    pub by: Option<By>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Characterization {
+    /// The profile, without a stamp.
+    pub profile: AppProfile,
+    /// What this machine or this application could not tell.
+    pub left_out: Vec<LeftOut>,
+    /// Remarks on what was measured.
+    pub notes: Vec<String>,
+    /// Runs of the application.
+    pub runs: usize,
+    /// Seconds of a run alone, the mean.
+    pub alone_s: f64,
+}
+
+/// Something to be run in each round.
+#[derive(Clone, Debug)]
+struct Turn {
+    name: String,
+    trial: Trial,
+}
+
+/// What is run, and what it means.
+#[derive(Default)]
+struct Program {
+    turns: Vec<Turn>,
+    /// Level, CPUs of base and contend.
+    configurations: Vec<(String, CpuSet, CpuSet)>,
+    kernels: Vec<Beside>,
+    /// Level, the injectors at their most, and that rate per thread.
+    injectors: Vec<(String, Beside, f64)>,
+}
+
+impl Program {
+    fn turn(&mut self, name: impl Into<String>, cpus: &CpuSet, beside: Option<Beside>) {
+        self.turns.push(Turn { name: name.into(), trial: Trial { cpus: cpus.clone(), beside } });
+    }
+}
+
+/// Where the application runs while something runs beside it: all cores but the last of a last-level cache, and that last one.
+fn neighbours(topology: &Topology, cpus: &CpuSet) -> Option<(CpuSet, CpuId)> {
+    let firsts: CpuSet = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
+    let domains = topology.llc_domains().iter().map(|domain| domain.cpus.and(&firsts));
+    let domain = domains.filter(|domain| domain.len() > 1).max_by_key(|d| (d.len(), std::cmp::Reverse(d.first())))?;
+    let last = domain.last()?;
+    Some((domain.minus(&CpuSet::single(last)), last))
+}
+
+/// Measures an application.
+///
+/// # Errors
+/// [`Stop`]; whatever was measured by then is lost.
+pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characterization, Stop> {
+    let mut c = Characterization::default();
+    let program = prepare(plan, bench, &mut c)?;
+    let models = if plan.parts.contains(&"misses") { caches::sizes(plan.topology) } else { Vec::new() };
+    let all = (1 + program.turns.len() * plan.rounds + models.len()) as f64;
+    // The first run warms what is cached of the files, tells what can be counted, and whether the program runs at all.
+    step(bench, 0.0, "a run alone")?;
+    let first = bench.run(&Trial { cpus: plan.cpus.clone(), beside: None })?;
+    if first.seconds < SHORTEST_S {
+        let ms = first.seconds * 1e3;
+        let text = format!("the command ended after {ms:.1} ms: too short to measure; give it more to do");
+        return Err(Stop::Failed(text));
+    }
+    let mut ran: BTreeMap<&str, Vec<Ran>> = BTreeMap::new();
+    c.runs = 1;
+    for round in 0..plan.rounds {
+        let forth = program.turns.iter();
+        let order: Vec<&Turn> = if round % 2 == 0 { forth.collect() } else { forth.rev().collect() };
+        for turn in order {
+            step(bench, c.runs as f64 / all, &turn.name)?;
+            ran.entry(&turn.name).or_default().push(bench.run(&turn.trial)?);
+            c.runs += 1;
+        }
+    }
+    c.alone_s = first.seconds;
+    counted(&first, &mut c.profile);
+    sensitivity(&program, &ran, plan.by, &mut c);
+    coruns(&program, &ran, plan.by, bench, &mut c)?;
+    degradation(&program, &ran, plan.by, &mut c);
+    misses(&models, all, bench, &mut c)?;
+    remarks(&first, &ran, &program, &mut c);
+    Ok(c)
+}
+
+fn step(bench: &mut dyn Bench, done: f64, what: &str) -> Result<(), Stop> {
+    if bench.goes_on(done, what) { Ok(()) } else { Err(Stop::Interrupted) }
+}
+
+impl Characterization {
+    fn leave_out(&mut self, name: impl Into<String>, reason: impl Into<String>) {
+        self.left_out.push(LeftOut { name: name.into(), reason: reason.into() });
+    }
+}
+
+/// What is to be run in each round; what cannot be is left out, with its reason.
+fn prepare(plan: &Plan<'_>, bench: &mut dyn Bench, c: &mut Characterization) -> Result<Program, Stop> {
+    let mut program = Program::default();
+    if plan.parts.contains(&"sensitivity") {
+        let levels = levels(plan.topology, &plan.cpus);
+        if levels.is_empty() {
+            c.leave_out("sensitivity", "no resource is shared by several cores that may be used");
+        }
+        for level in &levels {
+            match configurations(plan.topology, &levels, level) {
+                Ok(found) => {
+                    program.turn(format!("{} base", level.name()), &found.base, None);
+                    program.turn(format!("{} contend", level.name()), &found.contend, None);
+                    program.configurations.push((level.name(), found.base, found.contend));
+                }
+                Err(why) => c.leave_out(format!("sensitivity.{}", level.name()), why),
+            }
+        }
+    }
+    let wanted = |part: &str| plan.parts.contains(&part);
+    let Some((cpus, beside)) = neighbours(plan.topology, &plan.cpus) else {
+        for part in ["corun", "degradation"].into_iter().filter(|part| wanted(part)) {
+            c.leave_out(part, "no two cores that may be used share a last-level cache");
+        }
+        return Ok(program);
+    };
+    if wanted("corun") || wanted("degradation") {
+        program.turn("alone", &cpus, None);
+    }
+    if wanted("corun") {
+        for kernel in &plan.kernels {
+            let kernel = Beside { kernel: kernel.clone(), cpus: vec![beside], rate: None };
+            program.turn(format!("beside {}", kernel.kernel), &cpus, Some(kernel.clone()));
+            program.kernels.push(kernel);
+        }
+    }
+    if wanted("degradation") {
+        for (level, kernel) in INJECTORS {
+            let injector = Beside { kernel: kernel.to_owned(), cpus: vec![beside], rate: None };
+            step(bench, 0.0, kernel)?;
+            let most = bench.alone(&injector)?;
+            for share in PRESSURES {
+                let beside = Beside { rate: Some(most * share), ..injector.clone() };
+                program.turn(pressure(level, share), &cpus, Some(beside));
+            }
+            program.injectors.push((level.to_owned(), injector, most));
+        }
+    }
+    Ok(program)
+}
+
+fn pressure(level: &str, share: f64) -> String {
+    format!("under {:.0} % of {level} traffic", share * 100.0)
+}
+
+/// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of progress, and time.
+fn cost(runs: &[&[Ran]], wanted: Option<By>) -> (By, impl Fn(&Ran) -> f64 + use<>) {
+    let of = |ran: &Ran, by: By| match by {
+        By::Cycles => ran.cycles,
+        By::Progress => ran.units.filter(|units| *units > 0.0).map(|units| ran.seconds / units),
+        By::CpuTime => ran.cpu_s,
+        By::Time | By::Model => Some(ran.seconds),
+    };
+    let order = [wanted.unwrap_or(By::Cycles), By::Cycles, By::Progress, By::Time];
+    let known = |by: &By| runs.iter().copied().flatten().all(|ran| of(ran, *by).is_some());
+    let by = order.into_iter().find(known).unwrap_or(By::Time);
+    (by, move |ran: &Ran| of(ran, by).unwrap_or(f64::NAN))
+}
+
+/// The costs of each round in two kinds of runs.
+fn pairs(one: &[Ran], other: &[Ran], of: impl Fn(&Ran) -> f64) -> Vec<(f64, f64)> {
+    one.iter().zip(other).map(|(one, other)| (of(one), of(other))).collect()
+}
+
+fn sensitivity(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, wanted: Option<By>, c: &mut Characterization) {
+    for (level, base, contend) in &program.configurations {
+        let (b, k) = (format!("{level} base"), format!("{level} contend"));
+        let (Some(b), Some(k)) = (ran.get(b.as_str()), ran.get(k.as_str())) else { continue };
+        let (by, of) = cost(&[b, k], wanted);
+        match Score::of(&pairs(b, k, of), by, base.clone(), contend.clone()) {
+            Some(score) => c.profile.sensitivity.insert(level.clone(), score).map_or((), drop),
+            None => c.leave_out(format!("sensitivity.{level}"), "a run took no time"),
+        }
+    }
+}
+
+/// The loss in runs beside something against runs alone; the work is the same.
+fn loss(alone: &[Ran], together: &[Ran], wanted: Option<By>) -> Option<Loss> {
+    let (by, of) = cost(&[alone, together], wanted);
+    Loss::of(&pairs(alone, together, of), by)
+}
+
+fn coruns(
+    program: &Program,
+    ran: &BTreeMap<&str, Vec<Ran>>,
+    by: Option<By>,
+    bench: &mut dyn Bench,
+    c: &mut Characterization,
+) -> Result<(), Stop> {
+    let Some(alone) = ran.get("alone") else { return Ok(()) };
+    for kernel in &program.kernels {
+        let Some(together) = ran.get(format!("beside {}", kernel.kernel).as_str()) else { continue };
+        step(bench, 1.0, &kernel.kernel)?;
+        let speed = bench.alone(kernel)?;
+        let rounds: Vec<(f64, f64)> =
+            together.iter().filter_map(|ran| Some((1.0 / speed, 1.0 / ran.beside_per_s?))).collect();
+        let causes = Loss::of(&rounds, By::Progress);
+        match loss(alone, together, by) {
+            Some(suffers) => {
+                c.profile.corun.insert(kernel.kernel.clone(), Corun { suffers, causes });
+            }
+            None => c.leave_out(format!("corun.{}", kernel.kernel), "a run took no time"),
+        }
+    }
+    let mean = |of: &dyn Fn(&Corun) -> Option<f64>| {
+        let values: Option<Vec<f64>> = c.profile.corun.values().map(of).collect();
+        values.filter(|v| !v.is_empty()).map(|v| v.iter().sum::<f64>() / v.len() as f64)
+    };
+    let means = (mean(&|corun| Some(corun.suffers.loss)), mean(&|corun| Some(corun.causes.as_ref()?.loss)));
+    (c.profile.corun_sensitivity, c.profile.contentiousness) = means;
+    Ok(())
+}
+
+fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>, c: &mut Characterization) {
+    let Some(alone) = ran.get("alone") else { return };
+    for (level, injector, most) in &program.injectors {
+        let threads = injector.cpus.len() as f64;
+        let points = PRESSURES.iter().filter_map(|share| {
+            let together = ran.get(pressure(level, *share).as_str())?;
+            let reached: Vec<f64> = together.iter().filter_map(|ran| ran.beside_per_s).collect();
+            let reached_per_s = reached.iter().sum::<f64>() / reached.len().max(1) as f64;
+            Some(Pressure { target_per_s: most * share * threads, reached_per_s, loss: loss(alone, together, by)? })
+        });
+        let points: Vec<Pressure> = points.collect();
+        if points.is_empty() {
+            c.leave_out(format!("degradation.{level}"), "a run took no time");
+        } else {
+            c.profile.degradation.insert(level.clone(), points);
+        }
+    }
+}
+
+fn misses(
+    models: &[(Geometry, Geometry, u8)],
+    all: f64,
+    bench: &mut dyn Bench,
+    c: &mut Characterization,
+) -> Result<(), Stop> {
+    let mut points = Vec::new();
+    for (i, (first, last, level)) in models.iter().enumerate() {
+        step(bench, (all - (models.len() - i) as f64) / all, &format!("a simulated cache of {last}"))?;
+        match bench.simulate(*first, *last) {
+            Ok(m) => points.push(MissPoint {
+                level: *level,
+                bytes: last.bytes,
+                ways: last.ways,
+                line: last.line,
+                ratio: m.misses as f64 / m.references.max(1) as f64,
+                mpki: m.misses as f64 * 1e3 / m.instructions.max(1) as f64,
+            }),
+            Err(Stop::Missing(why)) => {
+                c.leave_out("misses", why);
+                return Ok(());
+            }
+            Err(stop) => return Err(stop),
+        }
+        c.runs += 1;
+    }
+    points.sort_by_key(|p| p.bytes);
+    if let (Some(least), Some(most)) = (points.first(), points.last()) {
+        let enough = most.ratio + LITTLE * (least.ratio - most.ratio).max(most.ratio);
+        c.profile.footprint_bytes = points.iter().find(|p| p.ratio <= enough).map(|p| p.bytes);
+        c.profile.misses = Some(MissCurve { by: By::Model, points });
+    }
+    Ok(())
+}
+
+/// What counters tell of a run alone: rates for stand-ins, and the characteristics of Tang §4.1.
+fn counted(ran: &Ran, profile: &mut AppProfile) {
+    let Some(cpu_s) = ran.counts.get(&Signal::CpuTime).map(|ns| ns * 1e-9).filter(|s| *s > 0.0) else { return };
+    let software =
+        [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
+    let hardware = ran.counts.iter().filter(|(signal, _)| !software.contains(signal));
+    profile.per_cpu_s = hardware.map(|(signal, count)| (*signal, count / cpu_s)).collect();
+    let count = |signal: Signal| ran.counts.get(&signal).copied();
+    let (misses, milliseconds) = (count(Signal::LlcMisses), cpu_s * 1e3);
+    profile.bus_per_ms = count(Signal::BusTransactions).or(misses).map(|lines| lines / milliseconds);
+    // Requests to the last level that another core's cache answered are requests to shared lines.
+    let shared = [Signal::Intra, Signal::Inter, Signal::Near].iter().filter_map(|s| count(*s)).sum::<f64>();
+    let requests = count(Signal::PrivateMisses).filter(|requests| *requests > 0.0);
+    profile.sharing = requests.filter(|_| count(Signal::Intra).is_some()).map(|all| (shared / all).min(1.0));
+    profile.footprint_per_ms =
+        profile.sharing.zip(misses).map(|(sharing, misses)| misses / milliseconds * (1.0 - sharing));
+}
+
+/// What the reader of the profile should know of the application.
+fn remarks(first: &Ran, ran: &BTreeMap<&str, Vec<Ran>>, program: &Program, c: &mut Characterization) {
+    if !first.counts.contains_key(&Signal::LlcMisses) {
+        let why = "hardware events cannot be counted here; cotenant doctor says what would help";
+        c.leave_out("bus_per_ms, sharing, footprint_per_ms, per_cpu_s", why);
+    }
+    for turn in program
+        .turns
+        .iter()
+        .filter(|turn| program.configurations.iter().any(|(_, b, k)| [b, k].contains(&&turn.trial.cpus)))
+    {
+        let wanted = turn.trial.cpus.len();
+        let seen: Vec<usize> = ran.get(turn.name.as_str()).into_iter().flatten().map(|ran| ran.threads).collect();
+        let (least, most) = (seen.iter().min().copied().unwrap_or(0), seen.iter().max().copied().unwrap_or(0));
+        if (least, most) != (wanted, wanted) && most > 0 {
+            c.notes.push(format!(
+                "{}: it had {least} to {most} threads at once, the configuration is for {wanted}; say {{threads}} in the command \
+                 where it takes their number",
+                turn.name
+            ));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Applications that are made up, so that what must come out is known.
+
+use super::*;
+use crate::machine::Machine;
+use crate::testing::machine;
+
+/// An application that takes 10 s of so many threads, and reacts as it is told.
+struct Made {
+    topology: Topology,
+    /// Percent gained where all CPUs are in one instance, by level.
+    gains: Vec<(String, f64)>,
+    has_cycles: bool,
+    has_units: bool,
+    threads: Option<usize>,
+    /// Fraction of speed lost beside anything at full rate.
+    loses: f64,
+    seconds: f64,
+    log: Vec<Trial>,
+    stop_at: Option<usize>,
+    failure: Option<Stop>,
+    simulated: Vec<Geometry>,
+    by: Option<By>,
+}
+
+impl Made {
+    fn new(topology: Topology) -> Self {
+        Self {
+            topology,
+            gains: Vec::new(),
+            has_cycles: false,
+            has_units: false,
+            threads: None,
+            loses: 0.0,
+            seconds: 10.0,
+            log: Vec::new(),
+            stop_at: None,
+            failure: None,
+            simulated: Vec::new(),
+            by: None,
+        }
+    }
+
+    fn measure(&mut self, parts: &[&str], rounds: usize) -> Result<Characterization, Stop> {
+        let topology = self.topology.clone();
+        let plan = Plan {
+            topology: &topology,
+            cpus: topology.usable().clone(),
+            parts: parts.to_vec(),
+            rounds,
+            kernels: vec!["bst-4mb".into(), "naive-4mb".into()],
+            by: self.by,
+        };
+        characterize(&plan, self)
+    }
+}
+
+impl Bench for Made {
+    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop> {
+        self.log.push(trial.clone());
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let levels = levels(&self.topology, self.topology.usable());
+        let mut seconds = self.seconds;
+        for (name, gain) in &self.gains {
+            let level = levels.iter().find(|level| level.name() == *name).expect("a level of that name");
+            if level.instances.iter().any(|i| trial.cpus.is_subset(i)) {
+                seconds *= 1.0 - gain / 100.0;
+            }
+        }
+        let share = trial.beside.as_ref().map_or(0.0, |b| b.rate.map_or(1.0, |rate| rate / 1e6));
+        seconds /= 1.0 - self.loses * share;
+        let counts = [(Signal::CpuTime, seconds * 1e9)];
+        let hardware = [(Signal::LlcMisses, 4e6), (Signal::PrivateMisses, 1e7), (Signal::Intra, 2.5e6)];
+        Ok(Ran {
+            seconds,
+            cpu_s: Some(seconds * 2.0),
+            cycles: self.has_cycles.then_some(seconds * 2e9),
+            units: self.has_units.then_some(500.0),
+            threads: self.threads.unwrap_or(trial.cpus.len()),
+            counts: counts.into_iter().chain(hardware.into_iter().filter(|_| self.has_cycles)).collect(),
+            beside_per_s: trial.beside.as_ref().map(|b| b.rate.unwrap_or(1e6) * 0.9),
+        })
+    }
+
+    fn alone(&mut self, _: &Beside) -> Result<f64, Stop> {
+        Ok(1e6)
+    }
+
+    fn simulate(&mut self, _: Geometry, last: Geometry) -> Result<caches::Misses, Stop> {
+        self.simulated.push(last);
+        // Everything fits 4 MiB.
+        let misses = if last.bytes >= 4 << 20 { 1_000 } else { 100_000 };
+        Ok(caches::Misses { instructions: 4_000_000, references: 1_000_000, misses })
+    }
+
+    fn goes_on(&mut self, _: f64, _: &str) -> bool {
+        self.stop_at.is_none_or(|at| self.log.len() < at)
+    }
+}
+
+fn harpertown() -> Topology {
+    Machine::parse(include_str!("../../../../machines/harpertown-2s.toml")).unwrap().topology
+}
+
+#[test]
+fn the_vector_is_what_the_application_is() {
+    let mut made =
+        Made { gains: vec![("bus".into(), -20.0), ("l2".into(), 8.0)], has_cycles: true, ..Made::new(harpertown()) };
+    let c = made.measure(&["sensitivity"], 3).unwrap();
+    // bus: base 0-3, contend one bus: −20 %. Its L2s hold two threads each in both, so that they do not count.
+    let scores: Vec<(&str, f64)> = c.profile.sensitivity.iter().map(|(name, s)| (name.as_str(), s.score)).collect();
+    assert_eq!(scores, [("bus", -20.0), ("l2", 8.0)]);
+    let bus = &c.profile.sensitivity["bus"];
+    assert_eq!(
+        (bus.by, bus.rounds, bus.base.to_string(), bus.contend.to_string()),
+        (By::Cycles, 3, "0-3".into(), "0,2,4,6".into())
+    );
+    // Time: its own run time × 2 configurations × 2 resources × rounds, and one run before.
+    assert_eq!((c.runs, made.log.len(), c.alone_s), (13, 13, 10.0));
+    assert_eq!(c.left_out[0].name, "sensitivity.node");
+    assert!(c.left_out[0].reason.contains("this machine has one node"), "{:?}", c.left_out);
+    // 4e6 misses in 10 s of CPU time; a quarter of the requests were to shared lines.
+    let p = &c.profile;
+    assert_eq!((p.bus_per_ms.map(f64::round), p.sharing), (Some(400.0), Some(0.25)));
+    assert_eq!(p.footprint_per_ms.map(f64::round), Some(300.0));
+    assert_eq!(p.per_cpu_s[&Signal::LlcMisses].round(), 400_000.0);
+}
+
+#[test]
+fn rounds_turn_so_that_drift_hits_all_alike() {
+    let mut made = Made::new(harpertown());
+    made.measure(&["sensitivity"], 2).unwrap();
+    let sets: Vec<String> = made.log.iter().skip(1).map(|trial| trial.cpus.to_string()).collect();
+    assert_eq!(sets, ["0-3", "0,2,4,6", "0,4", "0,2", "0,2", "0,4", "0,2,4,6", "0-3"]);
+}
+
+#[test]
+fn what_is_compared_is_said() {
+    let by = |wanted, cycles, units| {
+        let gains = vec![("l2".to_owned(), 5.0)];
+        let mut made = Made { gains, has_cycles: cycles, has_units: units, by: wanted, ..Made::new(harpertown()) };
+        made.measure(&["sensitivity"], 2).unwrap().profile.sensitivity["l2"].by
+    };
+    assert_eq!(
+        (by(None, true, true), by(None, false, true), by(None, false, false)),
+        (By::Cycles, By::Progress, By::Time)
+    );
+    assert_eq!((by(Some(By::CpuTime), true, true), by(Some(By::Time), true, true)), (By::CpuTime, By::Time));
+    assert_eq!(by(Some(By::Progress), false, false), By::Time, "it reports none");
+}
+
+#[test]
+fn beside_others_it_suffers_and_causes() {
+    let mut made = Made { loses: 0.2, has_units: true, ..Made::new(machine(1, 1, 4, 1)) };
+    let c = made.measure(&["corun", "degradation"], 2).unwrap();
+    let corun = &c.profile.corun["bst-4mb"];
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-6;
+    assert!(near(corun.suffers.loss, 0.2) && near(corun.causes.as_ref().unwrap().loss, 0.1), "{corun:?}");
+    assert!(near(c.profile.corun_sensitivity.unwrap(), 0.2) && near(c.profile.contentiousness.unwrap(), 0.1));
+    let memory: Vec<(f64, f64)> =
+        c.profile.degradation["memory"].iter().map(|p| (p.target_per_s, (p.loss.loss * 1e3).round() / 1e3)).collect();
+    assert_eq!(memory, [(250e3, 0.05), (500e3, 0.1), (750e3, 0.15), (1e6, 0.2)]);
+    // On the three cores that share the cache with the fourth.
+    let beside: Vec<&Trial> = made.log.iter().filter(|trial| trial.beside.is_some()).collect();
+    assert!(beside.iter().all(|t| t.cpus.to_string() == "0-2" && t.beside.as_ref().unwrap().cpus == [CpuId(3)]));
+}
+
+#[test]
+fn a_machine_that_cannot_say_it_says_so() {
+    let mut made = Made::new(machine(2, 1, 1, 1));
+    let c = made.measure(&PARTS, 1).unwrap();
+    let left: Vec<&str> = c.left_out.iter().map(|left| left.name.as_str()).collect();
+    assert_eq!(left, ["sensitivity", "corun", "degradation", "bus_per_ms, sharing, footprint_per_ms, per_cpu_s"]);
+    assert_eq!(c.runs, 1, "there is nothing to run");
+}
+
+#[test]
+fn the_footprint_is_where_more_brings_little() {
+    let mut parts = crate::testing::parts(1, 1, 2, 1);
+    for r in parts.resources.iter_mut().filter(|r| matches!(r.kind, crate::topology::Kind::Cache(_))) {
+        (r.capacity, r.ways, r.line_size) = (Some(if r.level == 3 { 16 << 20 } else { 32 << 10 }), Some(16), Some(64));
+    }
+    let mut made = Made::new(Topology::new(parts).unwrap());
+    let c = made.measure(&["misses"], 1).unwrap();
+    let sizes: Vec<u64> = made.simulated.iter().map(|g| g.bytes >> 20).collect();
+    assert_eq!(sizes, [2, 4, 8, 16, 32]);
+    assert_eq!(c.profile.footprint_bytes, Some(4 << 20));
+    let curve = c.profile.misses.unwrap();
+    assert_eq!((curve.by, curve.points[0].ratio, curve.points[0].mpki), (By::Model, 0.1, 25.0));
+}
+
+#[test]
+fn what_goes_wrong_is_said_and_ends_it() {
+    let mut made = Made { seconds: 0.001, ..Made::new(harpertown()) };
+    let Err(Stop::Failed(why)) = made.measure(&PARTS, 1) else { panic!("1 ms is no measurement") };
+    assert_eq!(why, "the command ended after 1.0 ms: too short to measure; give it more to do");
+    let mut made = Made { failure: Some(Stop::Failed("exit code 3".into())), ..Made::new(harpertown()) };
+    assert_eq!(made.measure(&PARTS, 1), Err(Stop::Failed("exit code 3".into())));
+    for at in 0..5 {
+        let mut made = Made { stop_at: Some(at), ..Made::new(harpertown()) };
+        assert_eq!(made.measure(&["sensitivity"], 1), Err(Stop::Interrupted));
+        assert_eq!(made.log.len(), at, "nothing runs after that");
+    }
+}
+
+#[test]
+fn another_number_of_threads_is_remarked() {
+    let mut made = Made { threads: Some(3), ..Made::new(harpertown()) };
+    let c = made.measure(&["sensitivity"], 1).unwrap();
+    assert_eq!(c.notes.len(), 4);
+    assert!(
+        c.notes[0].starts_with("bus base: it had 3 to 3 threads at once, the configuration is for 4"),
+        "{:?}",
+        c.notes
+    );
+}

@@ -1,0 +1,300 @@
+//! This machine, as characterization runs an application on it.
+
+use crate::progress::Progress;
+use cotenant_core::characterize::caches::{self, Geometry, Misses};
+use cotenant_core::characterize::{Bench, Beside, Ran, Stop, Trial};
+use cotenant_core::sample::Sample;
+use cotenant_core::signal::{Counters, Signal};
+use cotenant_core::{CpuSet, Host, TaskId, Time, Topology, Wake};
+use cotenant_kernels::{Caches, Config, Kernel, Report};
+use cotenant_linux::host::{HostOptions, LinuxHost};
+use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::{executable, sys};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time between looks at the application. What a thread does after the last one before its end is not seen.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time that the application has to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long a kernel runs alone.
+const KERNEL: Duration = Duration::from_millis(500);
+/// A kernel that did nothing after this is not waited for.
+const PREPARED: Duration = Duration::from_secs(30);
+/// SIGTERM, then SIGKILL.
+const ENDING: [i32; 2] = [15, 9];
+
+/// Ticks of a second in `/proc/PID/stat` (`USER_HZ`), the same on all architectures that Rust's standard library supports on Linux.
+const TICKS_PER_S: f64 = 100.0;
+
+/// CPU time of all our children that have ended and were waited for, and of theirs (`/proc/PID/stat`, fields 16 and 17).
+fn children_cpu_s() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
+    Some((ticks(16)? + ticks(17)?) / TICKS_PER_S)
+}
+
+/// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change it.
+fn pace(report: &Report) -> f64 {
+    report.threads.iter().map(|thread| thread.units as f64 / thread.cpu_seconds.max(1e-9)).sum()
+}
+
+/// Runs one command on this machine.
+pub(crate) struct AppBench<'a> {
+    pub topology: &'a Topology,
+    pub command: &'a [OsString],
+    pub name: String,
+    /// Whether its own output is let through.
+    pub shown: bool,
+    /// The longest that a run may take.
+    pub timeout: Duration,
+    pub progress: Progress,
+    /// Remarks on what the command did.
+    pub notes: BTreeSet<String>,
+    waiter: Waiter,
+    stopped: bool,
+}
+
+impl<'a> AppBench<'a> {
+    pub fn new(
+        topology: &'a Topology,
+        command: &'a [OsString],
+        name: String,
+        shown: bool,
+        timeout: Duration,
+        progress: Progress,
+    ) -> io::Result<Self> {
+        // Before any thread is started: signals are held back from all of them.
+        let waiter = Waiter::new()?;
+        Ok(Self { topology, command, name, shown, timeout, progress, notes: BTreeSet::new(), waiter, stopped: false })
+    }
+
+    fn look(&mut self) -> bool {
+        self.stopped |= matches!(self.waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
+        !self.stopped
+    }
+
+    /// The command with its placeholders filled in.
+    fn words(&self, cpus: &CpuSet) -> Vec<OsString> {
+        let fill = |word: &OsString| match word.to_str() {
+            Some(text) => {
+                text.replace("{threads}", &cpus.len().to_string()).replace("{cpus}", &cpus.to_string()).into()
+            }
+            None => word.clone(),
+        };
+        self.command.iter().map(fill).collect()
+    }
+
+    /// Runs a command on these CPUs to its end.
+    fn launch(&mut self, words: &[OsString], cpus: &CpuSet) -> Result<Ran, Stop> {
+        let failed = |what: &dyn std::fmt::Display| Stop::Failed(what.to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        if !self.shown {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to undo later.
+        let own = sys::getaffinity(0).map_err(|e| failed(&e))?;
+        sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(&format!("CPUs {cpus} cannot be used: {e}")))?;
+        let before = children_cpu_s();
+        let begin = Instant::now();
+        let host = LinuxHost::launch(self.topology, self.name.clone(), command, &HostOptions::default());
+        sys::setaffinity(0, &own).map_err(|e| failed(&e))?;
+        let mut host = host.map_err(|e| failed(&e))?;
+        let mut tally = Tally::default();
+        loop {
+            let wake = host.wait(Time::default() + begin.elapsed() + LOOK);
+            if wake == Wake::Exit {
+                break;
+            }
+            tally.add(host.sample().map_err(|e| failed(&e))?);
+            if host.is_asked_to_stop() {
+                end(&mut host);
+                return Err(Stop::Interrupted);
+            }
+            if begin.elapsed() > self.timeout {
+                end(&mut host);
+                return Err(Stop::Failed(format!(
+                    "the command still ran after {:.1} s and was ended; give it less to do, or more time with --timeout",
+                    self.timeout.as_secs_f64()
+                )));
+            }
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let left = end(&mut host);
+        if left > 0 {
+            self.notes.insert("the command left processes behind when it ended; they were ended, and what they did is not in the figures".to_owned());
+        }
+        let units = host.reported().map(|reported| reported.units as f64);
+        let asked = host.is_asked_to_stop();
+        let code = host.finish().exit_code;
+        let used = children_cpu_s().zip(before).map(|(after, before)| after - before);
+        match (asked, code) {
+            (true, _) => Err(Stop::Interrupted),
+            (false, 0) => Ok(Ran { seconds, cpu_s: used, units, ..tally.ran() }),
+            (false, code) => Err(Stop::Failed(format!(
+                "the command failed with exit code {code}; a failing run cannot be measured; see its own messages with --show-output"
+            ))),
+        }
+    }
+
+    fn kernel(beside: &Beside, caches: Caches, length: Option<Duration>) -> Result<(&'static Kernel, Config), Stop> {
+        let kernel = Kernel::by_name(&beside.kernel)
+            .ok_or_else(|| Stop::Failed(format!("there is no kernel {}; see cotenant kernel --list", beside.kernel)))?;
+        let config = Config {
+            duration: length,
+            rate: beside.rate,
+            cpus: beside.cpus.clone(),
+            ..Config::new(beside.cpus.len(), caches)
+        };
+        Ok((kernel, config))
+    }
+}
+
+/// Ends what is left of a program; returns how many processes that were.
+fn end(host: &mut LinuxHost) -> usize {
+    let mut ended: BTreeSet<u32> = BTreeSet::new();
+    for signal in ENDING {
+        let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());
+        while Instant::now() < deadline {
+            let Ok(sample) = host.sample() else { return ended.len() };
+            let pids: BTreeSet<u32> = sample.tasks.iter().map(|task| task.info.pid).collect();
+            if pids.is_empty() {
+                return ended.len();
+            }
+            for &pid in pids.iter().filter(|pid| !asked.contains(*pid)) {
+                let _ = sys::kill(pid, signal); // seen alive just now, in the tree that we started
+            }
+            ended.extend(&pids);
+            asked.extend(pids);
+            if host.wait(sample.at + LOOK) == Wake::Exit {
+                // Orphans are ours now, and nobody else reaps them.
+                std::thread::sleep(Duration::from_millis(5));
+                while sys::reap().is_some() {}
+            }
+        }
+    }
+    ended.len()
+}
+
+/// What was seen of a program.
+#[derive(Default)]
+struct Tally {
+    last: BTreeMap<TaskId, Counters>,
+    alive: usize,
+    most: usize,
+}
+
+impl Tally {
+    fn add(&mut self, sample: Sample) {
+        self.alive = sample.tasks.len();
+        self.most = self.most.max(self.alive);
+        self.last.extend(sample.tasks.into_iter().map(|task| (task.info.id, task.counters)));
+    }
+
+    fn ran(&self) -> Ran {
+        let mut counts: BTreeMap<Signal, (f64, usize)> = BTreeMap::new();
+        for (signal, count) in self.last.values().flat_map(Counters::iter) {
+            let scale = if count.running_ns > 0 { count.enabled_ns as f64 / count.running_ns as f64 } else { 1.0 };
+            let (sum, tasks) = counts.entry(signal).or_default();
+            (*sum, *tasks) = (*sum + count.value as f64 * scale, *tasks + 1);
+        }
+        // A signal that some threads lack, or that ended between two looks, would make the program look cheap.
+        let whole = self.alive == self.last.len();
+        let counts: BTreeMap<Signal, f64> = counts
+            .into_iter()
+            .filter(|(_, (_, tasks))| whole && *tasks == self.last.len())
+            .map(|(signal, (sum, _))| (signal, sum))
+            .collect();
+        Ran { cycles: counts.get(&Signal::Cycles).copied(), threads: self.most, counts, ..Ran::default() }
+    }
+}
+
+impl Bench for AppBench<'_> {
+    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop> {
+        let words = self.words(&trial.cpus);
+        let Some(beside) = &trial.beside else { return self.launch(&words, &trial.cpus) };
+        let (kernel, config) = Self::kernel(beside, Caches::of(self.topology), None)?;
+        let (done, units) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let (done, units) = (&done, &units);
+            let runner = scope.spawn(move || {
+                let counter = |_: usize| units;
+                kernel.run(&config, Some(&counter), &mut || !done.load(Ordering::Relaxed))
+            });
+            // Its memory is prepared before the application starts.
+            let patience = Instant::now() + PREPARED;
+            while units.load(Ordering::Relaxed) == 0 && !runner.is_finished() && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let ran = self.launch(&words, &trial.cpus);
+            done.store(true, Ordering::Relaxed);
+            let report = runner.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+            let report: Report = report.map_err(|e| Stop::Failed(format!("{}: {e}", kernel.name)))?;
+            let per_s = if beside.rate.is_some() { report.per_second() } else { pace(&report) };
+            Ok(Ran { beside_per_s: Some(per_s), ..ran? })
+        })
+    }
+
+    fn alone(&mut self, beside: &Beside) -> Result<f64, Stop> {
+        let (kernel, config) = Self::kernel(beside, Caches::of(self.topology), Some(KERNEL))?;
+        let report = kernel.run(&config, None, &mut || self.look());
+        let report = report.map_err(|e| Stop::Failed(format!("{}: {e}", kernel.name)))?;
+        if self.stopped { Err(Stop::Interrupted) } else { Ok(pace(&report)) }
+    }
+
+    fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<Misses, Stop> {
+        if executable::find(OsStr::new("valgrind")).is_none() {
+            return Err(Stop::Missing("valgrind, whose cachegrind simulates caches, is not installed".to_owned()));
+        }
+        let failed = |e: io::Error| Stop::Failed(format!("the simulated caches' results cannot be kept: {e}"));
+        let folder = Folder(std::env::temp_dir().join(format!("cotenant-cachegrind-{}", std::process::id())));
+        fs::create_dir_all(&folder.0).map_err(failed)?;
+        let cpus = self.topology.usable().clone();
+        let mut words: Vec<OsString> = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"]
+            .iter()
+            .map(OsString::from)
+            .collect();
+        words.push("--cachegrind-out-file=/dev/null".into());
+        words.push(format!("--log-file={}/%p", folder.0.display()).into());
+        words.push(format!("--I1={}", first.option()).into());
+        words.push(format!("--D1={}", first.option()).into());
+        words.push(format!("--LL={}", last.option()).into());
+        words.extend(self.words(&cpus));
+        self.launch(&words, &cpus)?;
+        let mut all = Misses::default();
+        for log in fs::read_dir(&folder.0).map_err(failed)? {
+            let text = fs::read_to_string(log.map_err(failed)?.path()).map_err(failed)?;
+            // A process that executed another program has no summary: that one tells.
+            let Ok(one) = caches::parse(&text) else { continue };
+            all.instructions += one.instructions;
+            all.references += one.references;
+            all.misses += one.misses;
+        }
+        if all.references == 0 {
+            return Err(Stop::Missing("cachegrind gave no summary; it needs valgrind 3.15 or newer".to_owned()));
+        }
+        Ok(all)
+    }
+
+    fn goes_on(&mut self, done: f64, what: &str) -> bool {
+        self.progress.show(done, || what.to_owned());
+        self.look()
+    }
+}
+
+/// Removed with all that is in it.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
