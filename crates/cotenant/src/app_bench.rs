@@ -135,10 +135,10 @@ impl<'a> AppBench<'a> {
         let units = host.reported().map(|reported| reported.units as f64);
         let asked = host.is_asked_to_stop();
         let code = host.finish().exit_code;
-        let cpu_s = children_cpu_s().zip(before).map(|(after, before)| after - before);
+        let used = children_cpu_s().zip(before).map(|(after, before)| after - before);
         match (asked, code) {
             (true, _) => Err(Stop::Interrupted),
-            (false, 0) => Ok(Ran { seconds, cpu_s, units, ..tally.ran() }),
+            (false, 0) => Ok(Ran { seconds, cpu_s: used, units, ..tally.ran() }),
             (false, code) => Err(Stop::Failed(format!(
                 "the command failed with exit code {code}; a failing run cannot be measured; see its own messages with --show-output"
             ))),

@@ -29,7 +29,7 @@ const INJECTORS: [(&str, &str); 2] = [("l2", "inject-l2"), ("memory", "inject-me
 /// A run shorter than this says nothing: starting a program takes milliseconds.
 const SHORTEST_S: f64 = 0.02;
 
-/// Of what the smallest simulated cache misses more than the largest, this fraction is little.
+/// This fraction is little: of what the largest simulated cache misses, or of what the smallest misses more.
 const LITTLE: f64 = 0.05;
 
 /// A program of known behaviour that runs beside the application, one thread on each CPU.
@@ -389,7 +389,7 @@ fn misses(
     }
     points.sort_by_key(|p| p.bytes);
     if let (Some(least), Some(most)) = (points.first(), points.last()) {
-        let enough = most.ratio + LITTLE * (least.ratio - most.ratio);
+        let enough = most.ratio + LITTLE * (least.ratio - most.ratio).max(most.ratio);
         c.profile.footprint_bytes = points.iter().find(|p| p.ratio <= enough).map(|p| p.bytes);
         c.profile.misses = Some(MissCurve { by: By::Model, points });
     }

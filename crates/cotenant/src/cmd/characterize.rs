@@ -46,7 +46,7 @@ pub struct Args {
     /// machine that others use, cpu-time is the least disturbed [default: cycles, else progress, else time]
     #[arg(long, value_name = "WHAT")]
     by: Option<ByArg>,
-    /// Programs to run beside it, by the names of cotenant kernel [default: all of SmashBench]
+    /// Programs to run beside it, by the names of cotenant kernel [default: all of `SmashBench`]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     kernels: Vec<String>,
     /// Run only on these CPUs, as in 0-3,8 [default: all that may be used]
