@@ -9,7 +9,7 @@ use crate::view::{AppView, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A thread that runs, or waits for a CPU, for less of the time than this takes no part: it needs no place of its own.
+/// A thread that runs for less of the time in which it does not wait for a CPU takes no part: it needs no place of its own.
 const ACTIVE: f64 = 0.1;
 /// Shares of an application's pages are told apart in so many steps.
 const PAGE_STEPS: f64 = 4.0;
@@ -74,7 +74,7 @@ pub(super) struct Seen {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Load {
     seconds: f64,
-    /// Per task: seconds in which it ran or waited for a CPU, of so many in which that is known.
+    /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU would not be without others.
     tasks: BTreeMap<TaskId, [f64; 2]>,
     /// Per CPU: seconds busy, and seconds busy with somebody else's work.
     cpus: BTreeMap<CpuId, [f64; 2]>,
@@ -90,9 +90,9 @@ impl Load {
             self.ours += task.cpu_share().unwrap_or(1.0) * seconds;
             let Some(runs) = task.cpu_share() else { continue };
             let waits = task.per_s(Signal::RunQueueWait).unwrap_or(0.0) / 1e9;
-            let [needed, known] = self.tasks.entry(task.info.id).or_default();
-            *needed += (runs + waits) * seconds;
-            *known += seconds;
+            let [ran, ran_or_slept] = self.tasks.entry(task.info.id).or_default();
+            *ran += runs * seconds;
+            *ran_or_slept += (1.0 - waits).max(runs) * seconds;
         }
         for cpu in &view.cpus {
             let [busy, foreign] = self.cpus.entry(cpu.id).or_default();
@@ -108,7 +108,7 @@ impl Load {
 
     /// Whether a thread takes part; `None` where its time is unknown.
     pub fn is_active(&self, task: TaskId) -> Option<bool> {
-        self.tasks.get(&task).map(|[needed, known]| *needed >= ACTIVE * known)
+        self.tasks.get(&task).map(|[ran, ran_or_slept]| *ran >= ACTIVE * ran_or_slept)
     }
 
     /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that changed CPUs in an interval
