@@ -74,7 +74,8 @@ impl Report {
     }
 }
 
-fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Command {
+/// The emulator's command line but for where its serial port goes.
+pub fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Command {
     let (program, console) = match guest.arch {
         Arch::Amd64 => ("qemu-system-x86_64", "ttyS0"),
         Arch::Arm64 => ("qemu-system-aarch64", "ttyAMA0"),
@@ -149,15 +150,6 @@ fn waited(pid: u32) -> Duration {
         Some(Duration::from_nanos(text.split(' ').nth(1)?.parse().ok()?))
     };
     threads.filter_map(of).max().unwrap_or_default()
-}
-
-/// Boots a guest to a shell on this terminal.
-///
-/// # Errors
-/// Where the emulator cannot be started.
-pub fn interactive(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<()> {
-    emulator(guest, parts, initrd, "quiet LAB_SHELL=1").args(["-serial", "mon:stdio"]).status()?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -26,12 +26,17 @@ pub struct Guest {
     pub cores: usize,
     /// Per core.
     pub threads: usize,
-    /// SLIT distances from node to node; the CPUs are shared out evenly among as many nodes, in their order. Empty: one node.
+    /// SLIT distances from node to node; the CPUs are shared out evenly among the nodes, in their order. Empty: one node.
     pub distances: &'static [&'static [u32]],
+    /// How many nodes, the last ones, have memory alone.
+    pub memory_only: usize,
     /// Whether continuous integration runs it.
     pub quick: bool,
     pub scenarios: &'static [&'static str],
 }
+
+/// The scenario that the host runs, on the guest's console.
+pub const SHELL: &str = "shell";
 
 /// The machine on which most is tried; in several boots, since a guest's time is short.
 const TWO_SOCKETS: Guest = Guest {
@@ -43,8 +48,23 @@ const TWO_SOCKETS: Guest = Guest {
     cores: 1,
     threads: 2,
     distances: &[&[10, 21], &[21, 10]],
+    memory_only: 0,
     quick: true,
     scenarios: &["topology", "static", "sam"],
+};
+
+const FOUR_NODES: Guest = Guest {
+    name: "four-nodes",
+    what: "4 sockets x 2 cores, 4 nodes with asymmetric distances",
+    arch: Arch::Amd64,
+    sockets: 4,
+    dies: 1,
+    cores: 2,
+    threads: 1,
+    distances: &[&[10, 16, 22, 28], &[17, 10, 16, 22], &[23, 17, 10, 16], &[29, 23, 17, 10]],
+    memory_only: 0,
+    quick: true,
+    scenarios: &["topology", "restore"],
 };
 
 /// All guests.
@@ -63,6 +83,7 @@ pub const GUESTS: &[Guest] = &[
         cores: 10,
         threads: 2,
         distances: &[&[10, 21], &[21, 10]],
+        memory_only: 0,
         quick: false,
         scenarios: &["topology", "static"],
     },
@@ -75,20 +96,24 @@ pub const GUESTS: &[Guest] = &[
         cores: 4,
         threads: 2,
         distances: &[&[10, 32], &[32, 10]],
+        memory_only: 0,
         quick: false,
         scenarios: &["topology", "static"],
     },
+    FOUR_NODES,
+    Guest { name: "sam-nodes", quick: false, scenarios: &["sam-nodes"], ..FOUR_NODES },
     Guest {
-        name: "four-nodes",
-        what: "4 sockets x 2 cores, 4 nodes with asymmetric distances",
+        name: "memory-node",
+        what: "2 sockets x 2 cores, 2 nodes and a third of memory alone",
         arch: Arch::Amd64,
-        sockets: 4,
+        sockets: 2,
         dies: 1,
         cores: 2,
         threads: 1,
-        distances: &[&[10, 16, 22, 28], &[17, 10, 16, 22], &[23, 17, 10, 16], &[29, 23, 17, 10]],
-        quick: true,
-        scenarios: &["topology", "restore"],
+        distances: &[&[10, 21, 17], &[21, 10, 28], &[17, 28, 10]],
+        memory_only: 1,
+        quick: false,
+        scenarios: &["topology", "static"],
     },
     Guest {
         name: "one-cpu",
@@ -99,8 +124,9 @@ pub const GUESTS: &[Guest] = &[
         cores: 1,
         threads: 1,
         distances: &[],
+        memory_only: 0,
         quick: true,
-        scenarios: &["topology", "single"],
+        scenarios: &["topology", "single", SHELL],
     },
     Guest {
         name: "arm",
@@ -111,6 +137,7 @@ pub const GUESTS: &[Guest] = &[
         cores: 4,
         threads: 1,
         distances: &[],
+        memory_only: 0,
         quick: false,
         scenarios: &["topology", "counters", "static"],
     },
@@ -126,9 +153,19 @@ impl Guest {
         self.distances.len().max(1)
     }
 
+    /// The scenarios that the guest runs by itself.
+    pub fn scripts(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.scenarios.iter().copied().filter(|scenario| *scenario != SHELL)
+    }
+
+    /// CPUs of each node that has some.
+    fn per_node(&self) -> usize {
+        self.cpus() / (self.nodes() - self.memory_only)
+    }
+
     /// What the emulator is told of the machine.
     pub fn arguments(&self) -> Vec<String> {
-        let memory = 1024 / self.nodes();
+        let memory = 1024 / self.nodes() / 64 * 64;
         let Self { sockets, dies, cores, threads, .. } = self;
         // aarch64's machine has no dies.
         let dies = if self.arch == Arch::Amd64 { format!(",dies={dies}") } else { String::new() };
@@ -139,13 +176,18 @@ impl Guest {
                 .map(Into::into)
                 .to_vec(),
         };
-        args.extend(["-accel", "tcg,thread=single", "-m", "1G", "-smp"].map(Into::into));
+        args.extend(["-accel", "tcg,thread=single", "-m"].map(Into::into));
+        args.extend([format!("{}M", memory * self.nodes()), "-smp".to_owned()]);
         args.push(format!("{},sockets={sockets}{dies},cores={cores},threads={threads}", self.cpus()));
         // Every node has to be there before a distance to it.
         for from in 0..self.distances.len() {
-            let cpus = cpus(from, self.cpus() / self.nodes());
+            let of_node = if from < self.nodes() - self.memory_only {
+                format!(",cpus={}", cpus(from, self.per_node()))
+            } else {
+                String::new()
+            };
             args.extend(["-object".into(), format!("memory-backend-ram,id=m{from},size={memory}M")]);
-            args.extend(["-numa".into(), format!("node,nodeid={from},cpus={cpus},memdev=m{from}")]);
+            args.extend(["-numa".into(), format!("node,nodeid={from}{of_node},memdev=m{from}")]);
         }
         for (from, row) in self.distances.iter().enumerate() {
             for (to, distance) in row.iter().enumerate() {
@@ -173,7 +215,7 @@ impl Guest {
             ("package", groups(per_socket)),
             ("core", groups(per_core)),
             ("cpu", groups(1)),
-            ("memory_node", groups(self.cpus() / self.nodes())),
+            ("memory_node", groups(self.per_node())),
             ("llc", caches),
         ];
         for (kind, expected) in expected {
@@ -185,6 +227,10 @@ impl Guest {
             if found != expected {
                 return Err(format!("{kind}: expected {expected:?}, saw {found:?}"));
             }
+        }
+        let memory_only = seen["memory_only"].as_array().map_or(0, Vec::len);
+        if memory_only != self.memory_only {
+            return Err(format!("nodes of memory alone: expected {}, saw {memory_only}", self.memory_only));
         }
         if seen["llc_domains"] != domains {
             return Err(format!("domains of last-level caches: expected {domains}, saw {}", seen["llc_domains"]));
@@ -230,6 +276,10 @@ mod tests {
         assert!(args.contains("-smp 8,sockets=2,dies=2,cores=1,threads=2"), "{args}");
         assert!(args.contains("-numa node,nodeid=1,cpus=4-7,memdev=m1"), "{args}");
         assert!(args.contains("-numa dist,src=0,dst=1,val=21"), "{args}");
+        let guest = GUESTS.iter().find(|guest| guest.memory_only > 0).unwrap();
+        let args = guest.arguments().join(" ");
+        assert!(args.contains("-numa node,nodeid=1,cpus=2-3,memdev=m1"), "{args}");
+        assert!(args.contains("-numa node,nodeid=2,memdev=m2"), "{args}");
     }
 
     #[test]
@@ -258,6 +308,7 @@ mod tests {
         cores: 1,
         threads: 1,
         distances: &[],
+        memory_only: 0,
         quick: false,
         scenarios: &[],
     };
@@ -265,7 +316,7 @@ mod tests {
     #[test]
     fn every_scenario_has_a_script_and_every_script_a_guest() {
         let scripts: BTreeSet<&str> = super::super::initramfs::SCENARIOS.iter().map(|(name, _)| *name).collect();
-        let used: BTreeSet<&str> = GUESTS.iter().flat_map(|guest| guest.scenarios).copied().collect();
+        let used: BTreeSet<&str> = GUESTS.iter().flat_map(Guest::scripts).collect();
         assert_eq!(used, scripts);
     }
 }

@@ -5,13 +5,14 @@ use super::guests::Guest;
 use super::parts::Parts;
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Every scenario with its script.
 pub const SCENARIOS: &[(&str, &str)] = &[
     ("topology", include_str!("guest/topology.sh")),
     ("static", include_str!("guest/static.sh")),
     ("sam", include_str!("guest/sam.sh")),
+    ("sam-nodes", include_str!("guest/sam-nodes.sh")),
     ("restore", include_str!("guest/restore.sh")),
     ("cpusets", include_str!("guest/cpusets.sh")),
     ("partitions", include_str!("guest/partitions.sh")),
@@ -31,7 +32,7 @@ const LINK: u32 = 0o120_777;
 ///
 /// # Errors
 /// Where a part cannot be read or the archive not be written.
-pub fn write(root: &Path, guest: &Guest, parts: &Parts) -> Result<PathBuf> {
+pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     let mut archive = Archive::default();
     for folder in ["bin", "lab", "proc", "sys", "dev", "run", "tmp", "root"] {
         archive.add(folder, FOLDER, b"");
@@ -48,15 +49,15 @@ pub fn write(root: &Path, guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     for (name, script) in SCENARIOS {
         archive.add(&format!("lab/{name}.sh"), TEXT, script.as_bytes());
     }
-    archive.add("lab/scenarios", TEXT, guest.scenarios.join("\n").as_bytes());
-    let path = root.join(format!("target/lab/{}.cpio", guest.name));
+    archive.add("lab/scenarios", TEXT, guest.scripts().collect::<Vec<_>>().join("\n").as_bytes());
+    let path = parts.lab.join(format!("{}.cpio", guest.name));
     fs::write(&path, archive.close()).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
 /// What init and the scenarios call.
 const APPLETS: &[&str] = &[
-    "awk", "cat", "cttyhack", "cut", "echo", "grep", "head", "kill", "killall", "ls", "mkdir", "mount", "nproc",
+    "awk", "cat", "cp", "cttyhack", "cut", "echo", "grep", "head", "kill", "killall", "ls", "mkdir", "mount", "nproc",
     "pidof", "poweroff", "printf", "ps", "rm", "sed", "seq", "setsid", "sh", "sleep", "sort", "tail", "taskset", "tee",
     "timeout", "tr", "true", "vi", "wc",
 ];

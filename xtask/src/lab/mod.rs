@@ -7,10 +7,11 @@ mod console;
 mod guests;
 mod initramfs;
 mod parts;
+mod shell;
 
 use anyhow::{Result, bail};
 use console::{End, Report};
-use guests::{Arch, GUESTS, Guest};
+use guests::{Arch, GUESTS, Guest, SHELL};
 use parts::Parts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -27,12 +28,19 @@ pub struct Args {
     /// Only the guest of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// A console in the guest of this name, with the binary and the scenarios; `poweroff -f` ends it
+    /// A console in the guest of this name, with the binary and the scenarios; `exit` ends it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "only", "quick"])]
     shell: Option<String>,
-    /// Only the guests that continuous integration runs
+    /// As continuous integration does: its guests only, unless --only names some, and a binary that is built faster than a release
     #[arg(long)]
     quick: bool,
+}
+
+impl Args {
+    /// Cargo's profile for the binary.
+    fn profile(&self) -> &'static str {
+        if self.quick || self.shell.is_some() { "quick" } else { "release" }
+    }
 }
 
 /// Runs guests and reports as a test runner does.
@@ -48,7 +56,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(name) = &args.shell {
-        return shell(root, named(name)?);
+        return open_shell(root, named(name)?, args.profile());
     }
     let chosen: Vec<&Guest> = match &args.only[..] {
         [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
@@ -60,10 +68,10 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         tally.guests += 1;
         let parts = match parts.entry(guest.arch) {
             Entry::Occupied(gathered) => gathered.into_mut(),
-            Entry::Vacant(none) => none.insert(Parts::gather(root, guest.arch)?),
+            Entry::Vacant(none) => none.insert(Parts::gather(root, guest.arch, args.profile())?),
         };
         match parts {
-            Ok(parts) => tally.run(root, guest, parts)?,
+            Ok(parts) => tally.run(guest, parts)?,
             Err(missing) => {
                 println!("guest {}: skipped: {missing}", guest.name);
                 tally.skipped += guest.scenarios.len();
@@ -81,13 +89,13 @@ fn named(name: &str) -> Result<&'static Guest> {
     Ok(guest)
 }
 
-fn shell(root: &Path, guest: &Guest) -> Result<ExitCode> {
-    let parts = match Parts::gather(root, guest.arch)? {
+fn open_shell(root: &Path, guest: &Guest, profile: &str) -> Result<ExitCode> {
+    let parts = match Parts::gather(root, guest.arch, profile)? {
         Ok(parts) => parts,
         Err(missing) => bail!("guest {}: {missing}", guest.name),
     };
-    let initrd = initramfs::write(root, guest, &parts)?;
-    console::interactive(guest, &parts, &initrd)?;
+    let initrd = initramfs::write(guest, &parts)?;
+    shell::interactive(guest, &parts, &initrd)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -102,8 +110,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn run(&mut self, root: &Path, guest: &Guest, parts: &Parts) -> Result<()> {
-        let initrd = initramfs::write(root, guest, parts)?;
+    fn run(&mut self, guest: &Guest, parts: &Parts) -> Result<()> {
+        let initrd = initramfs::write(guest, parts)?;
         let start = Instant::now();
         let mut report = console::boot(guest, parts, &initrd)?;
         // A guest that did not come to its end is the emulator's fault more often than ours; a scenario that failed is not.
@@ -111,6 +119,9 @@ impl Tally {
             println!("guest {}: again, since {why}", guest.name);
             self.retried.push(format!("{}: {why}", guest.name));
             report = console::boot(guest, parts, &initrd)?;
+        }
+        if guest.scenarios.contains(&SHELL) {
+            report.outcomes.insert(SHELL.to_owned(), shell::try_out(guest, parts, &initrd));
         }
         println!("guest {} ({}): {:.1} s", guest.name, guest.what, start.elapsed().as_secs_f64());
         self.add(guest, report);

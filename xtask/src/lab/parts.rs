@@ -9,6 +9,8 @@ use std::process::Command;
 /// Files of one architecture.
 #[derive(Debug)]
 pub struct Parts {
+    /// Where they are, and what is made of them.
+    pub lab: PathBuf,
     pub kernel: PathBuf,
     pub busybox: PathBuf,
     pub cotenant: PathBuf,
@@ -49,22 +51,36 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `target/lab`. The inner error says what cannot be had here, and the command that gets it.
+    /// Gathers what is missing into `lab` in cargo's target folder; `profile` is cargo's for the binary. The inner error says what cannot be had here, and
+    /// the command that gets it.
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.
-    pub fn gather(root: &Path, arch: Arch) -> Result<Result<Self, String>> {
+    pub fn gather(root: &Path, arch: Arch, profile: &str) -> Result<Result<Self, String>> {
         let (compiler, emulator, packages) = arch.tools();
-        for tool in [compiler, emulator, "dpkg"] {
+        for tool in [compiler, emulator] {
             if Command::new(tool).arg("--version").output().is_err() {
                 return Ok(Err(format!("there is no {tool}; apt-get install --no-install-recommends {packages}")));
             }
         }
+        if Command::new("dpkg").arg("--version").output().is_err() {
+            return Ok(Err(
+                "there is no dpkg, and kernel and busybox are packages of Debian's; use Debian 12".to_owned()
+            ));
+        }
         let target = arch.rust();
-        let lab = root.join("target/lab");
-        fs::create_dir_all(&lab)?;
         if !rust_has(target) {
             return Ok(Err(format!("Rust has no target {target}; rustup target add {target}")));
+        }
+        let lab = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("lab");
+        fs::create_dir_all(&lab).with_context(|| lab.display().to_string())?;
+        // A compiler may be there without the C library that it links.
+        let probe = lab.join("probe.c");
+        fs::write(&probe, "int main(void) { return 0; }\n").with_context(|| probe.display().to_string())?;
+        if done(Command::new(compiler).arg("-static").arg("-o").arg(lab.join("probe")).arg(&probe)).is_err() {
+            return Ok(Err(format!(
+                "{compiler} links nothing statically; apt-get install --no-install-recommends {packages}"
+            )));
         }
         let fetched = match debian(&lab, arch) {
             Ok(fetched) => fetched,
@@ -78,9 +94,9 @@ impl Parts {
                 .arg(&spin)
                 .arg(source),
         )?;
-        let cotenant = build(root, &lab, target, compiler)?;
+        let cotenant = build(root, &lab, profile, target, compiler)?;
         let [kernel, busybox] = fetched;
-        Ok(Ok(Self { kernel, busybox, cotenant, spin }))
+        Ok(Ok(Self { lab, kernel, busybox, cotenant, spin }))
     }
 }
 
@@ -89,23 +105,24 @@ fn rust_has(target: &str) -> bool {
     found.is_ok_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).is_dir())
 }
 
-/// The binary that users get, linked statically, in a target folder of its own: other flags would rebuild everything else each time.
-fn build(root: &Path, lab: &Path, target: &str, linker: &str) -> Result<PathBuf> {
+/// The binary, linked statically, in a target folder of its own: other flags would rebuild everything else each time.
+fn build(root: &Path, lab: &Path, profile: &str, target: &str, linker: &str) -> Result<PathBuf> {
     let to = lab.join("cargo");
+    let profile_env = profile.to_uppercase();
     let linker_of = format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     done(
         Command::new(cargo)
-            .args(["build", "--quiet", "--package", "cotenant", "--target", target])
+            .args(["build", "--quiet", "--package", "cotenant", "--profile", profile, "--target", target])
             .current_dir(root)
             .env("RUSTFLAGS", "-C target-feature=+crt-static")
             .env("CARGO_TARGET_DIR", &to)
             // A guest unpacks it with an emulated CPU.
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("CARGO_PROFILE_DEV_STRIP", "symbols")
+            .env(format!("CARGO_PROFILE_{profile_env}_DEBUG"), "0")
+            .env(format!("CARGO_PROFILE_{profile_env}_STRIP"), "symbols")
             .env(linker_of, linker),
     )?;
-    Ok(to.join(target).join("debug/cotenant"))
+    Ok(to.join(target).join(profile).join("cotenant"))
 }
 
 /// Kernel and busybox, unpacked. Fetched with lists of packages of their own, so that neither the machine's architectures nor its

@@ -9,7 +9,7 @@ mount -t tmpfs tmp /tmp
 mount -t cgroup2 cgroup /sys/fs/cgroup
 echo 1 >/proc/sys/kernel/printk # the kernel's remarks must not tear the report's lines apart
 [ ! -e /proc/sys/kernel/numa_balancing ] || echo 0 >/proc/sys/kernel/numa_balancing
-[ -z "$LAB_SHELL" ] || { echo "Scenarios: sh -eu /lab/NAME.sh; 'poweroff -f' ends the guest."; setsid cttyhack sh; poweroff -f; }
+[ -z "$LAB_SHELL" ] || { echo "Scenarios: sh -eu /lab/NAME.sh. 'exit' ends the guest; if it hangs, Ctrl-A and then X."; setsid cttyhack sh; poweroff -f; }
 
 echo "@lab boot"
 for name in $(cat /lab/scenarios); do

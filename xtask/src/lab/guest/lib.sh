@@ -46,10 +46,21 @@ run_on() {
         case $on in *" $cpu "*) ;; *) return 1 ;; esac
     done
 }
+# packages_are N: the workers of $spin run on N packages.
+packages_are() {
+    seen=
+    workers "$spin"
+    for tid in $tids; do
+        cpu_of "$spin" "$tid"
+        read -r package <"/sys/devices/system/cpu/cpu$cpu/topology/physical_package_id"
+        case " $seen " in *" $package "*) ;; *) seen="$seen $package" ;; esac
+    done
+    set -- "$1" $seen
+    [ $# -eq $(($1 + 1)) ]
+}
 # masks_are PID LIST / masks_differ PID LIST: every / no worker has this mask.
 masks_are() { workers "$1"; for tid in $tids; do mask_of "$1" "$tid"; [ "$mask" = "$2" ] || return 1; done; }
 masks_differ() { workers "$1"; for tid in $tids; do mask_of "$1" "$tid"; [ "$mask" != "$2" ] || return 1; done; }
-# masks_within PID CPU...: no worker's mask holds any other CPU.
 # spread PID CPU...: each worker has one of these CPUs to itself.
 spread() {
     pid=$1; shift
@@ -60,6 +71,7 @@ spread() {
         case $left in *" $mask "*) left="${left%% $mask *} ${left#* $mask }" ;; *) return 1 ;; esac
     done
 }
+# masks_within PID CPU...: no worker's mask holds any other CPU.
 masks_within() {
     pid=$1; shift
     workers "$pid"
@@ -114,5 +126,23 @@ map() {
     while [ $i -lt "$n" ]; do
         case " $* " in *" $i "*) printf X ;; *) printf . ;; esac
         i=$((i + 1))
+    done
+}
+
+# What `sam` needs where there is no PMU: thresholds in /tmp/machine.toml, and `profile APP SIGNAL RATE` for rates, the others zero.
+machine() {
+    cat >/tmp/machine.toml <<'T'
+clock_hz = 2e9
+[thresholds]
+coherence_per_cycle = 2.5e-4
+socket_bandwidth_per_s = 75e6
+task_bandwidth_per_s = 10e6
+remote_per_cycle = 3.9e-4
+T
+}
+profile() {
+    printf '[app.%s.per_cpu_s]\ncycles = 2e9\ninstructions = 1e9\nllc_misses = 0\n' "$1"
+    for signal in intra inter remote; do
+        [ "$signal" = "$2" ] && echo "$signal = $3" || echo "$signal = 0"
     done
 }
