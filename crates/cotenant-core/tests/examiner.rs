@@ -548,12 +548,14 @@ fn auto_tries(together: u64, rounds: u32) -> Vec<(u32, String)> {
 
 #[test]
 fn auto_keeps_what_helps_and_takes_back_the_rest() {
-    let tried = (10, "1 2:10>1".to_owned());
-    assert_eq!(auto_tries(1_200, 100), std::slice::from_ref(&tried), "20 % faster: kept");
+    // 2 joins 1, and 1 is held where it is (hold-partners).
+    let tried = [(10, "1 2:10>1".to_owned()), (10, "1 1:0>0".to_owned())];
+    assert_eq!(auto_tries(1_200, 100), tried, "20 % faster: kept");
     // Harmless is no reason to keep it, harmful none either. Round 11 spans the move, 12–21 are measured.
     for together in [1_000, 900] {
         let acts = auto_tries(together, 60);
-        assert_eq!(acts, [tried.clone(), (21, "undo 2:1>".to_owned())], "{together}");
+        let undone = [(21, "undo 2:1>".to_owned()), (21, "undo 1:0>".to_owned())];
+        assert_eq!(acts, [tried.clone(), undone].concat(), "{together}");
     }
 }
 
