@@ -183,7 +183,8 @@ mod tests {
                     "{name}"
                 );
                 for phase in if phases.is_empty() { vec![own] } else { phases } {
-                    let figure = |key: &str| phase.get(key).and_then(toml::Value::as_float);
+                    let number = |v: &toml::Value| v.as_float().or_else(|| v.as_integer().map(|v| v as f64));
+                    let figure = |key: &str| phase.get(key).and_then(number);
                     assert!(
                         figure("cpi").is_some_and(|v| v > 0.0) && figure("llc_apki").is_some_and(|v| v >= 0.0),
                         "{name}"

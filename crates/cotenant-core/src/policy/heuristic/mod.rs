@@ -98,11 +98,12 @@ impl Policy for Heuristic {
                 "give profiles with --profiles FILE, one of them with latency_sensitive = true under [app.NAME]",
             );
         }
-        for (name, p) in ctx.apps {
+        // A co-runner's profile matters where it runs; there may be many others in the store.
+        for (name, p) in ctx.apps.iter().filter(|(_, p)| p.latency_sensitive) {
             let lacking = match (p.bus_per_ms, p.footprint_per_ms, p.sharing) {
                 (None, ..) => "bus_per_ms",
                 (_, None, _) => "footprint_per_ms",
-                (.., None) if p.latency_sensitive => "sharing",
+                (.., None) => "sharing",
                 _ => continue,
             };
             return refuse(

@@ -283,9 +283,11 @@ fn refuses_what_it_cannot_decide() {
     assert_eq!(Heuristic.check(&bench.ctx()), Ok(()));
     let why = |bench: &Bench| Heuristic.check(&bench.ctx()).unwrap_err().to_string();
     bench.apps.get_mut("protobuf").unwrap().footprint_per_ms = None;
-    assert!(why(&bench).contains("'protobuf' lacks footprint_per_ms; measure it alone"), "{}", why(&bench));
+    assert_eq!(Heuristic.check(&bench.ctx()), Ok(()), "a co-runner that may not even run");
+    let decision = bench.decide(&bench.view(("bigtable", 2), ("protobuf", 2)), State::Empty, &[]);
+    assert!(decision.notes[0].contains("'protobuf' lacks footprint_per_ms"), "{:?}", decision.notes);
     bench.apps.get_mut("bigtable").unwrap().sharing = None;
-    assert!(why(&bench).contains("'bigtable' lacks sharing"));
+    assert!(why(&bench).contains("'bigtable' lacks sharing; measure it alone"), "{}", why(&bench));
     bench.apps.clear();
     assert!(why(&bench).contains("--profiles FILE") && why(&bench).contains("latency_sensitive = true"));
     bench.machine.heuristic = None;
