@@ -2,8 +2,8 @@
 
 use crate::capabilities::cgroup_mounts;
 use crate::sys;
-use cotenant_core::CpuSet;
 use cotenant_core::proc_text::TaskStat;
+use cotenant_core::{CpuId, CpuSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -126,6 +126,47 @@ impl Held {
         let path = fs::read_to_string(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid)).ok()?;
         Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
     }
+
+    /// What the kernel leaves of its mask, where that was asked to be `asked` and reads `mask`; `None` as [`Held::cpuset`].
+    pub fn leaves(&self, asked: &CpuSet, mask: &CpuSet) -> Option<Leaves> {
+        let cpuset = self.cpuset()?;
+        let moving = moving(&asked.and(&cpuset).minus(mask));
+        Some(Leaves { cpuset, moving })
+    }
+}
+
+/// What the kernel leaves of a thread's mask at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaves {
+    /// What its cpuset allows of the CPUs that are online.
+    pub cpuset: CpuSet,
+    /// CPUs that are on their way on or off: a mask that is read may or may not show them, since it shows active CPUs alone, and a
+    /// CPU is online for a while before and after it is active (kernel/cpu.c, `cpuhp_hp_states`).
+    pub moving: CpuSet,
+}
+
+impl Leaves {
+    /// Whether `mask`, as read, can be what is left of `asked`. An empty mask always can: nobody can set one.
+    pub fn of(&self, asked: &CpuSet, mask: &CpuSet) -> bool {
+        mask.is_empty()
+            || mask == asked
+            || *mask == under_cpuset(asked, &self.cpuset)
+            || *mask == under_cpuset(asked, &self.cpuset.minus(&self.moving))
+    }
+}
+
+/// Those of `cpus` that are being switched on or off; none where the kernel cannot do that.
+fn moving(cpus: &CpuSet) -> CpuSet {
+    const FOLDER: &str = "/sys/devices/system/cpu";
+    let states = fs::read_to_string(format!("{FOLDER}/hotplug/states")).unwrap_or_default();
+    let Some(online) = states.lines().find_map(|line| line.strip_suffix(": online")).map(str::trim) else {
+        return CpuSet::default();
+    };
+    let moves = |cpu: &CpuId| {
+        let state = fs::read_to_string(format!("{FOLDER}/cpu{}/hotplug/state", cpu.0));
+        state.is_ok_and(|state| state.trim() != online)
+    };
+    cpus.iter().filter(moves).collect()
 }
 
 /// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel since 3.17.
@@ -210,5 +251,32 @@ mod tests {
         let set = |s| CpuSet::parse_list(s).unwrap();
         assert_eq!(under_cpuset(&set("0-3"), &set("2-5")), set("2-3"));
         assert_eq!(under_cpuset(&set("0-3"), &set("4-5")), set("4-5"));
+    }
+
+    #[test]
+    fn what_is_left_of_a_mask_is_told_from_another_agents() {
+        let set = |s: &str| CpuSet::parse_list(s).unwrap();
+        let left = |cpuset: &str, moving: &str, asked: &str, mask: &str| {
+            Leaves { cpuset: set(cpuset), moving: set(moving) }.of(&set(asked), &set(mask))
+        };
+        assert!(left("0-7", "", "0-1", "0-1"));
+        assert!(!left("0-7", "", "0-1", "0"), "CPU 1 is there: somebody took it away");
+        assert!(left("0,2-7", "", "0-1", "0"), "CPU 1 is off");
+        assert!(left("0,2-7", "", "0-1", "0-1"), "it came back since");
+        assert!(left("0-7", "1", "0-1", "0"), "CPU 1 is online, but not active any more or yet");
+        assert!(left("0-7", "1", "0-1", "0-1"));
+        assert!(!left("0-7", "1", "0-1", "1"), "CPU 0 is there");
+        assert!(!left("0,2-7", "", "0-1", "3"));
+        assert!(left("0,2-7", "", "1", ""), "it sleeps, and has nowhere to go before it wakes up");
+        assert!(left("0,2-7", "", "1", "0,2-7"), "woken up, it may go anywhere");
+        assert!(left("0-7", "1", "1", "0,2-7"));
+        assert!(left("2-3", "", "2-5", "2-3"), "a cpuset leaves it");
+    }
+
+    #[test]
+    fn no_cpu_is_moving_that_this_thread_may_use() {
+        let me = std::process::id();
+        let mask = Held::open(me, me).unwrap().mask().unwrap();
+        assert_eq!(moving(&mask), CpuSet::default(), "their states are those of CPUs that are on");
     }
 }

@@ -1,6 +1,6 @@
 //! Carrying out orders: journal first, then set; never outside what a task was allowed, never against another agent.
 
-use crate::affinity::{self, Held, SetError};
+use crate::affinity::{self, Held, Leaves, SetError};
 use crate::backoff::{BackOff, Verdict};
 use crate::book::{self, Book, Identity};
 use crate::claims::{ClaimError, Claims};
@@ -97,8 +97,10 @@ struct TaskState {
     original: CpuSet,
     /// The mask that holds because of us, if one does.
     ours: Option<CpuSet>,
+    /// The mask that was asked for then, of which the kernel may have left less.
+    asked: CpuSet,
     back_off: BackOff,
-    /// Its cpuset leaves it less than `original`, and this has been told.
+    /// Its cpuset, or a CPU that is off, leaves it less than `original`, and this has been told.
     cut: bool,
 }
 
@@ -197,6 +199,7 @@ impl Applier {
                     pid: task.pid,
                     original: original.clone(),
                     ours,
+                    asked: task.mask.clone(),
                     back_off: BackOff::default(),
                     cut: false,
                 };
@@ -316,7 +319,7 @@ impl Applier {
         let id = (held.tid, held.stat.start_ticks);
         let Some(state) = self.tasks.get_mut(&id) else { return false };
         let known = state.ours.as_ref().unwrap_or(&state.original);
-        if known == current {
+        if known == current || (state.ours.is_some() && state.asked == *current) {
             // Also a mask that was set since lies in what the cpuset leaves: it alone says when all is allowed again.
             if state.cut && held.cpuset().is_some_and(|cpuset| state.original.is_subset(&cpuset)) {
                 state.cut = false;
@@ -324,16 +327,21 @@ impl Applier {
             }
             return true;
         }
-        let cpuset = held.cpuset().filter(|_| state.ours.is_some());
-        // The cpuset or the online CPUs may have changed under our mask; what is left of it is still ours.
-        if let Some(cpuset) = cpuset.as_ref().filter(|cpuset| affinity::under_cpuset(known, cpuset) == *current) {
+        let leaves = state.ours.as_ref().and_then(|_| held.leaves(&state.asked, current));
+        // The cpuset or the CPUs that are on may have changed under our mask; what is left of it is still ours. Since Linux 6.2 the
+        // kernel remembers all that was asked for, before what it left of that.
+        let left = |leaves: &&Leaves| leaves.of(&state.asked, current) || leaves.of(known, current);
+        if let Some(Leaves { cpuset, moving }) = leaves.as_ref().filter(left) {
             state.cut = true;
-            self.changed.push((held.tid, affinity::under_cpuset(&state.original, cpuset)));
+            self.changed.push((held.tid, affinity::under_cpuset(&state.original, &cpuset.minus(moving))));
             return true;
+        }
+        if held.mask().is_ok_and(|mask| mask != *current) {
+            return false; // it changes just now, perhaps with a CPU that is switched: the next look tells
         }
         // Before Linux 6.2 a cpuset that changes gives all of itself to each of its tasks, whatever their masks were. Where it is
         // what the task had before, somebody else may have given it back.
-        let reset = cpuset.is_some_and(|cpuset| cpuset == *current && (state.cut || cpuset != state.original));
+        let reset = leaves.is_some_and(|l| l.cpuset == *current && (state.cut || l.cpuset != state.original));
         state.cut = false;
         state.original = current.clone();
         self.changed.push((held.tid, current.clone()));
@@ -377,7 +385,9 @@ impl Applier {
             let task = NewTask::of(held, held.mask()?);
             let original = self.original_mask(&task);
             // One that inherited our mask is known by now.
-            let new = TaskState { pid: held.pid, original, ours: None, back_off: BackOff::default(), cut: false };
+            let asked = original.clone();
+            let new =
+                TaskState { pid: held.pid, original, ours: None, asked, back_off: BackOff::default(), cut: false };
             self.tasks.entry(id).or_insert(new);
         }
         let original = self.tasks[&id].original.clone();
@@ -395,11 +405,12 @@ impl Applier {
         point("set.after");
         let holds = set?;
         if holds != *wanted {
-            // The cpuset has cut it. Where this record is lost, undoing finds out by asking the cpuset again.
+            // The kernel has cut it. Where this record is lost, undoing finds out by asking what it leaves.
             let _ = self.enter(id, held.pid, held.stat.session, &original, &holds);
         }
         point("readback.after");
-        self.tasks.get_mut(&id).expect("entered above").ours = Some(holds);
+        let state = self.tasks.get_mut(&id).expect("entered above");
+        (state.ours, state.asked) = (Some(holds), wanted.clone());
         Ok(Outcome::Applied)
     }
 

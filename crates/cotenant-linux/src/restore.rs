@@ -239,14 +239,15 @@ impl Undoing<'_> {
         }
     }
 
-    /// The mask to go back to, where the current one is ours: one that we set, what the cpuset leaves of the last one, or one that
-    /// another thread of its process brought along through an exec.
+    /// The mask to go back to, where the current one is ours: one that we set, what the kernel leaves of one, or one that another
+    /// thread of its process brought along through an exec.
     fn original_of(&self, held: &Held, entry: &Entry, current: &CpuSet) -> Option<CpuSet> {
         if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| set == current) {
             return Some(original.clone());
         }
-        let (last, original) = entry.set.last()?;
-        if held.cpuset().is_some_and(|cpuset| affinity::under_cpuset(last, &cpuset) == *current) {
+        // A mask that was set a second time is not entered again: the one that holds need not be the last.
+        let left = |set: &CpuSet| held.leaves(set, current).is_some_and(|leaves| leaves.of(set, current));
+        if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| left(set)) {
             return Some(original.clone());
         }
         let survivor = held.tid == held.pid && !self.alive.contains(&held.pid);
