@@ -13,8 +13,8 @@ use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Leaves of the tree of CPUs that may be tried to find classes: well below a second.
-const EFFORT: u64 = 2_000_000;
+/// Leaves of the tree of CPUs that may be tried to find classes: a few milliseconds.
+const EFFORT: u64 = 100_000;
 
 /// A mapping class, by one mapping of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
