@@ -7,6 +7,7 @@ use cotenant_linux::progress::{Orders, orders};
 use cotenant_linux::sys;
 use program::orders::of;
 use program::{Program, kill};
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that must happen.
@@ -67,6 +68,15 @@ fn a_marked_program_naps_as_ordered_and_says_so() {
     assert_eq!((naps.count, naps.napping), (1, 0));
 }
 
+/// Whether a signal to stop has arrived at every thread: each goes on until it notices.
+fn all_stopped(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.flatten().all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 #[test]
 fn stale_long_and_withdrawn_orders_are_not_obeyed() {
     let (program, orders) = obedient();
@@ -80,6 +90,7 @@ fn stale_long_and_withdrawn_orders_are_not_obeyed() {
     assert_eq!(orders.naps().count, 0, "above the caps");
     // The program is stopped while the order is fresh, and goes on while it is stale but not over.
     signal(program.pid(), libc::SIGSTOP);
+    until("all its threads stand", || all_stopped(program.pid()).then_some(()));
     orders.nap(sys::monotonic() + Duration::from_millis(950), orders::LONGEST_NAP);
     let stale = sys::monotonic() + orders::FRESH;
     until("the order is stale", || (sys::monotonic() > stale).then_some(()));
