@@ -190,7 +190,8 @@ proptest! {
     /// With unchanged rates, and everything carried out, moves end, whoever may not move where.
     #[test]
     fn settles(start in worlds()) {
-        for name in ["static", "heuristic", "resense", "sam", "numad", "dino"] {
+        // Not numad: by its rules a process may swing between one node and two for ever.
+        for name in ["static", "heuristic", "resense", "sam", "dino"] {
             let policy = policy::by_name(name).unwrap();
             let (mut world, mut state, mut last) = (start.clone(), State::Empty, Vec::new());
             let mut at = ROUND;
