@@ -38,6 +38,8 @@ pub struct Waiter {
     signals: SignalFd,
     outer: SignalMask,
     child: Option<u32>,
+    /// How it ended, until that is reported.
+    ended: Option<ExitStatus>,
     pending: VecDeque<Event>,
 }
 
@@ -53,7 +55,7 @@ impl Waiter {
         epoll.add(timer.as_fd(), TIMER)?;
         epoll.add(signals.as_fd(), SIGNALS)?;
         let outer = signals.block()?;
-        Ok(Self { epoll, timer, signals, outer, child: None, pending: VecDeque::new() })
+        Ok(Self { epoll, timer, signals, outer, child: None, ended: None, pending: VecDeque::new() })
     }
 
     /// Reports the end of this program from now on, passes signals on to it, and reaps every child of this process: also the
@@ -85,8 +87,15 @@ impl Waiter {
     /// Only where the kernel fails its own descriptors.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Event> {
         loop {
+            if self.ended.is_some() {
+                // What ended it may have been sent to all of its group: Ctrl-C is reported before the end, not left to kill us later.
+                self.read_signals()?;
+            }
             if let Some(event) = self.pending.pop_front() {
                 return Ok(event);
+            }
+            if let Some(status) = self.ended.take() {
+                return Ok(Event::ChildExited(status));
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let due = left.is_some_and(|left| left.is_zero());
@@ -95,7 +104,7 @@ impl Waiter {
             if ready.contains(&SIGNALS) {
                 self.read_signals()?;
             }
-            if self.pending.is_empty() && (due || ready.contains(&TIMER)) {
+            if self.pending.is_empty() && self.ended.is_none() && (due || ready.contains(&TIMER)) {
                 return Ok(Event::Tick);
             }
             self.pending.extend(ready.into_iter().filter(|token| *token < SIGNALS).map(Event::Other));
@@ -124,7 +133,7 @@ impl Waiter {
         while let Some((pid, status)) = sys::reap() {
             if self.child == Some(pid) {
                 self.child = None;
-                self.pending.push_back(Event::ChildExited(status));
+                self.ended = Some(status);
             }
         }
     }

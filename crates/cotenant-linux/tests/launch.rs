@@ -24,7 +24,7 @@ use testing::{Player, TempDir, eventually};
 #[path = "../src/testing.rs"]
 mod testing;
 
-const TESTS: [(&str, fn()); 10] = [
+const TESTS: [(&str, fn()); 11] = [
     ("exit_codes_pass_through", exit_codes_pass_through),
     ("what_cannot_be_started_says_so", what_cannot_be_started_says_so),
     ("signals_pass_through", signals_pass_through),
@@ -34,6 +34,7 @@ const TESTS: [(&str, fn()); 10] = [
     ("what_it_leaves_behind_comes_to_us", what_it_leaves_behind_comes_to_us),
     ("sigterm_gives_the_masks_back", sigterm_gives_the_masks_back),
     ("ctrl_c_reaches_the_program_once", ctrl_c_reaches_the_program_once),
+    ("what_ended_the_program_does_not_kill_us_after_it", what_ended_the_program_does_not_kill_us_after_it),
     ("ctrl_z_stops_both_and_fg_resumes_both", ctrl_z_stops_both_and_fg_resumes_both),
 ];
 
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("runner") => runner(&args[1..]),
+        Some("latecomer") => latecomer(),
         Some("manager") => manager(Path::new(&args[1]), args[2].parse().unwrap()),
         Some(guardian::SUBCOMMAND) => return guardian::main(args[1..].iter().map(Into::into)),
         _ => {}
@@ -79,6 +81,19 @@ fn runner(args: &[String]) -> ! {
             Event::Other(token) => panic!("nobody added {token}"),
         }
     }
+}
+
+/// Looks at a program only when it has sent us SIGINT, as Ctrl-C does, and is dead.
+fn latecomer() -> ! {
+    let mut waiter = Waiter::new().unwrap();
+    let child = Child::spawn("sh", &["-c", "kill -INT $PPID"]).unwrap();
+    eventually("it is dead", || state(child.pid()) == Some('Z'));
+    waiter.watch(&child);
+    println!("@first {:?}", waiter.wait(None).unwrap());
+    println!("@then {:?}", waiter.wait(None).unwrap());
+    drop(waiter);
+    println!("@alive");
+    process::exit(0);
 }
 
 /// Places a process on its first CPU, as `cotenant attach` would, until a signal comes.
@@ -259,6 +274,14 @@ fn ctrl_c_reaches_the_program_once() {
     let text = read_until(&mut terminal, "CODE=");
     assert!(text.contains("GOT=1"), "{text}");
     shell.wait().unwrap();
+}
+
+fn what_ended_the_program_does_not_kill_us_after_it() {
+    let mut late = Player::start(command("latecomer", &[]));
+    assert_eq!(late.hear("first"), format!("Signal({})", libc::SIGINT));
+    assert!(late.hear("then").starts_with("ChildExited"));
+    late.hear("alive");
+    assert_eq!(late.end().code(), Some(0));
 }
 
 fn ctrl_z_stops_both_and_fg_resumes_both() {
