@@ -22,6 +22,7 @@ pub mod launch;
 pub mod mempolicy;
 pub mod metrics;
 pub mod observe;
+pub mod pause;
 pub mod perf;
 pub mod progress;
 pub mod restore;

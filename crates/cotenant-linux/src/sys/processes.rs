@@ -36,8 +36,27 @@ pub fn kill(pid: u32, signal: c_int) -> io::Result<()> {
 /// # Errors
 /// `ESRCH`, `EPERM`.
 pub fn kill_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGKILL)
+}
+
+/// Sends a signal to a process group.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn signal_group(leader: u32, signal: c_int) -> io::Result<()> {
     // SAFETY: takes no pointers. Ours come from the kernel and are above 1.
-    check(unsafe { libc::kill(-leader.cast_signed(), libc::SIGKILL) }).map(|_| ())
+    check(unsafe { libc::kill(-leader.cast_signed(), signal) }).map(|_| ())
+}
+
+/// Sends a signal to the process that a descriptor stands for.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn pidfd_signal(pidfd: &OwnedFd, signal: c_int) -> io::Result<()> {
+    let (info, flags) = (std::ptr::null::<libc::siginfo_t>(), 0);
+    // SAFETY: the descriptor is open; a null siginfo asks for what kill(2) sends.
+    check_long(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, info, flags) })
+        .map(|_| ())
 }
 
 /// A descriptor that stands for one process and becomes readable when it ends.

@@ -6,5 +6,5 @@
 mod agents;
 mod crash;
 mod crowd;
-
+mod pauses;
 mod roles;
