@@ -183,7 +183,7 @@ impl LinuxHost {
     }
 }
 
-fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
+pub(crate) fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
     if !options.act {
         return Ok(None);
     }
@@ -250,7 +250,7 @@ impl Host for LinuxHost {
                         return Wake::Exit;
                     }
                 }
-                Ok(Event::Other(_)) => {}
+                Ok(Event::Other(_) | Event::JobExited(..)) => {}
                 Err(e) => {
                     self.notes.insert(format!("waiting failed: {e}; the run goes on unmanaged"));
                     return Wake::Exit;

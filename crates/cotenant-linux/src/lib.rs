@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod apply;
 pub mod backoff;
+pub mod batch;
 pub mod book;
 pub mod capabilities;
 pub mod claims;

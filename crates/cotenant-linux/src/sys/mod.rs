@@ -13,7 +13,7 @@ pub use files::{
 };
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
 pub use processes::{
-    become_subreaper, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
+    Usage, become_subreaper, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
     set_parent_death_signal, setsid, signal_group,
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
