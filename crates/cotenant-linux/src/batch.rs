@@ -4,9 +4,9 @@
 //! last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided about without stopping the others.
 
 use crate::affinity;
-use crate::apply::Applier;
+use crate::apply::{Applier, ApplyOptions};
 use crate::book::Identity;
-use crate::host::{HostOptions, StartError, applier};
+use crate::host::StartError;
 use crate::launch::Child;
 use crate::observe::{AppTarget, NewTask, Observer, Options};
 use crate::pause::{Job, Means, Mechanism, Pauses};
@@ -70,6 +70,8 @@ pub struct BatchOptions {
     pub cpus: Option<CpuSet>,
     /// How jobs are let wait; `None`: none is, and nothing is changed.
     pub means: Option<Means>,
+    /// How changes are made, where any are; `None`: as [`ApplyOptions::new`] says.
+    pub apply: Option<ApplyOptions>,
     /// Applications by name, of which rates stand in for signals that cannot be counted.
     pub profiles: BTreeMap<String, AppProfile>,
     /// After being asked to stop, jobs get SIGTERM, and SIGKILL after so long.
@@ -142,8 +144,11 @@ impl<Q: Queue> Batch<Q> {
     /// [`StartError`].
     pub fn new(topology: &Topology, queue: Q, options: BatchOptions) -> Result<Self, StartError> {
         let waiter = Waiter::new().map_err(StartError::Wait)?;
-        let acts = HostOptions { act: options.means.is_some(), ..HostOptions::default() };
-        let applier = applier(&acts)?;
+        let applier = match (&options.means, &options.apply) {
+            (None, _) => None,
+            (Some(_), Some(apply)) => Some(Applier::new(apply.clone())?),
+            (Some(_), None) => Some(Applier::new(ApplyOptions::new()?)?),
+        };
         let observe = Options { signals: SIGNALS.to_vec(), ..Options::default() };
         Ok(Self {
             topology: topology.clone(),
@@ -162,6 +167,11 @@ impl<Q: Queue> Batch<Q> {
             signal: None,
             notes: BTreeSet::new(),
         })
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Q {
+        &self.queue
     }
 
     /// How jobs are let wait; `None` where none is.

@@ -183,7 +183,7 @@ impl LinuxHost {
     }
 }
 
-pub(crate) fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
+fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
     if !options.act {
         return Ok(None);
     }

@@ -4,6 +4,7 @@
 //! places them, and the guardian that the applier starts.
 
 mod agents;
+mod batches;
 mod crash;
 mod crowd;
 mod pauses;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What each process of a job does: it says who it is, and then that it runs, again and again.
-const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while :; do echo >> "$1/$2"; sleep 0.02; done"#;
+pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while :; do echo >> "$1/$2"; sleep 0.02; done"#;
 
 /// The processes of a job: one stays in its group, one has left group and session, and the program itself.
 const BEATS: [&str; 3] = ["child", "leaver", "root"];
@@ -172,7 +172,7 @@ fn stands_still(group: &Path) -> bool {
 }
 
 /// All that work here, said aloud.
-fn mechanisms() -> Vec<Mechanism> {
+pub fn mechanisms() -> Vec<Mechanism> {
     let works: Vec<Mechanism> = Means::all().iter().map(Means::mechanism).collect();
     for missing in [Mechanism::CgroupV2, Mechanism::CgroupV1].iter().filter(|m| !works.contains(m)) {
         eprintln!("skipped: {missing} cannot be used here");

@@ -32,6 +32,7 @@ fn role() {
         }
         "subject" => subject(args[0].parse().unwrap()),
         "applier" => applier(&args),
+        "batcher" => super::batches::batcher(&args),
         "pauser" => super::pauses::pauser(&args),
         other => panic!("no role {other}"),
     }

@@ -196,7 +196,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
     policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
     let mode = if means.is_some() { Mode::Enforce } else { Mode::Observe };
-    let options = BatchOptions { cpus, means, profiles: apps.clone(), grace: args.grace };
+    let options = BatchOptions { cpus, means, apply: None, profiles: apps.clone(), grace: args.grace };
     let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
     let mut live = Batch::new(&topology, shared.clone(), options)?;
     let pause = live.mechanism();
