@@ -29,13 +29,36 @@ pub enum Action {
         /// Which task.
         task: TaskId,
     },
+    /// Let all of an application sleep until a time, and run on by itself then; a time that has passed ends a nap.
+    Nap {
+        /// Which application.
+        app: AppId,
+        /// Until when.
+        until: Time,
+    },
+    /// Let an application use no more CPU time than this, from now on.
+    Limit {
+        /// Which application.
+        app: AppId,
+        /// Thousandths of one CPU; `None` = as much as it likes.
+        cpu_permille: Option<u32>,
+    },
 }
 
 impl Action {
-    /// The task that it concerns.
-    pub fn task(&self) -> TaskId {
+    /// The task that it concerns; `None` where that is a whole application.
+    pub fn task(&self) -> Option<TaskId> {
         match self {
-            Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } => *task,
+            Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } => Some(*task),
+            Self::Nap { .. } | Self::Limit { .. } => None,
+        }
+    }
+
+    /// The application that it concerns as a whole.
+    pub fn app(&self) -> Option<AppId> {
+        match self {
+            Self::Nap { app, .. } | Self::Limit { app, .. } => Some(*app),
+            Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } => None,
         }
     }
 }

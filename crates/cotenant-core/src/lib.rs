@@ -21,6 +21,7 @@ pub mod pin;
 pub mod policy;
 pub mod proc_text;
 pub mod profile;
+pub mod qos;
 pub mod record;
 pub mod region;
 pub mod replay;

@@ -68,15 +68,15 @@ impl From<&Reason> for MoveReason {
 }
 
 impl Move {
-    /// The move that an order about the tasks of `sample` makes.
-    pub fn new(sample: &Sample, order: &Order) -> Self {
-        let task = order.action.task();
+    /// The move that an order about the tasks of `sample` makes; `None` where it is about an application as a whole.
+    pub fn new(sample: &Sample, order: &Order) -> Option<Self> {
+        let task = order.action.task()?;
         let seen = sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok().map(|i| &sample.tasks[i]);
         let to = match &order.action {
             Action::Place { contexts, .. } => contexts.iter().collect(),
-            Action::Release { .. } | Action::Pause { .. } => Vec::new(),
+            _ => Vec::new(),
         };
-        Self {
+        Some(Self {
             task,
             tid: seen.map(|t| t.info.tid),
             comm: seen.map(|t| t.info.comm.clone()).unwrap_or_default(),
@@ -86,7 +86,7 @@ impl Move {
             affinity: order.affinity.iter().collect(),
             paused: matches!(order.action, Action::Pause { .. }),
             reason: (&order.reason).into(),
-        }
+        })
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
         let reason = Reason { evidence, ..Reason::new("stage 1", "colocate") };
         let affinity = CpuSet::parse_list("0-1").unwrap();
         let action = Action::Place { task: TaskId(7), contexts: CpuSet::single(CpuId(1)) };
-        let moved = Move::new(&sample, &Order { action, affinity, reason: reason.clone() });
+        let moved = Move::new(&sample, &Order { action, affinity, reason: reason.clone() }).unwrap();
         let text = "task 7 (task7, tid 1007): CPU 3 → 1, may use 0-1; stage 1: inter 9.100e-4/cycle > 2.500e-4/cycle; colocate";
         assert_eq!(moved.to_string(), text);
         let json = serde_json::to_value(&moved).unwrap();
@@ -141,6 +141,6 @@ mod tests {
         );
         assert_eq!((&json["reason"]["signal"], &json["reason"]["threshold"]), (&"inter".into(), &2.5e-4.into()));
         let away = Order { action: Action::Release { task: TaskId(9) }, affinity: CpuSet::new(), reason };
-        assert!(Move::new(&sample, &away).to_string().starts_with("task 9: CPU ? → its own mask; stage 1"));
+        assert!(Move::new(&sample, &away).unwrap().to_string().starts_with("task 9: CPU ? → its own mask; stage 1"));
     }
 }

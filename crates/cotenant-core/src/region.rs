@@ -1,6 +1,8 @@
 //! Contentious regions of a program's code: what `cotenant regions` finds and `cotenant cc` slows down (Tang, §5.2.2 and §5.3). The file's
 //! format is `docs/reference/regions.md`.
 
+pub mod found;
+
 use crate::parse::position;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;

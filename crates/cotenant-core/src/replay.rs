@@ -32,7 +32,7 @@ pub fn outcome_in(at: &RecordedRound, then: Option<&Sample>, order: &Order) -> O
         return at.outcomes.get(i).copied().unwrap_or(Outcome::NotThisMachine);
     }
     let Some(then) = then else { return Outcome::NotThisMachine };
-    let task = order.action.task();
+    let Some(task) = order.action.task() else { return Outcome::NotThisMachine };
     match then.tasks.binary_search_by_key(&task, |t| t.info.id) {
         Err(_) => Outcome::Gone,
         Ok(i) => match then.tasks[i].cpu {

@@ -96,7 +96,7 @@ impl Snapshot {
         let applied = |action| ActionOutcome { action, outcome: Outcome::Applied };
         Answer {
             policy: policy.name(),
-            moves: orders.iter().map(|order| Move::new(&self.sample, order)).collect(),
+            moves: orders.iter().filter_map(|order| Move::new(&self.sample, order)).collect(),
             run: match &decision.state {
                 State::Quantum(state) => {
                     let running = self.sample.tasks.iter().filter(|t| state.runs(t.info.app));

@@ -55,7 +55,7 @@ fn format_1_is_readable() {
 
     let first = &rounds[0];
     assert_eq!((first.prev.at, first.sample.at), (Time(0), Time::from_millis(100)));
-    let moved: Vec<(TaskId, Outcome)> = first.results().iter().map(|r| (r.action.task(), r.outcome)).collect();
+    let moved: Vec<(TaskId, Outcome)> = first.results().iter().map(|r| (r.action.task().unwrap(), r.outcome)).collect();
     assert_eq!(moved, [(TaskId(2), Outcome::Applied), (TaskId(3), Outcome::Denied)]);
     let evidence = first.orders[0].reason.evidence.unwrap();
     assert_eq!((evidence.signal, evidence.value, evidence.threshold), (Signal::Inter, 5e-4, 2.5e-4));

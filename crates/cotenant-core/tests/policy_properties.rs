@@ -29,7 +29,7 @@ fn assert_legal(world: &World, at: Time, decision: &Decision, name: &str) {
     let (_, sample) = world.samples(at);
     let mut seen = BTreeSet::new();
     for proposal in &decision.proposals {
-        let task = proposal.action.task();
+        let task = proposal.action.task().expect("it is about a task");
         assert!(seen.insert(task), "{name}: task {task} stands twice");
         let info =
             &sample.tasks.iter().find(|t| t.info.id == task).unwrap_or_else(|| panic!("{name}: no task {task}")).info;
@@ -47,14 +47,17 @@ fn assert_legal(world: &World, at: Time, decision: &Decision, name: &str) {
     assert_eq!(orders.len(), decision.proposals.len(), "{name}: an order was dropped");
     for order in orders {
         let allowed =
-            &sample.tasks.iter().find(|t| t.info.id == order.action.task()).expect("checked above").info.allowed;
+            &sample.tasks.iter().find(|t| Some(t.info.id) == order.action.task()).expect("checked above").info.allowed;
         assert!(order.affinity.is_subset(allowed), "{name}: {:?} is wider than {allowed:?}", order.affinity);
     }
     assert!(decision.wake_at > at, "{name}: it would wake at {:?}, now is {at:?}", decision.wake_at);
 }
 
 fn outcomes(decision: &Decision, outcome: impl Fn(TaskId) -> Outcome) -> Vec<ActionOutcome> {
-    let of = |action: &Action| ActionOutcome { action: action.clone(), outcome: outcome(action.task()) };
+    let of = |action: &Action| ActionOutcome {
+        action: action.clone(),
+        outcome: outcome(action.task().expect("it is about a task")),
+    };
     decision.proposals.iter().map(|p| of(&p.action)).collect()
 }
 
@@ -135,10 +138,10 @@ proptest! {
             let moves = |world: &World| first_acts(&*policy, world, State::Empty, ROUND).map(|(decision, _)| {
                 let mut moves = BTreeMap::new();
                 for p in &decision.proposals {
-                    let from = world.tasks.iter().find(|t| t.id == p.action.task().0).and_then(|t| t.cpu).and_then(|c| world.topology.llc_of(c));
+                    let from = world.tasks.iter().find(|t| Some(TaskId(t.id)) == p.action.task()).and_then(|t| t.cpu).and_then(|c| world.topology.llc_of(c));
                     let to = match &p.action {
                         Action::Place { contexts, .. } => domains_of(&world.topology, contexts),
-                        Action::Release { .. } | Action::Pause { .. } => BTreeSet::new(),
+                        _ => BTreeSet::new(),
                     };
                     moves.insert(p.action.task(), (from, to));
                 }

@@ -24,7 +24,7 @@ fn replayed(header: &Header, rounds: &[RecordedRound], policy: &dyn Policy) -> V
 
 /// The tasks that each round's replayed decision moves.
 fn moved(rounds: &[Replayed]) -> Vec<Vec<u32>> {
-    rounds.iter().map(|r| r.orders.iter().map(|o| o.action.task().0).collect()).collect()
+    rounds.iter().map(|r| r.orders.iter().map(|o| o.action.task().unwrap().0).collect()).collect()
 }
 
 #[test]

@@ -232,9 +232,10 @@ impl Applier {
         lookup: &dyn Fn(TaskId) -> Option<Arc<TaskInfo>>,
     ) -> Vec<Outcome> {
         self.tend(now);
-        let outcomes = orders.iter().map(|order| match lookup(order.action.task()) {
-            None => Outcome::Gone,
-            Some(info) => self.one(now, order, &info).unwrap_or_else(|refusal| self.refused(&info, refusal)),
+        let outcomes = orders.iter().map(|order| match order.action.task().map(lookup) {
+            None => Outcome::NotThisMachine, // of whole applications: the affair of cotenant_linux::qos
+            Some(None) => Outcome::Gone,
+            Some(Some(info)) => self.one(now, order, &info).unwrap_or_else(|refusal| self.refused(&info, refusal)),
         });
         outcomes.collect()
     }
@@ -310,6 +311,7 @@ impl Applier {
             Action::Release { .. } => self.release(&held),
             Action::Place { .. } => self.place(&held, &order.affinity, &current),
             Action::Pause { .. } => Err(Refusal::Denied("nothing here can let a task wait".to_owned())),
+            Action::Nap { .. } | Action::Limit { .. } => Ok(Outcome::NotThisMachine),
         }
     }
 

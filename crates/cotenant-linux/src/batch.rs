@@ -414,7 +414,7 @@ impl<Q: Queue> Host for Batch<Q> {
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let now = self.now();
-        let app_of = |order: &Order, observer: &Observer| observer.info(order.action.task()).map(|info| info.app);
+        let app_of = |order: &Order, observer: &Observer| observer.info(order.action.task()?).map(|info| info.app);
         let mut outcomes: Vec<Option<Outcome>> = Vec::new();
         let mut paused = BTreeMap::new();
         for order in orders {

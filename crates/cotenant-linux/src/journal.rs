@@ -88,7 +88,11 @@ impl fmt::Display for Record {
             }
             Self::Left { tid, start } => write!(f, "left {tid} {start}"),
             Self::Group { hierarchy, path, home } => {
-                let version = if *hierarchy == Hierarchy::V1 { 1 } else { 2 };
+                let version = match hierarchy {
+                    Hierarchy::V1 => "1",
+                    Hierarchy::V2 => "2",
+                    Hierarchy::V1Cpu => "1cpu",
+                };
                 let home = home.as_deref().map_or_else(|| "-".to_owned(), word_of);
                 write!(f, "group {version} {} {home}", word_of(path))
             }
@@ -119,6 +123,7 @@ impl Record {
                 hierarchy: match word()? {
                     "1" => Hierarchy::V1,
                     "2" => Hierarchy::V2,
+                    "1cpu" => Hierarchy::V1Cpu,
                     _ => return None,
                 },
                 path: path_of(word()?)?,

@@ -26,6 +26,8 @@ pub mod observe;
 pub mod pause;
 pub mod perf;
 pub mod progress;
+pub mod qos;
+pub mod quota;
 pub mod restore;
 pub mod rivals;
 pub mod sys;

@@ -14,7 +14,7 @@ use crate::ends::{End, Ends};
 use crate::perf::{Live, Opened, Opener, Plan, Pmu, plan};
 use crate::progress::{Progress, Reported};
 use crate::sys;
-use crate::tasks::{Follower, Target};
+use crate::tasks::{Follower, Process, Target};
 use crate::tier::{self, TierReport};
 use cotenant_core::{AppId, AppSample, CpuSet, Sample, Signal, TaskId, TaskInfo, Time, Topology};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -215,6 +215,15 @@ impl Observer {
         processes.filter(|(_, p)| p.target == app).map(|(pid, p)| (*pid, p.start_ticks())).collect()
     }
 
+    /// Processes of the application of that number (from 0) that live, by id.
+    pub fn processes_of(&self, app: usize) -> impl Iterator<Item = (u32, &Process)> {
+        self.follower
+            .processes()
+            .iter()
+            .filter(move |(_, process)| process.target == app)
+            .map(|(pid, process)| (*pid, process))
+    }
+
     /// Descriptors held open on the observed: two per process, and those of each thread.
     pub fn descriptors(&self) -> usize {
         2 * self.follower.processes().len() + self.tasks.iter().map(Task::descriptors).sum::<usize>()
@@ -277,7 +286,8 @@ impl Observer {
         Ok(sample)
     }
 
-    fn app(&self, i: usize) -> AppSample {
+    /// The application of that number (from 0) at this moment, as far as it reports itself: costs no system call.
+    pub fn app(&self, i: usize) -> AppSample {
         let reported = self.progress.of(i);
         AppSample {
             id: AppId(i as u32),

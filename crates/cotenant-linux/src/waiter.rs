@@ -41,6 +41,8 @@ pub struct Waiter {
     outer: SignalMask,
     child: Option<u32>,
     jobs: BTreeSet<u32>,
+    /// Those of them to which signals are passed on.
+    passed_to: BTreeSet<u32>,
     /// Whether every child of this process is reaped.
     reaps: bool,
     /// How it ended, until that is reported.
@@ -67,6 +69,7 @@ impl Waiter {
             outer,
             child: None,
             jobs: BTreeSet::new(),
+            passed_to: BTreeSet::new(),
             reaps: false,
             ended: None,
             pending: VecDeque::new(),
@@ -86,6 +89,12 @@ impl Waiter {
         self.jobs.insert(child.pid());
         self.reaps = true;
         self.reap();
+    }
+
+    /// The same for one that stays in our process group: signals that the terminal has not sent it are passed on to it.
+    pub fn watch_besides(&mut self, child: &Child) {
+        self.passed_to.insert(child.pid());
+        self.watch_job(child);
     }
 
     /// Wakes up when a descriptor becomes readable or hangs up. It is reported until it is read or closed.
@@ -141,7 +150,7 @@ impl Waiter {
                 continue;
             }
             // The terminal has sent it to the whole process group, our program included.
-            if let Some(pid) = self.child.filter(|_| !signal.from_kernel) {
+            for pid in self.child.iter().chain(&self.passed_to).copied().filter(|_| !signal.from_kernel) {
                 let _ = sys::kill(pid, signal.number); // not reaped yet, so the pid is its own
             }
             self.pending.push_back(Event::Signal(signal.number));
@@ -155,6 +164,7 @@ impl Waiter {
         }
         while let Some((pid, status, usage)) = sys::reap() {
             if self.jobs.remove(&pid) {
+                self.passed_to.remove(&pid);
                 self.pending.push_back(Event::JobExited(pid, status, usage));
             } else if self.child == Some(pid) {
                 self.child = None;

@@ -170,7 +170,8 @@ impl Host for SimHost {
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let one = |order: &Order| {
-            let Some(thread) = self.thread(order.action.task()) else { return Outcome::Gone };
+            let Some(task) = order.action.task() else { return Outcome::NotThisMachine };
+            let Some(thread) = self.thread(task) else { return Outcome::Gone };
             let t = &self.world.threads[thread];
             let mask = match order.action {
                 Action::Pause { .. } => {
@@ -179,6 +180,7 @@ impl Host for SimHost {
                 }
                 Action::Place { .. } => order.affinity.and(&t.allowed),
                 Action::Release { .. } => t.allowed.clone(),
+                Action::Nap { .. } | Action::Limit { .. } => return Outcome::NotThisMachine,
             };
             if mask.is_empty() {
                 return Outcome::Denied;

@@ -98,6 +98,17 @@ pub enum Command {
     /// The profiles lie below the data folder, one TOML file per machine and application, to be read and edited. Policies that need
     /// profiles find them there by themselves; --profiles takes precedence.
     Profiles(cmd::profiles::Args),
+    /// Keep a program at its goal beside others that nap for it
+    ///
+    /// Measures how fast the program of high priority is while those of low priority run and while they nap, and lets them nap no longer
+    /// than the goal asks for. Programs that were built by `cotenant cc` nap by themselves; all others are paused. Ends when the programs of high
+    /// priority and all that were started have ended; whatever happens to Cotenant, nobody stays paused.
+    Qos(cmd::qos::Args),
+    /// Find the code of a command that is contentious: how much it brings into shared caches
+    ///
+    /// Runs the command under cachegrind, with this machine's cache sizes in the nearest geometry that it can simulate: some fifty times slower,
+    /// and the same each time. Writes a region file, which `cotenant cc` reads. The exit code is the command's own.
+    Regions(cmd::regions::Args),
     /// Clang for C with the niceness pass: the program naps when Cotenant orders it, or by itself
     /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. Needs clang 19 and the pass, which
     /// scripts/install-pass builds and installs.
@@ -182,7 +193,7 @@ pub struct ManageArgs {
 }
 
 const METRIC: &str = "A metric to read besides: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file) or \
-    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, \
+    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99 or postgres:PORT:p99 (time to answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, \
     ,timeout=TIME, ,q=QUANTILE. May be repeated";
 
 /// What is managed, and how far.

@@ -62,6 +62,32 @@ pub enum Source {
         /// The time series; `None` where the answer is one number.
         series: Option<Selector>,
     },
+    /// How long a server takes to answer a small question, seconds.
+    Probe {
+        /// How it is asked.
+        protocol: Protocol,
+        /// `HOST:PORT`, or the path of a socket.
+        address: String,
+    },
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `PING`.
+    Redis,
+    /// `SELECT 1`.
+    Postgres,
+}
+
+impl Protocol {
+    /// As the user writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
+        }
+    }
 }
 
 /// Why a text is no metric.
@@ -94,9 +120,18 @@ impl FromStr for Metric {
             }
             rest = before;
         }
-        let source = source(rest).map_err(error)?;
+        let source = match probe(rest) {
+            Some(found) => {
+                let (source, q) = found.map_err(error)?;
+                if quantile.replace(q).is_some() {
+                    return Err(error("the quantile stands in the source already; leave q= out".to_owned()));
+                }
+                source
+            }
+            None => source(rest).map_err(error)?,
+        };
         let takes_quantile = quantile.is_some();
-        if takes_quantile && !matches!(source, Source::Http { series: Some(_), .. }) {
+        if takes_quantile && !matches!(source, Source::Http { series: Some(_), .. } | Source::Probe { .. }) {
             return Err(error("q= is for histograms of an HTTP endpoint; leave it out".to_owned()));
         }
         let lower = takes_quantile || matches!(&source, Source::Http { series: Some(s), .. } if s.names_quantile());
@@ -112,8 +147,33 @@ impl FromStr for Metric {
     }
 }
 
+/// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`; `None` where it is another source.
+fn probe(text: &str) -> Option<Result<(Source, f64), String>> {
+    let (name, rest) = text.split_once(':')?;
+    let protocol = [Protocol::Redis, Protocol::Postgres].into_iter().find(|protocol| protocol.name() == name)?;
+    let wrong = || {
+        let folder = if protocol == Protocol::Postgres { ", or postgres:/FOLDER/OF/SOCKET:p99" } else { "" };
+        Err(format!("'{text}' names no port and quantile; write {name}:[HOST:]PORT:p99{folder}"))
+    };
+    let Some((place, quantile)) = rest.rsplit_once(":p") else { return Some(wrong()) };
+    let percent = quantile.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    let address = match place.rsplit_once(':') {
+        _ if place.starts_with('/') && protocol == Protocol::Postgres => Some(format!("{place}/.s.PGSQL.5432")),
+        _ if place.starts_with('/') => Some(place.to_owned()),
+        Some((host, number)) if !host.is_empty() => port(number).map(|_| place.to_owned()),
+        Some(_) => None,
+        None => port(place).map(|port| format!("127.0.0.1:{port}")),
+    };
+    Some(match (address, percent) {
+        (Some(address), Some(percent)) => Ok((Source::Probe { protocol, address }, percent / 100.0)),
+        _ => wrong(),
+    })
+}
+
 fn source(text: &str) -> Result<Source, String> {
-    let known = "write cmd:COMMAND, log:PATH:REGEX, or http://HOST[:PORT]/PATH[#SERIES]";
+    let known =
+        "write cmd:COMMAND, log:PATH:REGEX, http://HOST[:PORT]/PATH[#SERIES], redis:PORT:p99 or postgres:PORT:p99";
     if let Some(command) = text.strip_prefix("cmd:") {
         return match command.trim() {
             "" => Err("there is no command; write cmd:COMMAND".to_owned()),
@@ -149,6 +209,7 @@ impl Source {
             Self::Command(_) => "cmd".to_owned(),
             Self::Log { .. } => "log".to_owned(),
             Self::Http { series: None, .. } => "http".to_owned(),
+            Self::Probe { protocol, .. } => protocol.name().to_owned(),
             Self::Http { series: Some(series), .. } => series.name().chars().take(64).collect(),
         }
     }
@@ -194,6 +255,18 @@ mod tests {
     }
 
     #[test]
+    fn servers_are_asked_by_port_or_socket() {
+        let m = metric("redis:6379:p99,every=2s");
+        let probe = |protocol, address: &str| Source::Probe { protocol, address: address.to_owned() };
+        assert_eq!((&m.source, m.quantile), (&probe(Protocol::Redis, "127.0.0.1:6379"), 0.99));
+        assert_eq!((m.direction, m.name.as_str()), (Direction::LowerIsBetter, "redis"));
+        assert_eq!(metric("redis:db:6380:p50").source, probe(Protocol::Redis, "db:6380"));
+        let m = metric("postgres:/run/postgresql:p99.9,name=pg");
+        assert_eq!(m.source, probe(Protocol::Postgres, "/run/postgresql/.s.PGSQL.5432"));
+        assert!((m.quantile - 0.999).abs() < 1e-12 && m.name == "pg");
+    }
+
+    #[test]
     fn what_is_no_metric_says_why() {
         for (text, why) in [
             ("", "unknown source"),
@@ -208,6 +281,11 @@ mod tests {
             ("cmd:x,every=61min", "time"),
             ("cmd:x,every=1us", "time"),
             ("cmd:x,q=0.5", "histograms"),
+            ("redis:p99", "names no port"),
+            ("redis:6379", "names no port"),
+            ("redis:0:p99", "names no port"),
+            ("postgres:h:x:p99", "names no port"),
+            ("redis:6379:p99,q=0.5", "already"),
             ("http://a/m#x,q=2", "quantile"),
             ("cmd:x,name=a b", "name"),
         ] {

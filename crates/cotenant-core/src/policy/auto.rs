@@ -226,7 +226,7 @@ fn calm(ctx: &Ctx<'_>, view: &View) -> bool {
 fn split(view: &View, proposals: Vec<Proposal>, waits: impl Fn(&Proposal) -> bool) -> (Vec<Proposal>, Vec<Proposal>) {
     let (mut held, mut tried): (Vec<_>, Vec<_>) = proposals.into_iter().partition(waits);
     loop {
-        let stays: CpuSet = held.iter().filter_map(|p| view.task(p.action.task())?.cpu).collect();
+        let stays: CpuSet = held.iter().filter_map(|p| view.task(p.action.task()?)?.cpu).collect();
         let needs_room =
             |p: &Proposal| matches!(&p.action, Action::Place { contexts, .. } if contexts.is_subset(&stays));
         let (more, rest): (Vec<_>, Vec<_>) = tried.into_iter().partition(needs_room);
@@ -285,7 +285,7 @@ impl AutoState {
     /// Takes note of what became of the last round's proposals. True where the view spans a change, so that it tells no speed.
     fn learn(&mut self, outcomes: &[ActionOutcome], now: Time, first_wait: Duration) -> bool {
         let applied: BTreeSet<TaskId> =
-            outcomes.iter().filter(|o| o.outcome == Outcome::Applied).map(|o| o.action.task()).collect();
+            outcomes.iter().filter(|o| o.outcome == Outcome::Applied).filter_map(|o| o.action.task()).collect();
         match std::mem::take(&mut self.phase) {
             Phase::Asked(mut trial) => {
                 self.unseen.extend_from_slice(outcomes);
@@ -305,7 +305,7 @@ impl AutoState {
                     match &outcome.action {
                         Action::Place { task, contexts } => drop(self.kept.insert(*task, contexts.clone())),
                         Action::Release { task } => drop(self.kept.remove(task)),
-                        Action::Pause { .. } => {}
+                        Action::Pause { .. } | Action::Nap { .. } | Action::Limit { .. } => {}
                     }
                 }
                 self.speed.clear();
@@ -349,16 +349,16 @@ impl AutoState {
         let inner_before = std::mem::replace(&mut self.inner, decision.state);
         let denied = |p: &Proposal| ActionOutcome { action: p.action.clone(), outcome: Outcome::Denied };
         self.unseen = held.iter().map(denied).collect();
-        let moved = |p: &Proposal| Moved {
-            task: p.action.task(),
-            to: match &p.action {
+        let moved = |p: &Proposal| {
+            let task = p.action.task()?;
+            let to = match &p.action {
                 Action::Place { contexts, .. } => Some(contexts.clone()),
-                Action::Release { .. } | Action::Pause { .. } => None,
-            },
-            back: self.kept.get(&p.action.task()).cloned(),
+                _ => None,
+            };
+            Some(Moved { task, to, back: self.kept.get(&task).cloned() })
         };
         self.phase = Phase::Asked(Box::new(Trial {
-            moved: tried.iter().map(moved).collect(),
+            moved: tried.iter().filter_map(moved).collect(),
             stages: tried.iter().map(|p| p.reason.stage.to_string()).collect(),
             before: BTreeMap::new(),
             inner_before,

@@ -8,6 +8,7 @@ mod heuristic;
 mod none;
 mod numad;
 mod plan;
+mod qos;
 mod quantum;
 mod resense;
 pub mod sam;
@@ -21,6 +22,7 @@ pub use fixed::{Static, StaticState};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use none::None;
 pub use numad::{Numad, NumadState};
+pub use qos::{High, Qos, QosConfig, QosState, QosSums};
 pub use quantum::{Quantum, QuantumState};
 pub use resense::{Resense, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
@@ -66,6 +68,9 @@ pub struct Config {
     pub quantum: Duration,
     /// How long `atom` learns, and what competes.
     pub atom: AtomConfig,
+    /// Whom `qos` keeps at which goal, and by whose naps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qos: Option<QosConfig>,
 }
 
 impl Default for Config {
@@ -78,6 +83,7 @@ impl Default for Config {
             sam: SamConfig::default(),
             quantum: Duration::from_millis(200),
             atom: AtomConfig::default(),
+            qos: Option::None,
         }
     }
 }
@@ -119,6 +125,8 @@ pub enum State {
     Resense(Box<ResenseState>),
     /// Of `atom`.
     Atom(Box<AtomState>),
+    /// Of `qos`.
+    Qos(Box<QosState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -175,6 +183,8 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "mas" => Ok(Box::new(Quantum::Mas)),
         "cas" => Ok(Box::new(Quantum::Cas)),
         "das" => Ok(Box::new(Quantum::Das)),
+        // Not in the list: it needs to be told who is who, which `cotenant qos` and its recordings do.
+        "qos" => Ok(Box::new(Qos)),
         "auto" => Ok(Box::new(Auto::new(Box::new(Sam)))),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }

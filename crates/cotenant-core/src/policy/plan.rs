@@ -46,7 +46,7 @@ impl Plan {
     /// Takes note of what became of the last proposals, and forgets tasks that are no more.
     pub(super) fn learn(&mut self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], now: Time) {
         for ActionOutcome { action, outcome } in outcomes {
-            let task = action.task();
+            let Some(task) = action.task() else { continue };
             match (outcome, action) {
                 (Outcome::Applied, Action::Place { contexts, .. }) => {
                     self.placed.insert(task, contexts.clone());
@@ -64,8 +64,9 @@ impl Plan {
                     };
                     self.refused.insert(task, Retry { at: now + wait, wait });
                 }
-                // Pauses are not of a mapping.
-                (Outcome::Applied, Action::Pause { .. }) | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
+                // What is not of a mapping.
+                (Outcome::Applied, Action::Pause { .. } | Action::Nap { .. } | Action::Limit { .. })
+                | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         if !outcomes.is_empty() {
@@ -175,8 +176,9 @@ mod tests {
         let mut plan = Plan::default();
         let to = |cpu| CpuSet::single(CpuId(cpu));
         plan.set(vec![TaskId(1), TaskId(2)], BTreeMap::from([(TaskId(1), to(2)), (TaskId(2), to(3))]));
-        let asked =
-            |plan: &Plan, now| plan.proposals(now, REASON).iter().map(|p| p.action.task().0).collect::<Vec<_>>();
+        let asked = |plan: &Plan, now| {
+            plan.proposals(now, REASON).iter().map(|p| p.action.task().unwrap().0).collect::<Vec<_>>()
+        };
         let outcome = |task, cpu, outcome| ActionOutcome {
             action: Action::Place { task: TaskId(task), contexts: to(cpu) },
             outcome,

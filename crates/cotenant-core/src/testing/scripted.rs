@@ -155,7 +155,7 @@ impl Host for Scripted {
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let alive: BTreeSet<usize> = self.alive().collect();
         let mut one = |order: &Order| {
-            let task = order.action.task();
+            let Some(task) = order.action.task() else { return Outcome::NotThisMachine };
             if !alive.contains(&task.index()) {
                 return Outcome::Gone;
             }
@@ -194,7 +194,7 @@ impl Policy for Gather {
 
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let threshold = ctx.machine.thresholds.map_or(f64::INFINITY, |t| t.coherence_per_cycle);
-        let failed = |task| outcomes.iter().any(|o| o.action.task() == task && o.outcome != Outcome::Applied);
+        let failed = |task| outcomes.iter().any(|o| o.action.task() == Some(task) && o.outcome != Outcome::Applied);
         let mut taken: CpuSet = view.tasks.iter().filter_map(|t| t.cpu).collect();
         let mut proposals = Vec::new();
         for task in &view.tasks {
@@ -213,7 +213,7 @@ impl Policy for Gather {
         let notes = outcomes
             .iter()
             .filter(|o| o.outcome != Outcome::Applied)
-            .map(|o| format!("task {} could not be moved: {:?}", o.action.task(), o.outcome))
+            .filter_map(|o| Some(format!("task {} could not be moved: {:?}", o.action.task()?, o.outcome)))
             .collect();
         Decision { proposals, state, wake_at: now + ctx.config.interval, notes }
     }

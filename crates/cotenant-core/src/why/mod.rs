@@ -208,7 +208,7 @@ impl<'a> Teller<'a> {
             }
         }
         for (i, order) in round.orders.iter().enumerate() {
-            let task = order.action.task();
+            let Some(task) = order.action.task() else { continue };
             if let Query::Time { from, to } = self.answer.query {
                 if view.at < from {
                     self.nearest.0 = Some(view.at);
@@ -221,7 +221,7 @@ impl<'a> Teller<'a> {
             } else if !self.tasks.contains_key(&task) {
                 continue;
             }
-            let what = Move::new(&round.sample, order);
+            let Some(what) = Move::new(&round.sample, order) else { continue };
             let app = what.app.unwrap_or_default();
             let mut trends = Vec::new();
             if let Some(e) = order.reason.evidence {

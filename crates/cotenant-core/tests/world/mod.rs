@@ -119,7 +119,7 @@ impl World {
     /// Moves tasks to where the applied actions put them, and takes away those that are gone.
     pub fn carry_out(&mut self, outcomes: &[ActionOutcome]) {
         for ActionOutcome { action, outcome } in outcomes {
-            let id = action.task().0;
+            let id = action.task().expect("it is about a task").0;
             match (outcome, action) {
                 (Outcome::Applied, Action::Place { contexts, .. }) => {
                     let task = self.tasks.iter_mut().find(|t| t.id == id).expect("it was placed");

@@ -5,6 +5,7 @@
 mod command;
 mod http;
 mod log;
+mod probe;
 mod stop;
 
 use command::Command;
@@ -12,6 +13,7 @@ use cotenant_core::metric::{Measured, Meter, MeterError, Metric, ScrapeError, So
 use cotenant_core::{Direction, Reading, Time};
 use http::Http;
 use log::Log;
+use probe::Probe;
 use serde::Serialize;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,6 +75,8 @@ enum FetchError {
     File { path: String, why: String },
     #[error("{url}: {why}")]
     Http { url: String, why: String },
+    #[error("{what}: {why}")]
+    Probe { what: String, why: String },
     #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
     Io(#[from] io::Error),
     #[error("it was stopped")]
@@ -84,6 +88,7 @@ enum Fetcher {
     Command(Command),
     Log(Log),
     Http(Box<Http>),
+    Probe(Probe),
 }
 
 impl Fetcher {
@@ -91,6 +96,9 @@ impl Fetcher {
         Ok(match &metric.source {
             Source::Command(text) => Self::Command(Command::new(text, metric.timeout)),
             Source::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
+            Source::Probe { protocol, address } => {
+                Self::Probe(Probe::new(*protocol, address, metric.quantile, metric.every, metric.timeout))
+            }
             Source::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);
                 Self::Http(Box::new(Http::new(url, series.clone(), meter, metric.timeout)))
@@ -110,6 +118,7 @@ impl Fetcher {
                 Ok(found.map(|(value, count)| Measured { value, window: since, count }))
             }
             Self::Http(http) => http.fetch(at),
+            Self::Probe(probe) => probe.fetch(stop),
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum Hierarchy {
     V1,
     /// Version 2.
     V2,
+    /// Version 1, the hierarchy with CPU time: what is frozen elsewhere is limited there.
+    V1Cpu,
 }
 
 impl Hierarchy {
@@ -26,6 +28,8 @@ impl Hierarchy {
         match self {
             Self::V1 => ("freezer.state", ["THAWED", "FROZEN"]),
             Self::V2 => ("cgroup.freeze", ["0", "1"]),
+            // "Frozen" is the least time that the kernel takes: 1 ms in each period.
+            Self::V1Cpu => ("cpu.cfs_quota_us", ["-1", "1000"]),
         }
     }
 }
@@ -102,13 +106,17 @@ impl Group {
 }
 
 /// Writes a value to a file of the kernel, in one call.
-pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
+pub(crate) fn write(path: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
 /// The folder of the group in which we are; `None` where that hierarchy is not mounted or not visible.
-pub(super) fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
-    let controller = (hierarchy == Hierarchy::V1).then_some("freezer");
+pub(crate) fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
+    let controller = match hierarchy {
+        Hierarchy::V1 => Some("freezer"),
+        Hierarchy::V1Cpu => Some("cpu"),
+        Hierarchy::V2 => None,
+    };
     let mount = cgroup_mounts(Path::new("/"), controller).into_iter().next()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let ours = groups.lines().find_map(|line| {
@@ -123,7 +131,7 @@ pub(super) fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
 }
 
 /// Whether a group can be made below `home`, be frozen, and have members: found out on one that is removed at once.
-pub(super) fn works(hierarchy: Hierarchy, home: &Path) -> bool {
+pub(crate) fn works(hierarchy: Hierarchy, home: &Path) -> bool {
     let probe = Group {
         hierarchy,
         path: home.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id())),

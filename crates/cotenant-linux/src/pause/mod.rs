@@ -7,9 +7,9 @@
 //! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What is pending is
 //! taken back by a resume all the same.
 
-mod group;
+pub(crate) mod group;
 mod signals;
-mod undo;
+pub(crate) mod undo;
 
 use crate::apply::Applier;
 use crate::book::Identity;
@@ -227,7 +227,7 @@ impl Job {
     pub fn mechanism(&self) -> Mechanism {
         match &self.how {
             How::Group(Group { hierarchy: Hierarchy::V2, .. }) => Mechanism::CgroupV2,
-            How::Group(_) => Mechanism::CgroupV1,
+            How::Group(_) => Mechanism::CgroupV1, // a job has no group of the CPU hierarchy
             How::Signals(_) => Mechanism::Signals,
         }
     }

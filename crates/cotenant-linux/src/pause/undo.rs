@@ -112,7 +112,7 @@ impl Waiting {
 }
 
 /// Thaws a group of ours and those below it, takes the members home and removes the folders. Nothing to do where it is gone.
-pub(super) fn dissolve(group: &Group) -> Result<(), PauseError> {
+pub(crate) fn dissolve(group: &Group) -> Result<(), PauseError> {
     let failed = |why| PauseError::Group { path: group.path.clone(), why };
     let home = group.home.as_deref().unwrap_or(Path::new("/")).join("cgroup.procs");
     for _ in 0..MAX_PASSES {

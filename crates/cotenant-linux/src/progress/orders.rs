@@ -46,14 +46,26 @@ impl Orders {
     /// Where there is memory under that name that is not to be trusted, or whose library obeys no orders; also in the moment in which a
     /// program makes its memory.
     pub fn of(pid: u32, process: &Process) -> Result<Option<Self>, Refused> {
+        Self::find(pid, process, None)
+    }
+
+    fn find(pid: u32, process: &Process, known: Option<u64>) -> Result<Option<Self>, Refused> {
         // One system call lists some 1,300 descriptors into it.
-        let found = Memory::find_for(For::Orders, pid, process, None, &mut vec![0; 32 << 10])?;
+        let found = Memory::find_for(For::Orders, pid, process, known, &mut vec![0; 32 << 10])?;
         let Some(memory) = found else { return Ok(None) };
         let minor = memory.header().version.load(Relaxed) & 0xffff;
         if minor < MINOR_WITH_ORDERS {
             return Err(Refused::NoOrders(minor));
         }
         Ok(Some(Self { memory }))
+    }
+
+    /// Those of the same process in another memory: it executes another program since. `Ok(None)` where it has none, or no other.
+    ///
+    /// # Errors
+    /// As [`Orders::of`].
+    pub fn renewed(&self, pid: u32, process: &Process) -> Result<Option<Self>, Refused> {
+        Self::find(pid, process, Some(self.memory.inode))
     }
 
     /// Orders all marked threads to nap until a time of [`sys::monotonic`], unless that is further away than `cap` when they see it, and

@@ -195,7 +195,7 @@ fn open_recorder(setup: &Setup, to: Option<recorder::Target<'_>>, command: &[OsS
     Ok(Some(recorder))
 }
 
-fn kernel_release() -> String {
+pub(super) fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
 }
 
@@ -311,7 +311,9 @@ fn outcome_name(outcome: Outcome) -> Option<&'static str> {
 fn print_moves(round: &Round<'_>) {
     for (order, outcome) in round.orders.iter().zip(round.outcomes) {
         let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
-        tell(format_args!("{:.1} s: {}{result}", round.sample.at.as_secs_f64(), Move::new(round.sample, order)));
+        if let Some(moved) = Move::new(round.sample, order) {
+            tell(format_args!("{:.1} s: {moved}{result}", round.sample.at.as_secs_f64()));
+        }
     }
 }
 

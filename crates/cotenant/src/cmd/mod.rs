@@ -11,7 +11,9 @@ pub mod kernel;
 mod managed;
 pub mod profiles;
 mod progress;
+pub mod qos;
 pub mod record;
+pub mod regions;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
@@ -55,6 +57,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Profiles(args) => profiles::run(args),
         Command::Topo(args) => topo::run(args),
         Command::Schedule(args) => schedule::run(args),
+        Command::Regions(args) => regions::run(args),
+        Command::Qos(args) => qos::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args),
     }

@@ -264,13 +264,11 @@ impl Shown {
         let only_recorded: Vec<usize> = replayed.only_recorded().collect();
         let line = |(i, order)| {
             let by = if only_recorded.contains(&i) { By::Recorded } else { By::Both };
-            Line { by, what: Move::new(sample, order), outcome: round.outcomes.get(i).copied() }
+            Some(Line { by, what: Move::new(sample, order)?, outcome: round.outcomes.get(i).copied() })
         };
-        let mut moves: Vec<Line> = round.orders.iter().enumerate().map(line).collect();
-        moves.extend(replayed.only_replayed().map(|i| Line {
-            by: By::Replayed,
-            what: Move::new(sample, &replayed.orders[i]),
-            outcome: None,
+        let mut moves: Vec<Line> = round.orders.iter().enumerate().filter_map(line).collect();
+        moves.extend(replayed.only_replayed().filter_map(|i| {
+            Some(Line { by: By::Replayed, what: Move::new(sample, &replayed.orders[i])?, outcome: None })
         }));
         Self { at_s: replayed.view.at.as_secs_f64(), agrees: replayed.agrees(), moves }
     }

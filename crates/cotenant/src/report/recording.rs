@@ -182,7 +182,7 @@ impl Digest<'_> {
             self.moved += 1;
             *self.by_reason.entry((order.reason.stage.to_string(), outcome_text(outcome).to_owned())).or_default() += 1;
             if self.moves.len() < MOVES {
-                self.moves.push((at, Move::new(&round.sample, order), outcome));
+                self.moves.extend(Move::new(&round.sample, order).map(|moved| (at, moved, outcome)));
             }
         }
     }

@@ -118,7 +118,7 @@ impl World {
         for proposal in decision.proposals.iter().filter(|_| outcome == Outcome::Applied) {
             self.cpu = match &proposal.action {
                 Action::Place { contexts, .. } => contexts.first().unwrap().0,
-                Action::Release { .. } | Action::Pause { .. } => 0, // the kernel brings it back
+                _ => 0, // the kernel brings it back
             };
         }
         decision
@@ -255,7 +255,7 @@ fn proposals_that_need_held_room_are_held_too() {
     };
     let batch = vec![place(1, 1, "stage 1"), place(2, 0, "stage 3"), place(3, 3, "stage 3")];
     let (tried, held) = split(&view, batch, |p| p.reason.stage == "stage 1");
-    let tasks = |list: &[Proposal]| list.iter().map(|p| p.action.task().0).collect::<Vec<_>>();
+    let tasks = |list: &[Proposal]| list.iter().map(|p| p.action.task().unwrap().0).collect::<Vec<_>>();
     assert_eq!((tasks(&tried), tasks(&held)), (vec![3], vec![1, 2]));
 }
 
@@ -305,9 +305,10 @@ fn without_counters_classes_compete_by_progress_until_there_are_counters() {
         for p in decision.proposals {
             let to = match &p.action {
                 Action::Place { contexts, .. } => contexts.first().unwrap().0,
-                Action::Release { task } | Action::Pause { task } => task.0 - 1,
+                Action::Release { task } => task.0 - 1,
+                other => panic!("it does no such thing: {other:?}"),
             };
-            cpus[p.action.task().0 as usize - 1] = to;
+            cpus[p.action.task().unwrap().0 as usize - 1] = to;
             outcomes.push(ActionOutcome { action: p.action, outcome: Outcome::Applied });
         }
     };

@@ -55,7 +55,8 @@ impl Bench {
 fn moves(decision: &Decision) -> String {
     let text = |p: &crate::action::Proposal| match &p.action {
         Action::Place { task, contexts } => format!("{task}→{contexts}"),
-        Action::Release { task } | Action::Pause { task } => format!("{task}→"),
+        Action::Release { task } => format!("{task}→"),
+        other => panic!("it does no such thing: {other:?}"),
     };
     decision.proposals.iter().map(text).collect::<Vec<_>>().join(" ")
 }

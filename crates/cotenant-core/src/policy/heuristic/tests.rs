@@ -242,7 +242,7 @@ fn decides_once_and_again_when_tasks_come_and_go() {
     assert_eq!(second.proposals, [], "fixed point");
     // Two more of C: those that have a place keep it.
     let third = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 4)), second.state, &[]);
-    let moved: Vec<u32> = third.proposals.iter().map(|p| p.action.task().0).collect();
+    let moved: Vec<u32> = third.proposals.iter().map(|p| p.action.task().unwrap().0).collect();
     assert_eq!(moved, [4, 5]);
     // P ends: nothing to protect, C is let go.
     let mut view = bench.view(("webSearch", 2), ("stitcher", 4));

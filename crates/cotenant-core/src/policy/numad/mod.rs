@@ -107,7 +107,9 @@ impl NumadState {
         }
         let Some(asked) = self.asked.take() else { return };
         let Ok(i) = self.processes.binary_search_by_key(&asked.pid, |p| p.pid) else { return };
-        let of_it = |o: &&ActionOutcome| view.task(o.action.task()).is_some_and(|t| t.info.pid == asked.pid);
+        let of_it = |o: &&ActionOutcome| {
+            o.action.task().and_then(|task| view.task(task)).is_some_and(|t| t.info.pid == asked.pid)
+        };
         if !outcomes.iter().filter(of_it).any(|o| o.outcome == Outcome::Applied) {
             let process = &mut self.processes[i];
             (process.bound, process.bound_at) = (asked.bound, asked.bound_at);

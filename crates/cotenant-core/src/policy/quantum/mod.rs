@@ -164,7 +164,7 @@ impl QuantumState {
     /// What became of the last proposals.
     fn learn(&mut self, round: &Round<'_>, outcomes: &[ActionOutcome]) {
         for ActionOutcome { action, outcome } in outcomes {
-            let task = action.task();
+            let Some(task) = action.task() else { continue };
             match (outcome, action) {
                 (Outcome::Applied, Action::Pause { .. }) => drop(self.given.insert(task, Given::Pause)),
                 (Outcome::Applied, Action::Place { contexts, .. }) => {
@@ -179,7 +179,9 @@ impl QuantumState {
                         self.unplaceable.push(task);
                     }
                 }
-                (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
+                // Jobs never nap.
+                (_, Action::Nap { .. } | Action::Limit { .. })
+                | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         let here = |id: TaskId| round.view.task(id).is_some();

@@ -29,7 +29,7 @@ impl Selection {
                 Some(&Some(fit)) => reason("select", "{app} fits what is left of the target", job, Some(fit), None),
                 _ => reason("select", "{app} is at the head of the queue, and runs", job, None, None),
             },
-            (Action::Place { .. }, _) => match self.chosen.get(&i) {
+            (_, _) => match self.chosen.get(&i) {
                 Some(&Some(fit)) => reason(
                     "select",
                     "{app} fits what is left of the target; caches are balanced from {place} on",

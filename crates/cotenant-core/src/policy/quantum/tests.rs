@@ -73,7 +73,7 @@ impl Bench {
         self.state = decision.state.clone();
         self.last.clear();
         for action in decision.proposals.iter().map(|p| p.action.clone()) {
-            let task = action.task().0;
+            let task = action.task().unwrap().0;
             let outcome = if denied.contains(&task) { Outcome::Denied } else { Outcome::Applied };
             match (outcome, &action) {
                 (Outcome::Denied, _) => {}
@@ -151,7 +151,7 @@ fn cas_balances_what_arrives_at_the_caches() {
     // off by 20). The second: 90/2 → 4 (20, off by 25), and 0, which make 100.
     let decision = bench.turn();
     assert_eq!(bench.places(), "0→3 4→2 5→0 6→1");
-    let place = decision.proposals.iter().find(|p| p.action.task() == TaskId(50)).expect("it is placed");
+    let place = decision.proposals.iter().find(|p| p.action.task() == Some(TaskId(50))).expect("it is placed");
     assert_eq!(
         place.reason.to_string(),
         "select: llc_misses 6.000e6/s ≤ 6.667e6/s; app 5 fits what is left of the target; caches are balanced from CPU 0 on"
@@ -258,10 +258,10 @@ fn nothing_stays_paused_because_a_place_was_refused() {
     bench.turn();
     assert!(bench.paused.contains(&10));
     let refused = bench.turn_but(&[10]);
-    let placed = refused.proposals.iter().find(|p| p.action.task() == TaskId(10)).expect("it heads the queue");
+    let placed = refused.proposals.iter().find(|p| p.action.task() == Some(TaskId(10))).expect("it heads the queue");
     assert!(matches!(placed.action, Action::Place { .. }), "{placed:?}");
     let next = bench.turn();
-    let again = next.proposals.iter().find(|p| p.action.task() == TaskId(10)).expect("it heads the queue still");
+    let again = next.proposals.iter().find(|p| p.action.task() == Some(TaskId(10))).expect("it heads the queue still");
     assert_eq!(again.action, Action::Release { task: TaskId(10) });
     assert!(!bench.paused.contains(&10));
 }

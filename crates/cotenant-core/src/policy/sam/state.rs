@@ -59,7 +59,7 @@ impl SamState {
         let mut applied: Vec<TaskId> = outcomes
             .iter()
             .filter(|o| o.outcome == Outcome::Applied && matches!(o.action, Action::Place { .. }))
-            .map(|o| o.action.task())
+            .filter_map(|o| o.action.task())
             .collect();
         applied.sort_unstable();
         let origins = &mut self.origins;

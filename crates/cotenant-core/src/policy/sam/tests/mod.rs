@@ -227,7 +227,7 @@ impl Scene {
     pub fn step(&mut self) -> Decision {
         let decision = self.decide();
         assert_eq!(decision, self.decide(), "the same input gives the same decision");
-        let mut touched: Vec<TaskId> = decision.proposals.iter().map(|p| p.action.task()).collect();
+        let mut touched: Vec<TaskId> = decision.proposals.iter().filter_map(|p| p.action.task()).collect();
         touched.sort_unstable();
         touched.dedup();
         assert_eq!(touched.len(), decision.proposals.len(), "each task stands once");
@@ -293,7 +293,8 @@ impl Scene {
 pub fn moves(decision: &Decision) -> Vec<String> {
     let text = |p: &Proposal| match &p.action {
         Action::Place { task, contexts } => format!("{} to {contexts}", name(*task)),
-        Action::Release { task } | Action::Pause { task } => format!("{} released", name(*task)),
+        Action::Release { task } => format!("{} released", name(*task)),
+        other => panic!("sam does no such thing: {other:?}"),
     };
     decision.proposals.iter().map(text).collect()
 }

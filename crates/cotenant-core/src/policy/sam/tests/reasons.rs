@@ -3,7 +3,7 @@
 use super::*;
 
 fn reasons(s: &Scene) -> Vec<String> {
-    s.decide().proposals.iter().map(|p| format!("{}: {}", name(p.action.task()), p.reason)).collect()
+    s.decide().proposals.iter().map(|p| format!("{}: {}", name(p.action.task().unwrap()), p.reason)).collect()
 }
 
 #[test]

@@ -1,0 +1,219 @@
+use super::*;
+use crate::action::{Order, Outcome};
+use crate::host::{Host, HostError, Mode, Wake, drive};
+use crate::policy::Config;
+use crate::profile::MachineProfile;
+use crate::sample::{AppSample, Reading, Sample};
+use crate::testing::machine;
+use crate::topology::Topology;
+use std::collections::BTreeMap;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// Two programs: the first makes 1,000 units per ms alone and less while the second runs; the second obeys.
+struct Plant {
+    topology: Topology,
+    now: Time,
+    end: Time,
+    loss: f64,
+    units: f64,
+    napping_until: Time,
+    /// Share of the CPUs that the second may use.
+    share: f64,
+    ran_s: f64,
+    /// Units since the last reading of its latency, which takes a second.
+    read_at: Time,
+    read_units: f64,
+    reading: Option<Reading>,
+    /// When the first program ends.
+    high_ends: Time,
+    actions: Vec<Action>,
+    rounds: u32,
+}
+
+impl Plant {
+    fn new(loss: f64, seconds: u64) -> Self {
+        Self {
+            topology: machine(1, 1, 2, 1),
+            now: Time::default(),
+            end: Time::from_secs(seconds),
+            loss,
+            units: 0.0,
+            napping_until: Time::default(),
+            share: 1.0,
+            ran_s: 0.0,
+            read_at: Time::default(),
+            read_units: 0.0,
+            reading: None,
+            high_ends: Time(u64::MAX),
+            actions: Vec::new(),
+            rounds: 0,
+        }
+    }
+
+    fn advance(&mut self, to: Time) {
+        let napping = (self.napping_until.min(to) - self.now).as_secs_f64();
+        let running = (to - self.now).as_secs_f64() - napping;
+        self.ran_s += running * self.share;
+        self.units += 1e6 * (napping + running * (1.0 - self.loss * self.share));
+        self.now = to;
+        if to - self.read_at >= Duration::from_secs(1) {
+            let seconds = (to - self.read_at).as_secs_f64();
+            let value = seconds / (self.units - self.read_units);
+            let direction = Direction::LowerIsBetter;
+            self.reading = Some(Reading { value, direction, window: to - self.read_at, count: 1, at: to });
+            (self.read_at, self.read_units) = (to, self.units);
+        }
+    }
+}
+
+impl Host for Plant {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        let high = AppSample {
+            name: "high".into(),
+            progress: Some(self.units as u64),
+            metrics: self.reading.map(|reading| ("p99".to_owned(), reading)).into_iter().collect(),
+            ..AppSample::default()
+        };
+        let low = AppSample { id: AppId(1), name: "low".into(), ..AppSample::default() };
+        let apps = [(self.now < self.high_ends).then_some(high), Some(low)].into_iter().flatten().collect();
+        Ok(Sample { at: self.now, apps, ..Sample::default() })
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        for order in orders {
+            self.actions.push(order.action.clone());
+            match order.action {
+                Action::Nap { app: AppId(1), until } => self.napping_until = until,
+                Action::Limit { app: AppId(1), cpu_permille } => {
+                    self.share = cpu_permille.map_or(1.0, |permille| f64::from(permille) / 2e3);
+                }
+                ref other => panic!("{other:?}"),
+            }
+        }
+        vec![Outcome::Applied; orders.len()]
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        assert!(until > self.now);
+        self.rounds += 1;
+        self.advance(until);
+        if self.now >= self.end { Wake::Exit } else { Wake::Tick }
+    }
+}
+
+fn config(controller: &str, metric: &str, limits: bool) -> Config {
+    let high = High { app: AppId(0), metric: metric.to_owned() };
+    let qos = QosConfig {
+        controller: Controller::preset(controller, 0.9).unwrap(),
+        high: vec![high],
+        low: vec![AppId(1)],
+        limits,
+        settle: Duration::ZERO,
+        patience: Duration::from_secs(10),
+    };
+    Config { interval: MS(1), qos: Some(qos), ..Config::default() }
+}
+
+/// The speed that was kept, as a share of that alone, and the share of the time in which the other program ran.
+fn run(plant: &mut Plant, config: &Config) -> (f64, f64, QosState) {
+    let topology = plant.topology.clone();
+    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
+    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config };
+    Qos.check(&ctx).unwrap();
+    let mut last = QosState::default();
+    drive(plant, &Qos, &ctx, Mode::Enforce, |round| {
+        let Some(State::Qos(state)) = round.decision.map(|decision| &decision.state) else { panic!("no decision") };
+        last = (**state).clone();
+    })
+    .unwrap();
+    let seconds = plant.now.as_secs_f64();
+    (plant.units / 1e6 / seconds, plant.ran_s / seconds, last)
+}
+
+#[test]
+fn the_goal_is_kept_by_naps() {
+    // Loss 0.3: naps of exec · (0.3/0.1 − 1) = 2 · exec; so the other program runs a third of the time, and the speed is 0.9.
+    for controller in ["conservative-90", "relaxed-90", "targeted"] {
+        let mut plant = Plant::new(0.3, 5);
+        let (quality, utilisation, state) = run(&mut plant, &config(controller, PROGRESS, false));
+        assert!((quality - 0.9).abs() < 0.01, "{controller}: {quality}");
+        assert!((utilisation - 1.0 / 3.0).abs() < 0.03, "{controller}: {utilisation}");
+        // What is told agrees with what was.
+        let told = state.mean(0).unwrap() / state.alone[0].unwrap();
+        assert!((told - quality).abs() < 0.01, "{controller}: {told} {quality}");
+        let duty = state.total.duty_s / state.total.seconds;
+        assert!((duty - utilisation).abs() < 0.01, "{controller}: {duty} {utilisation}");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_disturbed_leaves_the_others_alone() {
+    let mut plant = Plant::new(0.01, 5);
+    let (quality, utilisation, _) = run(&mut plant, &config("targeted", PROGRESS, false));
+    assert!(quality > 0.99 && utilisation > 0.9, "{quality} {utilisation}");
+    assert!(plant.actions.iter().all(|action| matches!(action, Action::Nap { .. })));
+}
+
+#[test]
+fn a_latency_with_a_long_window_is_kept_by_turns_or_by_limits() {
+    // Loss 0.2: the goal is kept up to a duty of 0.5, of which `steady` finds 0.4 and stays there.
+    for limits in [false, true] {
+        let mut plant = Plant::new(0.2, 100);
+        let (quality, utilisation, state) = run(&mut plant, &config("steady", "p99", limits));
+        assert!((0.9..0.95).contains(&quality), "{limits}: {quality}");
+        assert!((0.3..0.42).contains(&utilisation), "{limits}: {utilisation}");
+        let has_limits = plant.actions.iter().any(|action| matches!(action, Action::Limit { .. }));
+        assert_eq!(has_limits, limits);
+        assert!(plant.rounds < 102_000, "{limits}: {} rounds in 100 s of 1 ms each", plant.rounds);
+        assert!(state.alone[0].unwrap() > 0.99e6, "{:?}", state.alone);
+    }
+}
+
+#[test]
+fn who_ends_lets_the_others_go() {
+    let mut plant = Plant::new(0.3, 3);
+    plant.high_ends = Time::from_secs(1);
+    let (_, utilisation, _) = run(&mut plant, &config("targeted", PROGRESS, false));
+    assert!(utilisation > 0.75, "{utilisation}");
+    let last = plant.actions.last();
+    assert!(matches!(last, Some(Action::Nap { until, .. }) if *until <= Time::from_millis(1_210)), "{last:?}");
+}
+
+#[test]
+fn a_metric_that_never_answers_stops_nobody() {
+    let mut plant = Plant::new(0.2, 60);
+    let (_, utilisation, _) = run(&mut plant, &config("steady", "nothing", false));
+    // One pause of 3 readings at the beginning, each waited for 10 s.
+    assert!((utilisation - 0.5).abs() < 0.01, "{utilisation}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let topology = machine(1, 1, 2, 1);
+    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
+    for (controller, metric, limits, why) in [
+        ("targeted", "p99", false, "use --controller steady"),
+        ("steady", PROGRESS, false, "use --controller targeted"),
+        ("balanced", IPC, true, "use --controller steady"),
+    ] {
+        let config = config(controller, metric, limits);
+        let refusal = Qos.check(&Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config });
+        assert!(refusal.unwrap_err().to_string().contains(why));
+    }
+}
+
+#[test]
+fn turns_are_long_enough_to_be_obeyed() {
+    assert_eq!(turn(0.5), (MS(10), MS(10)));
+    assert_eq!(turn(0.75), (MS(15), MS(5)));
+    assert_eq!(turn(0.05), (MS(5), MS(95)));
+    for permille in 1..1000 {
+        let (run, nap) = turn(f64::from(permille) / 1e3);
+        assert!(run >= MS(4) && nap >= MS(4) && nap <= LONGEST_NAP, "{permille}: {run:?} {nap:?}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Controllers that keep a high-priority program at its goal by letting low-priority programs nap (Tang, chapter 6: Reactive-Niceness).
+//!
+//! A controller is a pure state machine over *phases*: it says what the low-priority programs do next and for how long, is told how fast the
+//! high-priority programs were meanwhile, and says what comes then. Who carries the phases out is the host's affair.
+
+mod simple;
+mod steady;
+mod targeted;
+
+pub use simple::Simple;
+pub use steady::{Steady, SteadyState};
+pub use targeted::{Targeted, TargetedState};
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// No nap that a controller asks for is longer.
+pub const LONGEST_NAP: Duration = Duration::from_millis(200);
+
+/// What the low-priority programs do for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Share of the time in which they run: 0 = they nap, 1 = they run, between = both in quick turns.
+    pub duty: f64,
+    /// For how long.
+    pub lasts: Lasts,
+    /// Why.
+    pub why: Why,
+}
+
+/// How long a phase lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lasts {
+    /// So long.
+    For(Duration),
+    /// Until the metric has been read so many times about this phase alone.
+    Readings(u32),
+}
+
+/// Why a phase is as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The speed alone is measured.
+    Baseline,
+    /// Contention is looked for: a short nap, then a short run.
+    Check,
+    /// Nothing is wrong.
+    Fine,
+    /// Naps keep the goal.
+    Contention,
+    /// Between naps.
+    Between,
+    /// The speed is not known: nobody is made to nap for it.
+    Unknown,
+    /// More is tried.
+    Increase,
+    /// The goal was missed.
+    Decrease,
+    /// At the goal.
+    Hold,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Baseline => "a pause that measures the speed alone",
+            Self::Check => "looks for contention",
+            Self::Fine => "no contention",
+            Self::Contention => "contention",
+            Self::Between => "runs between naps",
+            Self::Unknown => "the speed is not known",
+            Self::Increase => "above the goal, more is tried",
+            Self::Decrease => "below the goal",
+            Self::Hold => "at the goal",
+        })
+    }
+}
+
+/// How a phase went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Mean speed of each high-priority program in it, higher is better, in any unit; `None` where nothing is known.
+    pub speeds: Vec<Option<f64>>,
+}
+
+impl Seen {
+    /// Of one program.
+    pub fn one(speed: f64) -> Self {
+        Self { speeds: vec![Some(speed)] }
+    }
+}
+
+/// A controller with its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Controller {
+    /// Naps by thresholds of the speed (Algorithm 4).
+    Simple(Simple),
+    /// Naps by the difference that they make (Algorithm 5).
+    Targeted(Targeted),
+    /// For metrics with long windows (ours).
+    Steady(Steady),
+}
+
+/// What a controller remembers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Of `simple`: whether the last phase was a run.
+    Simple(bool),
+    /// Of `targeted`.
+    Targeted(TargetedState),
+    /// Of `steady`.
+    Steady(SteadyState),
+}
+
+/// Names that [`Controller::preset`] knows: the six configurations of tables 6.1 and 6.2, and ours.
+pub const PRESETS: [&str; 8] = [
+    "utilisation-biased",
+    "balanced",
+    "qos-biased",
+    "conservative-90",
+    "relaxed-90",
+    "conservative-80",
+    "targeted",
+    "steady",
+];
+
+impl Controller {
+    /// The controller of that name. `goal` (0–1, exclusive) is that of `targeted` and `steady`; the paper's presets bring theirs along.
+    pub fn preset(name: &str, goal: f64) -> Option<Self> {
+        let ms = Duration::from_millis;
+        Some(match name {
+            "utilisation-biased" => Self::Simple(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])),
+            "balanced" => Self::Simple(Simple::new(0.8, 1.5, [2.0, 1.0, 0.0])),
+            "qos-biased" => Self::Simple(Simple::new(0.5, 1.0, [3.0, 2.0, 1.0])),
+            "conservative-90" => Self::Targeted(Targeted::paper(0.9, 0.4, ms(6))),
+            "relaxed-90" => Self::Targeted(Targeted::paper(0.9, 1.0, ms(12))),
+            "conservative-80" => Self::Targeted(Targeted::paper(0.8, 0.4, ms(9))),
+            "targeted" => Self::Targeted(Targeted::new(goal)),
+            "steady" => Self::Steady(Steady::new(goal)),
+            _ => return None,
+        })
+    }
+
+    /// The share of its speed alone that a program is to keep; `None` for `simple`, which has no such goal.
+    pub fn goal(&self) -> Option<f64> {
+        match self {
+            Self::Simple(_) => None,
+            Self::Targeted(targeted) => Some(targeted.goal),
+            Self::Steady(steady) => Some(steady.goal),
+        }
+    }
+
+    /// The first phase.
+    pub fn start(&self) -> (Phase, State) {
+        match self {
+            Self::Simple(simple) => (simple.run(), State::Simple(true)),
+            Self::Targeted(targeted) => {
+                let (phase, state) = targeted.start();
+                (phase, State::Targeted(state))
+            }
+            Self::Steady(steady) => {
+                let (phase, state) = steady.start();
+                (phase, State::Steady(state))
+            }
+        }
+    }
+
+    /// The phase after one that went as `seen`. A state that is another controller's counts as none.
+    pub fn next(&self, state: State, seen: &Seen) -> (Phase, State) {
+        match (self, state) {
+            (Self::Simple(simple), State::Simple(ran)) => {
+                let phase = if ran { simple.after_run(seen) } else { simple.run() };
+                let runs = phase.duty > 0.0;
+                (phase, State::Simple(runs))
+            }
+            (Self::Targeted(targeted), State::Targeted(state)) => {
+                let (phase, state) = targeted.next(state, seen);
+                (phase, State::Targeted(state))
+            }
+            (Self::Steady(steady), State::Steady(state)) => {
+                let (phase, state) = steady.next(state, seen);
+                (phase, State::Steady(state))
+            }
+            _ => self.start(),
+        }
+    }
+}
+
+/// A phase of fixed length.
+fn phase(duty: f64, lasts: Duration, why: Why) -> Phase {
+    Phase { duty, lasts: Lasts::For(lasts), why }
+}
+
+/// A nap, cut to the longest that is allowed.
+fn nap(lasts: Duration, why: Why) -> Phase {
+    phase(0.0, lasts.min(LONGEST_NAP), why)
+}
+
+/// A usable speed.
+fn usable(speed: Option<f64>) -> Option<f64> {
+    speed.filter(|speed| speed.is_finite() && *speed > 0.0)
+}
+
+#[cfg(test)]
+mod tests;

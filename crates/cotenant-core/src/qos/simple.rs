@@ -1,0 +1,37 @@
+//! Heuristic 1 (Algorithm 4): the slower the high-priority program, the longer the nap.
+
+use super::{Phase, Seen, Why, nap, phase, usable};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Simple {
+    /// Speed (IPC in the paper) below which the nap is the longest.
+    pub low: f64,
+    /// Speed below which it is the middle one.
+    pub high: f64,
+    /// Naps in multiples of `exec`: below `low`, below `high`, from `high` on.
+    pub naps: [f64; 3],
+    /// How long the low-priority programs run between two looks.
+    pub exec: Duration,
+}
+
+impl Simple {
+    /// With the execution time of 10 ms that §5.4 found better than 1 ms, since caches have to warm up after each nap. (§6.3 gives none.)
+    pub fn new(low: f64, high: f64, naps: [f64; 3]) -> Self {
+        Self { low, high, naps, exec: Duration::from_millis(10) }
+    }
+
+    pub(super) fn run(&self) -> Phase {
+        phase(1.0, self.exec, Why::Between)
+    }
+
+    /// The slowest program decides; one whose speed is unknown asks for nothing.
+    pub(super) fn after_run(&self, seen: &Seen) -> Phase {
+        let slowest = seen.speeds.iter().filter_map(|speed| usable(*speed)).min_by(f64::total_cmp);
+        let Some(speed) = slowest else { return phase(1.0, self.exec, Why::Unknown) };
+        let ratio = self.naps[usize::from(speed >= self.low) + usize::from(speed >= self.high)];
+        if ratio > 0.0 { nap(self.exec.mul_f64(ratio), Why::Contention) } else { phase(1.0, self.exec, Why::Fine) }
+    }
+}

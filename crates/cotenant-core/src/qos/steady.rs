@@ -1,0 +1,127 @@
+//! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive increase and
+//! multiplicative decrease, from a baseline that pauses measure.
+
+use super::{Lasts, Phase, Seen, Why, phase, usable};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How long the low-priority programs run while nothing is known.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
+/// Weight of a new baseline against those before.
+const BASELINE_WEIGHT: f64 = 0.5;
+
+/// Misses in a row at the least duty that put the baseline itself in doubt.
+const DOUBT: u32 = 3;
+
+/// Its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Steady {
+    /// Share of its speed alone that a program is to keep, 0–1, exclusive. Speeds are inverse latencies, so 0.9 allows a latency of
+    /// baseline / 0.9.
+    pub goal: f64,
+    /// The least duty, above 0; also the first.
+    pub least: f64,
+    /// Added to the duty while the goal is kept.
+    pub increase: f64,
+    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive.
+    pub decrease: f64,
+    /// Up to so much above the goal, relatively, the duty stays as it is.
+    pub hold: f64,
+    /// Readings of the first pause.
+    pub first_baseline: u32,
+    /// Readings between two pauses of one reading each.
+    pub between_baselines: u32,
+}
+
+/// What it remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SteadyState {
+    /// Speed alone of each program.
+    baseline: Vec<Option<f64>>,
+    /// The duty that is asked for.
+    duty: f64,
+    /// Whether the last phase was a pause for the baseline.
+    pause: bool,
+    /// No goal was missed yet: the duty doubles.
+    doubling: bool,
+    /// Readings since the last pause.
+    since: u32,
+    /// Misses in a row at the least duty.
+    missed: u32,
+}
+
+impl Steady {
+    /// With the parameters that the tests hold.
+    pub fn new(goal: f64) -> Self {
+        Self { goal, least: 0.05, increase: 0.05, decrease: 0.7, hold: 0.03, first_baseline: 3, between_baselines: 60 }
+    }
+
+    pub(super) fn start(&self) -> (Phase, SteadyState) {
+        let state = SteadyState { duty: self.least, pause: true, doubling: true, ..SteadyState::default() };
+        (pause(self.first_baseline), state)
+    }
+
+    pub(super) fn next(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
+        if !seen.speeds.iter().any(|speed| usable(*speed).is_some()) {
+            state.pause = false;
+            return (phase(1.0, UNKNOWN, Why::Unknown), state);
+        }
+        if state.pause {
+            state.measured(seen);
+            let why = if state.doubling { Why::Increase } else { Why::Hold };
+            return (together(state.duty, why), state);
+        }
+        let Some(speed) = state.relative(seen) else {
+            return Self::baseline(state, self.first_baseline); // known now, unknown in the pause
+        };
+        state.since += 1;
+        let why = if speed < self.goal {
+            state.doubling = false;
+            state.missed = if state.duty > self.least { 0 } else { state.missed + 1 };
+            state.duty = (state.duty * self.decrease).max(self.least);
+            Why::Decrease
+        } else if speed >= self.goal * (1.0 + self.hold) && state.duty < 1.0 {
+            state.missed = 0;
+            state.duty = if state.doubling { state.duty * 2.0 } else { state.duty + self.increase }.min(1.0);
+            Why::Increase
+        } else {
+            state.missed = 0;
+            Why::Hold
+        };
+        if state.since >= self.between_baselines || state.missed >= DOUBT {
+            return Self::baseline(state, 1);
+        }
+        (together(state.duty, why), state)
+    }
+
+    fn baseline(state: SteadyState, readings: u32) -> (Phase, SteadyState) {
+        (pause(readings), SteadyState { pause: true, since: 0, missed: 0, ..state })
+    }
+}
+
+impl SteadyState {
+    fn measured(&mut self, seen: &Seen) {
+        self.pause = false;
+        self.baseline.resize(seen.speeds.len(), None);
+        for (baseline, speed) in self.baseline.iter_mut().zip(&seen.speeds) {
+            if let Some(speed) = usable(*speed) {
+                *baseline = Some(baseline.map_or(speed, |before| before + BASELINE_WEIGHT * (speed - before)));
+            }
+        }
+    }
+
+    /// The speed of the program that is furthest below its baseline, as a share of that.
+    fn relative(&self, seen: &Seen) -> Option<f64> {
+        let share = |(speed, alone): (&Option<f64>, &Option<f64>)| Some(usable(*speed)? / (*alone)?);
+        seen.speeds.iter().zip(&self.baseline).filter_map(share).min_by(f64::total_cmp)
+    }
+}
+
+fn pause(readings: u32) -> Phase {
+    Phase { duty: 0.0, lasts: Lasts::Readings(readings), why: Why::Baseline }
+}
+
+fn together(duty: f64, why: Why) -> Phase {
+    Phase { duty, lasts: Lasts::Readings(1), why }
+}

@@ -1,0 +1,147 @@
+//! Heuristic 2 (Algorithm 5): naps as long as the difference that they make asks for.
+//!
+//! Equation 6.1 is printed upside down; what follows from `mean speed = (exec·s_exec + nap·s_nap) / (exec + nap) ≥ goal·s_nap` is
+//! `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with `conservative_factor × QoS_goal`; only
+//! the allowed loss, `1 − goal`, makes sense there.
+
+use super::{Phase, Seen, Why, nap, phase, usable};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Targeted {
+    /// Share of its speed alone that a program is to keep, 0–1, exclusive.
+    pub goal: f64,
+    /// Share of the allowed loss from which on naps begin, above 0 to 1: the lower, the stricter.
+    pub conservative_factor: f64,
+    /// How long the low-priority programs run before contention is looked for again.
+    pub execute_period: Duration,
+    /// Length of the two halves of a look, and the shortest nap.
+    pub check_interval: Duration,
+    /// How long they run between two naps.
+    pub exec: Duration,
+    /// Whether the speed in *execution* counts as well (ours): in the short run behind a nap caches still are as the nap left them,
+    /// which hides some of the loss.
+    pub execution_counts: bool,
+    /// Weight of a new measurement against those before, above 0 to 1; 1 = the paper's: the last one alone.
+    pub weight: f64,
+}
+
+/// What it remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetedState {
+    /// What the last phase was.
+    step: Step,
+    /// Speed of each program while the others napped.
+    napping: Vec<Option<f64>>,
+    /// Speed of each program while the others ran.
+    running: Vec<Option<f64>>,
+}
+
+/// The state of Figure 6.4, and where in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Step {
+    /// *Execution*.
+    #[default]
+    Execute,
+    /// *Check*, first half.
+    CheckNap,
+    /// *Check*, second half.
+    CheckRun,
+    /// *Intermittent nap*, first half.
+    Nap,
+    /// *Intermittent nap*, second half.
+    Run,
+}
+
+impl Targeted {
+    /// As in the paper: naps and runs of 2 ms, the period of its engine (`check_interval` is not given; two samples of its monitor).
+    pub fn paper(goal: f64, conservative_factor: f64, execute_period: Duration) -> Self {
+        let short = Duration::from_millis(2);
+        Self {
+            goal,
+            conservative_factor,
+            execute_period,
+            check_interval: short,
+            exec: short,
+            execution_counts: false,
+            weight: 1.0,
+        }
+    }
+
+    /// Ours, for programs that report progress in batches on noisy machines: longer phases, and a mean over several.
+    pub fn new(goal: f64) -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            goal,
+            conservative_factor: 0.7,
+            execute_period: ms(100),
+            check_interval: ms(10),
+            exec: ms(10),
+            execution_counts: true,
+            weight: 0.3,
+        }
+    }
+
+    pub(super) fn start(&self) -> (Phase, TargetedState) {
+        self.check(TargetedState::default())
+    }
+
+    pub(super) fn next(&self, mut state: TargetedState, seen: &Seen) -> (Phase, TargetedState) {
+        let known = seen.speeds.iter().any(|speed| usable(*speed).is_some());
+        match state.step {
+            Step::Execute => {
+                if self.execution_counts && known {
+                    self.remember(&mut state.running, seen);
+                }
+                self.check(state)
+            }
+            _ if !known => Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Unknown)),
+            Step::CheckNap => {
+                self.remember(&mut state.napping, seen);
+                Self::step(state, Step::CheckRun, phase(1.0, self.check_interval, Why::Check))
+            }
+            Step::Nap => {
+                self.remember(&mut state.napping, seen);
+                Self::step(state, Step::Run, phase(1.0, self.exec, Why::Between))
+            }
+            Step::CheckRun | Step::Run => {
+                self.remember(&mut state.running, seen);
+                let delta = state.delta();
+                if delta < self.conservative_factor * (1.0 - self.goal) {
+                    return Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Fine));
+                }
+                let wanted = self.exec.as_secs_f64() * (delta / (1.0 - self.goal) - 1.0);
+                let wanted = Duration::try_from_secs_f64(wanted.max(0.0)).unwrap_or(super::LONGEST_NAP);
+                Self::step(state, Step::Nap, nap(wanted.max(self.check_interval), Why::Contention))
+            }
+        }
+    }
+
+    fn check(&self, state: TargetedState) -> (Phase, TargetedState) {
+        Self::step(state, Step::CheckNap, nap(self.check_interval, Why::Check))
+    }
+
+    fn step(mut state: TargetedState, step: Step, phase: Phase) -> (Phase, TargetedState) {
+        state.step = step;
+        (phase, state)
+    }
+
+    fn remember(&self, means: &mut Vec<Option<f64>>, seen: &Seen) {
+        means.resize(seen.speeds.len(), None);
+        for (mean, speed) in means.iter_mut().zip(&seen.speeds) {
+            // A program without a speed has none of before either: it may be another by now.
+            *mean = usable(*speed).map(|speed| mean.map_or(speed, |mean| mean + self.weight * (speed - mean)));
+        }
+    }
+}
+
+impl TargetedState {
+    /// The largest loss that running causes to any of the programs; below 0 where it causes none.
+    fn delta(&self) -> f64 {
+        let loss = |(napping, running): (&Option<f64>, &Option<f64>)| Some(1.0 - (*running)? / (*napping)?);
+        self.napping.iter().zip(&self.running).filter_map(loss).fold(f64::NEG_INFINITY, f64::max)
+    }
+}

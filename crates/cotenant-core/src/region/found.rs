@@ -1,0 +1,228 @@
+//! Regions from cachegrind's counts: what each function brings into the second and the last cache level, by Tang's model (§5.2, equation 5.9).
+//!
+//! The simulation is of this machine's cache sizes and the same each time; it knows no prefetching, and its time is the usual estimate
+//! (one cycle per instruction, [`FIRST_MISS`] per miss of the first simulated level, [`LAST_MISS`] per miss of the last), not a measurement.
+
+use super::Region;
+use std::collections::BTreeMap;
+
+/// Cycles of a miss that the next level answers, in the estimate of time that cachegrind's tools use.
+const FIRST_MISS: f64 = 10.0;
+
+/// Cycles of a miss that memory answers, in the same.
+const LAST_MISS: f64 = 100.0;
+
+/// The model's coefficients, for lines per nanosecond. They belong to a machine; a fit needs co-runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    /// Of lines that come into the level above the last, and not into the last.
+    pub a: f64,
+    /// Of lines that come into the last level.
+    pub b: f64,
+    /// Of anything that runs.
+    pub c: f64,
+    /// Clock of the machine of the estimate of time, Hz.
+    pub clock_hz: f64,
+}
+
+impl Model {
+    /// The paper's Nehalem, on which `SmashBench` gave these (§5.4: R² 0.89; 2.67 GHz).
+    pub const NEHALEM: Self = Self { a: 1.663, b: 8.890, c: 0.044, clock_hz: 2.67e9 };
+
+    /// What code scores that does nothing but miss the last level: no score is above it, since the estimate of time lets no two misses
+    /// overlap.
+    pub fn highest(&self) -> f64 {
+        self.score(Counts { instructions: 0, first_misses: 1, last_misses: 1 })
+    }
+
+    /// The score of code with these counts; 0 for code that is not executed.
+    pub fn score(&self, counts: Counts) -> f64 {
+        let ns = counts.cycles() / self.clock_hz * 1e9;
+        if ns <= 0.0 {
+            return 0.0;
+        }
+        let between = counts.first_misses.saturating_sub(counts.last_misses) as f64;
+        self.a * between / ns + self.b * counts.last_misses as f64 / ns + self.c
+    }
+}
+
+/// What was counted of some code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Instructions.
+    pub instructions: u64,
+    /// Misses of the first simulated level, of all kinds.
+    pub first_misses: u64,
+    /// Misses of the last.
+    pub last_misses: u64,
+}
+
+impl Counts {
+    /// Estimated time.
+    pub fn cycles(&self) -> f64 {
+        self.instructions as f64 + FIRST_MISS * self.first_misses as f64 + LAST_MISS * self.last_misses as f64
+    }
+
+    fn add(&mut self, other: Self) {
+        self.instructions += other.instructions;
+        self.first_misses += other.first_misses;
+        self.last_misses += other.last_misses;
+    }
+}
+
+/// Lines of a function in a file, with their counts.
+type Lines = (Counts, Option<(u32, u32)>);
+
+/// Counts of several processes, by file and function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    functions: BTreeMap<(String, String), Lines>,
+}
+
+impl Profile {
+    /// Adds the output file of one process.
+    ///
+    /// # Errors
+    /// The line and what is wrong with it.
+    pub fn add(&mut self, text: &str) -> Result<(), String> {
+        let (mut file, mut function) = (String::new(), String::new());
+        let mut columns: Option<Columns> = None;
+        for (number, line) in (1..).zip(text.lines()) {
+            let wrong =
+                |what: &str| format!("line {number}: {what}; is it an output file of cachegrind with --cache-sim=yes?");
+            if let Some(events) = line.strip_prefix("events: ") {
+                columns = Some(Columns::of(events).ok_or_else(|| wrong("the events of simulated caches are missing"))?);
+            } else if let Some(name) = line.strip_prefix("fl=") {
+                name.clone_into(&mut file);
+            } else if let Some(name) = line.strip_prefix("fn=") {
+                name.clone_into(&mut function);
+            } else if line.starts_with(|c: char| c.is_ascii_digit()) {
+                let columns = columns.as_ref().ok_or_else(|| wrong("counts stand before the events' names"))?;
+                let mut numbers = line.split_ascii_whitespace();
+                let at: u32 =
+                    numbers.next().and_then(|n| n.parse().ok()).ok_or_else(|| wrong("this is no line number"))?;
+                let counts: Vec<u64> =
+                    numbers.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong("this is no count"))?;
+                let known = self.functions.entry((file.clone(), function.clone())).or_default();
+                known.0.add(columns.counts(&counts));
+                if at > 0 {
+                    known.1 = Some(known.1.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
+                }
+            }
+        }
+        columns.map(|_| ()).ok_or_else(|| "it names no events; is it an output file of cachegrind?".to_owned())
+    }
+
+    /// All counts together.
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        self.functions.values().for_each(|(counts, _)| total.add(*counts));
+        total
+    }
+
+    /// The functions that take at least this share of the estimated time, the most contentious first.
+    pub fn regions(&self, model: Model, min_coverage: f64) -> Vec<Region> {
+        let all = self.total().cycles().max(f64::MIN_POSITIVE);
+        let known = |name: &str| (!name.is_empty() && name != "???").then(|| name.to_owned());
+        let mut regions: Vec<Region> = self
+            .functions
+            .iter()
+            .filter_map(|((file, function), (counts, lines))| {
+                let coverage = counts.cycles() / all;
+                let (file, function) = (known(file), known(function));
+                let lines = lines.filter(|_| file.is_some());
+                let named = function.is_some() || lines.is_some();
+                (named && coverage >= min_coverage).then(|| Region {
+                    function,
+                    file,
+                    lines,
+                    score: model.score(*counts),
+                    coverage: coverage.min(1.0),
+                })
+            })
+            .collect();
+        regions.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.coverage.total_cmp(&a.coverage)));
+        regions
+    }
+}
+
+/// In which column what is counted.
+#[derive(Debug)]
+struct Columns {
+    instructions: usize,
+    first: Vec<usize>,
+    last: Vec<usize>,
+}
+
+impl Columns {
+    fn of(events: &str) -> Option<Self> {
+        let names: Vec<&str> = events.split_ascii_whitespace().collect();
+        let at = |name: &str| names.iter().position(|other| *other == name);
+        let all = |wanted: [&str; 3]| wanted.iter().map(|name| at(name)).collect::<Option<Vec<_>>>();
+        Some(Self {
+            instructions: at("Ir")?,
+            first: all(["I1mr", "D1mr", "D1mw"])?,
+            last: all(["ILmr", "DLmr", "DLmw"])?,
+        })
+    }
+
+    /// Columns at the end may be missing where they are 0.
+    fn counts(&self, numbers: &[u64]) -> Counts {
+        let of = |column: &usize| numbers.get(*column).copied().unwrap_or(0);
+        Counts {
+            instructions: of(&self.instructions),
+            first_misses: self.first.iter().map(of).sum(),
+            last_misses: self.last.iter().map(of).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUT: &str = "desc: I1 cache: 1\ncmd: ./a\nevents: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\n\
+        fl=/src/a.c\nfn=hot\n10 1000 0 0 500 100 80 10 0 0\n12 500 0 0 0\nfn=cold\n30 400\n\
+        fl=???\nfn=memcpy\n0 600 0 0 300 10 0 300 20 5\nfl=/src/a.c\nfn=hot\n8 100\nsummary: 2600 0 0 800 110 80 310 20 5\n";
+
+    #[test]
+    fn functions_are_added_up() {
+        let mut profile = Profile::default();
+        profile.add(OUT).unwrap();
+        // hot: 1,600 instructions, 100 first misses, 80 last: 1600 + 1000 + 8000 = 10,600 cycles. cold: 400. memcpy: 600, 30, 5: 1,400.
+        assert_eq!(profile.total(), Counts { instructions: 2600, first_misses: 130, last_misses: 85 });
+        let model = Model { a: 1.0, b: 10.0, c: 0.5, clock_hz: 1e9 };
+        let regions = profile.regions(model, 0.1);
+        assert_eq!(regions.len(), 2, "cold takes 400 of 12,400: 3 %");
+        let hot = &regions[0];
+        assert_eq!(
+            (hot.function.as_deref(), hot.file.as_deref(), hot.lines),
+            (Some("hot"), Some("/src/a.c"), Some((8, 12)))
+        );
+        assert!((hot.coverage - 10_600.0 / 12_400.0).abs() < 1e-12);
+        // 1 · 20/10600 + 10 · 80/10600 + 0.5
+        assert!((hot.score - (20.0 + 800.0) / 10_600.0 - 0.5).abs() < 1e-12, "{}", hot.score);
+        let memcpy = &regions[1];
+        assert_eq!((memcpy.function.as_deref(), &memcpy.file, memcpy.lines), (Some("memcpy"), &None, None));
+        // Another process with the same code.
+        profile.add(OUT).unwrap();
+        assert_eq!(profile.total().instructions, 5200);
+        assert_eq!(profile.regions(model, 0.1)[0].score.to_bits(), hot.score.to_bits());
+        assert_eq!(super::super::parse(&super::super::write(&regions)).unwrap(), regions);
+    }
+
+    #[test]
+    fn what_is_no_output_says_where() {
+        let wrong = |text: &str| Profile::default().add(text).unwrap_err();
+        assert!(wrong("").contains("no events"));
+        assert!(wrong("events: Ir Dr\n").starts_with("line 1: the events of simulated caches"));
+        assert!(wrong("fl=a\nfn=b\n1 2\n").starts_with("line 3: counts stand before"));
+        assert!(
+            wrong("events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfl=a\nfn=b\n1 x\n")
+                .starts_with("line 4: this is no count")
+        );
+        assert_eq!(Model::NEHALEM.score(Counts::default()).to_bits(), 0.0_f64.to_bits());
+        // 110 cycles are 41.2 ns: 8.89 / 41.2 + 0.044.
+        assert!((Model::NEHALEM.highest() - 0.2598).abs() < 1e-4);
+    }
+}

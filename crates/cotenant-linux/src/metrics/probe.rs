@@ -1,0 +1,267 @@
+//! How long a server takes to answer, as a client sees it: a small question every few milliseconds on a connection of its own, and a quantile
+//! of the times of one window. The server's own counts say nothing of what waits in front of it.
+
+use super::FetchError;
+use super::stop::Stop;
+use cotenant_core::metric::{Measured, Protocol};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Time between the end of a question and the next.
+const GAP: Duration = Duration::from_millis(2);
+
+/// Longer answers are refused, bytes.
+const MOST: u64 = 1 << 20;
+
+/// A server that is asked.
+#[derive(Debug)]
+pub struct Probe {
+    protocol: Protocol,
+    address: String,
+    quantile: f64,
+    window: Duration,
+    timeout: Duration,
+    connection: Option<Connection>,
+}
+
+/// What is read and written.
+trait Stream: Read + Write + Send + std::fmt::Debug {}
+impl<T: Read + Write + Send + std::fmt::Debug> Stream for T {}
+
+/// A connection that is ready for questions.
+#[derive(Debug)]
+struct Connection(BufReader<Box<dyn Stream>>);
+
+impl Probe {
+    pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
+        Self { protocol, address: address.to_owned(), quantile, window, timeout, connection: None }
+    }
+
+    /// Asks for the length of a window.
+    pub fn fetch(&mut self, stop: &Stop) -> Result<Option<Measured>, FetchError> {
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        loop {
+            let asked = Instant::now();
+            self.ask().map_err(|why| {
+                self.connection = None;
+                self.failed(&why)
+            })?;
+            // The first one of a connection also makes it.
+            times.push(asked.elapsed());
+            if stop.within(GAP) {
+                return Err(FetchError::Stopped);
+            }
+            let window = begin.elapsed();
+            if window >= self.window {
+                let count = times.len() as u64;
+                return Ok(Some(Measured { value: quantile(&mut times, self.quantile).as_secs_f64(), window, count }));
+            }
+        }
+    }
+
+    fn ask(&mut self) -> io::Result<()> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            None => self.connection.insert(connect(self.protocol, &self.address, self.timeout)?),
+        };
+        match self.protocol {
+            Protocol::Redis => connection.ping(),
+            Protocol::Postgres => connection.query(),
+        }
+    }
+
+    fn failed(&self, why: &io::Error) -> FetchError {
+        if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            return FetchError::Slow(self.timeout);
+        }
+        let why = why.to_string().replace('\n', " ");
+        FetchError::Probe { what: format!("{}:{}", self.protocol.name(), self.address), why }
+    }
+}
+
+/// The value below which that share of the times lies (nearest rank); they are not empty.
+fn quantile(times: &mut [Duration], q: f64) -> Duration {
+    times.sort_unstable();
+    let rank = (times.len() as f64 * q).ceil() as usize;
+    times[rank.clamp(1, times.len()) - 1]
+}
+
+fn connect(protocol: Protocol, address: &str, timeout: Duration) -> io::Result<Connection> {
+    let stream: Box<dyn Stream> = if address.starts_with('/') {
+        let stream = UnixStream::connect(address)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Box::new(stream)
+    } else {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        let connected =
+            address.to_socket_addrs()?.find_map(|address| match TcpStream::connect_timeout(&address, timeout) {
+                Ok(stream) => Some(stream),
+                Err(why) => {
+                    last = why;
+                    None
+                }
+            });
+        let stream = connected.ok_or(last)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Box::new(stream)
+    };
+    let mut connection = Connection(BufReader::new(stream));
+    if protocol == Protocol::Postgres {
+        connection.log_in()?;
+    }
+    Ok(connection)
+}
+
+fn refused(why: impl Into<String>) -> io::Error {
+    io::Error::other(why.into())
+}
+
+impl Connection {
+    fn ping(&mut self) -> io::Result<()> {
+        self.0.get_mut().write_all(b"PING\r\n")?;
+        let mut line = Vec::new();
+        (&mut self.0).take(MOST).read_until(b'\n', &mut line)?;
+        match line.as_slice() {
+            b"+PONG\r\n" => Ok(()),
+            [] => Err(refused("it closed the connection")),
+            other => {
+                let said = String::from_utf8_lossy(other).trim().chars().take(80).collect::<String>();
+                Err(refused(format!("it says '{said}'; where it wants a password, use cmd:redis-cli …")))
+            }
+        }
+    }
+
+    /// Start-up message of protocol 3.0, as whoever we are, to the database of that name.
+    fn log_in(&mut self) -> io::Result<()> {
+        let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "postgres".to_owned());
+        let database = std::env::var("PGDATABASE").unwrap_or_else(|_| user.clone());
+        let words = ["user", &user, "database", &database, "application_name", "cotenant"];
+        let mut body = 196_608_u32.to_be_bytes().to_vec();
+        for word in words {
+            body.extend(word.as_bytes());
+            body.push(0);
+        }
+        body.push(0);
+        let length = u32::try_from(body.len() + 4).map_err(io::Error::other)?;
+        let message = [&length.to_be_bytes()[..], &body].concat();
+        self.0.get_mut().write_all(&message)?;
+        self.until_ready()
+    }
+
+    fn query(&mut self) -> io::Result<()> {
+        self.0.get_mut().write_all(b"Q\0\0\0\x0dSELECT 1\0")?;
+        self.until_ready()
+    }
+
+    /// Reads messages up to `ReadyForQuery`.
+    fn until_ready(&mut self) -> io::Result<()> {
+        loop {
+            let mut head = [0; 5];
+            self.0.read_exact(&mut head)?;
+            let length = u64::from(u32::from_be_bytes([head[1], head[2], head[3], head[4]]));
+            let length = length
+                .checked_sub(4)
+                .filter(|length| *length <= MOST)
+                .ok_or_else(|| refused("it speaks no PostgreSQL"))?;
+            let mut body = vec![0; length as usize];
+            self.0.read_exact(&mut body)?;
+            match head[0] {
+                b'Z' => return Ok(()),
+                b'E' => {
+                    let mut fields = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+                    let said = fields.find_map(|field| field.strip_prefix('M').map(str::to_owned));
+                    return Err(refused(format!("it says '{}'; see PGUSER and PGDATABASE", said.unwrap_or_default())));
+                }
+                b'R' if body.get(..4) != Some(&[0; 4]) => {
+                    return Err(refused(
+                        "it wants a password, which is not spoken; use its socket's folder, or cmd:psql …",
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stop;
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A server of one connection that answers each of these with what stands beside it, for ever the last one.
+    fn server(answers: Vec<(usize, Vec<u8>)>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let last = answers.last().cloned();
+            for (question, answer) in answers.into_iter().chain(std::iter::repeat_with(move || last.clone().unwrap())) {
+                if stream.read_exact(&mut vec![0; question]).is_err() || stream.write_all(&answer).is_err() {
+                    return;
+                }
+            }
+        });
+        address
+    }
+
+    fn probe(protocol: Protocol, address: &str) -> Result<Option<Measured>, FetchError> {
+        let (_stopper, stop) = stop::pair().unwrap();
+        Probe::new(protocol, address, 0.99, Duration::from_millis(20), Duration::from_secs(20)).fetch(&stop)
+    }
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = (body.len() as u32 + 4).to_be_bytes();
+        [&[kind][..], &length, body].concat()
+    }
+
+    #[test]
+    fn redis_answers() {
+        let measured = probe(Protocol::Redis, &server(vec![(6, b"+PONG\r\n".to_vec())])).unwrap().unwrap();
+        assert!(measured.value > 0.0 && measured.count >= 1 && measured.window >= Duration::from_millis(20));
+        let why =
+            probe(Protocol::Redis, &server(vec![(6, b"-NOAUTH Authentication required.\r\n".to_vec())])).unwrap_err();
+        assert!(why.to_string().contains("NOAUTH"), "{why}");
+    }
+
+    #[test]
+    fn postgres_answers() {
+        let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "postgres".to_owned());
+        let database = std::env::var("PGDATABASE").unwrap_or_else(|_| user.clone());
+        let greeting = 8 + "user database application_name cotenant  ".len() + user.len() + database.len() + 1;
+        let ready = message(b'Z', b"I");
+        let welcome = [message(b'R', &[0; 4]), message(b'S', b"x\0y\0"), ready.clone()].concat();
+        let answer = [message(b'D', b"\0\x01\0\0\0\x011"), message(b'C', b"SELECT 1\0"), ready].concat();
+        let measured = probe(Protocol::Postgres, &server(vec![(greeting, welcome), (14, answer)])).unwrap().unwrap();
+        assert!(measured.value > 0.0 && measured.count >= 1);
+        let wants = |body: &[u8], kind| {
+            probe(Protocol::Postgres, &server(vec![(greeting, message(kind, body))])).unwrap_err().to_string()
+        };
+        assert!(wants(&[0, 0, 0, 10], b'R').contains("password"));
+        assert!(wants(b"SFATAL\0Mno such role\0\0", b'E').contains("no such role"));
+    }
+
+    #[test]
+    fn nobody_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let why = probe(Protocol::Redis, &address).unwrap_err().to_string();
+        assert!(why.starts_with("redis:") && !why.contains('\n'), "{why}");
+        assert!(probe(Protocol::Postgres, "/proc/nonexistent/.s.PGSQL.5432").is_err());
+    }
+
+    #[test]
+    fn quantiles_are_of_those_that_were_seen() {
+        let mut times: Vec<Duration> = (1..=100).rev().map(Duration::from_micros).collect();
+        assert_eq!(quantile(&mut times, 0.99), Duration::from_micros(99));
+        assert_eq!(quantile(&mut times, 0.5), Duration::from_micros(50));
+        assert_eq!(quantile(&mut times[..1], 1.0), Duration::from_micros(1));
+    }
+}

@@ -1,0 +1,365 @@
+//! One program of low priority, and how it is let nap: from inside, where it has marks, else from outside.
+
+use super::identity;
+use crate::apply::Applier;
+use crate::book::Identity;
+use crate::pause::{Job, Mechanism, Pauses};
+use crate::progress::Orders;
+use crate::progress::orders::LONGEST_NAP;
+use crate::quota::Quota;
+use crate::sys;
+use crate::tasks::{Process, Target};
+use cotenant_core::{AppId, Outcome, Sample, Signal, Time};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::time::Duration;
+
+/// Shorter pauses are not made by signals: they arrive late by about as much.
+const SHORTEST_BY_SIGNALS: Duration = Duration::from_millis(20);
+
+/// Time between two looks for marks in a process that has none.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A marked program that ran and passed no mark for so long does not nap by itself.
+const DEAF: Duration = Duration::from_millis(300);
+
+/// Less CPU time than this between two looks tells nothing, nanoseconds.
+const LITTLE_NS: f64 = 1e6;
+
+/// Processes without marks that use less than this share of a program's CPU time need not nap: shells that wait.
+const IDLE: f64 = 0.05;
+
+/// How naps are brought about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcer {
+    /// From inside where the program has marks, else from outside.
+    #[default]
+    Auto,
+    /// By its marks alone.
+    Inside,
+    /// By a freezer or signals alone.
+    Outside,
+    /// By limits of CPU time; naps that measure are made as with `Auto`.
+    Quota,
+}
+
+/// How a program slept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Slept {
+    /// By what, as people say it.
+    pub means: String,
+    /// Naps of its own threads.
+    pub naps: u64,
+    /// Time that its threads slept in these, added up.
+    pub inside_s: f64,
+    /// Time in which it was paused from outside.
+    pub outside_s: f64,
+    /// Pauses from outside.
+    pub pauses: u64,
+    /// Threads that have marks and were seen last.
+    pub threads: usize,
+}
+
+/// The program.
+#[derive(Debug)]
+pub(super) struct Low {
+    enforcer: Enforcer,
+    job: Option<Job>,
+    quota: Option<Quota>,
+    marked: BTreeMap<u32, Marked>,
+    members: Vec<Identity>,
+    root: Option<u32>,
+    threads: usize,
+    /// CPU time of its processes when they were looked at last, nanoseconds.
+    ran: BTreeMap<u32, u64>,
+    inside: bool,
+    /// What processes slept that are gone.
+    before: (u64, f64),
+    paused_since: Option<Time>,
+    wakes_at: Option<Time>,
+    outside: Duration,
+    pause_count: u64,
+    pub notes: BTreeSet<String>,
+}
+
+/// A process of it.
+#[derive(Debug)]
+struct Marked {
+    start_ticks: u64,
+    orders: Option<Orders>,
+    next_look: Time,
+}
+
+impl Low {
+    pub fn new(enforcer: Enforcer) -> Self {
+        Self {
+            enforcer,
+            job: None,
+            quota: None,
+            marked: BTreeMap::new(),
+            members: Vec::new(),
+            root: None,
+            threads: 0,
+            ran: BTreeMap::new(),
+            inside: enforcer == Enforcer::Inside,
+            before: (0, 0.0),
+            paused_since: None,
+            wakes_at: None,
+            outside: Duration::ZERO,
+            pause_count: 0,
+            notes: BTreeSet::new(),
+        }
+    }
+
+    /// Makes ready what a program that is about to be started needs.
+    pub fn prepare(&mut self, applier: &mut Applier, pauses: &mut Pauses, command: &mut Command) -> Result<(), String> {
+        if self.enforcer == Enforcer::Quota {
+            let quota = Quota::make(applier).map_err(|why| why.to_string())?;
+            quota.enter(command).map_err(|why| why.to_string())?;
+            // In version 2 a process has one group: who is limited cannot be frozen, too.
+            let frozen_elsewhere = !quota.is_v2();
+            self.quota = Some(quota);
+            if !frozen_elsewhere {
+                self.job = Some(Job::of_processes());
+                return Ok(());
+            }
+        }
+        let job = pauses.job(applier).map_err(|why| why.to_string())?;
+        job.prepare(command).map_err(|why| why.to_string())?;
+        self.job = Some(job);
+        Ok(())
+    }
+
+    /// Takes on what runs already.
+    pub fn attach(&mut self, applier: &mut Applier, target: &Target) -> Result<(), String> {
+        if self.enforcer == Enforcer::Quota {
+            return Err("only programs that are started here can be limited: they would have to be moved to another control group; \
+                        use --means auto"
+                .to_owned());
+        }
+        self.job = Some(match target {
+            Target::Cgroup(path) => Job::of_group(applier, path).map_err(|why| why.to_string())?,
+            _ => Job::of_processes(),
+        });
+        Ok(())
+    }
+
+    /// It runs as this process.
+    pub fn started(&mut self, applier: Option<&mut Applier>, pid: u32) -> Result<(), String> {
+        self.root = Some(pid);
+        let (Some(applier), Some(job), Some(root)) = (applier, &mut self.job, identity(pid)) else { return Ok(()) };
+        self.members = vec![root];
+        job.started(applier, root).map_err(|why| why.to_string())
+    }
+
+    /// Looks who belongs to it and who has marks.
+    pub fn look<'a>(
+        &mut self,
+        at: Time,
+        processes: impl Iterator<Item = (u32, &'a Process)>,
+        sample: &Sample,
+        app: AppId,
+    ) {
+        let mut lives = BTreeSet::new();
+        self.members.clear();
+        for (pid, process) in processes {
+            lives.insert(pid);
+            self.members.push((pid, process.start_ticks()));
+            let fresh = || Marked { start_ticks: process.start_ticks(), orders: None, next_look: at };
+            let known = self.marked.entry(pid).or_insert_with(fresh);
+            if known.start_ticks != process.start_ticks() {
+                *known = fresh();
+            }
+            if at >= known.next_look && self.enforcer != Enforcer::Outside {
+                known.next_look = at + LOOK_EVERY;
+                if let Some(orders) = &known.orders {
+                    // What it executes now may have other memory.
+                    if let Ok(Some(other)) = orders.renewed(pid, process) {
+                        self.before = add(self.before, orders);
+                        known.orders = Some(other);
+                    }
+                } else {
+                    known.orders = Orders::of(pid, process).ok().flatten();
+                    if known.orders.is_none() {
+                        known.next_look = at + super::FULL_EVERY; // it begins just now, or has none
+                    }
+                }
+            }
+        }
+        let before = &mut self.before;
+        self.marked.retain(|pid, known| {
+            let keep = lives.contains(pid);
+            if let Some(orders) = known.orders.as_ref().filter(|_| !keep) {
+                *before = add(*before, orders);
+            }
+            keep
+        });
+        self.judge(sample, app);
+    }
+
+    /// Whether naps from inside reach it.
+    fn judge(&mut self, sample: &Sample, app: AppId) {
+        let now = sys::monotonic();
+        let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
+        let looked = |pid| self.marked.get(pid).and_then(|known| known.orders.as_ref()?.naps().looked);
+        self.threads = 0;
+        for task in sample.tasks.iter().filter(|task| task.info.app == app) {
+            *ran.entry(task.info.pid).or_default() += task.counters.get(Signal::CpuTime).map_or(0, |count| count.value);
+            self.threads += usize::from(looked(&task.info.pid).is_some());
+        }
+        let (mut hears, mut deaf) = (0.0, 0.0);
+        for (pid, ran) in &ran {
+            let since = ran.saturating_sub(self.ran.get(pid).copied().unwrap_or(0)) as f64;
+            let hearing = looked(pid).is_some_and(|looked| now.saturating_sub(looked) < DEAF);
+            *if hearing { &mut hears } else { &mut deaf } += since;
+        }
+        self.ran = ran;
+        if hears + deaf < LITTLE_NS {
+            return; // it slept: nothing new is known of it
+        }
+        self.inside = match self.enforcer {
+            Enforcer::Inside => true,
+            Enforcer::Outside => false,
+            Enforcer::Auto | Enforcer::Quota => hears > 0.0 && deaf <= IDLE * (hears + deaf),
+        };
+    }
+
+    /// Orders a nap until `end`, which is `until` on the clock of the programs.
+    pub fn nap(&mut self, applier: &mut Applier, now: Time, end: Time, until: Duration) -> Outcome {
+        if end <= now {
+            for orders in self.orders() {
+                orders.withdraw();
+            }
+            self.wakes_at = None;
+            self.resume(now);
+            return Outcome::Applied;
+        }
+        if self.inside {
+            self.wakes_at = None;
+            self.resume(now);
+            let mut any = false;
+            for orders in self.orders() {
+                orders.nap(until, LONGEST_NAP);
+                any = true;
+            }
+            return if any { Outcome::Applied } else { Outcome::Gone };
+        }
+        let Some(job) = &mut self.job else { return Outcome::NotThisMachine };
+        if job.mechanism() == Mechanism::Signals && end - now < SHORTEST_BY_SIGNALS {
+            let why = "pauses below 20 ms are not made by SIGSTOP; build the program with 'cotenant cc', or take --means quota";
+            self.notes.insert(why.to_owned());
+            return Outcome::Denied;
+        }
+        match job.pause(applier, &self.members) {
+            Ok(()) => {
+                self.paused_since.get_or_insert(now);
+                self.wakes_at = Some(end);
+                self.pause_count += 1;
+                Outcome::Applied
+            }
+            Err(why) => {
+                self.notes.insert(why.to_string());
+                self.paused_since.get_or_insert(now);
+                self.resume(now);
+                Outcome::Denied
+            }
+        }
+    }
+
+    /// When its pause from outside ends.
+    pub fn wakes_at(&self) -> Option<Time> {
+        self.wakes_at
+    }
+
+    /// Ends a pause from outside whose time has come.
+    pub fn wake(&mut self, now: Time) {
+        if self.wakes_at.is_some_and(|at| now >= at) {
+            self.wakes_at = None;
+            self.resume(now);
+        }
+    }
+
+    fn resume(&mut self, now: Time) {
+        let Some(since) = self.paused_since.take() else { return };
+        self.outside += now - since;
+        if let Some(job) = &mut self.job
+            && let Err(why) = job.resume()
+        {
+            self.notes.insert(why.to_string());
+        }
+    }
+
+    pub fn limit(&mut self, cpu_permille: Option<u32>) -> Outcome {
+        let Some(quota) = &self.quota else { return Outcome::NotThisMachine };
+        match quota.set(cpu_permille) {
+            Ok(()) => Outcome::Applied,
+            Err(why) => {
+                self.notes.insert(why.to_string());
+                Outcome::Denied
+            }
+        }
+    }
+
+    /// Stands by what was ordered.
+    pub fn stand_by(&self) {
+        self.orders().for_each(Orders::stand_by);
+    }
+
+    fn orders(&self) -> impl Iterator<Item = &Orders> {
+        self.marked.values().filter_map(|known| known.orders.as_ref())
+    }
+
+    pub fn signal(&mut self, signal: i32) {
+        match &self.job {
+            Some(job) => job.signal(signal, &self.members),
+            None => {
+                if let Some(pid) = self.root {
+                    let _ = sys::kill(pid, signal); // our child; it is ours until it is reaped
+                }
+            }
+        }
+    }
+
+    pub fn slept(&self, now: Time) -> Slept {
+        let (naps, inside_s) = self.orders().fold(self.before, add);
+        let outside = self.outside + self.paused_since.map_or(Duration::ZERO, |since| now - since);
+        let by = match (&self.job, self.inside) {
+            (_, true) => "its marks".to_owned(),
+            (Some(job), false) => job.mechanism().to_string(),
+            (None, false) => "nothing".to_owned(),
+        };
+        Slept {
+            means: self.quota.as_ref().map_or(by, ToString::to_string),
+            naps,
+            inside_s,
+            outside_s: outside.as_secs_f64(),
+            pauses: self.pause_count,
+            threads: self.threads,
+        }
+    }
+
+    /// Lets it run; lines about what could not be undone.
+    pub fn end(mut self, applier: Option<&mut Applier>) -> Vec<String> {
+        self.marked.clear(); // withdraws the orders
+        let mut notes = Vec::new();
+        let Some(applier) = applier else { return notes };
+        if let Some(job) = self.job.take()
+            && let Err(why) = job.end(applier)
+        {
+            notes.push(why.to_string());
+        }
+        if let Some(quota) = self.quota.take()
+            && let Err(why) = quota.end(applier)
+        {
+            notes.push(why.to_string());
+        }
+        notes
+    }
+}
+
+fn add((naps, seconds): (u64, f64), orders: &Orders) -> (u64, f64) {
+    let of = orders.naps();
+    (naps + of.count, seconds + of.napped.as_secs_f64())
+}

@@ -1,0 +1,166 @@
+//! Limits of CPU time for programs that we start: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1.
+//!
+//! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). The group is
+//! journaled before it is made, so that the guardian, or `cotenant restore`, lifts the limit and removes it however Cotenant ends.
+
+use crate::apply::Applier;
+use crate::fault::point;
+use crate::journal::{Owner, Record};
+use crate::pause::Hierarchy;
+use crate::pause::group::{self, Group};
+use crate::pause::undo;
+use crate::sys;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The period of version 2, and of version 1 where it cannot be read, microseconds.
+const PERIOD_US: u64 = 100_000;
+
+/// The least that the kernel takes, microseconds in a period.
+const LEAST_US: u64 = 1_000;
+
+/// Why there is no limit.
+#[derive(Debug, thiserror::Error)]
+pub enum QuotaError {
+    /// No hierarchy has the controller where we may make groups.
+    #[error(
+        "CPU time cannot be limited here: no control group with the cpu controller in which groups can be made; \
+         run as root, or in a delegated group (systemd-run --user -p Delegate=yes), or use --means auto"
+    )]
+    None,
+    /// A file of the group cannot be written.
+    #[error("{path}: {why}; see cotenant doctor for what would help", path = .path.display())]
+    Group {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// Nothing can be journaled, so nothing is limited.
+    #[error("nothing is limited: {0}")]
+    Journal(String),
+}
+
+/// A group with a limit.
+#[derive(Debug)]
+pub struct Quota {
+    group: Group,
+}
+
+impl Quota {
+    /// Makes the group of a program that is about to be started.
+    ///
+    /// # Errors
+    /// [`QuotaError`]
+    pub fn make(applier: &mut Applier) -> Result<Self, QuotaError> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (hierarchy, home) = place().ok_or(QuotaError::None)?;
+        let me = Owner::me().map_err(|why| QuotaError::Journal(why.to_string()))?;
+        let name = format!("cotenant-cpu-{}-{}-{}", me.pid, me.start, MADE.fetch_add(1, Ordering::Relaxed));
+        let path = home.join(name);
+        let record = Record::Group { hierarchy, path: path.clone(), home: Some(home.clone()) };
+        applier.journal_pause(&record).map_err(QuotaError::Journal)?;
+        let group = Group { hierarchy, path, home: Some(home) };
+        point("quota.make.before");
+        group.make().map_err(|why| QuotaError::Journal(why.to_string()))?;
+        point("quota.make.after");
+        Ok(Self { group })
+    }
+
+    /// Lets a command begin inside.
+    ///
+    /// # Errors
+    /// Where the group is gone.
+    pub fn enter(&self, command: &mut Command) -> Result<(), QuotaError> {
+        let path = self.group.path.join("cgroup.procs");
+        let procs = OpenOptions::new().write(true).open(&path).map_err(|why| QuotaError::Group { path, why })?;
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+        unsafe {
+            command.pre_exec(move || sys::write_some(procs.as_fd(), b"0"));
+        }
+        Ok(())
+    }
+
+    /// Whether its group is of version 2.
+    pub fn is_v2(&self) -> bool {
+        self.group.hierarchy == Hierarchy::V2
+    }
+
+    /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set(&self, cpu_permille: Option<u32>) -> Result<(), QuotaError> {
+        let (file, value) = if self.is_v2() {
+            let quota = cpu_permille.map_or_else(|| "max".to_owned(), |p| quota_us(p, PERIOD_US).to_string());
+            ("cpu.max", format!("{quota} {PERIOD_US}"))
+        } else {
+            let read = fs::read_to_string(self.group.path.join("cpu.cfs_period_us")).ok();
+            let period = read.and_then(|text| text.trim().parse().ok()).unwrap_or(PERIOD_US);
+            let quota = cpu_permille.map_or_else(|| "-1".to_owned(), |p| quota_us(p, period).to_string());
+            ("cpu.cfs_quota_us", quota)
+        };
+        let path = self.group.path.join(file);
+        group::write(&path, &value).map_err(|why| QuotaError::Group { path, why })
+    }
+
+    /// Lifts the limit and removes the group; who is in it runs on in our own.
+    ///
+    /// # Errors
+    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    pub fn end(self, applier: &mut Applier) -> Result<(), QuotaError> {
+        self.set(None)?;
+        undo::dissolve(&self.group).map_err(|why| QuotaError::Journal(why.to_string()))?;
+        let _ = applier.journal_pause(&Record::Ungroup { path: self.group.path });
+        Ok(())
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_v2() { "cpu.max" } else { "cpu.cfs_quota_us" })
+    }
+}
+
+/// Microseconds of CPU time in each period.
+fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
+    (u64::from(cpu_permille) * period_us / 1000).max(LEAST_US)
+}
+
+/// The hierarchy and the group below which one with a limit can be made: tried.
+fn place() -> Option<(Hierarchy, PathBuf)> {
+    [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
+        let home = group::home(hierarchy)?;
+        works(hierarchy, &home).then_some((hierarchy, home))
+    })
+}
+
+fn works(hierarchy: Hierarchy, home: &Path) -> bool {
+    let file = if hierarchy == Hierarchy::V2 { "cpu.max" } else { "cpu.cfs_quota_us" };
+    let probe = home.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id()));
+    if fs::create_dir(&probe).is_err() {
+        return false;
+    }
+    let value = if hierarchy == Hierarchy::V2 { "max 100000" } else { "-1" };
+    let writable = group::write(&probe.join(file), value).is_ok()
+        && OpenOptions::new().write(true).open(home.join("cgroup.procs")).is_ok();
+    fs::remove_dir(&probe).is_ok() && writable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_are_shares_of_the_period() {
+        assert_eq!(quota_us(500, 100_000), 50_000);
+        assert_eq!(quota_us(1_500, 100_000), 150_000);
+        assert_eq!(quota_us(1, 100_000), 1_000, "the least that the kernel takes");
+    }
+}

@@ -1,0 +1,318 @@
+//! What the user says.
+
+use crate::cli::ModeArg;
+use crate::{recorder, units, usage};
+use anyhow::Result;
+use clap::ValueEnum;
+use cotenant_core::metric::Metric;
+use cotenant_core::qos::{Controller, PRESETS, Simple};
+use cotenant_linux::qos::{Enforcer, What};
+use cotenant_linux::tasks::Target;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant qos --high './server' --low 'make -j8'                          progress that the server reports, goal 90 %
+  cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --goal 80% --low 'x264 …'
+  cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json";
+
+/// Arguments of `cotenant qos`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A program that is to keep its speed, as a line for `sh -c`; may be repeated
+    #[arg(long, value_name = "CMD")]
+    high: Vec<String>,
+    /// Such programs that run already, by process id
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
+    high_pid: Vec<u32>,
+    /// Such programs that run already, by the folder of their control group; may be repeated
+    #[arg(long, value_name = "PATH")]
+    high_cgroup: Vec<PathBuf>,
+    /// A program that naps for them, as a line for `sh -c`; may be repeated
+    #[arg(long, value_name = "CMD")]
+    low: Vec<String>,
+    /// Such programs that run already, by process id
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
+    low_pid: Vec<u32>,
+    /// Such programs that run already, by the folder of their control group: all in it nap; may be repeated
+    #[arg(long, value_name = "PATH")]
+    low_cgroup: Vec<PathBuf>,
+    /// What tells the speed of the programs of high priority, one for each in their order (the last one for the rest): progress, ipc, or a
+    /// metric from outside as --metric of cotenant run takes it [default: progress]
+    #[arg(long, value_name = "METRIC")]
+    metric: Vec<MetricArg>,
+    /// Share of its speed alone that each of them is to keep, as in 90% or 0.9 [default: 90%, or that of the controller]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub goal: Option<f64>,
+    /// What decides: targeted, steady, the paper's utilisation-biased, balanced, qos-biased, conservative-90, relaxed-90 and
+    /// conservative-80, or simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms where the metric is below LOW, below HIGH, or neither
+    /// [default: targeted; steady for metrics from outside]
+    #[arg(long, value_name = "NAME")]
+    controller: Option<String>,
+    /// How programs are let nap
+    #[arg(long, value_name = "MEANS", default_value = "auto")]
+    pub means: Means,
+    /// Time between two looks at the speed [default: 1ms; 10ms for metrics from outside]
+    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    interval: Option<Duration>,
+    /// How far to go [default: enforce]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<ModeArg>,
+    /// Ask the programs that were started to end after this time
+    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    pub time: Option<Duration>,
+    /// Look at and pause programs of other users, too (needs the right to)
+    #[arg(long)]
+    pub all_users: bool,
+    /// What is said
+    #[command(flatten)]
+    pub output: Output,
+    /// Whether and where to record
+    #[command(flatten)]
+    pub record: recorder::Args,
+}
+
+/// What is said.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub struct Output {
+    /// Print the summary as JSON on standard error
+    #[arg(long)]
+    pub json: bool,
+    /// Say once a second how it stands, also where standard error is no terminal
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print no table and no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `--means`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Means {
+    /// By their marks where they have some (cotenant cc), else by a freezer, else by SIGSTOP
+    Auto,
+    /// By their marks alone
+    Inside,
+    /// By a freezer or SIGSTOP alone
+    Outside,
+    /// By limits of CPU time, with --controller steady: cpu.max, or the CFS quota of version 1
+    Quota,
+}
+
+impl Means {
+    /// Whether duties are kept by limits.
+    pub fn limits(self) -> bool {
+        self == Self::Quota
+    }
+}
+
+impl From<Means> for Enforcer {
+    fn from(means: Means) -> Self {
+        match means {
+            Means::Auto => Self::Auto,
+            Means::Inside => Self::Inside,
+            Means::Outside => Self::Outside,
+            Means::Quota => Self::Quota,
+        }
+    }
+}
+
+/// `--metric`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MetricArg {
+    /// What the program reports.
+    Progress,
+    /// Instructions per cycle.
+    Ipc,
+    /// From outside.
+    Outside(Box<Metric>),
+}
+
+impl std::str::FromStr for MetricArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "progress" => Ok(Self::Progress),
+            "ipc" => Ok(Self::Ipc),
+            other => match other.parse::<Metric>() {
+                Ok(metric) => Ok(Self::Outside(Box::new(metric))),
+                Err(why) => Err(format!("{why}; or progress, or ipc")),
+            },
+        }
+    }
+}
+
+impl MetricArg {
+    /// As the policy knows it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Progress => "progress".to_owned(),
+            Self::Ipc => "ipc".to_owned(),
+            Self::Outside(metric) => metric.name.clone(),
+        }
+    }
+
+    /// What is to be read.
+    pub fn outside(&self) -> Vec<Metric> {
+        match self {
+            Self::Outside(metric) => vec![(**metric).clone()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Time between two readings.
+    pub fn every(&self) -> Option<Duration> {
+        match self {
+            Self::Outside(metric) => Some(metric.every.max(metric.timeout)),
+            _ => None,
+        }
+    }
+}
+
+/// A program with its name.
+#[derive(Debug)]
+pub struct Program {
+    pub name: String,
+    pub what: What,
+}
+
+impl Args {
+    /// Those of high and those of low priority: commands first, then processes, then groups.
+    pub(super) fn programs(&self) -> Result<(Vec<Program>, Vec<Program>)> {
+        let high = programs(&self.high, &self.high_pid, &self.high_cgroup)?;
+        let low = programs(&self.low, &self.low_pid, &self.low_cgroup)?;
+        if high.is_empty() {
+            return Err(usage("no program is to keep its speed; name one with --high, --high-pid or --high-cgroup"));
+        }
+        if low.is_empty() {
+            return Err(usage("no program may nap for it; name one with --low, --low-pid or --low-cgroup"));
+        }
+        Ok((high, low))
+    }
+
+    /// One for each program of high priority.
+    pub(super) fn metrics(&self, programs: usize) -> Result<Vec<MetricArg>> {
+        if self.metric.len() > programs {
+            return Err(usage(format!(
+                "--metric is given {} times for {programs} programs of high priority",
+                self.metric.len()
+            )));
+        }
+        let last = self.metric.last().cloned().unwrap_or(MetricArg::Progress);
+        Ok((0..programs).map(|i| self.metric.get(i).unwrap_or(&last).clone()).collect())
+    }
+
+    /// The controller, with its goal.
+    pub(super) fn controller(&self, metrics: &[MetricArg]) -> Result<Controller> {
+        let name = self.controller_name(metrics);
+        let name = name.as_str();
+        let goal = self.goal.unwrap_or(0.9);
+        let ipc = metrics.iter().all(|metric| *metric == MetricArg::Ipc);
+        if let Some(parameters) = name.strip_prefix("simple:") {
+            return simple(parameters).map(Controller::Simple).ok_or_else(|| {
+                usage(format!(
+                    "simple:{parameters} is not known; give simple:LOW,HIGH,A/B/C, as in simple:0.5,1.0,2/1/0"
+                ))
+            });
+        }
+        let Some(controller) = Controller::preset(name, goal) else {
+            return Err(usage(format!(
+                "--controller {name} is not known; use {}, or simple:LOW,HIGH,A/B/C",
+                PRESETS.join(", ")
+            )));
+        };
+        if matches!(controller, Controller::Simple(_)) && !ipc {
+            return Err(usage(format!(
+                "--controller {name} has thresholds of instructions per cycle; use --metric ipc, or simple:LOW,HIGH,A/B/C in the metric's own unit"
+            )));
+        }
+        match (controller.goal(), self.goal) {
+            (Some(own), Some(asked)) if own.to_bits() != asked.to_bits() => {
+                Err(usage(format!("--controller {name} has a goal of its own, {} %; leave --goal out", own * 100.0)))
+            }
+            _ => Ok(controller),
+        }
+    }
+
+    /// What the controller is called.
+    pub fn controller_name(&self, metrics: &[MetricArg]) -> String {
+        let windowed = metrics.iter().any(|metric| metric.every().is_some());
+        self.controller.clone().unwrap_or_else(|| if windowed { "steady" } else { "targeted" }.to_owned())
+    }
+
+    /// Time between two looks.
+    pub fn interval(&self, metrics: &[MetricArg]) -> Duration {
+        let windowed = metrics.iter().all(|metric| metric.every().is_some());
+        self.interval.unwrap_or(Duration::from_millis(if windowed { 10 } else { 1 }))
+    }
+}
+
+fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf]) -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    for line in commands {
+        let Some(first) = line.split_whitespace().next() else {
+            return Err(usage("a command is empty; name a program to start"));
+        };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", line]);
+        programs.push(Program { name: base_name(Path::new(first)), what: What::Command(command) });
+    }
+    for pid in pids {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .map_err(|_| usage(format!("there is no process {pid}")))?;
+        programs.push(Program { name: comm.trim().to_owned(), what: What::Running(Target::Pids(vec![*pid])) });
+    }
+    for path in cgroups {
+        if !path.join("cgroup.procs").exists() {
+            return Err(usage(format!(
+                "there is no control group {}; name its folder, such as /sys/fs/cgroup/my.slice",
+                path.display()
+            )));
+        }
+        programs.push(Program { name: base_name(path), what: What::Running(Target::Cgroup(path.clone())) });
+    }
+    Ok(programs)
+}
+
+fn base_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// `LOW,HIGH,A/B/C`.
+fn simple(text: &str) -> Option<Simple> {
+    let number = |text: &str| text.parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0);
+    let mut parts = text.split(',');
+    let (low, high) = (number(parts.next()?)?, number(parts.next()?)?);
+    let naps: Vec<f64> = parts.next()?.split('/').map(number).collect::<Option<_>>()?;
+    let naps: [f64; 3] = naps.try_into().ok()?;
+    (parts.next().is_none() && low <= high && naps.iter().all(|nap| *nap <= 20.0)).then(|| Simple::new(low, high, naps))
+}
+
+/// `90%` or `0.9`.
+fn share(text: &str) -> Result<f64, String> {
+    let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 100.0));
+    let value = digits.parse::<f64>().ok().map(|value| value / unit).filter(|value| (0.01..=0.999).contains(value));
+    value.ok_or_else(|| format!("'{text}' is no share from 1% to 99.9%, such as 90% or 0.9"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_parameters() {
+        assert_eq!((share("90%"), share("0.8"), share("90 %")), (Ok(0.9), Ok(0.8), Ok(0.9)));
+        for text in ["0", "100%", "90", "x", "-1%", "nan"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+        assert_eq!(simple("0.5,1.0,2/1/0"), Some(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])));
+        for text in ["", "1", "1,2", "2,1,1/1/1", "1,2,1/1", "1,2,1/1/1,4", "1,2,1/1/99", "1,2,a/1/1"] {
+            assert_eq!(simple(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `cotenant qos`: keep a high-priority program at its goal beside low-priority ones.
+
+mod args;
+mod show;
+
+use crate::recorder::{self, Recorder};
+use crate::{settings, usage};
+use anyhow::{Context, Result};
+pub use args::Args;
+use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig};
+use cotenant_core::record::{Header, HostDescription};
+use cotenant_core::{AppId, Mode, host};
+use cotenant_linux::host::probe_tier;
+use cotenant_linux::qos::{HighProgram, LowProgram, QosHost, QosOptions, StartError};
+use cotenant_linux::{metrics, sys};
+use show::Table;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How late naps may be obeyed: marks look every 2 ms, a freezer takes less.
+const SETTLE: Duration = Duration::from_millis(2);
+
+/// A reading of a metric is waited for at most so many of its periods.
+const PATIENCE: u32 = 5;
+
+/// Runs the programs until those of high priority and all that were started have ended, or a signal asks to stop.
+///
+/// # Errors
+/// One line with what went wrong, where, and what to do.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let (high, low) = args.programs()?;
+    let (topology, machine) = settings::live_machine(None)?;
+    let metrics = args.metrics(high.len())?;
+    let controller = args.controller(&metrics)?;
+    let mode: Mode = args.mode.map_or(Mode::Enforce, Into::into);
+    let config = Config {
+        interval: args.interval(&metrics),
+        qos: Some(QosConfig {
+            high: (0..).zip(&metrics).map(|(app, metric)| High { app: AppId(app), metric: metric.name() }).collect(),
+            low: (high.len()..high.len() + low.len()).map(|app| AppId(app as u32)).collect(),
+            limits: args.means.limits(),
+            settle: SETTLE,
+            patience: metrics.iter().filter_map(args::MetricArg::every).max().unwrap_or_default() * PATIENCE,
+            controller,
+        }),
+        ..Config::default()
+    };
+    let apps = BTreeMap::new();
+    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+    Qos.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+    let counters = metrics.iter().any(|metric| metric.name() == "ipc");
+    if counters && !probe_tier(&topology)?.to_string().contains("instructions") {
+        return Err(usage(
+            "the metric ipc needs hardware counters, which are not to be had here (cotenant doctor says why); use progress or a metric from outside",
+        ));
+    }
+
+    let names: Vec<String> = high.iter().chain(&low).map(|program| program.name.clone()).collect();
+    let mut recorder = open_recorder(args.record.target(), &ctx, mode, &names)?;
+    let mut table = Table::new(args, &names, &metrics, &config);
+    let options = QosOptions {
+        act: mode == Mode::Enforce,
+        enforcer: args.means.into(),
+        counters,
+        after: args.time,
+        other_users: args.all_users,
+    };
+    let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
+    let high = high.into_iter().zip(&metrics);
+    let high = high.map(|(p, metric)| HighProgram { name: p.name, what: p.what, metrics: metric.outside() }).collect();
+    let low = low.into_iter().map(|p| LowProgram { name: p.name, what: p.what }).collect();
+    let mut live = QosHost::start(&topology, high, low, options).map_err(started)?;
+    let slept = live.told();
+    let ended = host::drive(&mut live, &Qos, &ctx, mode, |round| {
+        table.round(round, &slept.borrow());
+        table.note(recorder.as_mut().and_then(|recorder| recorder.round(round)));
+    });
+    let (summaries, news) = live.metrics();
+    let tier = live.tier();
+    table.slept(live.slept());
+    let notes = live.notes();
+    let finish = live.finish();
+    ended.context("the loop ended early; everything was let run")?;
+    let seconds = start.elapsed().as_secs_f64();
+    let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
+    let notes = notes.into_iter().chain(news).chain(finish.restored.notes);
+    let mut summary = table.summary(mode, seconds, overhead, tier, summaries, notes.collect());
+    if let Some(recorder) = recorder {
+        summary.recording = Some(recorder.path().to_owned());
+        summary.notes.extend(recorder.finish());
+    }
+    summary.exit_code = finish.exit_code;
+    show::report(&summary, args)?;
+    Ok(ExitCode::from(finish.exit_code))
+}
+
+fn started(why: StartError) -> anyhow::Error {
+    match why {
+        StartError::Metrics(metrics::StartError::Io(_)) | StartError::Launch(_) => anyhow::Error::from(why),
+        StartError::Metrics(_) | StartError::Means(_) => usage(why.to_string()),
+        _ => why.into(),
+    }
+}
+
+fn open_recorder(
+    to: Option<recorder::Target<'_>>,
+    ctx: &Ctx<'_>,
+    mode: Mode,
+    names: &[String],
+) -> Result<Option<Recorder>> {
+    let Some(to) = to else { return Ok(None) };
+    let header = Header {
+        cotenant: env!("CARGO_PKG_VERSION").to_owned(),
+        topology: ctx.topology.clone(),
+        machine: ctx.machine.clone(),
+        apps: ctx.apps.clone(),
+        config: ctx.config.clone(),
+        policy: Qos.name().to_owned(),
+        mode,
+        seeds: Vec::new(),
+        host: HostDescription { kernel: super::managed::kernel_release(), tier: probe_tier(ctx.topology)?.to_string() },
+        command: names.to_vec(),
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|d| d.as_secs()),
+        redacted: to.how.record_redacted,
+    };
+    let recorder = Recorder::create(to.path, &header, to.how.record_limit).map_err(|e| usage(e.to_string()))?;
+    Ok(Some(recorder))
+}

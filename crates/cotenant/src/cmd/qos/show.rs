@@ -1,0 +1,283 @@
+//! How it stands: a table while it runs, and the summary.
+
+use super::args::{Args, MetricArg};
+use crate::words::{self, count, tell};
+use anyhow::Result;
+use cotenant_core::policy::{Config, QosState, State};
+use cotenant_core::{Mode, Round, Signal};
+use cotenant_linux::metrics::MetricSummary;
+use cotenant_linux::qos::Slept;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Time between two tables.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What a run came to; `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    pub mode: Mode,
+    pub controller: String,
+    /// Absent for controllers without one.
+    pub goal: Option<f64>,
+    pub exit_code: u8,
+    pub seconds: f64,
+    pub rounds: u64,
+    pub high: Vec<HighRow>,
+    pub low: Vec<LowRow>,
+    /// Share of the time in which the programs of low priority were to run.
+    pub duty_asked: Option<f64>,
+    /// Naps that were ordered.
+    pub naps_ordered: u64,
+    /// CPU time of Cotenant itself as a fraction of one CPU.
+    pub overhead: f64,
+    pub tier: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<PathBuf>,
+    pub notes: Vec<String>,
+}
+
+/// A program of high priority.
+#[derive(Debug, Serialize)]
+pub struct HighRow {
+    pub name: String,
+    pub metric: String,
+    /// Speed while the others napped; of latencies, their inverse.
+    pub alone: Option<f64>,
+    /// Mean speed over all.
+    pub mean: Option<f64>,
+    /// The one over the other.
+    pub achieved: Option<f64>,
+}
+
+/// A program of low priority.
+#[derive(Debug, Serialize)]
+pub struct LowRow {
+    pub name: String,
+    /// CPU time per second.
+    pub cpus: f64,
+    /// Share of the time in which it really ran, by what it or its freezer says; absent where CPU time is limited instead.
+    pub duty: Option<f64>,
+    #[serde(flatten)]
+    pub slept: Slept,
+}
+
+/// What is added up while it runs.
+#[derive(Debug)]
+pub struct Table {
+    names: Vec<String>,
+    metrics: Vec<String>,
+    controller: String,
+    goal: Option<f64>,
+    high: usize,
+    live: bool,
+    plain: bool,
+    drawn: usize,
+    next: Instant,
+    start: Instant,
+    rounds: u64,
+    state: QosState,
+    /// CPU time of each program so far, seconds.
+    cpu_s: Vec<f64>,
+    /// How long each of low priority was there, seconds.
+    there_s: Vec<f64>,
+    slept: Vec<Slept>,
+    notes: BTreeSet<String>,
+}
+
+impl Table {
+    pub fn new(args: &Args, names: &[String], metrics: &[MetricArg], config: &Config) -> Self {
+        let terminal = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let told = !args.output.quiet && !args.output.json;
+        let controller = config.qos.as_ref().map(|qos| &qos.controller);
+        Self {
+            names: names.to_vec(),
+            metrics: metrics.iter().map(MetricArg::name).collect(),
+            controller: args.controller_name(metrics),
+            goal: controller.and_then(cotenant_core::qos::Controller::goal),
+            high: metrics.len(),
+            live: told && terminal && !args.output.verbose,
+            plain: told && args.output.verbose,
+            drawn: 0,
+            next: Instant::now() + EVERY,
+            start: Instant::now(),
+            rounds: 0,
+            state: QosState::default(),
+            cpu_s: vec![0.0; names.len()],
+            there_s: vec![0.0; names.len()],
+            slept: Vec::new(),
+            notes: BTreeSet::new(),
+        }
+    }
+
+    /// Whether it is to be drawn now.
+    fn is_due(&self) -> bool {
+        (self.live || self.plain) && Instant::now() >= self.next
+    }
+
+    /// How the programs slept in all.
+    pub fn slept(&mut self, slept: Vec<Slept>) {
+        self.slept = slept;
+    }
+
+    pub fn round(&mut self, round: &Round<'_>, slept: &[Slept]) {
+        self.rounds += 1;
+        let seconds = round.view.interval.as_secs_f64();
+        for task in &round.view.tasks {
+            if let (Some(sum), Some(rate)) = (self.cpu_s.get_mut(task.info.app.index()), task.per_s(Signal::CpuTime)) {
+                *sum += rate * seconds / 1e9;
+            }
+        }
+        for app in &round.view.apps {
+            self.there_s[app.id.index()] += seconds;
+        }
+        if let Some(State::Qos(state)) = round.decision.map(|decision| &decision.state) {
+            self.state = (**state).clone();
+        }
+        if self.is_due() {
+            self.slept = slept.to_vec();
+            self.draw();
+        }
+    }
+
+    pub fn note(&mut self, note: Option<String>) {
+        self.notes.extend(note);
+    }
+
+    fn draw(&mut self) {
+        self.next = Instant::now() + EVERY;
+        let mut text = String::new();
+        if self.live && self.drawn > 0 {
+            let _ = write!(text, "\x1b[{}A", self.drawn);
+        }
+        let end = if self.live { "\x1b[K\n" } else { "\n" };
+        let goal = self.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
+        let doing = self.state.phase.map_or_else(|| "waits".to_owned(), |phase| phase.why.to_string());
+        let _ = write!(text, "{:.0} s{goal}; {doing}{end}", self.start.elapsed().as_secs_f64());
+        let (high, low) = (self.high_rows(), self.low_rows());
+        for row in &high {
+            let _ = write!(text, "  {}{end}", high_line(row));
+        }
+        for row in &low {
+            let _ = write!(text, "  {}{end}", low_line(row));
+        }
+        self.drawn = 1 + high.len() + low.len();
+        words::raw(&text);
+    }
+
+    fn high_rows(&self) -> Vec<HighRow> {
+        let row = |i: usize| {
+            let alone = self.state.alone.get(i).copied().flatten();
+            let mean = self.state.mean(i);
+            let achieved = alone.and_then(|alone| Some(mean? / alone));
+            HighRow { name: self.names[i].clone(), metric: self.metrics[i].clone(), alone, mean, achieved }
+        };
+        (0..self.high).map(row).collect()
+    }
+
+    fn low_rows(&self) -> Vec<LowRow> {
+        let row = |(i, name): (usize, &String)| {
+            let slept = self.slept.get(i - self.high).cloned().unwrap_or_default();
+            let there = self.there_s[i].max(f64::MIN_POSITIVE);
+            let inside = slept.inside_s / f64::from(slept.threads.max(1) as u32);
+            let limited = slept.means.starts_with("cpu.");
+            let duty = (!limited).then(|| (1.0 - (inside + slept.outside_s) / there).clamp(0.0, 1.0));
+            LowRow { name: name.clone(), cpus: self.cpu_s[i] / there, duty, slept }
+        };
+        self.names.iter().enumerate().skip(self.high).map(row).collect()
+    }
+
+    pub fn summary(
+        &self,
+        mode: Mode,
+        seconds: f64,
+        overhead: f64,
+        tier: String,
+        metrics: Vec<MetricSummary>,
+        notes: Vec<String>,
+    ) -> Summary {
+        let total = &self.state.total;
+        Summary {
+            mode,
+            controller: self.controller.clone(),
+            goal: self.goal,
+            exit_code: 0,
+            seconds,
+            rounds: self.rounds,
+            high: self.high_rows(),
+            low: self.low_rows(),
+            duty_asked: (total.seconds > 0.0).then(|| total.duty_s / total.seconds),
+            naps_ordered: total.naps,
+            overhead,
+            tier,
+            metrics,
+            recording: None,
+            notes: notes.into_iter().chain(self.notes.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
+        }
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+fn high_line(row: &HighRow) -> String {
+    let value = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:.4e}"));
+    format!(
+        "high {}: {} of its speed alone ({} {}, alone {})",
+        row.name,
+        percent(row.achieved),
+        row.metric,
+        value(row.mean),
+        value(row.alone)
+    )
+}
+
+fn low_line(row: &LowRow) -> String {
+    let Slept { means, naps, pauses, .. } = &row.slept;
+    let duty = row.duty.map_or_else(String::new, |duty| format!("ran {:.1} % of the time, ", duty * 100.0));
+    let slept = match (naps, pauses) {
+        (0, 0) => String::new(),
+        (naps, 0) => format!(", {}", count(*naps, "nap")),
+        (0, pauses) => format!(", {}", count(*pauses, "pause")),
+        (naps, pauses) => format!(", {} and {}", count(*naps, "nap"), count(*pauses, "pause")),
+    };
+    let by = if means.is_empty() { String::new() } else { format!(" by {means}") };
+    format!("low {}: {duty}{:.2} CPUs{slept}{by}", row.name, row.cpus)
+}
+
+/// Says the summary.
+pub fn report(summary: &Summary, args: &Args) -> Result<()> {
+    if args.output.json {
+        words::raw(&format!("{}\n", serde_json::to_string(summary)?));
+        return Ok(());
+    }
+    if args.output.quiet {
+        return Ok(());
+    }
+    let goal = summary.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
+    tell(format_args!(
+        "{:.1} s with {}{goal}; {} ordered; own cost {:.2} % of a CPU in {}",
+        summary.seconds,
+        summary.controller,
+        count(summary.naps_ordered, "nap"),
+        summary.overhead * 100.0,
+        count(summary.rounds, "round")
+    ));
+    summary.high.iter().for_each(|row| tell(high_line(row)));
+    summary.low.iter().for_each(|row| tell(low_line(row)));
+    if let Some(duty) = summary.duty_asked {
+        tell(format_args!("the programs of low priority were to run {:.1} % of the time", duty * 100.0));
+    }
+    summary.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
+    if let Some(path) = &summary.recording {
+        tell(format_args!("recorded to {}", path.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! `cotenant qos`: programs nap, from inside or from outside, and whatever is killed, nobody stays stopped.
+
+#[path = "../../cotenant-linux/src/testing.rs"]
+mod testing;
+#[allow(dead_code)] // what other tests need of it
+#[path = "harm/world.rs"]
+mod world;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use testing::{TempDir, eventually};
+use world::{State, comm, signal};
+
+/// Tells a copy of this test binary what to be: `high`, `marked` or `plain`, and into which folder it writes its process id.
+const ROLE: &str = "COTENANT_QOS_ROLE";
+
+/// The programs that the other tests run; nothing when it is run as a test.
+#[test]
+fn program() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (role, folder) = role.split_once(':').unwrap();
+    fs::write(format!("{folder}/{role}.new"), std::process::id().to_string()).unwrap();
+    fs::rename(format!("{folder}/{role}.new"), format!("{folder}/{role}")).unwrap();
+    // Until the test is over, whatever becomes of Cotenant.
+    for round in 0_u64.. {
+        match role {
+            "high" => {
+                cotenant_rt::units(1);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            "marked" => cotenant_rt::mark(),
+            _ => std::hint::spin_loop(),
+        }
+        if round % 10_000 == 0 && !fs::exists(folder).unwrap() {
+            break;
+        }
+    }
+}
+
+/// A run of `cotenant qos` with programs of ours.
+struct Run {
+    cotenant: Child,
+    said: Receiver<String>,
+    folder: TempDir,
+}
+
+/// Every speed is below the lower threshold: naps of 20 ms behind each run of 10 ms.
+const ALWAYS: [&str; 2] = ["--controller", "simple:1e17,1e18,2/1/0"];
+
+impl Run {
+    fn start(state: &State, low: &str, options: &[&str]) -> Self {
+        let folder = TempDir::new("qos");
+        let this = std::env::current_exe().unwrap();
+        let line = |role: &str| {
+            let (folder, this) = (folder.path().display(), this.display());
+            format!("{ROLE}='{role}:{folder}' exec '{this}' --exact program --nocapture >/dev/null")
+        };
+        let (high, low) = (line("high"), line(low));
+        let words = [&["qos", "-v", "--high", &high, "--low", &low], options].concat();
+        let mut command = state.cotenant(&words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut cotenant = command.spawn().unwrap();
+        let stderr = BufReader::new(cotenant.stderr.take().unwrap());
+        let (send, said) = channel();
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        Self { cotenant, said, folder }
+    }
+
+    /// The process id of a program, when it has begun.
+    fn pid_of(&self, role: &str) -> u32 {
+        let mut pid = None;
+        eventually("the program begins", || {
+            let text = fs::read_to_string(self.folder.path().join(role));
+            pid = text.ok().and_then(|text| text.parse().ok());
+            pid.is_some()
+        });
+        pid.unwrap()
+    }
+
+    /// Waits for a line that holds all of this.
+    fn hear(&self, parts: &[&str]) -> String {
+        let mut heard = None;
+        eventually(&format!("{parts:?} is said"), || {
+            heard = self.said.try_iter().find(|line| parts.iter().all(|part| line.contains(part)));
+            heard.is_some()
+        });
+        heard.unwrap()
+    }
+
+    /// Asks it to stop; all that it says from now on, and how it ended.
+    fn terminate(&mut self) -> (Vec<String>, Option<i32>) {
+        signal("TERM", self.cotenant.id());
+        let mut status = None;
+        eventually("it ends", || {
+            status = self.cotenant.try_wait().unwrap();
+            status.is_some()
+        });
+        (self.said.iter().collect(), status.unwrap().code())
+    }
+
+    fn guardian(&self) -> Option<u32> {
+        let pid = self.cotenant.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let mut children = children.split_whitespace().map(|word| word.parse().unwrap());
+        children.find(|pid| comm(*pid) == "cotenant-guard")
+    }
+
+    fn kill(&mut self) {
+        self.cotenant.kill().unwrap();
+        self.cotenant.wait().unwrap();
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // The folder goes behind this, and with it the programs.
+        let _ = self.cotenant.kill();
+        let _ = self.cotenant.wait();
+    }
+}
+
+/// CPU time of a process so far, clock ticks; `None` where it is gone.
+fn ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    Some(fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+}
+
+/// Waits until a busy process runs on, for longer than any nap lasts.
+fn runs_on(what: &str, pid: u32) {
+    let before = ticks(pid).unwrap_or_else(|| panic!("{what}: it lives"));
+    eventually(what, || ticks(pid).unwrap_or_else(|| panic!("{what}: it lives")) >= before + 30);
+}
+
+/// Control groups of ours that belong to a Cotenant that has ended.
+fn groups_of(pid: u32) -> Vec<String> {
+    let groups =
+        Command::new("find").args(["/sys/fs/cgroup", "-maxdepth", "4", "-name", "cotenant-*"]).output().unwrap();
+    let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
+    let of = |line: &&str| line.split('-').any(|word| word == pid.to_string());
+    groups.lines().filter(of).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_marked_program_naps_by_itself() {
+    let state = State::new("qos-inside");
+    let mut run = Run::start(&state, "marked", &ALWAYS);
+    run.hear(&["low ", " naps", "by its marks"]);
+    let low = run.pid_of("marked");
+    let (said, code) = run.terminate();
+    assert_eq!(code, Some(143), "the high one's: {said:?}");
+    assert!(said.iter().any(|line| line.contains("own cost")), "{said:?}");
+    assert_eq!((ticks(low), state.journals()), (None, 0), "it was asked to end, too");
+    assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
+}
+
+#[test]
+fn an_unmarked_program_is_paused() {
+    let state = State::new("qos-outside");
+    let mut run = Run::start(&state, "plain", &ALWAYS);
+    run.hear(&["low ", " pauses by "]);
+    let (said, code) = run.terminate();
+    assert_eq!(code, Some(143), "{said:?}");
+    assert_eq!(state.journals(), 0);
+    assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
+}
+
+#[test]
+fn advice_stops_nobody() {
+    let state = State::new("qos-advise");
+    let mut run = Run::start(&state, "plain", &[&ALWAYS[..], &["--mode", "advise"]].concat());
+    run.hear(&["high ", "of its speed alone (progress", "e"]);
+    runs_on("nobody is stopped", run.pid_of("plain"));
+    assert_eq!((run.guardian(), groups_of(run.cotenant.id()).len()), (None, 0));
+    let (said, _) = run.terminate();
+    assert!(said.iter().any(|line| line.contains("low ") && !line.contains("pause")), "{said:?}");
+}
+
+#[test]
+fn whoever_is_killed_nobody_stays_stopped() {
+    for low in ["plain", "marked"] {
+        for how in ["cotenant", "guardian", "both", "high", "low"] {
+            let what = format!("{low}, {how} killed");
+            let state = State::new("qos-kill");
+            let mut run = Run::start(&state, low, &ALWAYS);
+            let slept = if low == "plain" { " pauses by " } else { " naps" };
+            run.hear(&["low ", slept]);
+            let (high_pid, low_pid) = (run.pid_of("high"), run.pid_of(low));
+            let pid = run.cotenant.id();
+            match how {
+                "cotenant" => {
+                    run.kill();
+                    runs_on(&what, low_pid);
+                    eventually("the journal goes", || state.journals() == 0);
+                    assert_eq!(groups_of(pid), [""; 0], "{what}");
+                }
+                "guardian" => {
+                    let guardian = run.guardian().expect("it is there before the first pause");
+                    signal("KILL", guardian);
+                    eventually("another guardian", || run.guardian().is_some_and(|new| new != guardian));
+                    runs_on(&what, low_pid);
+                    run.terminate();
+                    assert_eq!((groups_of(pid).len(), state.journals()), (0, 0), "{what}");
+                }
+                "both" => {
+                    let guardian = run.guardian().expect("it is there before the first pause");
+                    for name in ["STOP", "KILL"] {
+                        signal(name, pid);
+                        signal(name, guardian);
+                    }
+                    run.kill();
+                    eventually("the guardian has ended", || comm(guardian).is_empty());
+                    let restore = state.cotenant(&["restore"]).output().unwrap();
+                    assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stdout));
+                    runs_on(&what, low_pid);
+                    assert_eq!((groups_of(pid).len(), state.journals()), (0, 0), "{what}");
+                }
+                "high" => {
+                    signal("KILL", high_pid);
+                    runs_on(&what, low_pid);
+                    run.terminate();
+                    assert_eq!((groups_of(pid).len(), state.journals()), (0, 0), "{what}");
+                }
+                _ => {
+                    signal("KILL", low_pid);
+                    eventually("it is gone", || ticks(low_pid).is_none());
+                    assert!(ticks(high_pid).is_some(), "{what}: the other one is untouched");
+                    run.terminate();
+                    assert_eq!((groups_of(pid).len(), state.journals()), (0, 0), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn twenty_random_kills_leave_nobody_stopped() {
+    let mut seed = 20_260_906_u64;
+    for round in 0..20 {
+        let state = State::new("qos-random");
+        let mut run = Run::start(&state, "plain", &ALWAYS);
+        let low = run.pid_of("plain");
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        // Somewhere in the first runs and pauses: the moment is what the test varies.
+        std::thread::sleep(Duration::from_micros(seed % 300_000));
+        let pid = run.cotenant.id();
+        run.kill();
+        runs_on(&format!("kill {round}"), low);
+        eventually("the journal goes", || state.journals() == 0);
+        assert_eq!(groups_of(pid), [""; 0]);
+    }
+}
+
+#[test]
+fn wrong_words_start_nothing() {
+    let folder = TempDir::new("qos-words");
+    let file = folder.path().join("started");
+    let touch = format!("touch {}", file.display());
+    let cases: [(&[&str], &str); 9] = [
+        (&["--high", &touch], "no program may nap for it"),
+        (&["--low", &touch], "no program is to keep its speed"),
+        (&["--high", &touch, "--low", &touch, "--goal", "110%"], "no share"),
+        (&["--high", &touch, "--low", &touch, "--controller", "x"], "conservative-90"),
+        (&["--high", &touch, "--low", &touch, "--controller", "balanced"], "instructions per cycle"),
+        (
+            &["--high", &touch, "--low", &touch, "--controller", "relaxed-90", "--goal", "80%"],
+            "a goal of its own, 90 %",
+        ),
+        (&["--high", &touch, "--low", &touch, "--controller", "steady"], "use --controller targeted"),
+        (
+            &["--high", &touch, "--low", &touch, "--metric", "cmd:echo 1", "--controller", "targeted"],
+            "use --controller steady",
+        ),
+        (&["--high", &touch, "--low", &touch, "--means", "quota"], "use --controller steady"),
+    ];
+    for (words, why) in cases {
+        let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).arg("qos").args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{words:?}: {said}");
+    }
+    assert!(!file.exists());
+}
