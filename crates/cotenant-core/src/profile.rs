@@ -91,6 +91,9 @@ pub struct AppProfile {
     /// Whether the application is the latency-sensitive one, P.
     #[serde(default)]
     pub latency_sensitive: bool,
+    /// How much its distance to its memory counts beside that of others, 0 or more; 1 where absent (Tumanov et al. §5.2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
     /// Seconds that it takes alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_s: Option<f64>,
@@ -187,6 +190,7 @@ struct AppTable {
     bus_per_ms: Option<Spanned<f64>>,
     sharing: Option<Spanned<f64>>,
     footprint_per_ms: Option<Spanned<f64>>,
+    weight: Option<Spanned<f64>>,
     alone_s: Option<Spanned<f64>>,
     average_traffic_loss: Option<Spanned<f64>>,
     #[serde(default)]
@@ -245,6 +249,7 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
                 sharing: check(&name, "sharing", t.sharing, 1.0)?,
                 footprint_per_ms: check(&name, "footprint_per_ms", t.footprint_per_ms, f64::MAX)?,
                 latency_sensitive: t.latency_sensitive,
+                weight: check(&name, "weight", t.weight, f64::MAX)?,
                 alone_s: check(&name, "alone_s", t.alone_s, f64::MAX)?,
                 average_traffic_loss: check(&name, "average_traffic_loss", t.average_traffic_loss, 1.0)?,
                 per_cpu_s: rates(&name, t.per_cpu_s)?,
@@ -282,9 +287,10 @@ mod tests {
 
     #[test]
     fn profiles_of_applications() {
-        let text = "[app.search]\nalone_s = 120\naverage_traffic_loss = 0.07\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
+        let text = "[app.search]\nweight = 2\nalone_s = 120\naverage_traffic_loss = 0.07\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
         let apps = parse_apps(text).unwrap();
         let search = AppProfile {
+            weight: Some(2.0),
             alone_s: Some(120.0),
             average_traffic_loss: Some(0.07),
             bus_per_ms: Some(7_000.0),
@@ -342,7 +348,7 @@ mod tests {
             ),
             (
                 "[app.a]\nbus = 1",
-                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `weight`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
             ),
             (
                 "[app.a.sensitivity.l2]\nscore = nan\nlow = 0\nhigh = 0\nby = 'time'",

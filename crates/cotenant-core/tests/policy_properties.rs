@@ -194,7 +194,7 @@ proptest! {
     #[test]
     fn settles(start in worlds()) {
         // Not numad: by its rules a process may swing between one node and two for ever.
-        for name in ["static", "heuristic", "resense", "sam", "dino"] {
+        for name in ["static", "heuristic", "resense", "sam", "dino", "brute-force", "assignment"] {
             let policy = policy::by_name(name).unwrap();
             let (mut world, mut state, mut last) = (start.clone(), State::Empty, Vec::new());
             let mut at = ROUND;
@@ -232,7 +232,8 @@ fn the_worlds_are_worth_it() {
     }
     assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
     assert_eq!(acted["none"], 0);
-    for name in ["static", "heuristic", "atom", "resense", "sam", "numad", "dino", "auto"] {
+    for name in ["static", "heuristic", "atom", "resense", "sam", "numad", "dino", "brute-force", "assignment", "auto"]
+    {
         assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
     }
 }

@@ -83,6 +83,9 @@ impl Station {
     }
 }
 
+/// A bandwidth at which nothing waits.
+const UNLIMITED_GBS: f64 = 1e12;
+
 const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 
 /// A machine to simulate. Latencies in seconds, bandwidths in bytes per second.
@@ -170,7 +173,15 @@ impl SimMachine {
         let said = hops || nanoseconds(&topology).is_some();
         let remote_ns = if node_count > 1 && !said { get("remote_ns", &s.remote_ns, 59.0)? } else { 0.0 };
         let hop_ns = if hops { get("hop_ns", &s.hop_ns, 0.01 * memory_ns)? } else { 0.0 };
-        let link_gbs = if node_count > 1 { get("link_gbs", &s.link_gbs, 0.5 * gbs)? } else { 1.0 };
+        // On a mesh a tile's node is only the nearest of the controllers: there is nothing to cross between two nodes.
+        let on_mesh = hops && s.link_gbs.is_none() && topology.cpus().iter().all(|cpu| cpu.coord.is_some());
+        let link_gbs = if on_mesh {
+            UNLIMITED_GBS
+        } else if node_count > 1 {
+            get("link_gbs", &s.link_gbs, 0.5 * gbs)?
+        } else {
+            1.0
+        };
         let llc_ns = get("llc_ns", &s.llc_ns, 25.0)?;
         let smt = match &s.smt {
             None if topology.cores().len() == topology.cpus().len() => 1.0,

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-const ALL: [&str; 21] = [
+const ALL: [&str; 25] = [
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -26,6 +26,10 @@ const ALL: [&str; 21] = [
     "tang-threads",
     "tang-heuristic",
     "tang-atom",
+    "tumanov-heatmap",
+    "tumanov-distance",
+    "tumanov-stream",
+    "tumanov-bench2",
 ];
 
 fn cotenant(args: &[&str]) -> Output {

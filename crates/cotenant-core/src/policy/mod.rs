@@ -5,6 +5,7 @@ mod auto;
 mod dino;
 mod fixed;
 mod heuristic;
+mod mesh;
 mod none;
 mod numad;
 mod plan;
@@ -20,6 +21,7 @@ pub(crate) use dino::DEVIL;
 pub use dino::{Dino, DinoState};
 pub use fixed::{Static, StaticState};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
+pub use mesh::{Mesh, MeshState};
 pub use none::None;
 pub use numad::{Numad, NumadState};
 pub use qos::{High, Qos, QosConfig, QosState, QosSums};
@@ -127,6 +129,8 @@ pub enum State {
     Atom(Box<AtomState>),
     /// Of `qos`.
     Qos(Box<QosState>),
+    /// Of `weighted`, `brute-force`, `assignment` and `overhead`.
+    Mesh(Box<MeshState>),
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input.
@@ -162,8 +166,25 @@ pub trait Policy {
 }
 
 /// Names that [`by_name`] knows.
-pub const NAMES: &[&str] =
-    &["none", "static", "heuristic", "atom", "resense", "sam", "numad", "dino", "fifo", "mas", "cas", "das", "auto"];
+pub const NAMES: &[&str] = &[
+    "none",
+    "static",
+    "heuristic",
+    "atom",
+    "resense",
+    "sam",
+    "numad",
+    "dino",
+    "fifo",
+    "mas",
+    "cas",
+    "das",
+    "weighted",
+    "brute-force",
+    "assignment",
+    "overhead",
+    "auto",
+];
 
 /// The policy of that name.
 ///
@@ -185,6 +206,10 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "das" => Ok(Box::new(Quantum::Das)),
         // Not in the list: it needs to be told who is who, which `cotenant qos` and its recordings do.
         "qos" => Ok(Box::new(Qos)),
+        "weighted" => Ok(Box::new(Mesh::Weighted)),
+        "brute-force" => Ok(Box::new(Mesh::BruteForce)),
+        "assignment" => Ok(Box::new(Mesh::Assignment)),
+        "overhead" => Ok(Box::new(Mesh::Overhead)),
         "auto" => Ok(Box::new(Auto::new(Box::new(Sam)))),
         _ => Err(format!("there is no policy '{name}'; known: {}", NAMES.join(", "))),
     }

@@ -257,13 +257,15 @@ impl AppProfile {
             _ => false,
         };
         if changed {
-            return Self { latency_sensitive: self.latency_sensitive || newer.latency_sensitive, ..newer };
+            let latency_sensitive = self.latency_sensitive || newer.latency_sensitive;
+            return Self { latency_sensitive, weight: newer.weight.or(self.weight), ..newer };
         }
         Self {
             bus_per_ms: newer.bus_per_ms.or(self.bus_per_ms),
             sharing: newer.sharing.or(self.sharing),
             footprint_per_ms: newer.footprint_per_ms.or(self.footprint_per_ms),
             latency_sensitive: self.latency_sensitive || newer.latency_sensitive,
+            weight: newer.weight.or(self.weight),
             alone_s: newer.alone_s.or(self.alone_s),
             average_traffic_loss: newer.average_traffic_loss.or(self.average_traffic_loss),
             footprint_bytes: newer.footprint_bytes.or(self.footprint_bytes),

@@ -6,6 +6,7 @@ mod heuristic;
 mod kernels;
 mod load;
 mod machines;
+mod mesh;
 mod motion;
 mod optimum;
 mod shared;
@@ -20,6 +21,7 @@ use cotenant_core::{CpuSet, Time};
 const IVY: &str = include_str!("../../../../machines/ivy-bridge-2s.toml");
 
 const CLOVERTOWN: &str = include_str!("../../../../machines/clovertown-2s.toml");
+const TILEPRO: &str = include_str!("../../../../machines/tilepro64.toml");
 const WESTMERE: &str = include_str!("../../../../machines/westmere-2s.toml");
 
 /// A scenario on a machine of the papers, or on `two`: two packages of four cores without SMT; `narrow` is `two` with a tenth of its memory bandwidth.
@@ -27,6 +29,7 @@ fn scenario(text: &str) -> Scenario {
     let find = |name: &str| match name {
         "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
         "clovertown-2s" => Machine::parse(CLOVERTOWN).map_err(|e| e.to_string()),
+        "tilepro64" => Machine::parse(TILEPRO).map_err(|e| e.to_string()),
         "westmere-2s" => Machine::parse(WESTMERE).map_err(|e| e.to_string()),
         "two" => Machine::parse(shared::MACHINE).map_err(|e| e.to_string()),
         "narrow" => {

@@ -230,12 +230,16 @@ pub fn all_have(pid: u32, mask: &str) -> bool {
     !masks.is_empty() && masks.iter().all(|m| m == mask)
 }
 
-/// Waits until all threads of a process have that mask, and looks whether those that come next have it, too.
+/// Waits until all threads of a process have that mask, and looks whether those that come next have it, too. A thread that was being
+/// born while its parent was placed has copied the mask from before and comes to light with it; the next round places it.
 pub fn settle(what: &str, pid: u32, mask: &str) {
     eventually(what, || all_have(pid, mask));
     for _ in 0..20 {
-        assert!(all_have(pid, mask), "{what}, and stays so: {:?}", masks(pid));
+        let all = masks(pid);
+        let late = all.iter().filter(|m| *m != mask).count();
+        assert!(late <= 1 + all.len() / 50, "{what}, and stays so: {all:?}");
     }
+    eventually(what, || all_have(pid, mask));
 }
 
 /// A process that waits for the end of its standard input. Killed on drop.

@@ -9,6 +9,7 @@ mod row;
 mod sensitivity;
 mod tang;
 mod thresholds;
+mod tumanov;
 
 use super::print;
 use crate::usage;
@@ -49,7 +50,7 @@ pub struct Args {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 21] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 25] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -71,6 +72,10 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 21] = [
     ("tang-threads", "Figures 3.17–3.21, §3.3.3", "the same with 2 and 6 threads, and on Westmere", tang::threads),
     ("tang-heuristic", "Table 4.1, §4.1", "the heuristic's mappings", tang::heuristic),
     ("tang-atom", "Figures 4.4 and 4.5, §4.2", "AToM against best, average and worst mapping", tang::atom),
+    ("tumanov-heatmap", "Figure 2, §3.2", "a kernel on each tile of a mesh", tumanov::heatmap),
+    ("tumanov-distance", "Figure 3, §3.2", "a compiler's time over its distance from memory", tumanov::distance),
+    ("tumanov-stream", "Figure 4, §4.3", "STREAM, watched and placed near its memory", tumanov::stream),
+    ("tumanov-bench2", "Figure 5, §4.3", "a striding kernel, likewise", tumanov::bench2),
 ];
 
 /// Runs the subcommand.

@@ -1,0 +1,49 @@
+//! Tasks near their memory on a mesh with four controllers (Tumanov et al.).
+
+use super::{scenario, times, world};
+use cotenant_core::policy::by_name;
+
+/// A program whose pages are all behind one controller, so that its speed is the way there.
+fn bound_to(node: usize) -> String {
+    let mut pages = ["0"; 4];
+    pages[node] = "1";
+    format!(
+        "[program.at{node}]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 1e8\nmiss_ratio = [[1e3, 1], [1e8, 0.9]]\npages = [{}]\n",
+        pages.join(", ")
+    )
+}
+
+#[test]
+fn time_grows_with_the_hops_to_the_controller() {
+    // Tiles (0,0), (1,0) … (7,0), (7,1) … (7,7): 0 to 14 hops to the controller at (0,0).
+    let tiles = (0..8u32).chain((1..8).map(|y| 8 * y + 7));
+    let took: Vec<f64> = tiles
+        .map(|tile| {
+            let s = scenario(&format!(
+                "machine = 'tilepro64'\n{}[[app]]\nprogram = 'at0'\nwork_s = 0.2\ncpus = '{tile}'\n",
+                bound_to(0)
+            ));
+            times(world(&s, "eevdf", 1), &s)[0]
+        })
+        .collect();
+    let steps: Vec<f64> = took.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps.len(), 14);
+    assert!(steps.iter().all(|step| (step - steps[0]).abs() < 0.01 * steps[0]), "a straight line: {took:?}");
+    assert!(steps[0] > 0.0 && took[14] / took[0] < 1.2, "{took:?}");
+}
+
+#[test]
+fn policies_bring_programs_near_their_controllers() {
+    let programs: String = (0..4).map(bound_to).collect();
+    let apps: String = (0..8).map(|i| format!("[[app]]\nprogram = 'at{}'\nwork_s = 2\n", i % 4)).collect();
+    let s = scenario(&format!("machine = 'tilepro64'\n{programs}{apps}"));
+    let makespan = |name: &str| {
+        s.run(&*by_name(name).unwrap(), s.kernel, 3, |_| {}).unwrap().apps.iter().map(|app| app.time_s).sum::<f64>()
+    };
+    let (linux, overhead) = (makespan("none"), makespan("overhead"));
+    assert_eq!(linux.to_bits(), overhead.to_bits(), "nothing is moved, and looking costs nothing here");
+    for name in ["weighted", "brute-force", "assignment"] {
+        let near = makespan(name);
+        assert!(near < 0.97 * linux, "{name}: {near} s against {linux} s");
+    }
+}
