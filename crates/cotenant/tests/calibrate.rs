@@ -64,6 +64,8 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
     );
     assert!(out.status.success(), "{}", text(&out.stderr));
     let record: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let others = record["used_by_others"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&others), "{others}");
     let figures: Vec<&str> =
         record["figures"].as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
     let left_out = record["left_out"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap());
