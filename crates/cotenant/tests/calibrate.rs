@@ -75,7 +75,8 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
         assert!(
             figure["low"].as_f64() <= figure["value"].as_f64() && figure["value"].as_f64() <= figure["high"].as_f64()
         );
-        assert_eq!(figure["rounds"], 3);
+        // Two threads that a busy machine never lets run at once measure nothing in that round.
+        assert!((1..=3).contains(&figure["rounds"].as_u64().unwrap()), "{figure}");
     }
     if record["core_to_core_cpus"].as_array().unwrap().len() > 1 {
         let picture = fs::read_to_string(pictures.join("core-to-core.svg")).unwrap();
