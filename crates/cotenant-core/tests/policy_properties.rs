@@ -97,6 +97,12 @@ proptest! {
                 prop_assert_eq!(&decide(&*policy, &world, at, &last, state.clone()), &decision, "{}: not a function", name);
                 let stored: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
                 prop_assert_eq!(&decide(&*policy, &world, at, &last, stored), &decision, "{}: its state is not plain", name);
+                if !policy.wants_pages() {
+                    let mut view = world.view(at);
+                    view.tasks.iter_mut().for_each(|task| task.pages_by_node = None);
+                    let blind = policy.decide(&world.ctx(), &view, &last, state.clone(), at);
+                    prop_assert_eq!(&blind, &decision, "{}: reads pages that no live host would look for", name);
+                }
                 let fate = |task: TaskId| match luck >> (task.0 % 16 * 4) & 7 {
                     0 => Outcome::Denied,
                     1 => Outcome::Stale,

@@ -420,6 +420,10 @@ impl Policy for Auto {
         "auto"
     }
 
+    fn wants_pages(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         // What helped simulated mixes, though it is not what the paper's figures say, unless the user has switched something.
         let mut config = ctx.config.clone();

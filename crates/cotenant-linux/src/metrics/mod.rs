@@ -103,11 +103,12 @@ impl Fetcher {
         match self {
             Self::Command(command) => {
                 let value = command.fetch(stop)?;
-                Ok(Some(Measured { value, window: since, count: 1 }))
+                Ok(Some(Measured { value, window: since, count: 1, direction: Direction::HigherIsBetter }))
             }
             Self::Log(log) => {
                 let found = log.fetch()?;
-                Ok(found.map(|(value, count)| Measured { value, window: since, count }))
+                let direction = Direction::HigherIsBetter;
+                Ok(found.map(|(value, count)| Measured { value, window: since, count, direction }))
             }
             Self::Http(http) => http.fetch(at),
         }
@@ -119,7 +120,7 @@ impl Fetcher {
 pub struct MetricSummary {
     /// Its name.
     pub name: String,
-    /// Which way is better.
+    /// Which way is better; before the first reading `HigherIsBetter` unless the user said it.
     pub direction: Direction,
     /// Readings.
     pub readings: u64,
@@ -137,6 +138,8 @@ pub struct MetricSummary {
 /// What a thread and the loop share.
 #[derive(Debug)]
 struct Shared {
+    /// Which way is better, where the user said it.
+    direction: Option<Direction>,
     reading: Option<Reading>,
     stale_after: Duration,
     summary: MetricSummary,
@@ -151,7 +154,8 @@ impl Shared {
         let summary = &mut self.summary;
         match result {
             Ok(None) | Err(FetchError::Stopped) => {}
-            Ok(Some(Measured { value, window, count })) => {
+            Ok(Some(Measured { value, window, count, direction })) => {
+                summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
                 summary.readings += 1;
                 let mean = summary.mean.unwrap_or(0.0);
@@ -201,11 +205,12 @@ impl Metrics {
         let mut started = Self { shared: Vec::new(), threads: Vec::new(), stopper: Some(stopper), start };
         for (metric, fetcher) in metrics.iter().zip(fetchers) {
             let shared = Arc::new(Mutex::new(Shared {
+                direction: metric.direction,
                 reading: None,
                 stale_after: metric.every * STALE,
                 summary: MetricSummary {
                     name: metric.name.clone(),
-                    direction: metric.direction,
+                    direction: metric.direction.unwrap_or(Direction::HigherIsBetter),
                     readings: 0,
                     mean: None,
                     last: None,

@@ -301,6 +301,10 @@ impl Policy for Atom {
         true
     }
 
+    fn wants_pages(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = match state {
             State::Atom(state) => *state,

@@ -192,6 +192,10 @@ impl Policy for Numad {
         "numad"
     }
 
+    fn wants_pages(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = if let State::Numad(state) = state { *state } else { NumadState::default() };
         let topology = ctx.topology;
