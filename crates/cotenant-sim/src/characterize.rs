@@ -135,7 +135,7 @@ impl Scenario {
     /// Two CPUs on two cores of one last-level cache, and two with a cache each: on one memory path (Tang: bus) where the machine has such, else
     /// on one node or package, so that nothing else differs.
     fn pairs(&self) -> Option<([usize; 2], [usize; 2])> {
-        let p = crate::places::Places::new(&self.sim.topology);
+        let p = crate::places::Places::new(&self.sim);
         let (first, rest) = p.cpus.split_first()?;
         let near = |cpu: &&usize| p.llc.of[**cpu] == p.llc.of[*first] && p.core.of[**cpu] != p.core.of[*first];
         let far = |cpu: &&usize| p.llc.of[**cpu] != p.llc.of[*first];

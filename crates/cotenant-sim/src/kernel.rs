@@ -118,7 +118,7 @@ impl World {
         queues
     }
 
-    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, of the idlest core, the idlest; equals at random.
+    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, level by level, of the idlest core, the idlest; equals at random.
     pub(crate) fn idlest(&mut self, thread: usize) -> usize {
         let queues = self.queues();
         let may: Vec<usize> = self.threads[thread].mask.iter().map(CpuId::index).collect();
@@ -126,8 +126,8 @@ impl World {
     }
 
     fn idlest_of(&mut self, queues: &Queues, mut may: Vec<usize>) -> usize {
-        let levels = [&self.places.package, &self.places.llc, &self.places.core];
-        for level in levels {
+        let p = &self.places;
+        for level in [&p.package, &p.llc].into_iter().chain(p.near.iter().rev()).chain([&p.core]) {
             let load = |group: usize| {
                 let cpus = &level.groups[group];
                 f64::from(cpus.iter().map(|&c| queues[c]).sum::<u32>()) / cpus.len() as f64
@@ -151,16 +151,15 @@ impl World {
 
     /// One round of balancing: at each level, one thread from a longer to a shorter queue where two are at least two apart.
     fn balance(&mut self) -> bool {
-        let everywhere = vec![self.places.cpus.clone()];
-        let (package, llc, core) = (self.places.package.clone(), self.places.llc.clone(), self.places.core.clone());
-        let single: Vec<Vec<usize>> = self.places.cpus.iter().map(|&c| vec![c]).collect();
+        let p = &self.places;
+        let everywhere = vec![p.cpus.clone()];
+        let single: Vec<Vec<usize>> = p.cpus.iter().map(|&c| vec![c]).collect();
+        let near = p.near.iter().rev().map(|level| level.groups.clone());
+        let mut levels = vec![everywhere, p.package.groups.clone(), p.llc.groups.clone()];
+        levels.extend(near.chain([p.core.groups.clone(), single]));
         let mut moved = false;
-        for (parents, groups) in [
-            (&everywhere, &package.groups),
-            (&package.groups, &llc.groups),
-            (&llc.groups, &core.groups),
-            (&core.groups, &single),
-        ] {
+        for pair in levels.windows(2) {
+            let (parents, groups) = (&pair[0], &pair[1]);
             for parent in parents {
                 let inside: Vec<&Vec<usize>> =
                     groups.iter().filter(|g| g.first().is_some_and(|c| parent.binary_search(c).is_ok())).collect();

@@ -345,11 +345,21 @@ fn distance(from: &str, to: &str) -> usize {
 pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
     let capacity = machine.caches.first().map_or(0.0, |c| c.bytes);
     let memory = machine.memory_s.first().and_then(|row| row.first()).copied().unwrap_or_default();
+    let first = machine.topology.usable().first().map_or(0, cotenant_core::CpuId::index);
     let cost = |p: &Phase| {
-        let miss = p.miss_ratio.at(capacity.min(p.footprint_bytes));
-        let accesses = p.llc_apki / 1000.0;
-        let waits = accesses * ((1.0 - miss) * machine.llc_s / p.llc_mlp + miss * machine.miss_s(memory, p.mlp));
-        let floor = accesses * miss * memory / machine.lines_in_flight;
+        let requests = p.llc_apki / 1000.0;
+        let (mut bytes, mut arriving, mut waits) = (0.0, requests, 0.0);
+        for near in &machine.near {
+            let Some(cache) = near.of[first] else { continue };
+            bytes += near.bytes[cache];
+            let missing = requests * p.miss_ratio.at(bytes.min(p.footprint_bytes));
+            waits += (arriving - missing) * near.hit_s / p.llc_mlp;
+            arriving = missing;
+        }
+        let all = machine.nearer(bytes).with(capacity);
+        let misses = requests * p.miss_ratio.at(all.min(p.footprint_bytes));
+        waits += (arriving - misses) * machine.llc_s / p.llc_mlp + misses * machine.miss_s(memory, p.mlp);
+        let floor = misses * memory / machine.lines_in_flight;
         (p.cpi / machine.clock_hz + waits).max(floor)
     };
     let weight = |p: &Phase| p.instructions.unwrap_or(1.0);

@@ -8,6 +8,7 @@ mod load;
 mod machines;
 mod mesh;
 mod motion;
+mod near;
 mod optimum;
 mod shared;
 mod world;

@@ -6,6 +6,7 @@
 mod cpu_time;
 mod demand;
 mod events;
+mod occupy;
 mod report;
 mod stand;
 
@@ -14,7 +15,6 @@ pub use report::{AppReport, Latency};
 use crate::app::{LINE, Phase, Program};
 use crate::kernel::Kernel;
 use crate::machine::SimMachine;
-use crate::occupancy::{self, Tenant};
 use crate::places::Places;
 use crate::speed::{Demand, Unsettled};
 use cotenant_core::signal::Signal;
@@ -112,6 +112,8 @@ pub(crate) struct Thread {
     pub left: f64,
     /// Bytes that it holds of the last-level cache of its CPU.
     pub held: f64,
+    /// The same of each shared level before that.
+    pub near: Vec<f64>,
     /// Where its accesses to memory go: share per node.
     pub pages: Vec<f64>,
     /// Seconds of its time that something else takes: migrations, page faults, being observed.
@@ -161,7 +163,7 @@ pub struct World {
 impl World {
     /// A machine on which nothing has started yet. The same arguments give the same future.
     pub fn new(machine: Arc<SimMachine>, specs: Vec<AppSpec>, kernel: Kernel, seed: u64) -> Self {
-        let places = Places::new(&machine.topology);
+        let places = Places::new(&machine);
         let nodes = machine.nodes();
         let (mut apps, mut threads) = (Vec::new(), Vec::new());
         for spec in specs {
@@ -181,6 +183,7 @@ impl World {
                 phase_left: 0.0,
                 left: 0.0,
                 held: 0.0,
+                near: vec![0.0; machine.near.len()],
                 pages: vec![0.0; nodes],
                 debt_s: 0.0,
                 counts: [0.0; Signal::COUNT],
@@ -255,6 +258,18 @@ impl World {
         held
     }
 
+    /// Bytes that are held of each cache of a shared level before the last.
+    pub fn near_held(&self, level: usize) -> Vec<f64> {
+        let near = &self.machine.near[level];
+        let mut held = vec![0.0; near.bytes.len()];
+        for t in &self.threads {
+            if let Some(cache) = t.cpu.and_then(|cpu| near.of[cpu]) {
+                held[cache] += t.near[level];
+            }
+        }
+        held
+    }
+
     pub(crate) fn phase(&self, thread: usize) -> &Phase {
         let t = &self.threads[thread];
         &self.apps[t.app].spec.program.phases[t.phase]
@@ -288,6 +303,11 @@ impl World {
         }
         if self.places.llc.of[before] != self.places.llc.of[cpu] {
             t.held = 0.0;
+        }
+        for (held, near) in t.near.iter_mut().zip(&self.machine.near) {
+            if near.of[before] != near.of[cpu] {
+                *held = 0.0;
+            }
         }
         t.debt_s += self.machine.migration_s;
         t.counts[Signal::Migrations as usize] += 1.0;
@@ -336,42 +356,6 @@ impl World {
         end.max(self.now + 1)
     }
 
-    /// Lets the caches change hands for `dt` seconds; the largest part of one that did.
-    fn occupy(&mut self, dt: f64) -> f64 {
-        let mut moved: f64 = 0.0;
-        for domain in 0..self.machine.caches.len() {
-            let capacity = self.machine.caches[domain].bytes;
-            let (mut at, mut tenants) = (Vec::new(), Vec::new());
-            for (i, &thread) in self.running.iter().enumerate() {
-                let t = &self.threads[thread];
-                if t.cpu.is_none_or(|cpu| self.places.llc.of[cpu] != domain) {
-                    continue;
-                }
-                let app = &self.apps[t.app];
-                let phase = &app.spec.program.phases[t.phase];
-                at.push(thread);
-                tenants.push(Tenant {
-                    held: t.held,
-                    rate: self.speeds[i] * phase.llc_apki / 1000.0,
-                    curve: &phase.miss_ratio,
-                    group: t.app,
-                    shared: app.spec.program.shared,
-                    bound: self.per[i].bound,
-                });
-            }
-            occupancy::advance(self.machine.replacement, capacity, &mut tenants, dt);
-            let held: Vec<f64> = tenants.iter().map(|t| t.held).collect();
-            let mut change = 0.0;
-            for (thread, held) in at.into_iter().zip(held) {
-                let t = &mut self.threads[thread];
-                change += (held - t.held).abs();
-                t.held = held;
-            }
-            moved = moved.max(change / capacity);
-        }
-        moved
-    }
-
     /// Executes for `dt` seconds at the speeds found, and counts.
     fn execute(&mut self, dt: f64) {
         // What each thread can really use of the step; threads of a team wait for the one that can use least.
@@ -410,7 +394,7 @@ impl World {
             add(Signal::Cycles, cycles);
             add(Signal::Instructions, instructions);
             add(Signal::StallCycles, (cycles - instructions * per.busy_s * clock).max(0.0));
-            add(Signal::PrivateMisses, instructions * (per.accesses + per.coherence()));
+            add(Signal::PrivateMisses, instructions * (per.requests + per.coherence()));
             add(Signal::LlcHits, instructions * (per.accesses - per.misses));
             add(Signal::LlcLoadMisses, instructions * (per.misses + per.near + per.inter));
             add(Signal::LlcMisses, instructions * (per.misses + per.near + per.inter));
@@ -419,7 +403,7 @@ impl World {
             add(Signal::Inter, instructions * per.inter);
             add(Signal::Remote, instructions * per.misses * per.remote);
             add(Signal::LocalDram, instructions * per.misses * (1.0 - per.remote));
-            add(Signal::L2LinesIn, instructions * (per.accesses + per.coherence()));
+            add(Signal::L2LinesIn, instructions * (per.second + per.coherence()));
             add(Signal::L3LinesIn, instructions * per.misses);
             add(Signal::BusTransactions, instructions * per.misses * (1.0 + per.writebacks));
             add(Signal::CpuTime, cpu_s * 1e9);
