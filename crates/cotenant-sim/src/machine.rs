@@ -46,6 +46,7 @@ struct Section {
     smt: Option<Spanned<f64>>,
     lines_in_flight: Option<Spanned<f64>>,
     migration_us: Option<Spanned<f64>>,
+    page_move_gbs: Option<Spanned<f64>>,
     /// Per key: where its figure comes from.
     #[serde(default)]
     #[allow(dead_code, reason = "for people; that it is a table of texts is checked")]
@@ -127,6 +128,8 @@ pub struct SimMachine {
     pub lines_in_flight: f64,
     /// Direct cost of a migration.
     pub migration_s: f64,
+    /// Bytes per second at which one CPU moves pages between idle nodes.
+    pub page_move_bytes_per_s: f64,
     /// Figures that no source gives, as `key = value`.
     pub guesses: Vec<String>,
 }
@@ -215,6 +218,7 @@ impl SimMachine {
             caches.push(Cache { bytes });
         }
         let lines_in_flight = get("lines_in_flight", &s.lines_in_flight, 16.0)?;
+        let moves = if node_count > 1 { get("page_move_gbs", &s.page_move_gbs, 0.8)? } else { 0.8 };
         let migration_s = get("migration_us", &s.migration_us, 5.0)? / 1e6;
         let coherence_ns = match &s.coherence_ns {
             Some(v) if v.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) => *v.get_ref(),
@@ -255,6 +259,7 @@ impl SimMachine {
             smt,
             lines_in_flight,
             migration_s,
+            page_move_bytes_per_s: moves * 1e9,
             guesses: Vec::new(),
             stations,
             topology,

@@ -116,6 +116,8 @@ struct Counting {
     noise: Option<Spanned<f64>>,
     gaps: Option<Spanned<f64>>,
     cost_us: Option<Spanned<f64>>,
+    page_scan_ns: Option<Spanned<f64>>,
+    page_fault_ns: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -197,17 +199,15 @@ impl Scenario {
         }
         let o = &file.observation;
         let default = Observation::default();
+        let seen = |key, given: &Option<Spanned<f64>>, default, range| {
+            number("the observation", key, given.as_ref(), Some(default), range, 0)
+        };
         let observation = Observation {
-            noise: number("the observation", "noise", o.noise.as_ref(), Some(default.noise), (0.0, 1.0), 0)?,
-            gaps: number("the observation", "gaps", o.gaps.as_ref(), Some(default.gaps), (0.0, 1.0), 0)?,
-            cost_s: number(
-                "the observation",
-                "cost_us",
-                o.cost_us.as_ref(),
-                Some(default.cost_s * 1e6),
-                NOT_NEGATIVE,
-                0,
-            )? / 1e6,
+            noise: seen("noise", &o.noise, default.noise, (0.0, 1.0))?,
+            gaps: seen("gaps", &o.gaps, default.gaps, (0.0, 1.0))?,
+            cost_s: seen("cost_us", &o.cost_us, default.cost_s * 1e6, NOT_NEGATIVE)? / 1e6,
+            page_scan_s: seen("page_scan_ns", &o.page_scan_ns, default.page_scan_s * 1e9, NOT_NEGATIVE)? / 1e9,
+            page_fault_s: seen("page_fault_ns", &o.page_fault_ns, default.page_fault_s * 1e9, NOT_NEGATIVE)? / 1e9,
         };
         let own: BTreeMap<String, Arc<Program>> =
             programs(file.program)?.into_iter().map(|(name, program)| (name, Arc::new(program))).collect();

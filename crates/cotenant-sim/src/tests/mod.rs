@@ -10,6 +10,7 @@ mod mesh;
 mod motion;
 mod near;
 mod optimum;
+mod pages;
 mod shared;
 mod world;
 

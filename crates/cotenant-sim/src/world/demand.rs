@@ -26,6 +26,8 @@ pub(crate) struct PerInstruction {
     pub inter: f64,
     /// Seconds in which the core computes.
     pub busy_s: f64,
+    /// Share of its lines that other threads have, too.
+    pub shared: f64,
     /// Bytes that it can hold.
     pub bound: f64,
     /// The same of each shared level before the last.
@@ -109,6 +111,7 @@ impl World {
                 near: at(w.package[package] - w.llc[llc]),
                 inter: at(w.all - w.package[package]),
                 busy_s,
+                shared: if w.all > 1 { program.shared } else { 0.0 },
                 bound: bound(w.llc[llc]),
                 near_bound: near_bound.collect(),
                 nearer: vec![0.0; m.near.len()],
@@ -150,10 +153,9 @@ impl World {
         self.refresh();
     }
 
-    /// What depends on what is held of the caches, and on where pages are.
-    pub(super) fn refresh(&mut self) {
-        let m = &self.machine;
-        let p = &self.places;
+    /// Bytes that each application holds of each last-level cache, and of each cache of the shared levels before: application by application.
+    fn groups(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
+        let (m, p) = (&self.machine, &self.places);
         let caches = m.caches.len();
         let mut group = vec![0.0; self.apps.len() * caches];
         let mut near_groups: Vec<Vec<f64>> =
@@ -166,6 +168,16 @@ impl World {
                 near.of[cpu].into_iter().for_each(|cache| groups[t.app * near.bytes.len() + cache] += held);
             }
         }
+        (group, near_groups)
+    }
+
+    /// What depends on what is held of the caches, and on where pages are.
+    pub(super) fn refresh(&mut self) {
+        self.demands.truncate(self.running.len());
+        let m = &self.machine;
+        let p = &self.places;
+        let caches = m.caches.len();
+        let (group, near_groups) = self.groups();
         for (i, &thread) in self.running.iter().enumerate() {
             let t = &self.threads[thread];
             let program = &self.apps[t.app].spec.program;
@@ -254,5 +266,7 @@ impl World {
                 }
             }
         }
+        let copying = self.copying();
+        self.demands.extend(copying);
     }
 }

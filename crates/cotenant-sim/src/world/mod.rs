@@ -7,6 +7,7 @@ mod cpu_time;
 mod demand;
 mod events;
 mod occupy;
+mod pages;
 mod report;
 mod stand;
 
@@ -21,7 +22,9 @@ use cotenant_core::signal::Signal;
 use cotenant_core::{CpuSet, Time};
 use demand::PerInstruction;
 use fastrand::Rng;
+use pages::Moving;
 use stand::Stand;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Nanoseconds.
@@ -31,6 +34,8 @@ pub(crate) type Ns = u64;
 const SHORT: Ns = 1_000_000;
 /// A step of a machine that has settled.
 const LONG: Ns = 100_000_000;
+/// Bytes of a page.
+pub(crate) const PAGE: f64 = 4096.0;
 /// Part of a cache that may change hands in a step before the next one is shorter.
 const MOVING: f64 = 0.01;
 
@@ -116,6 +121,8 @@ pub(crate) struct Thread {
     pub near: Vec<f64>,
     /// Where its accesses to memory go: share per node.
     pub pages: Vec<f64>,
+    /// Accesses to the memory of each node, cumulative.
+    pub touches: Vec<f64>,
     /// Seconds of its time that something else takes: migrations, page faults, being observed.
     pub debt_s: f64,
     /// Cumulative events, by signal.
@@ -158,6 +165,10 @@ pub struct World {
     /// Bytes that each memory node has delivered, reads and write-backs.
     pub(crate) node_bytes: Vec<f64>,
     stand: Stand,
+    /// Threads per CPU number.
+    pub(crate) queues: Vec<u32>,
+    /// Threads whose pages are to follow them, in turn.
+    moving: VecDeque<Moving>,
 }
 
 impl World {
@@ -185,6 +196,7 @@ impl World {
                 held: 0.0,
                 near: vec![0.0; machine.near.len()],
                 pages: vec![0.0; nodes],
+                touches: vec![0.0; nodes],
                 debt_s: 0.0,
                 counts: [0.0; Signal::COUNT],
                 exists: false,
@@ -203,6 +215,8 @@ impl World {
         Self {
             waits: vec![0.0; machine.stations.len()],
             busy_ns: vec![0.0; places.core.of.len()],
+            queues: vec![0; places.core.of.len()],
+            moving: VecDeque::new(),
             node_bytes: vec![0.0; nodes],
             places,
             apps,
@@ -270,6 +284,29 @@ impl World {
         held
     }
 
+    /// Bytes of memory that a thread has: its own, and its part of what the threads have in common.
+    pub(crate) fn bytes_of(&self, thread: usize) -> f64 {
+        let t = &self.threads[thread];
+        self.bytes_of_phase(t.app, t.phase)
+    }
+
+    fn bytes_of_phase(&self, app: usize, phase: usize) -> f64 {
+        let spec = &self.apps[app].spec;
+        let shared = spec.program.shared;
+        spec.program.phases[phase].footprint_bytes * (1.0 - shared + shared / spec.threads as f64)
+    }
+
+    /// Pages of each application, all of its threads together, on each node: a process's pages are its threads'.
+    pub(crate) fn pages(&self) -> Vec<Vec<u64>> {
+        let mut bytes = vec![vec![0.0; self.machine.nodes()]; self.apps.len()];
+        for t in self.threads.iter().filter(|t| t.exists) {
+            let own = self.bytes_of_phase(t.app, t.phase);
+            bytes[t.app].iter_mut().zip(&t.pages).for_each(|(bytes, share)| *bytes += share * own);
+        }
+        let pages = |bytes: &Vec<f64>| bytes.iter().map(|b| (b / PAGE).round() as u64).collect();
+        bytes.iter().map(pages).collect()
+    }
+
     pub(crate) fn phase(&self, thread: usize) -> &Phase {
         let t = &self.threads[thread];
         &self.apps[t.app].spec.program.phases[t.phase]
@@ -294,13 +331,25 @@ impl World {
         self.step = SHORT;
     }
 
+    /// Says where a thread stands, without a cost; where it stood before.
+    pub(crate) fn stand(&mut self, thread: usize, cpu: Option<usize>) -> Option<usize> {
+        let before = std::mem::replace(&mut self.threads[thread].cpu, cpu);
+        if let Some(cpu) = before {
+            self.queues[cpu] -= 1;
+        }
+        if let Some(cpu) = cpu {
+            self.queues[cpu] += 1;
+        }
+        before
+    }
+
     /// Puts a thread onto a CPU.
     pub(crate) fn put(&mut self, thread: usize, cpu: usize) {
-        let t = &mut self.threads[thread];
-        let Some(before) = t.cpu.replace(cpu) else { return self.disturb() };
+        let Some(before) = self.stand(thread, Some(cpu)) else { return self.disturb() };
         if before == cpu {
             return;
         }
+        let t = &mut self.threads[thread];
         if self.places.llc.of[before] != self.places.llc.of[cpu] {
             t.held = 0.0;
         }
@@ -328,6 +377,7 @@ impl World {
         let dt = (end - self.now) as f64 / 1e9;
         let moved = self.occupy(dt);
         self.execute(dt);
+        self.move_pages(dt);
         self.now = end;
         self.step = if moved > MOVING { (self.step / 2).max(SHORT) } else { (self.step * 2).min(LONG) };
         self.end_phases_and_runs();
@@ -337,7 +387,8 @@ impl World {
 
     /// Where the step has to end at the latest.
     fn end_of_step(&self, until: Ns) -> Ns {
-        let mut end = until.min(self.now + self.step.min(self.longest));
+        let longest = if self.moving.is_empty() { self.longest } else { self.longest.min(pages::STEP) };
+        let mut end = until.min(self.now + self.step.min(longest));
         for app in &self.apps {
             if app.life == Life::Before {
                 end = end.min(app.spec.arrival.0);
@@ -388,6 +439,7 @@ impl World {
             busy[cpu] += cpu_s;
             for (node, share) in t.pages.iter().enumerate() {
                 self.node_bytes[node] += instructions * per.misses * (1.0 + per.writebacks) * share * LINE;
+                t.touches[node] += instructions * per.misses * share;
             }
             let mut add = |signal: Signal, events: f64| t.counts[signal as usize] += events;
             let cycles = cpu_s * clock;
@@ -406,6 +458,7 @@ impl World {
             add(Signal::L2LinesIn, instructions * (per.second + per.coherence()));
             add(Signal::L3LinesIn, instructions * per.misses);
             add(Signal::BusTransactions, instructions * per.misses * (1.0 + per.writebacks));
+            add(Signal::SharedRequests, instructions * (per.coherence() + per.shared * (per.accesses - per.misses)));
             add(Signal::CpuTime, cpu_s * 1e9);
             // It is runnable for `on / share` of the time, and has its CPU for `on` of it.
             add(Signal::RunQueueWait, on * (1.0 / demand.share - 1.0) * dt * 1e9);
