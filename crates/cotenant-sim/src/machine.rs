@@ -220,17 +220,7 @@ impl SimMachine {
         let lines_in_flight = get("lines_in_flight", &s.lines_in_flight, 16.0)?;
         let moves = if node_count > 1 { get("page_move_gbs", &s.page_move_gbs, 0.8)? } else { 0.8 };
         let migration_s = get("migration_us", &s.migration_us, 5.0)? / 1e6;
-        let coherence_ns = match &s.coherence_ns {
-            Some(v) if v.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) => *v.get_ref(),
-            Some(v) => {
-                return Err((v.span().start, "coherence_ns of the simulator must be three numbers above 0".to_owned()));
-            }
-            None => {
-                guesses.push("coherence_ns = [30, 100, 140]".to_owned());
-                [30.0, 100.0, 140.0]
-            }
-        };
-
+        let coherence_ns = coherence(s, guesses)?;
         let mut stations: Vec<Station> =
             (0..node_count).map(|n| Station::new(format!("node {n}"), scattered, gbs, queue_ns)).collect();
         for from in 0..node_count {
@@ -358,6 +348,18 @@ fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Opt
     }
     let bytes = number("the simulator", "l2_bytes", s.l2_bytes.as_ref(), Some(guess), POSITIVE, 0)?;
     Ok(Some(Private { bytes, inclusive }))
+}
+
+/// Latencies of a line from another core: in the LLC domain, in the package, between packages.
+fn coherence(s: &Section, guesses: &mut Vec<String>) -> Result<[f64; 3], (usize, String)> {
+    match &s.coherence_ns {
+        Some(v) if v.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) => Ok(*v.get_ref()),
+        Some(v) => Err((v.span().start, "coherence_ns of the simulator must be three numbers above 0".to_owned())),
+        None => {
+            guesses.push("coherence_ns = [30, 100, 140]".to_owned());
+            Ok([30.0, 100.0, 140.0])
+        }
+    }
 }
 
 /// The measured matrix of idle latencies, where the topology has one.
