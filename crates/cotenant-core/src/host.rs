@@ -97,7 +97,7 @@ pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order
                     let mask = pin::affinity(ctx.topology, contexts, ctx.config.pin, allowed(*task)?);
                     (!mask.is_empty()).then_some(mask)?
                 }
-                Action::Release { .. } | Action::Pause { .. } => CpuSet::new(),
+                Action::Release { .. } | Action::Pause { .. } | Action::Pages { .. } => CpuSet::new(),
             };
             Some(Order { action: p.action.clone(), affinity, reason: p.reason.clone() })
         })

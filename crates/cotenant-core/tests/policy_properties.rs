@@ -30,7 +30,8 @@ fn assert_legal(world: &World, at: Time, decision: &Decision, name: &str) {
     let mut seen = BTreeSet::new();
     for proposal in &decision.proposals {
         let task = proposal.action.task();
-        assert!(seen.insert(task), "{name}: task {task} stands twice");
+        let pages = matches!(proposal.action, Action::Pages { .. });
+        assert!(seen.insert((task, pages)), "{name}: task {task} stands twice");
         let info =
             &sample.tasks.iter().find(|t| t.info.id == task).unwrap_or_else(|| panic!("{name}: no task {task}")).info;
         if let Action::Place { contexts, .. } = &proposal.action {
@@ -140,11 +141,12 @@ proptest! {
         for policy in all() {
             let moves = |world: &World| first_acts(&*policy, world, State::Empty, ROUND).map(|(decision, _)| {
                 let mut moves = BTreeMap::new();
-                for p in &decision.proposals {
+                let places = decision.proposals.iter().filter(|p| !matches!(p.action, Action::Pages { .. }));
+                for p in places {
                     let from = world.tasks.iter().find(|t| t.id == p.action.task().0).and_then(|t| t.cpu).and_then(|c| world.topology.llc_of(c));
                     let to = match &p.action {
                         Action::Place { contexts, .. } => domains_of(&world.topology, contexts),
-                        Action::Release { .. } | Action::Pause { .. } => BTreeSet::new(),
+                        Action::Release { .. } | Action::Pause { .. } | Action::Pages { .. } => BTreeSet::new(),
                     };
                     moves.insert(p.action.task(), (from, to));
                 }

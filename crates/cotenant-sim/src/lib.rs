@@ -8,6 +8,7 @@ pub mod host;
 pub mod kernel;
 pub mod machine;
 pub mod mix;
+pub mod near;
 pub mod occupancy;
 mod places;
 pub mod run;

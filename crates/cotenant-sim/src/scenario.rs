@@ -116,6 +116,8 @@ struct Counting {
     noise: Option<Spanned<f64>>,
     gaps: Option<Spanned<f64>>,
     cost_us: Option<Spanned<f64>>,
+    page_scan_ns: Option<Spanned<f64>>,
+    page_fault_ns: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -197,17 +199,15 @@ impl Scenario {
         }
         let o = &file.observation;
         let default = Observation::default();
+        let seen = |key, given: &Option<Spanned<f64>>, default, range| {
+            number("the observation", key, given.as_ref(), Some(default), range, 0)
+        };
         let observation = Observation {
-            noise: number("the observation", "noise", o.noise.as_ref(), Some(default.noise), (0.0, 1.0), 0)?,
-            gaps: number("the observation", "gaps", o.gaps.as_ref(), Some(default.gaps), (0.0, 1.0), 0)?,
-            cost_s: number(
-                "the observation",
-                "cost_us",
-                o.cost_us.as_ref(),
-                Some(default.cost_s * 1e6),
-                NOT_NEGATIVE,
-                0,
-            )? / 1e6,
+            noise: seen("noise", &o.noise, default.noise, (0.0, 1.0))?,
+            gaps: seen("gaps", &o.gaps, default.gaps, (0.0, 1.0))?,
+            cost_s: seen("cost_us", &o.cost_us, default.cost_s * 1e6, NOT_NEGATIVE)? / 1e6,
+            page_scan_s: seen("page_scan_ns", &o.page_scan_ns, default.page_scan_s * 1e9, NOT_NEGATIVE)? / 1e9,
+            page_fault_s: seen("page_fault_ns", &o.page_fault_ns, default.page_fault_s * 1e9, NOT_NEGATIVE)? / 1e9,
         };
         let own: BTreeMap<String, Arc<Program>> =
             programs(file.program)?.into_iter().map(|(name, program)| (name, Arc::new(program))).collect();
@@ -345,11 +345,21 @@ fn distance(from: &str, to: &str) -> usize {
 pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
     let capacity = machine.caches.first().map_or(0.0, |c| c.bytes);
     let memory = machine.memory_s.first().and_then(|row| row.first()).copied().unwrap_or_default();
+    let first = machine.topology.usable().first().map_or(0, cotenant_core::CpuId::index);
     let cost = |p: &Phase| {
-        let miss = p.miss_ratio.at(capacity.min(p.footprint_bytes));
-        let accesses = p.llc_apki / 1000.0;
-        let waits = accesses * ((1.0 - miss) * machine.llc_s / p.llc_mlp + miss * machine.miss_s(memory, p.mlp));
-        let floor = accesses * miss * memory / machine.lines_in_flight;
+        let requests = p.llc_apki / 1000.0;
+        let (mut bytes, mut arriving, mut waits) = (0.0, requests, 0.0);
+        for near in &machine.near {
+            let Some(cache) = near.of[first] else { continue };
+            bytes += near.bytes[cache];
+            let missing = requests * p.miss_ratio.at(bytes.min(p.footprint_bytes));
+            waits += (arriving - missing) * near.hit_s / p.llc_mlp;
+            arriving = missing;
+        }
+        let all = machine.nearer(bytes).with(capacity);
+        let misses = requests * p.miss_ratio.at(all.min(p.footprint_bytes));
+        waits += (arriving - misses) * machine.llc_s / p.llc_mlp + misses * machine.miss_s(memory, p.mlp);
+        let floor = misses * memory / machine.lines_in_flight;
         (p.cpi / machine.clock_hz + waits).max(floor)
     };
     let weight = |p: &Phase| p.instructions.unwrap_or(1.0);

@@ -305,7 +305,7 @@ impl AutoState {
                     match &outcome.action {
                         Action::Place { task, contexts } => drop(self.kept.insert(*task, contexts.clone())),
                         Action::Release { task } => drop(self.kept.remove(task)),
-                        Action::Pause { .. } => {}
+                        Action::Pause { .. } | Action::Pages { .. } => {}
                     }
                 }
                 self.speed.clear();
@@ -353,7 +353,7 @@ impl AutoState {
             task: p.action.task(),
             to: match &p.action {
                 Action::Place { contexts, .. } => Some(contexts.clone()),
-                Action::Release { .. } | Action::Pause { .. } => None,
+                Action::Release { .. } | Action::Pause { .. } | Action::Pages { .. } => None,
             },
             back: self.kept.get(&p.action.task()).cloned(),
         };

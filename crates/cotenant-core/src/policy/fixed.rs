@@ -218,6 +218,9 @@ mod tests {
         let text = |p: &crate::action::Proposal| match &p.action {
             Action::Place { task, contexts } => format!("{task}→{contexts}"),
             Action::Release { task } | Action::Pause { task } => format!("{task}→"),
+            Action::Pages { task, nodes } => {
+                format!("{task}:{}", nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"))
+            }
         };
         decision.proposals.iter().map(text).collect::<Vec<_>>().join(" ")
     }

@@ -48,6 +48,10 @@ impl Plan {
         for ActionOutcome { action, outcome } in outcomes {
             let task = action.task();
             match (outcome, action) {
+                // Where pages are is not of the mapping, nor is who waits.
+                (_, Action::Pages { .. })
+                | (Outcome::Applied, Action::Pause { .. })
+                | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
                 (Outcome::Applied, Action::Place { contexts, .. }) => {
                     self.placed.insert(task, contexts.clone());
                     self.refused.remove(&task);
@@ -64,8 +68,6 @@ impl Plan {
                     };
                     self.refused.insert(task, Retry { at: now + wait, wait });
                 }
-                // Pauses are not of a mapping.
-                (Outcome::Applied, Action::Pause { .. }) | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         if !outcomes.is_empty() {

@@ -8,7 +8,9 @@ mod load;
 mod machines;
 mod mesh;
 mod motion;
+mod near;
 mod optimum;
+mod pages;
 mod shared;
 mod world;
 

@@ -118,7 +118,7 @@ impl World {
         for proposal in decision.proposals.iter().filter(|_| outcome == Outcome::Applied) {
             self.cpu = match &proposal.action {
                 Action::Place { contexts, .. } => contexts.first().unwrap().0,
-                Action::Release { .. } | Action::Pause { .. } => 0, // the kernel brings it back
+                Action::Release { .. } | Action::Pause { .. } | Action::Pages { .. } => 0, // the kernel brings it back
             };
         }
         decision
@@ -305,7 +305,7 @@ fn without_counters_classes_compete_by_progress_until_there_are_counters() {
         for p in decision.proposals {
             let to = match &p.action {
                 Action::Place { contexts, .. } => contexts.first().unwrap().0,
-                Action::Release { task } | Action::Pause { task } => task.0 - 1,
+                Action::Release { task } | Action::Pause { task } | Action::Pages { task, .. } => task.0 - 1,
             };
             cpus[p.action.task().0 as usize - 1] = to;
             outcomes.push(ActionOutcome { action: p.action, outcome: Outcome::Applied });

@@ -179,7 +179,8 @@ impl QuantumState {
                         self.unplaceable.push(task);
                     }
                 }
-                (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
+                (Outcome::Applied, Action::Pages { .. })
+                | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         let here = |id: TaskId| round.view.task(id).is_some();

@@ -21,7 +21,7 @@ impl Selection {
             (Action::Pause { .. }, Quantum::Fifo) => {
                 reason("queue", "{app} waits for CPUs that become free", job, None, None)
             }
-            (Action::Pause { .. }, _) => {
+            (Action::Pause { .. } | Action::Pages { .. }, _) => {
                 reason("select", "others fit the target better: {app} waits", job, self.target, None)
             }
             (Action::Release { .. }, Quantum::Fifo) => reason("queue", "there are CPUs for {app}", job, None, None),

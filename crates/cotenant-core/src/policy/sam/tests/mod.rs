@@ -293,7 +293,9 @@ impl Scene {
 pub fn moves(decision: &Decision) -> Vec<String> {
     let text = |p: &Proposal| match &p.action {
         Action::Place { task, contexts } => format!("{} to {contexts}", name(*task)),
-        Action::Release { task } | Action::Pause { task } => format!("{} released", name(*task)),
+        Action::Release { task } | Action::Pause { task } | Action::Pages { task, .. } => {
+            format!("{} released", name(*task))
+        }
     };
     decision.proposals.iter().map(text).collect()
 }
