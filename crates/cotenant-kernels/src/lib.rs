@@ -25,5 +25,6 @@ mod table;
 pub use caches::Caches;
 pub use config::{Config, Error, MAX_THREADS};
 pub use kernel::Kernel;
+pub use memory::available as available_memory;
 pub use report::{Pace, Report, Slot, ThreadReport};
 pub use run::Counter;

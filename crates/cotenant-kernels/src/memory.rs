@@ -43,7 +43,7 @@ impl Drop for Memory {
 }
 
 /// Bytes that the system says it can still give out without swapping, at most the limit of a container; `None` where it does not say.
-pub(crate) fn available() -> Option<u64> {
+pub fn available() -> Option<u64> {
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limit = limits.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

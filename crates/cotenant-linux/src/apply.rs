@@ -452,6 +452,35 @@ impl Applier {
         Ok(())
     }
 
+    /// Journals who may wait because of us, before it does, or that it does not any more.
+    ///
+    /// # Errors
+    /// Why nothing can be journaled, or nobody would undo it.
+    pub fn journal_pause(&mut self, record: &Record) -> Result<(), String> {
+        if self.book.waiting.knows(record) {
+            return Ok(());
+        }
+        self.activate()?;
+        let Some(active) = &mut self.active else { return Err("there is no journal".to_owned()) };
+        active.journal.append(record).map_err(|e| format!("the journal cannot be written ({e}); make room for it"))?;
+        self.book.note(record);
+        Ok(())
+    }
+
+    /// Whether a process that we have not started may be touched, and takes it for us alone.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_touch(&mut self, held: &Held) -> Result<(), String> {
+        if let Some(why) = held.stat.off_limits() {
+            return Err(why.to_owned());
+        }
+        if held.uid != sys::euid() && !self.options.other_users {
+            return Err(format!("it belongs to user {}", held.uid));
+        }
+        self.claims.claim(held.pid).map_err(|e| e.to_string())
+    }
+
     /// Journals that a mask is about to be set, or has been found to hold because of us.
     fn enter(&mut self, id: Identity, pid: u32, sid: u32, original: &CpuSet, set: &CpuSet) -> io::Result<()> {
         if self.book.knows(id, set, original) {

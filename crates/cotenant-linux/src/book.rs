@@ -1,6 +1,7 @@
 //! What Cotenant has set on whom, and so what every task's mask was before: the meaning of a journal's records.
 
 use crate::journal::Record;
+use crate::pause::Waiting;
 use cotenant_core::CpuSet;
 use std::collections::hash_map::{self, HashMap};
 use std::collections::{BTreeMap, HashSet};
@@ -38,6 +39,8 @@ struct Mark {
 pub struct Book {
     /// By identity; ordered so that undoing has one order.
     pub tasks: BTreeMap<Identity, Entry>,
+    /// Who may wait because of us.
+    pub waiting: Waiting,
     marks: HashMap<u32, Vec<Mark>>,
     /// Every mask that was ever set: most tasks have none of them, and need no look at their ancestors.
     masks: HashSet<CpuSet>,
@@ -55,6 +58,7 @@ impl Book {
 
     /// Enters a record.
     pub fn note(&mut self, record: &Record) {
+        self.waiting.note(record);
         match record {
             Record::Set { tid, start, pid, sid, at, original, set } => {
                 self.masks.insert(set.clone());
@@ -85,6 +89,7 @@ impl Book {
                     entry.left = true;
                 }
             }
+            Record::Group { .. } | Record::Ungroup { .. } | Record::Stop { .. } | Record::Cont { .. } => {}
         }
     }
 
@@ -137,10 +142,27 @@ pub fn essential(
 ) -> Vec<Record> {
     let mut kept: HashMap<_, usize> = HashMap::new();
     let mut keep: Vec<Record> = Vec::new();
+    let (mut ungrouped, mut continued) = (HashSet::new(), HashSet::new());
     // Backwards, so that of many the youngest is kept; with the time of the oldest, it stands for all.
     for record in records.into_iter().rev() {
         match &record {
             Record::Left { tid, start } if !task_lives((*tid, *start)) => continue,
+            // Backwards: what ended it has been seen before it.
+            Record::Ungroup { path } => {
+                ungrouped.insert(path.clone());
+                continue;
+            }
+            Record::Group { path, .. } if ungrouped.contains(path) => continue,
+            Record::Cont { pid, start } => {
+                continued.insert((*pid, *start));
+                continue;
+            }
+            Record::Stop { pid, start, leads } => {
+                let lives = process_lives(*pid) || (*leads && session_lives(*pid));
+                if !lives || continued.contains(&(*pid, *start)) {
+                    continue;
+                }
+            }
             Record::Set { tid, start, pid, sid, at, set, original } if !task_lives((*tid, *start)) => {
                 let kin = if process_lives(*pid) { (*pid, 0) } else { (0, *sid) };
                 let earlier = kept.entry((kin, set.clone(), original.clone()));
@@ -166,6 +188,7 @@ pub fn essential(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pause::Hierarchy;
 
     fn set(list: &str) -> CpuSet {
         CpuSet::parse_list(list).unwrap()
@@ -203,6 +226,30 @@ mod tests {
         assert_eq!(book.inherited_by_orphan(Some(7), 50, &set("0")), Some(&set("0-3")));
         assert_eq!(book.inherited_by_orphan(Some(8), 50, &set("0")), None);
         assert_eq!(book.inherited_by_orphan(None, 50, &set("0")), Some(&set("0-3")));
+    }
+
+    #[test]
+    fn compaction_keeps_who_may_still_wait() {
+        let group = |path: &str| Record::Group { hierarchy: Hierarchy::V2, path: path.into(), home: None };
+        let stop = |pid, leads| Record::Stop { pid, start: 1, leads };
+        let records = vec![
+            group("/a"),
+            group("/b"),
+            Record::Ungroup { path: "/a".into() },
+            group("/a"), // again
+            Record::Ungroup { path: "/b".into() },
+            stop(10, false), // lives
+            stop(11, false), // has ended
+            stop(12, true),  // has ended, its session has not
+            stop(13, false), // lives, and is let alone
+            Record::Cont { pid: 13, start: 1 },
+        ];
+        let kept = essential(records.clone(), |_| false, |pid| pid == 10 || pid == 13, |sid| sid == 12);
+        assert_eq!(kept, [group("/a"), stop(10, false), stop(12, true)]);
+        let mut whole = Book::from_records(&records).waiting;
+        assert_ne!(whole, Book::from_records(&kept).waiting, "who has ended is forgotten");
+        whole.note(&Record::Cont { pid: 11, start: 1 });
+        assert_eq!(whole, Book::from_records(&kept).waiting);
     }
 
     #[test]

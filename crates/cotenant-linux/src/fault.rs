@@ -43,6 +43,20 @@ pub const POINTS: &[&str] = &[
     "restore.pass.after",
 ];
 
+/// Crash points of letting programs wait, see [`crate::pause`]; who undoes reaches the `resume.*` ones.
+pub const PAUSE_POINTS: &[&str] = &[
+    "pause.group.before",
+    "pause.group.after",
+    "pause.stop.before",
+    "pause.stop.after",
+    "pause.cont.before",
+    "pause.cont.after",
+    "resume.group.before",
+    "resume.group.after",
+    "resume.signal.before",
+    "resume.signal.after",
+];
+
 /// Crash points that only a guardian reaches; it also reaches the `restore.*` and `journal.remove.*` ones.
 pub const GUARDIAN_POINTS: &[&str] =
     &["guardian.start", "guardian.detached", "guardian.announced", "guardian.end.seen", "guardian.locked"];
@@ -66,7 +80,7 @@ pub fn be_guardian() {
 
 #[cfg(any(test, feature = "fault-injection"))]
 mod injection {
-    use super::{FIRED_VAR, GUARDIAN_POINTS, POINTS, VAR};
+    use super::{FIRED_VAR, GUARDIAN_POINTS, PAUSE_POINTS, POINTS, VAR};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -95,7 +109,8 @@ mod injection {
     }
 
     pub fn point(name: &'static str) {
-        debug_assert!(POINTS.contains(&name) || GUARDIAN_POINTS.contains(&name), "unregistered crash point {name}");
+        let known = [POINTS, PAUSE_POINTS, GUARDIAN_POINTS].iter().any(|points| points.contains(&name));
+        debug_assert!(known, "unregistered crash point {name}");
         for plan in plans() {
             let here = plan.point == name && plan.guardian == IS_GUARDIAN.load(Ordering::Relaxed);
             if here && plan.left.fetch_sub(1, Ordering::Relaxed) == 1 {

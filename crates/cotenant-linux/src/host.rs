@@ -250,7 +250,7 @@ impl Host for LinuxHost {
                         return Wake::Exit;
                     }
                 }
-                Ok(Event::Other(_)) => {}
+                Ok(Event::Other(_) | Event::JobExited(..)) => {}
                 Err(e) => {
                     self.notes.insert(format!("waiting failed: {e}; the run goes on unmanaged"));
                     return Wake::Exit;

@@ -7,11 +7,14 @@
 //! The file is locked (`flock`) by its owner while that lives, so that nobody undoes the changes of a living Cotenant.
 
 use crate::fault::point;
+use crate::pause::Hierarchy;
 use crate::sys::{self, Lock};
 use cotenant_core::CpuSet;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +48,36 @@ pub enum Record {
         /// Its start time in clock ticks since boot.
         start: u64,
     },
+    /// A control group may be frozen from now on.
+    Group {
+        /// Where it lies.
+        hierarchy: Hierarchy,
+        /// Its folder.
+        path: PathBuf,
+        /// It is about to be made by us: the folder of the group to which its members go in the end. `None`: it is somebody else's.
+        home: Option<PathBuf>,
+    },
+    /// A control group is no more, or will not be frozen any more.
+    Ungroup {
+        /// Its folder.
+        path: PathBuf,
+    },
+    /// A process may be stopped from now on.
+    Stop {
+        /// Process id.
+        pid: u32,
+        /// Its start time in clock ticks since boot.
+        start: u64,
+        /// With it, the process group and the session that it leads.
+        leads: bool,
+    },
+    /// A process will not be stopped any more.
+    Cont {
+        /// Process id.
+        pid: u32,
+        /// Its start time in clock ticks since boot.
+        start: u64,
+    },
 }
 
 impl fmt::Display for Record {
@@ -54,6 +87,14 @@ impl fmt::Display for Record {
                 write!(f, "set {tid} {start} {pid} {sid} {at} {original} {set}")
             }
             Self::Left { tid, start } => write!(f, "left {tid} {start}"),
+            Self::Group { hierarchy, path, home } => {
+                let version = if *hierarchy == Hierarchy::V1 { 1 } else { 2 };
+                let home = home.as_deref().map_or_else(|| "-".to_owned(), word_of);
+                write!(f, "group {version} {} {home}", word_of(path))
+            }
+            Self::Ungroup { path } => write!(f, "ungroup {}", word_of(path)),
+            Self::Stop { pid, start, leads } => write!(f, "stop {pid} {start} {}", u8::from(*leads)),
+            Self::Cont { pid, start } => write!(f, "cont {pid} {start}"),
         }
     }
 }
@@ -62,22 +103,65 @@ impl Record {
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let kind = words.next()?;
-        let (tid, start) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let mut word = || words.next();
         let record = match kind {
             "set" => Self::Set {
-                tid,
-                start,
-                pid: words.next()?.parse().ok()?,
-                sid: words.next()?.parse().ok()?,
-                at: words.next()?.parse().ok()?,
-                original: CpuSet::parse_list(words.next()?).ok()?,
-                set: CpuSet::parse_list(words.next()?).ok()?,
+                tid: number(word())?,
+                start: number(word())?,
+                pid: number(word())?,
+                sid: number(word())?,
+                at: number(word())?,
+                original: CpuSet::parse_list(word()?).ok()?,
+                set: CpuSet::parse_list(word()?).ok()?,
             },
-            "left" => Self::Left { tid, start },
+            "left" => Self::Left { tid: number(word())?, start: number(word())? },
+            "group" => Self::Group {
+                hierarchy: match word()? {
+                    "1" => Hierarchy::V1,
+                    "2" => Hierarchy::V2,
+                    _ => return None,
+                },
+                path: path_of(word()?)?,
+                home: match word()? {
+                    "-" => None,
+                    home => Some(path_of(home)?),
+                },
+            },
+            "ungroup" => Self::Ungroup { path: path_of(word()?)? },
+            "stop" => Self::Stop { pid: number(word())?, start: number(word())?, leads: number::<u8>(word())? != 0 },
+            "cont" => Self::Cont { pid: number(word())?, start: number(word())? },
             _ => return None,
         };
         words.next().is_none().then_some(record)
     }
+}
+
+fn number<N: std::str::FromStr>(word: Option<&str>) -> Option<N> {
+    word?.parse().ok()
+}
+
+/// A path as one word of plain letters.
+fn word_of(path: &Path) -> String {
+    let plain = |b: u8| b.is_ascii_graphic() && b != b'%';
+    let letter = |&b: &u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02x}") };
+    path.as_os_str().as_bytes().iter().map(letter).collect()
+}
+
+fn path_of(word: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::new();
+    let mut rest = word.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (code, tail) = rest.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok()?);
+        rest = tail;
+    }
+    let path = PathBuf::from(OsString::from_vec(bytes));
+    path.is_absolute().then_some(path)
 }
 
 /// Where process ids mean something: one boot of one machine, seen from one pid namespace.
@@ -346,7 +430,21 @@ mod tests {
     fn reads_back_what_was_written() {
         let dir = TempDir::new("journal");
         let mut journal = journal(dir.path());
-        let records = [record(4), Record::Left { tid: 4, start: 9 }, record(5)];
+        let group = |path: &str, home: Option<&str>| Record::Group {
+            hierarchy: if home.is_some() { Hierarchy::V2 } else { Hierarchy::V1 },
+            path: path.into(),
+            home: home.map(Into::into),
+        };
+        let records = [
+            record(4),
+            Record::Left { tid: 4, start: 9 },
+            record(5),
+            group("/sys/fs/cgroup/a b%\n\u{e9}", Some("/sys/fs/cgroup")),
+            group("/x", None),
+            Record::Ungroup { path: "/x".into() },
+            Record::Stop { pid: 8, start: 3, leads: true },
+            Record::Cont { pid: 8, start: 3 },
+        ];
         for record in &records {
             journal.append(record).unwrap();
         }
@@ -354,7 +452,7 @@ mod tests {
         let contents = read_back();
         assert_eq!((&contents.records[..], contents.torn), (&records[..], 0));
         assert_eq!((contents.here, contents.owner), (Here::read().unwrap(), Owner::me().unwrap()));
-        journal.compact(&records[2..]).unwrap();
+        journal.compact(&records[2..3]).unwrap();
         journal.append(&record(6)).unwrap();
         assert_eq!(read(&mut File::open(journal.path()).unwrap()).unwrap().unwrap().records, [record(5), record(6)]);
         assert_eq!(fs::metadata(journal.path()).unwrap().len(), journal.len());

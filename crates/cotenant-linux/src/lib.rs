@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod apply;
 pub mod backoff;
+pub mod batch;
 pub mod book;
 pub mod capabilities;
 pub mod claims;
@@ -22,6 +23,7 @@ pub mod launch;
 pub mod mempolicy;
 pub mod metrics;
 pub mod observe;
+pub mod pause;
 pub mod perf;
 pub mod progress;
 pub mod restore;

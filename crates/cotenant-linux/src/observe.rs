@@ -209,6 +209,12 @@ impl Observer {
         self.follower.processes().keys().copied()
     }
 
+    /// The processes of the application of that number (from 0), by id and start time.
+    pub fn members(&self, app: usize) -> Vec<(u32, u64)> {
+        let processes = self.follower.processes().iter();
+        processes.filter(|(_, p)| p.target == app).map(|(pid, p)| (*pid, p.start_ticks())).collect()
+    }
+
     /// Descriptors held open on the observed: two per process, and those of each thread.
     pub fn descriptors(&self) -> usize {
         2 * self.follower.processes().len() + self.tasks.iter().map(Task::descriptors).sum::<usize>()

@@ -35,6 +35,8 @@ pub struct RestoreReport {
     pub foreign: usize,
     /// Tasks that could not be changed.
     pub failed: usize,
+    /// Groups and processes that Cotenant had let wait, and that run again.
+    pub resumed: usize,
     /// Journals that were undone.
     pub journals: usize,
     /// Lines for people: what was left alone and why, what failed and what to do.
@@ -50,6 +52,7 @@ impl RestoreReport {
         self.gone += other.gone;
         self.foreign += other.foreign;
         self.failed += other.failed;
+        self.resumed += other.resumed;
         self.journals += other.journals;
         self.notes.extend(other.notes);
     }
@@ -175,6 +178,8 @@ pub fn undo_journal(contents: &Contents) -> RestoreReport {
 pub fn undo(book: &Book, owner: Owner, spare: &[u32]) -> RestoreReport {
     let mut undoing =
         Undoing { book, owner, spare, report: RestoreReport::default(), done: HashSet::new(), alive: HashSet::new() };
+    // First: nobody is to wait for the rest.
+    book.waiting.resume(&mut undoing.report);
     // Leaders last: whether one is an exec's survivor shows in its threads being gone.
     let (leaders, threads): (Vec<_>, Vec<_>) = book.tasks.iter().partition(|((tid, _), entry)| *tid == entry.pid);
     for (id, entry) in threads.into_iter().chain(leaders) {

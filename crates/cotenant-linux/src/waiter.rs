@@ -1,8 +1,8 @@
 //! Waiting for whatever comes first: the time, a signal, the end of our program, or a descriptor.
 
 use crate::launch::Child;
-use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer};
-use std::collections::VecDeque;
+use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer, Usage};
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,6 +24,8 @@ pub enum Event {
     Signal(c_int),
     /// Our program has ended.
     ChildExited(ExitStatus),
+    /// One of many programs has ended: its process id, how, and what it used.
+    JobExited(u32, ExitStatus, Usage),
     /// The descriptor that was added with this token is ready or hung up.
     Other(u64),
 }
@@ -38,6 +40,9 @@ pub struct Waiter {
     signals: SignalFd,
     outer: SignalMask,
     child: Option<u32>,
+    jobs: BTreeSet<u32>,
+    /// Whether every child of this process is reaped.
+    reaps: bool,
     /// How it ended, until that is reported.
     ended: Option<ExitStatus>,
     pending: VecDeque<Event>,
@@ -55,14 +60,32 @@ impl Waiter {
         epoll.add(timer.as_fd(), TIMER)?;
         epoll.add(signals.as_fd(), SIGNALS)?;
         let outer = signals.block()?;
-        Ok(Self { epoll, timer, signals, outer, child: None, ended: None, pending: VecDeque::new() })
+        Ok(Self {
+            epoll,
+            timer,
+            signals,
+            outer,
+            child: None,
+            jobs: BTreeSet::new(),
+            reaps: false,
+            ended: None,
+            pending: VecDeque::new(),
+        })
     }
 
     /// Reports the end of this program from now on, passes signals on to it, and reaps every child of this process: also the
     /// descendants that it leaves to us. Other children's exit codes are lost to those who started them.
     pub fn watch(&mut self, child: &Child) {
         self.child = Some(child.pid());
+        self.reaps = true;
         self.reap(); // it may have ended before
+    }
+
+    /// Reports the end of this program, too, one of many; signals are not passed on to it. Reaps as [`Waiter::watch`] does.
+    pub fn watch_job(&mut self, child: &Child) {
+        self.jobs.insert(child.pid());
+        self.reaps = true;
+        self.reap();
     }
 
     /// Wakes up when a descriptor becomes readable or hangs up. It is reported until it is read or closed.
@@ -127,11 +150,13 @@ impl Waiter {
     }
 
     fn reap(&mut self) {
-        if self.child.is_none() {
+        if !self.reaps {
             return;
         }
-        while let Some((pid, status)) = sys::reap() {
-            if self.child == Some(pid) {
+        while let Some((pid, status, usage)) = sys::reap() {
+            if self.jobs.remove(&pid) {
+                self.pending.push_back(Event::JobExited(pid, status, usage));
+            } else if self.child == Some(pid) {
                 self.child = None;
                 self.ended = Some(status);
             }

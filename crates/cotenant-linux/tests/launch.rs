@@ -78,6 +78,7 @@ fn runner(args: &[String]) -> ! {
             Event::Tick => println!("@tick"),
             Event::Signal(n) => println!("@signal {n}"),
             Event::ChildExited(status) => process::exit(launch::exit_code(status).into()),
+            Event::JobExited(..) => panic!("nobody watches jobs"),
             Event::Other(token) => panic!("nobody added {token}"),
         }
     }

@@ -107,6 +107,12 @@ pub enum Command {
     /// See `cotenant help cc`.
     #[command(name = "c++", disable_help_flag = true, disable_version_flag = true)]
     Cxx(cmd::cc::Args),
+    /// Run a queue of jobs of which not all can run at once
+    ///
+    /// Which jobs run together decides how fast all of them end. Jobs run in a session of their own, without terminal and without standard
+    /// input; their output goes to files. Exit code 1 where a job failed, 128 + signal where Ctrl-C or SIGTERM ended the batch: jobs get
+    /// SIGTERM then, and SIGKILL when asked twice or after --grace. However Cotenant ends, no job stays stopped.
+    Schedule(cmd::schedule::Args),
     /// How much programs slow each other down on a machine that is not there
     ///
     /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache
@@ -129,7 +135,7 @@ pub(crate) fn is_subcommand(word: &str) -> bool {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, atom, heuristic, resense, static, none, one of the rivals numad and dino, or for more jobs than CPUs (sim and decide) fifo, mas, cas and das [default: auto]
+    /// Policy that decides: auto, sam, atom, heuristic, resense, static, none, one of the rivals numad and dino, or for more jobs than CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas and das [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in

@@ -63,7 +63,8 @@ impl Drop for Progress {
     }
 }
 
-fn bar(done: f64) -> String {
+/// A bar for `done` (0–1), with percent.
+pub(crate) fn bar(done: f64) -> String {
     let full = (done.clamp(0.0, 1.0) * BAR as f64) as usize;
     format!("[{}{}] {:3.0} %", "#".repeat(full), ".".repeat(BAR - full), done.clamp(0.0, 1.0) * 100.0)
 }

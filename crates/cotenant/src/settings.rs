@@ -136,8 +136,8 @@ impl Setup {
         }
         if live.is_some() && policy.pauses() {
             return Err(usage(format!(
-                "policy {name} chooses which of many jobs run and lets the others wait, which no command does to live programs yet; \
-                 see what it would do with 'cotenant sim' or 'cotenant decide'"
+                "policy {name} chooses which of many jobs run and lets the others wait, and here is one program; \
+                 use 'cotenant schedule', or see what it would do with 'cotenant sim' or 'cotenant decide'"
             )));
         }
         let apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
@@ -174,7 +174,8 @@ fn value<T: clap::ValueEnum>(text: &str) -> Option<T> {
     T::from_str(text, true).ok()
 }
 
-fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
+/// CPUs that the user named, of which some must be there.
+pub(crate) fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
     let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("--cpus: {e}")))?;
     if cpus.and(topology.usable()).is_empty() {
         return Err(usage(format!(

@@ -4,7 +4,7 @@ use super::{check, owned};
 use std::ffi::{CString, c_int};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
 /// How [`flock`] takes the lock.
@@ -73,6 +73,20 @@ pub fn is_tmpfs(file: &File) -> bool {
 pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: takes no pointers; the descriptor is open.
     check(unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(|_| ())
+}
+
+/// Writes to a descriptor in one system call. Async-signal-safe.
+///
+/// # Errors
+/// As `write`; `EIO` where not all of it was taken.
+pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the bytes are readable for their length; the descriptor is open as long as it is borrowed.
+    let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+    match usize::try_from(written) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The soft limit of open files before [`raise_nofile`] first raised it.

@@ -9,11 +9,12 @@ mod waiting;
 
 pub use clocks::{Timer, boot_ticks, monotonic, own_cpu_time, thread_cpu_time};
 pub use files::{
-    Lock, flock, is_tmpfs, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking,
+    Lock, flock, is_tmpfs, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking, write_some,
 };
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
 pub use processes::{
-    become_subreaper, euid, kill, kill_group, pidfd_open, reap, reap_pidfd, set_name, set_parent_death_signal, setsid,
+    Usage, become_subreaper, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
+    set_parent_death_signal, setsid, signal_group,
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
 pub use waiting::{Epoll, hung_up, poll_readable};

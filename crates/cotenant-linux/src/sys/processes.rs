@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 /// The effective user id of this process.
 pub fn euid() -> u32 {
@@ -36,8 +37,27 @@ pub fn kill(pid: u32, signal: c_int) -> io::Result<()> {
 /// # Errors
 /// `ESRCH`, `EPERM`.
 pub fn kill_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGKILL)
+}
+
+/// Sends a signal to a process group.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn signal_group(leader: u32, signal: c_int) -> io::Result<()> {
     // SAFETY: takes no pointers. Ours come from the kernel and are above 1.
-    check(unsafe { libc::kill(-leader.cast_signed(), libc::SIGKILL) }).map(|_| ())
+    check(unsafe { libc::kill(-leader.cast_signed(), signal) }).map(|_| ())
+}
+
+/// Sends a signal to the process that a descriptor stands for.
+///
+/// # Errors
+/// `ESRCH`, `EPERM`.
+pub fn pidfd_signal(pidfd: &OwnedFd, signal: c_int) -> io::Result<()> {
+    let (info, flags) = (std::ptr::null::<libc::siginfo_t>(), 0);
+    // SAFETY: the descriptor is open; a null siginfo asks for what kill(2) sends.
+    check_long(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, info, flags) })
+        .map(|_| ())
 }
 
 /// A descriptor that stands for one process and becomes readable when it ends.
@@ -50,12 +70,26 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(owned(fd as RawFd))
 }
 
+/// What a process and the descendants that it waited for have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time, of user and system.
+    pub cpu: Duration,
+    /// The most memory that one of them had at a time, bytes.
+    pub max_rss: u64,
+}
+
 /// Reaps one child that has ended; `None` where there is none.
-pub fn reap() -> Option<(u32, ExitStatus)> {
+pub fn reap() -> Option<(u32, ExitStatus, Usage)> {
     let mut status = 0;
-    // SAFETY: the status is writable.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-    (pid > 0).then(|| (pid.cast_unsigned(), ExitStatus::from_raw(status)))
+    // SAFETY: all bytes of this plain struct may be zero; it and the status are writable.
+    let (pid, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage), usage)
+    };
+    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
+    let usage = Usage { cpu: time(usage.ru_utime) + time(usage.ru_stime), max_rss: usage.ru_maxrss as u64 * 1024 };
+    (pid > 0).then(|| (pid.cast_unsigned(), ExitStatus::from_raw(status), usage))
 }
 
 /// Reaps the child that a pidfd stands for, where it has ended and nobody else did so.

@@ -4,7 +4,8 @@
 //! places them, and the guardian that the applier starts.
 
 mod agents;
+mod batches;
 mod crash;
 mod crowd;
-
+mod pauses;
 mod roles;

@@ -32,6 +32,8 @@ fn role() {
         }
         "subject" => subject(args[0].parse().unwrap()),
         "applier" => applier(&args),
+        "batcher" => super::batches::batcher(&args),
+        "pauser" => super::pauses::pauser(&args),
         other => panic!("no role {other}"),
     }
     std::process::exit(0);
@@ -45,7 +47,7 @@ pub fn command(role: &str, args: &[&str]) -> Command {
 }
 
 /// Says a line to the test that started this process.
-fn say(line: &str) {
+pub fn say(line: &str) {
     println!("@{line}");
 }
 

@@ -17,6 +17,7 @@ pub mod report;
 pub mod reproduce;
 pub mod restore;
 pub mod run;
+pub mod schedule;
 pub mod sim;
 pub mod topo;
 pub mod why;
@@ -53,6 +54,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Kernel(args) => kernel::run(args),
         Command::Profiles(args) => profiles::run(args),
         Command::Topo(args) => topo::run(args),
+        Command::Schedule(args) => schedule::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args),
     }

@@ -25,8 +25,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         } else {
             writeln!(
                 out,
-                "{} given back, {} had ended, {} changed by others and left alone, {} failed",
+                "{} given back, {} resumed, {} had ended, {} changed by others and left alone, {} failed",
                 count(report.restored as u64, "task"),
+                report.resumed,
                 report.gone,
                 report.foreign,
                 report.failed

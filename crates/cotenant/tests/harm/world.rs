@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -142,7 +142,7 @@ impl State {
     /// Starts one that pins a process to a CPU.
     pub fn attach(&self, pin: &Pin, pid: &str) -> Manager {
         let args = [pin.args("attach", &pin.cpu), vec!["-p", pid]].concat();
-        Manager(Some(self.cotenant(&args).stderr(Stdio::piped()).spawn().unwrap()))
+        Manager::start(self.cotenant(&args))
     }
 
     /// Journals that lie there.
@@ -160,6 +160,11 @@ fn is_journal(path: &Path) -> bool {
 pub struct Manager(Option<Child>);
 
 impl Manager {
+    /// Starts one; what it says is kept.
+    pub fn start(mut command: Command) -> Self {
+        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
     pub fn pid(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }
@@ -172,11 +177,16 @@ impl Manager {
         children.find(|pid| comm(*pid) == "cotenant-guard")
     }
 
-    /// Waits for its end; what it said on standard error, and its exit code.
-    pub fn end(mut self) -> (String, Option<i32>) {
+    /// Waits for its end, and for all that it said.
+    pub fn output(mut self) -> Output {
         let child = self.0.as_mut().unwrap();
         eventually("Cotenant ends", || child.try_wait().unwrap().is_some());
-        let out = self.0.take().unwrap().wait_with_output().unwrap();
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+
+    /// Waits for its end; what it said on standard error, and its exit code.
+    pub fn end(self) -> (String, Option<i32>) {
+        let out = self.output();
         (String::from_utf8_lossy(&out.stderr).into_owned(), out.status.code())
     }
 

@@ -141,7 +141,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
 }
 
 /// Where in this sorted list that need stands which is nearest to the wanted one; of equals, whoever stands first in the queue.
-fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
+pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
     let above = waiting.partition_point(|w| w.0 < wanted);
     let Some(&(below, _)) = above.checked_sub(1).and_then(|k| waiting.get(k)) else { return above };
     let first_below = waiting.partition_point(|w| w.0 < below);

@@ -1,0 +1,479 @@
+//! Many programs of which some run and the others wait: the live machine as a [`Host`] for a queue of jobs.
+//!
+//! Where jobs are let wait, each quantum is: stop all, sample, decide, place, resume who runs. The time between the first stop and the
+//! last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided about without stopping the others.
+
+use crate::affinity;
+use crate::apply::{Applier, ApplyOptions};
+use crate::book::Identity;
+use crate::host::StartError;
+use crate::launch::Child;
+use crate::observe::{AppTarget, NewTask, Observer, Options};
+use crate::pause::{Job, Means, Mechanism, Pauses};
+use crate::restore::RestoreReport;
+use crate::sys::{self, Usage};
+use crate::tasks::Target;
+use crate::tier::TierReport;
+use crate::waiter::{Event, Waiter};
+use cotenant_core::host::HostError;
+use cotenant_core::profile::{AppProfile, stand_in};
+use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Sample, Signal, Time, Topology, Wake};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// What is counted of jobs: transactions at each level of cache, and speed.
+const SIGNALS: [Signal; 7] = [
+    Signal::Cycles,
+    Signal::Instructions,
+    Signal::LlcMisses,
+    Signal::PrivateMisses,
+    Signal::L1Misses,
+    Signal::L2LinesIn,
+    Signal::L3LinesIn,
+];
+
+/// A program that is to be started.
+#[derive(Debug)]
+pub struct Program {
+    /// Which job it is, for the queue.
+    pub key: usize,
+    /// Its name, under which profiles know it.
+    pub name: String,
+    /// How it is started.
+    pub command: Command,
+}
+
+/// Jobs, in the order and number in which they are to be started.
+pub trait Queue {
+    /// The next program to start, if one may start now.
+    fn next(&mut self) -> Option<Program>;
+    /// It runs, as this process.
+    fn started(&mut self, key: usize, id: Identity);
+    /// It does not run.
+    fn not_started(&mut self, key: usize, why: String);
+    /// It has ended.
+    fn ended(&mut self, key: usize, status: ExitStatus, usage: Usage);
+    /// A job runs, or waits from now on.
+    fn turned(&mut self, key: usize, runs: bool);
+    /// Nothing more is to be started: somebody asked to stop.
+    fn stop(&mut self);
+    /// Whether no job is left to be started; those that run are the host's.
+    fn is_done(&self) -> bool;
+}
+
+/// How a batch is managed.
+#[derive(Clone, Debug)]
+pub struct BatchOptions {
+    /// CPUs on which jobs start; `None` = all that this process may use.
+    pub cpus: Option<CpuSet>,
+    /// How jobs are let wait; `None`: none is, and nothing is changed.
+    pub means: Option<Means>,
+    /// How changes are made, where any are; `None`: as [`ApplyOptions::new`] says.
+    pub apply: Option<ApplyOptions>,
+    /// Applications by name, of which rates stand in for signals that cannot be counted.
+    pub profiles: BTreeMap<String, AppProfile>,
+    /// After being asked to stop, jobs get SIGTERM, and SIGKILL after so long.
+    pub grace: Duration,
+}
+
+/// What stopping and resuming took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// Quanta.
+    pub count: u64,
+    /// From the first stop to the last resume, summed up.
+    pub total: Duration,
+    /// The longest.
+    pub longest: Duration,
+}
+
+/// What a batch came to.
+#[derive(Clone, Debug, Default)]
+pub struct BatchEnd {
+    /// The last signal that asked to stop.
+    pub signal: Option<i32>,
+    /// What was given back.
+    pub restored: RestoreReport,
+    /// What stopping and resuming took.
+    pub gaps: Gaps,
+    /// What could be counted.
+    pub tier: Option<TierReport>,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+}
+
+/// A job that has been started and has not ended.
+#[derive(Debug)]
+struct Running {
+    key: usize,
+    app: AppId,
+    child: Child,
+    /// `None`: it cannot be let wait.
+    job: Option<Job>,
+    /// It was chosen to wait.
+    waits: bool,
+}
+
+/// The machine that this is, with a queue of jobs.
+#[derive(Debug)]
+pub struct Batch<Q> {
+    topology: Topology,
+    queue: Q,
+    observer: Observer,
+    applier: Option<Applier>,
+    pauses: Option<Pauses>,
+    waiter: Waiter,
+    start: Instant,
+    options: BatchOptions,
+    running: Vec<Running>,
+    apps: u32,
+    /// The quantum is over.
+    due: bool,
+    stopped: Option<Instant>,
+    gaps: Gaps,
+    signal: Option<i32>,
+    notes: BTreeSet<String>,
+}
+
+impl<Q: Queue> Batch<Q> {
+    /// Holds signals back in this thread, see [`Waiter`]; starts nothing yet.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn new(topology: &Topology, queue: Q, options: BatchOptions) -> Result<Self, StartError> {
+        let waiter = Waiter::new().map_err(StartError::Wait)?;
+        let applier = match (&options.means, &options.apply) {
+            (None, _) => None,
+            (Some(_), Some(apply)) => Some(Applier::new(apply.clone())?),
+            (Some(_), None) => Some(Applier::new(ApplyOptions::new()?)?),
+        };
+        let observe = Options { signals: SIGNALS.to_vec(), ..Options::default() };
+        Ok(Self {
+            topology: topology.clone(),
+            queue,
+            observer: Observer::new(topology, Vec::new(), observe)?,
+            applier,
+            pauses: options.means.clone().map(Pauses::new),
+            waiter,
+            start: Instant::now(),
+            options,
+            running: Vec::new(),
+            apps: 0,
+            due: false,
+            stopped: None,
+            gaps: Gaps::default(),
+            signal: None,
+            notes: BTreeSet::new(),
+        })
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Q {
+        &self.queue
+    }
+
+    /// How jobs are let wait; `None` where none is.
+    pub fn mechanism(&self) -> Option<Mechanism> {
+        self.pauses.as_ref().map(Pauses::mechanism)
+    }
+
+    /// Undoes everything. Jobs that still run go on.
+    pub fn finish(mut self) -> BatchEnd {
+        let tier = Some(self.observer.tier());
+        let mut applier = self.applier.take();
+        if let Some(applier) = &mut applier {
+            for job in self.running.drain(..).filter_map(|running| running.job) {
+                let _ = job.end(applier); // what fails is told by the applier's end, which tries again
+            }
+            if let Some(pauses) = self.pauses.take() {
+                pauses.finish(applier);
+            }
+        }
+        let mut notes: Vec<String> = std::mem::take(&mut self.notes).into_iter().collect();
+        notes.extend(applier.iter().flat_map(Applier::notes));
+        let restored = applier.map(Applier::finish).unwrap_or_default();
+        BatchEnd { signal: self.signal, restored, gaps: self.gaps, tier, notes }
+    }
+
+    fn now(&self) -> Time {
+        Time::default() + self.start.elapsed()
+    }
+
+    fn note(&mut self, note: impl std::fmt::Display) {
+        self.notes.insert(note.to_string());
+    }
+
+    /// Starts what may start; whether there was any.
+    fn launch(&mut self) -> bool {
+        let mut any = false;
+        while let Some(Program { key, name, command }) = self.queue.next() {
+            match self.launch_one(key, name, command) {
+                Ok(()) => any = true,
+                Err(why) => self.queue.not_started(key, why),
+            }
+        }
+        any
+    }
+
+    fn launch_one(&mut self, key: usize, name: String, mut command: Command) -> Result<(), String> {
+        let mut job = match (&mut self.pauses, &mut self.applier) {
+            (Some(pauses), Some(applier)) => pauses.job(applier).map_err(|why| self.notes.insert(why.to_string())).ok(),
+            _ => None,
+        };
+        let prepared = job.as_ref().map(|job| job.prepare(&mut command));
+        if let Some(Err(why)) = prepared {
+            self.notes.insert(why.to_string());
+            job = None;
+        }
+        if job.is_none() {
+            // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+            unsafe {
+                command.pre_exec(|| sys::setsid().or(Ok(())));
+            }
+        }
+        if let Some(cpus) = self.options.cpus.clone() {
+            // SAFETY: between fork and exec it makes one async-signal-safe system call with memory that was allocated before.
+            unsafe {
+                command.pre_exec(move || sys::setaffinity(0, &cpus));
+            }
+        }
+        let child = match Child::spawn_command(command) {
+            Ok(child) => child,
+            Err(why) => {
+                if let (Some(job), Some(applier)) = (job, &mut self.applier) {
+                    let _ = job.end(applier);
+                }
+                return Err(why.to_string());
+            }
+        };
+        let pid = child.pid();
+        let id = (pid, affinity::process_stat(pid).map_or(0, |stat| stat.start_ticks));
+        if let (Some(started), Some(applier)) = (&mut job, &mut self.applier)
+            && let Err(why) = started.started(applier, id)
+        {
+            self.notes.insert(why.to_string());
+            job = None;
+        }
+        self.waiter.watch_job(&child);
+        self.observer.add_app(AppTarget { name, target: Target::Tree { root_pid: pid } });
+        self.running.push(Running { key, app: AppId(self.apps), child, job, waits: false });
+        self.apps += 1;
+        self.queue.started(key, id);
+        Ok(())
+    }
+
+    fn ended(&mut self, pid: u32, status: ExitStatus, usage: Usage) {
+        let Some(i) = self.running.iter().position(|r| r.child.pid() == pid) else { return };
+        let Running { key, job, .. } = self.running.swap_remove(i);
+        if let (Some(job), Some(applier)) = (job, &mut self.applier)
+            && let Err(why) = job.end(applier)
+        {
+            self.note(why);
+        }
+        self.queue.ended(key, status, usage);
+    }
+
+    /// Stops everybody for the moment of the decision; also who has left a job that waits since it was stopped.
+    fn stop_all(&mut self) {
+        let Some(applier) = &mut self.applier else { return };
+        self.stopped = Some(Instant::now());
+        for running in &mut self.running {
+            let Some(job) = &mut running.job else { continue };
+            let members = members(&self.observer, job, running.app);
+            if let Err(why) = job.pause(applier, &members) {
+                self.notes.insert(why.to_string());
+            }
+        }
+    }
+
+    /// Resumes who was not chosen to wait.
+    fn resume_chosen(&mut self) {
+        for running in self.running.iter_mut().filter(|r| !r.waits) {
+            if let Some(Err(why)) = running.job.as_mut().map(Job::resume) {
+                self.notes.insert(why.to_string());
+            }
+        }
+        if let Some(since) = self.stopped.take() {
+            let gap = since.elapsed();
+            self.gaps.count += 1;
+            self.gaps.total += gap;
+            self.gaps.longest = self.gaps.longest.max(gap);
+        }
+    }
+
+    /// Lets a job wait; whether that could be done.
+    fn pause(&mut self, app: AppId) -> bool {
+        let Some(running) = self.running.iter_mut().find(|r| r.app == app) else { return false };
+        let (Some(job), Some(applier)) = (&mut running.job, &mut self.applier) else { return false };
+        let members = members(&self.observer, job, app);
+        if let Err(why) = job.pause(applier, &members) {
+            self.notes.insert(why.to_string());
+        }
+        if !std::mem::replace(&mut running.waits, true) {
+            self.queue.turned(running.key, false);
+        }
+        true
+    }
+
+    fn unpause(&mut self, app: AppId) {
+        if let Some(running) = self.running.iter_mut().find(|r| r.app == app)
+            && std::mem::replace(&mut running.waits, false)
+        {
+            self.queue.turned(running.key, true);
+        }
+    }
+
+    /// Lets every job act on a signal.
+    fn signal_all(&mut self, signal: i32) {
+        for running in &mut self.running {
+            running.waits = false;
+            let members = self.observer.members(running.app.0 as usize);
+            match &mut running.job {
+                Some(job) => {
+                    job.signal(signal, &members);
+                    if let Err(why) = job.resume() {
+                        self.notes.insert(why.to_string());
+                    }
+                }
+                None => {
+                    // Not reaped yet, so the number is its own.
+                    let _ = sys::signal_group(running.child.pid(), signal);
+                }
+            }
+        }
+    }
+
+    /// Ends all jobs: politely, then not.
+    fn wind_up(&mut self) -> Wake {
+        self.queue.stop();
+        self.signal_all(libc::SIGTERM);
+        let mut deadline = Some(Instant::now() + self.options.grace);
+        while !self.running.is_empty() {
+            match self.waiter.wait(deadline) {
+                Ok(Event::JobExited(pid, status, usage)) => self.ended(pid, status, usage),
+                Ok(Event::Tick) => {
+                    deadline = None;
+                    self.note(format!(
+                        "jobs that did not end within {} s of SIGTERM were killed",
+                        self.options.grace.as_secs_f64()
+                    ));
+                    self.signal_all(libc::SIGKILL);
+                }
+                // Asked twice.
+                Ok(Event::Signal(signal)) if asks_to_stop(signal) => {
+                    deadline = None;
+                    self.signal_all(libc::SIGKILL);
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    self.note(format!("waiting failed: {e}; jobs go on by themselves"));
+                    break;
+                }
+            }
+        }
+        Wake::Exit
+    }
+}
+
+/// Known to who follows them; a control group knows its own.
+fn members(observer: &Observer, job: &Job, app: AppId) -> Vec<Identity> {
+    if job.mechanism() == Mechanism::Signals { observer.members(app.0 as usize) } else { Vec::new() }
+}
+
+fn asks_to_stop(signal: i32) -> bool {
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
+}
+
+impl<Q: Queue> Host for Batch<Q> {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        if std::mem::take(&mut self.due) && self.pauses.is_some() {
+            self.stop_all();
+        }
+        let at = self.now();
+        let applier = &mut self.applier;
+        let mut allowed = |task: &NewTask| match applier {
+            Some(applier) => applier.original_mask(task),
+            None => task.mask.clone(),
+        };
+        let mut sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
+            what: "sampling".to_owned(),
+            why: e.to_string(),
+            remedy: "all jobs run on".to_owned(),
+        })?;
+        for app in stand_in(&mut sample, &self.options.profiles) {
+            self.notes.insert(format!("{app}: what cannot be counted here is taken from its profile (per_cpu_s)"));
+        }
+        Ok(sample)
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        let now = self.now();
+        let app_of = |order: &Order, observer: &Observer| observer.info(order.action.task()).map(|info| info.app);
+        let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+        let mut paused = BTreeMap::new();
+        for order in orders {
+            outcomes.push(match (&order.action, app_of(order, &self.observer)) {
+                (_, None) => Some(Outcome::Gone),
+                (Action::Pause { .. }, Some(app)) => {
+                    let done = *paused.entry(app).or_insert_with(|| self.pause(app));
+                    Some(if done { Outcome::Applied } else { Outcome::Denied })
+                }
+                (_, Some(app)) => {
+                    self.unpause(app);
+                    None
+                }
+            });
+        }
+        let rest: Vec<Order> =
+            orders.iter().zip(&outcomes).filter(|(_, o)| o.is_none()).map(|(order, _)| order.clone()).collect();
+        let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };
+        let placed = applier.apply(now, &rest, &|id| self.observer.info(id).cloned());
+        for (tid, own) in applier.take_changed() {
+            self.observer.set_allowed(tid, own);
+        }
+        self.resume_chosen();
+        let mut placed = placed.into_iter();
+        outcomes.into_iter().map(|o| o.or_else(|| placed.next()).unwrap_or(Outcome::Gone)).collect()
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        if self.stopped.is_some() {
+            self.resume_chosen(); // nothing was applied
+        }
+        let until = self.start + Duration::from_nanos(until.0);
+        let mut changed = false;
+        loop {
+            changed |= self.launch();
+            if self.running.is_empty() && self.queue.is_done() {
+                return Wake::Exit;
+            }
+            // Whatever else has happened by now is part of the same change.
+            match self.waiter.wait(Some(if changed { Instant::now() } else { until })) {
+                Ok(Event::Tick) if changed => return Wake::TasksChanged,
+                Ok(Event::Tick) => {
+                    self.due = true;
+                    return Wake::Tick;
+                }
+                Ok(Event::JobExited(pid, status, usage)) => {
+                    self.ended(pid, status, usage);
+                    changed = true;
+                }
+                Ok(Event::Signal(signal)) if asks_to_stop(signal) => {
+                    self.signal = Some(signal);
+                    return self.wind_up();
+                }
+                Ok(Event::Signal(_) | Event::Other(_) | Event::ChildExited(_)) => {}
+                Err(e) => {
+                    self.note(format!("waiting failed: {e}; jobs go on by themselves"));
+                    return Wake::Exit;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Whoever dies wherever, nobody is left waiting.
+
+use super::roles::{command, dying, journals, options, say};
+use crate::affinity::{self, Held};
+use crate::apply::Applier;
+use crate::fault;
+use crate::pause::{Job, Means, Mechanism, Pauses};
+use crate::restore::restore;
+use crate::sys;
+use crate::testing::{Player, TempDir, eventually};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What each process of a job does: it says who it is, and then that it runs, again and again.
+pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while :; do echo >> "$1/$2"; sleep 0.02; done"#;
+
+/// The processes of a job: one stays in its group, one has left group and session, and the program itself.
+const BEATS: [&str; 3] = ["child", "leaver", "root"];
+
+/// A program of three processes that all fork all the time.
+fn program(folder: &Path) -> Command {
+    let mut command = Command::new("sh");
+    let script = r#"sh -c "$2" beat "$1" child & setsid sh -c "$2" beat "$1" leaver & exec sh -c "$2" beat "$1" root"#;
+    command.args(["-c", script, "job"]).arg(folder).arg(BEAT).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Starts a program and lets it wait: `STATE_DIR MECHANISM FOLDER STEP…`. Each step says what became of it; `hold` waits for a line.
+pub fn pauser(args: &[String]) {
+    let [state_dir, mechanism, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MECHANISM FOLDER STEP…") };
+    let folder = Path::new(folder);
+    let mut applier = Applier::new(options(Path::new(state_dir))).unwrap();
+    let means = Means::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism).expect("it works here");
+    let mut pauses = Pauses::new(means);
+    let mut job = pauses.job(&mut applier).unwrap();
+    let mut command = program(folder);
+    job.prepare(&mut command).unwrap();
+    let root = command.spawn().unwrap().id();
+    job.started(&mut applier, (root, affinity::process_stat(root).unwrap().start_ticks)).unwrap();
+    // Who has left is known to whoever follows the program.
+    eventually("all of it runs", || BEATS.iter().all(|beat| pid(folder, beat).is_some()));
+    let members: Vec<_> = BEATS.iter().filter_map(|beat| pid(folder, beat)).collect();
+    let members: Vec<_> = members.iter().map(|pid| (*pid, affinity::process_stat(*pid).unwrap().start_ticks)).collect();
+    let mut lines = std::io::stdin().lines();
+    for step in steps {
+        match step.as_str() {
+            "pause" => job.pause(&mut applier, &members).unwrap(),
+            "resume" => job.resume().unwrap(),
+            "kill" => job.signal(libc::SIGKILL, &members),
+            "hold" => {
+                say(&format!("hold {}", applier.guardian().map_or(0, |(pid, _)| pid)));
+                lines.next();
+                continue;
+            }
+            "end" => {
+                job.end(&mut applier).unwrap();
+                pauses.finish(&mut applier);
+                return say(&format!("end {:?}", applier.finish()));
+            }
+            other => panic!("no step {other}"),
+        }
+        say(step);
+    }
+}
+
+fn pid(folder: &Path, beat: &str) -> Option<u32> {
+    fs::read_to_string(folder.join(format!("{beat}.pid"))).ok()?.trim().parse().ok()
+}
+
+/// A job and the folder that it writes to; killed when dropped.
+struct Beating {
+    dir: TempDir,
+    mechanism: Mechanism,
+}
+
+impl Beating {
+    fn new(mechanism: Mechanism) -> Self {
+        Self { dir: TempDir::new("pause"), mechanism }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn pauser(&self, steps: &[&str]) -> Command {
+        let (state, mechanism) = (self.state(), format!("{:?}", self.mechanism));
+        let paths = [state.to_str().unwrap(), &mechanism, self.dir.path().to_str().unwrap()];
+        command("pauser", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>())
+    }
+
+    /// Every process of it goes on.
+    fn runs(&self, case: &str) {
+        for beat in BEATS {
+            let Some(pid) = pid(self.dir.path(), beat) else { continue }; // the pauser died before it was started
+            let size = || fs::metadata(self.dir.path().join(beat)).map_or(0, |meta| meta.len());
+            let before = size();
+            let state = || affinity::process_stat(pid).map(|stat| char::from(stat.state));
+            eventually(&format!("{case}: {beat} ({pid}, {:?}) runs", state()), || size() > before + 1);
+        }
+    }
+
+    /// Every process of it stands still; told by the kernel, not by the clock.
+    fn waits(&self) {
+        for beat in BEATS {
+            let pid = pid(self.dir.path(), beat).unwrap();
+            eventually(&format!("{}: {beat} ({pid}) waits", self.mechanism), || match self.mechanism {
+                // Who forks by vfork stands in the kernel until its child, which is stopped, goes on.
+                Mechanism::Signals => Held::open(pid, pid).is_ok_and(|held| b"TD".contains(&held.stat.state)),
+                _ => group_of(pid, self.mechanism).is_some_and(|group| stands_still(&group)),
+            });
+        }
+    }
+
+    /// It runs, in its own group, and nothing is left for `restore`.
+    fn is_undone(&self, case: &str) {
+        self.runs(case);
+        eventually(&format!("{case}: the guardian has finished"), || journals(&self.state()) == 0);
+        let report = restore(&self.state());
+        assert_eq!((report.resumed, report.failed), (0, 0), "{case}: {report:?}");
+        self.is_home(case);
+    }
+
+    fn is_home(&self, case: &str) {
+        for pid in BEATS.iter().filter_map(|beat| pid(self.dir.path(), beat)) {
+            let group = group_of(pid, self.mechanism);
+            assert!(group.as_ref().is_none_or(|group| !is_ours(group)), "{case}: {group:?}");
+        }
+    }
+
+    /// Ends the processes of this round.
+    fn clear(&self) {
+        for beat in BEATS {
+            if let Some(pid) = pid(self.dir.path(), beat) {
+                let _ = sys::kill(pid, libc::SIGKILL);
+                let _ = sys::kill_group(pid); // with what two of them have just forked
+            }
+            let _ = fs::remove_file(self.dir.path().join(format!("{beat}.pid")));
+            let _ = fs::remove_file(self.dir.path().join(beat));
+        }
+    }
+}
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The folder of the group in which a process is.
+fn group_of(pid: u32, mechanism: Mechanism) -> Option<PathBuf> {
+    let (field, controller) = match mechanism {
+        Mechanism::CgroupV2 => ("0::", None),
+        Mechanism::CgroupV1 => (":freezer:", Some("freezer")),
+        Mechanism::Signals => return None,
+    };
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = groups.lines().find_map(|line| Some(line.split_once(field)?.1))?;
+    let mount = crate::capabilities::cgroup_mounts(Path::new("/"), controller).swap_remove(0);
+    Some(Path::new("/").join(mount).join(path.trim_start_matches('/')))
+}
+
+fn is_ours(group: &Path) -> bool {
+    group.to_string_lossy().contains("/cotenant-")
+}
+
+fn stands_still(group: &Path) -> bool {
+    let read = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
+    read("cgroup.events").contains("frozen 1") || read("freezer.state").trim() == "FROZEN"
+}
+
+/// All that work here, said aloud.
+pub fn mechanisms() -> Vec<Mechanism> {
+    let works: Vec<Mechanism> = Means::all().iter().map(Means::mechanism).collect();
+    for missing in [Mechanism::CgroupV2, Mechanism::CgroupV1].iter().filter(|m| !works.contains(m)) {
+        eprintln!("skipped: {missing} cannot be used here");
+    }
+    works
+}
+
+/// The crash points that a mechanism reaches.
+fn reached(mechanism: Mechanism, point: &str) -> bool {
+    let of_groups = point.contains(".group.");
+    let of_signals = point.starts_with("resume.signal");
+    if mechanism == Mechanism::Signals { !of_groups } else { !of_signals }
+}
+
+#[test]
+fn all_of_a_program_waits_and_runs_again() {
+    for mechanism in mechanisms() {
+        let job = Beating::new(mechanism);
+        let steps = ["pause", "hold", "resume", "hold", "pause", "hold", "pause", "end"];
+        let mut pauser = Player::start(job.pauser(&steps));
+        pauser.hear("hold");
+        job.waits();
+        pauser.say("");
+        pauser.hear("hold");
+        job.runs("resumed");
+        pauser.say("");
+        pauser.hear("hold");
+        job.waits();
+        pauser.say("");
+        let report = pauser.hear("end");
+        assert!(report.contains("failed: 0"), "{report}");
+        assert!(pauser.end().success());
+        job.is_undone("ended");
+    }
+}
+
+#[test]
+fn whoever_dies_while_it_waits_is_gone() {
+    for mechanism in mechanisms() {
+        let job = Beating::new(mechanism);
+        let mut pauser = Player::start(job.pauser(&["pause", "hold", "kill", "resume", "hold", "end"]));
+        pauser.hear("hold");
+        job.waits();
+        let pids: Vec<u32> = BEATS.iter().filter_map(|beat| pid(job.dir.path(), beat)).collect();
+        pauser.say("");
+        pauser.hear("hold");
+        let ended = |pid: &u32| affinity::process_stat(*pid).is_none_or(|stat| stat.is_dead());
+        eventually("all of it has ended", || pids.iter().all(ended));
+        pauser.say("");
+        assert!(pauser.hear("end").contains("failed: 0"));
+        assert!(pauser.end().success());
+        assert_eq!(journals(&job.state()), 0);
+    }
+}
+
+#[test]
+fn dying_at_any_point_leaves_nobody_waiting() {
+    let steps = ["pause", "resume", "pause", "end"];
+    for mechanism in mechanisms() {
+        let job = Beating::new(mechanism);
+        // What undoes at a regular end finds nobody waiting; the guardian's turn is the next test.
+        let points = fault::PAUSE_POINTS.iter().filter(|p| reached(mechanism, p) && p.starts_with("pause."));
+        for point in points {
+            for n in 1.. {
+                let (fired, case) = (job.dir.path().join("fired"), format!("{mechanism}: {point}, time {n}"));
+                let mut pauser = Player::start(dying(job.pauser(&steps), &format!("main:{point}:{n}"), &fired));
+                let status = pauser.end();
+                job.is_undone(&case);
+                job.clear();
+                if fs::remove_file(&fired).is_err() {
+                    assert!(status.success() && n > 1, "{case}: {status}");
+                    break;
+                }
+                assert_eq!(status.signal(), Some(libc::SIGKILL), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_guardian_that_dies_while_it_lets_run_is_made_up_for_by_restore() {
+    for mechanism in mechanisms() {
+        let job = Beating::new(mechanism);
+        let points = fault::PAUSE_POINTS.iter().filter(|p| reached(mechanism, p) && p.starts_with("resume."));
+        for point in points.chain(&["guardian.end.seen", "guardian.locked"]) {
+            let (fired, case) = (job.dir.path().join("fired"), format!("{mechanism}: {point}"));
+            let plan = format!("guardian:{point}:1");
+            let mut pauser = Player::start(dying(job.pauser(&["pause", "hold"]), &plan, &fired));
+            let guardian: u32 = pauser.hear("hold").parse().unwrap();
+            job.waits();
+            pauser.kill();
+            eventually("the guardian is dead", || affinity::process_stat(guardian).is_none_or(|s| s.is_dead()));
+            assert!(fs::remove_file(&fired).is_ok(), "{case}: never reached");
+            assert_eq!(restore(&job.state()).failed, 0, "{case}");
+            job.is_undone(&case);
+            job.clear();
+        }
+    }
+}
+
+#[test]
+fn both_killed_while_it_waits_is_what_restore_is_for() {
+    for mechanism in mechanisms() {
+        let job = Beating::new(mechanism);
+        let mut pauser = Player::start(job.pauser(&["pause", "hold"]));
+        let guardian = pauser.hear("hold").parse().unwrap();
+        job.waits();
+        sys::kill(guardian, libc::SIGKILL).unwrap();
+        pauser.kill();
+        eventually("the guardian is dead", || affinity::process_stat(guardian).is_none_or(|s| s.is_dead()));
+        job.waits();
+        let report = restore(&job.state());
+        assert!(report.resumed > 0 && report.failed == 0, "{report:?}");
+        job.is_undone("both");
+    }
+}
+
+#[test]
+fn twenty_random_kills_leave_nobody_waiting() {
+    let mut seed = 20_261_121_u64;
+    let mut steps = vec!["hold"];
+    steps.extend(["pause", "resume"].repeat(4_000));
+    for (round, mechanism) in mechanisms().into_iter().cycle().take(20).enumerate() {
+        let job = Beating::new(mechanism);
+        let mut pauser = Player::start(job.pauser(&steps));
+        pauser.hear("hold");
+        pauser.say("");
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The moment is what the test varies.
+        std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 30_000));
+        pauser.kill();
+        job.is_undone(&format!("kill {round}, {mechanism}"));
+    }
+}
+
+#[test]
+fn the_group_of_somebody_else_stays_his() {
+    let group = Means::all().into_iter().find(|means| means.mechanism() != Mechanism::Signals);
+    let Some(mechanism) = group.map(|means| means.mechanism()) else {
+        eprintln!("skipped: no group can be frozen here");
+        return;
+    };
+    let home = group_of(std::process::id(), mechanism).unwrap();
+    let theirs = home.join(format!("theirs-{}", std::process::id()));
+    fs::create_dir(&theirs).unwrap();
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+    fs::write(theirs.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+    let dir = TempDir::new("theirs");
+    let mut applier = Applier::new(options(dir.path())).unwrap();
+    let mut job = Job::of_group(&mut applier, &theirs).unwrap();
+    job.pause(&mut applier, &[]).unwrap();
+    eventually("it stands still", || stands_still(&theirs));
+    let again = Job::of_group(&mut applier, &theirs).unwrap_err();
+    assert!(again.to_string().contains("is frozen by somebody else"), "{again}");
+    let report = applier.finish();
+    assert_eq!((report.resumed, report.failed), (1, 0), "{report:?}");
+    eventually("it runs", || !stands_still(&theirs));
+    assert_eq!(group_of(sleeper.id(), mechanism).as_ref(), Some(&theirs), "and stays where it was");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    eventually("the folder goes", || fs::remove_dir(&theirs).is_ok());
+}

@@ -1,0 +1,265 @@
+//! What a queue of jobs says: TOML, or a command per line.
+
+use crate::{units, usage};
+use anyhow::Result;
+use cotenant_core::parse::position;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use toml::Spanned;
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JobSpec {
+    /// Names its log files; each only once.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<PathBuf>,
+    /// Under which name profiles know it.
+    pub app: String,
+    /// Bytes that it needs at most; `None`: not said.
+    pub memory: Option<u64>,
+    /// How often it is started again after it failed.
+    pub retries: u32,
+    /// Threads that it runs.
+    pub threads: usize,
+    /// Where it stands.
+    pub line: usize,
+}
+
+impl JobSpec {
+    /// As it is started, without redirections.
+    pub fn prepare(&self) -> Command {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).envs(&self.env).stdin(Stdio::null());
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        command
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    job: Vec<Spanned<RawJob>>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    cwd: Option<PathBuf>,
+    memory: Option<Spanned<String>>,
+    #[serde(default)]
+    retries: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawJob {
+    name: Option<String>,
+    command: Spanned<toml::Value>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    cwd: Option<PathBuf>,
+    profile: Option<String>,
+    memory: Option<Spanned<String>>,
+    retries: Option<u32>,
+    threads: Option<Spanned<usize>>,
+}
+
+/// Reads a queue: TOML where the file is called so, else a list. What is relative in it is relative to where Cotenant is started.
+///
+/// # Errors
+/// One line that names the place.
+pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<JobSpec>> {
+    let name = path.display();
+    let is_toml = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("toml"));
+    let jobs = if is_toml { of_toml(text) } else { of_list(text) };
+    let jobs = jobs.map_err(|(at, why)| {
+        let (line, column) = position(text, at);
+        usage(format!("{name}:{line}:{column}: {why}"))
+    })?;
+    if jobs.is_empty() {
+        return Err(usage(format!(
+            "{name}: there is no job in it; write [[job]] tables with command = …, or a command per line"
+        )));
+    }
+    let mut seen = BTreeSet::new();
+    for job in &jobs {
+        if !seen.insert(file_name(&job.name)) {
+            return Err(usage(format!(
+                "{name}:{}:1: there is another job with the name {}; their logs would be one; choose another name",
+                job.line, job.name
+            )));
+        }
+    }
+    Ok(jobs)
+}
+
+type At<T> = Result<T, (usize, String)>;
+
+fn of_toml(text: &str) -> At<Vec<JobSpec>> {
+    let file: File =
+        toml::from_str(text).map_err(|e| (e.span().map_or(0, |span| span.start), e.message().replace('\n', " ")))?;
+    let memory = |given: &Option<Spanned<String>>| -> At<Option<u64>> {
+        let bytes =
+            |m: &Spanned<String>| units::bytes(m.as_ref()).map_err(|why| (m.span().start, format!("memory: {why}")));
+        given.as_ref().map(bytes).transpose()
+    };
+    let default_memory = memory(&file.memory)?;
+    let mut jobs = Vec::new();
+    for (i, spanned) in file.job.into_iter().enumerate() {
+        let line = position(text, spanned.span().start).0;
+        let job = spanned.into_inner();
+        let at = job.command.span().start;
+        let command = match job.command.into_inner() {
+            toml::Value::String(line) if !line.trim().is_empty() => shell(&line),
+            toml::Value::Array(words) if !words.is_empty() => words
+                .into_iter()
+                .map(|word| word.as_str().map(str::to_owned).ok_or((at, "command: its words are strings".to_owned())))
+                .collect::<At<_>>()?,
+            _ => {
+                let why = "command is a line for the shell, as in \"a | b\", or a list of words, as in [\"a\", \"-b\"]";
+                return Err((at, why.to_owned()));
+            }
+        };
+        let threads = match &job.threads {
+            Some(threads) if *threads.as_ref() == 0 => {
+                return Err((threads.span().start, "threads is at least 1".to_owned()));
+            }
+            Some(threads) => *threads.as_ref(),
+            None => 1,
+        };
+        let base = base_name(&command);
+        let mut env = file.env.clone();
+        env.extend(job.env);
+        jobs.push(JobSpec {
+            name: job.name.unwrap_or_else(|| format!("{}-{base}", i + 1)),
+            app: job.profile.unwrap_or(base),
+            env,
+            cwd: job.cwd.or_else(|| file.cwd.clone()),
+            memory: memory(&job.memory)?.or(default_memory),
+            retries: job.retries.unwrap_or(file.retries),
+            threads,
+            line,
+            command,
+        });
+    }
+    Ok(jobs)
+}
+
+fn of_list(text: &str) -> At<Vec<JobSpec>> {
+    let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
+    let commands = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let job = |(i, (line, words)): (usize, (usize, &str))| {
+        if words.contains('\0') {
+            let at = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+            return Err((at, "a command holds no NUL".to_owned()));
+        }
+        let command = shell(words);
+        let base = base_name(&command);
+        Ok(JobSpec {
+            name: format!("{}-{base}", i + 1),
+            app: base,
+            command,
+            env: BTreeMap::new(),
+            cwd: None,
+            memory: None,
+            retries: 0,
+            threads: 1,
+            line,
+        })
+    };
+    commands.enumerate().map(job).collect()
+}
+
+fn shell(line: &str) -> Vec<String> {
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), line.to_owned()]
+}
+
+/// The program's name without folders; of a line for the shell, that of its first word that sets no variable.
+fn base_name(command: &[String]) -> String {
+    let is_shell = command.len() == 3 && command[0] == "/bin/sh" && command[1] == "-c";
+    let word = if is_shell {
+        command[2].split_whitespace().find(|word| !word.contains('=')).unwrap_or("sh")
+    } else {
+        &command[0]
+    };
+    word.rsplit('/').next().filter(|base| !base.is_empty()).unwrap_or("job").to_owned()
+}
+
+/// A name as that of a file.
+pub(super) fn file_name(name: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "._-+".contains(c);
+    let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).take(100).collect();
+    if name.starts_with('.') { format!("_{name}") } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_a_command_per_line() {
+        let jobs = parse(Path::new("list"), "# all\n\n  A=1 /bin/echo a | cat\nsleep 1\n").unwrap();
+        let short: Vec<_> =
+            jobs.iter().map(|j| (j.name.as_str(), j.app.as_str(), j.line, j.command[2].as_str())).collect();
+        assert_eq!(short, [("1-echo", "echo", 3, "A=1 /bin/echo a | cat"), ("2-sleep", "sleep", 4, "sleep 1")]);
+        assert_eq!(
+            parse(Path::new("-"), "#\n").unwrap_err().to_string().split(';').next(),
+            Some("-: there is no job in it")
+        );
+    }
+
+    #[test]
+    fn toml_says_more() {
+        let text = "memory = '1G'\nretries = 1\ncwd = '/'\nenv = { A = '1', B = '1' }\n\
+            [[job]]\ncommand = ['a b', 'c']\nname = 'x'\nenv = { B = '2' }\nprofile = 'p'\nthreads = 2\n\
+            [[job]]\ncommand = 'd | e'\nmemory = '2M'\nretries = 0\ncwd = '/tmp'\n";
+        let jobs = parse(Path::new("q.toml"), text).unwrap();
+        assert_eq!(
+            jobs[0],
+            JobSpec {
+                name: "x".into(),
+                command: vec!["a b".into(), "c".into()],
+                env: BTreeMap::from([("A".into(), "1".into()), ("B".into(), "2".into())]),
+                cwd: Some("/".into()),
+                app: "p".into(),
+                memory: Some(1 << 30),
+                retries: 1,
+                threads: 2,
+                line: 5,
+            }
+        );
+        assert_eq!((jobs[1].name.as_str(), jobs[1].memory, jobs[1].retries), ("2-d", Some(2 << 20), 0));
+        assert_eq!(jobs[1].cwd.as_deref(), Some(Path::new("/tmp")));
+    }
+
+    #[test]
+    fn what_is_wrong_says_where() {
+        for (text, expected) in [
+            ("[[job]]\ncommand = 3\n", "q.toml:2:11: command is a line"),
+            ("[[job]]\ncommand = []\n", "q.toml:2:11: command is a line"),
+            ("[[job]]\ncommand = ['a', 1]\n", "q.toml:2:11: command: its words are strings"),
+            ("[[job]]\nname = 'a'\n", "q.toml:1:1: missing field `command`"),
+            ("[[job]]\ncommand = 'a'\nmemory = '1X'\n", "q.toml:3:10: memory: 'X' is no unit"),
+            ("[[job]]\ncommand = 'a'\nthreads = 0\n", "q.toml:3:11: threads is at least 1"),
+            ("[[job]]\ncommand = 'a'\nnice = 1\n", "q.toml:3:1: unknown field `nice`"),
+            (
+                "[[job]]\ncommand = 'a'\nname = 'x/y'\n[[job]]\ncommand = 'a'\nname = 'x_y'\n",
+                "q.toml:4:1: there is another",
+            ),
+            ("", "q.toml: there is no job in it"),
+        ] {
+            let why = parse(Path::new("q.toml"), text).unwrap_err().to_string();
+            assert!(why.starts_with(expected), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn names_stay_in_their_folder() {
+        assert_eq!(["../a", "a b", ".x", "é"].map(file_name), ["_.._a", "a_b", "_.x", "é"]);
+    }
+}

@@ -1,0 +1,416 @@
+//! Which job is started when, and what became of each.
+
+use super::jobs::{JobSpec, file_name};
+use super::ledger::{Earlier, Ledger};
+use cotenant_core::Signal;
+use cotenant_linux::batch::{Program, Queue};
+use cotenant_linux::launch;
+use cotenant_linux::sys::Usage;
+use serde::Serialize;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How many jobs are started at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Programs.
+    pub programs: Option<usize>,
+    /// Threads; a job that has more runs alone.
+    pub threads: Option<usize>,
+    /// Bytes that those that are started need together: who waits keeps its memory.
+    pub memory: Option<u64>,
+}
+
+/// How a job stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    Queued,
+    Started {
+        since: Instant,
+        runs: bool,
+    },
+    Ended {
+        code: Option<u8>,
+    },
+    /// It could not be started.
+    NotStarted(String),
+    /// It was ended because somebody asked to stop.
+    Interrupted,
+}
+
+/// A job and what became of it.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub spec: JobSpec,
+    pub state: State,
+    pub attempts: u32,
+    /// From the first start to the last end.
+    pub first: Option<Instant>,
+    pub seconds: f64,
+    pub usage: Usage,
+    /// Transactions by signal, as far as they are known, and the CPU seconds in which they happened.
+    pub events: BTreeMap<Signal, f64>,
+    /// LLC misses per microsecond in the last quantum in which it ran.
+    pub rate: Option<f64>,
+}
+
+impl Job {
+    /// Whether it will not be started any more.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.state, State::Queued | State::Started { .. })
+    }
+
+    pub fn is_ok(&self) -> bool {
+        self.state == State::Ended { code: Some(0) }
+    }
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    pub all: Vec<Job>,
+    waiting: VecDeque<usize>,
+    limits: Limits,
+    logs: PathBuf,
+    ledger: Ledger,
+    stopping: bool,
+    pub notes: BTreeSet<String>,
+    /// Jobs by number of the application: in the order of their starts.
+    pub apps: Vec<usize>,
+}
+
+impl Jobs {
+    pub fn new(specs: Vec<JobSpec>, limits: Limits, logs: &Path, ledger: Ledger, earlier: &Earlier) -> Self {
+        let job = |spec| Job {
+            spec,
+            state: State::Queued,
+            attempts: 0,
+            first: None,
+            seconds: 0.0,
+            usage: Usage::default(),
+            events: BTreeMap::new(),
+            rate: None,
+        };
+        let mut jobs: Vec<Job> = specs.into_iter().map(job).collect();
+        for &(i, code) in &earlier.ended {
+            jobs[i].state = State::Ended { code };
+        }
+        let waiting = (0..jobs.len()).filter(|&i| jobs[i].state == State::Queued).collect();
+        Self {
+            all: jobs,
+            waiting,
+            limits,
+            logs: logs.to_owned(),
+            ledger,
+            stopping: false,
+            notes: BTreeSet::new(),
+            apps: Vec::new(),
+        }
+    }
+
+    fn started_jobs(&self) -> impl Iterator<Item = &Job> {
+        self.all.iter().filter(|job| matches!(job.state, State::Started { .. }))
+    }
+
+    /// Whether a job may start beside those that are started. One alone always may: what needs more than there is was refused before.
+    fn fits(&self, spec: &JobSpec) -> bool {
+        let (mut programs, mut threads, mut memory) = (0, 0, 0_u64);
+        for job in self.started_jobs() {
+            programs += 1;
+            threads += job.spec.threads;
+            memory = memory.saturating_add(job.spec.memory.unwrap_or(0));
+        }
+        let within = |limit: Option<usize>, sum: usize| limit.is_none_or(|limit| sum <= limit);
+        programs == 0
+            || (within(self.limits.programs, programs + 1)
+                && within(self.limits.threads, threads + spec.threads)
+                && self.limits.memory.is_none_or(|l| memory.saturating_add(spec.memory.unwrap_or(0)) <= l))
+    }
+
+    /// The command with its logs; both are appended to, so that no attempt is lost.
+    fn program(&self, key: usize) -> Result<Program, String> {
+        let spec = &self.all[key].spec;
+        let mut command = spec.prepare();
+        for (suffix, out) in [("out", true), ("err", false)] {
+            let path = self.logs.join(format!("{}.{suffix}", file_name(&spec.name)));
+            let log = OpenOptions::new().append(true).create(true).open(&path);
+            let log = log.map_err(|e| format!("{}: {e}", path.display()))?;
+            if out {
+                command.stdout(log)
+            } else {
+                command.stderr(log)
+            };
+        }
+        Ok(Program { key, name: spec.app.clone(), command })
+    }
+
+    fn write(&mut self, result: std::io::Result<()>) {
+        if let Err(e) = result {
+            self.notes
+                .insert(format!("what became of the jobs cannot be written ({e}): --resume would start some again"));
+        }
+    }
+
+    fn over(&mut self, key: usize, state: State) {
+        let code = match &state {
+            State::Ended { code } => *code,
+            State::NotStarted(_) => Some(127),
+            _ => None,
+        };
+        if state != State::Interrupted {
+            let written = self.ledger.ended(key, code);
+            self.write(written);
+        }
+        self.all[key].state = state;
+    }
+
+    /// A job of an earlier run has ended, nobody knows how.
+    pub fn left_ended(&mut self, key: usize) {
+        self.waiting.retain(|&k| k != key);
+        self.over(key, State::Ended { code: None });
+    }
+
+    /// How much is done, 0–1.
+    pub fn done(&self) -> f64 {
+        self.all.iter().filter(|job| job.is_over()).count() as f64 / self.all.len().max(1) as f64
+    }
+}
+
+/// The queue, shared by the host and by who shows it.
+#[derive(Clone, Debug)]
+pub(super) struct Shared(pub Rc<RefCell<Jobs>>);
+
+impl Queue for Shared {
+    fn next(&mut self) -> Option<Program> {
+        loop {
+            let mut jobs = self.0.borrow_mut();
+            let key = *jobs.waiting.front()?;
+            if !jobs.fits(&jobs.all[key].spec) {
+                return None; // in order: whoever needs much is not passed over again and again
+            }
+            jobs.waiting.pop_front();
+            match jobs.program(key) {
+                Ok(program) => return Some(program),
+                Err(why) => jobs.over(key, State::NotStarted(why)),
+            }
+        }
+    }
+
+    fn started(&mut self, key: usize, id: (u32, u64)) {
+        let mut jobs = self.0.borrow_mut();
+        let (now, job) = (Instant::now(), &mut jobs.all[key]);
+        job.attempts += 1;
+        job.first.get_or_insert(now);
+        job.state = State::Started { since: now, runs: true };
+        jobs.apps.push(key);
+        let written = jobs.ledger.started(key, id.0, id.1);
+        jobs.write(written);
+    }
+
+    fn not_started(&mut self, key: usize, why: String) {
+        self.0.borrow_mut().over(key, State::NotStarted(why));
+    }
+
+    fn ended(&mut self, key: usize, status: ExitStatus, usage: Usage) {
+        let mut jobs = self.0.borrow_mut();
+        let stopping = jobs.stopping;
+        let job = &mut jobs.all[key];
+        job.seconds = job.first.map_or(0.0, |first| first.elapsed().as_secs_f64());
+        job.usage.cpu += usage.cpu;
+        job.usage.max_rss = job.usage.max_rss.max(usage.max_rss);
+        if let Some(need) = job.spec.memory.filter(|need| usage.max_rss > *need) {
+            let note = format!(
+                "{} has used {} bytes of memory, more than the {need} that it was said to need",
+                job.spec.name, usage.max_rss
+            );
+            jobs.notes.insert(note);
+        }
+        let job = &mut jobs.all[key];
+        match (stopping, status.success()) {
+            (true, false) => jobs.over(key, State::Interrupted),
+            (false, false) if job.attempts <= job.spec.retries => {
+                job.state = State::Queued;
+                jobs.waiting.push_back(key);
+            }
+            _ => jobs.over(key, State::Ended { code: Some(launch::exit_code(status)) }),
+        }
+    }
+
+    fn turned(&mut self, key: usize, runs: bool) {
+        if let State::Started { runs: known, .. } = &mut self.0.borrow_mut().all[key].state {
+            *known = runs;
+        }
+    }
+
+    fn stop(&mut self) {
+        let mut jobs = self.0.borrow_mut();
+        jobs.stopping = true;
+        jobs.waiting.clear();
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.borrow().waiting.is_empty()
+    }
+}
+
+/// What became of a job, for `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct JobReport {
+    pub name: String,
+    pub command: Vec<String>,
+    /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for one that a killed run left, whose end nobody saw.
+    pub result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    pub attempts: u32,
+    /// From its first start to its last end.
+    pub seconds: f64,
+    /// CPU time of it and of the descendants that it waited for.
+    pub cpu_s: f64,
+    pub max_rss_bytes: u64,
+    /// Transactions per microsecond of CPU time, by signal; absent where neither counters nor a profile tell.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub per_cpu_us: BTreeMap<&'static str, f64>,
+    pub log: PathBuf,
+}
+
+impl JobReport {
+    pub fn of(job: &Job, logs: &Path) -> Self {
+        let (result, exit_code, why) = match &job.state {
+            State::Queued | State::Started { .. } => ("queued", None, None),
+            State::Ended { code: Some(0) } => ("done", Some(0), None),
+            State::Ended { code: Some(code) } => ("failed", Some(*code), None),
+            State::Ended { code: None } => ("unknown", None, None),
+            State::NotStarted(why) => ("not_started", None, Some(why.clone())),
+            State::Interrupted => ("interrupted", None, None),
+        };
+        let cpu_us = job.events.get(&Signal::CpuTime).copied().unwrap_or(0.0) / 1e3;
+        let events = job.events.iter().filter(|(signal, _)| **signal != Signal::CpuTime && cpu_us > 0.0);
+        Self {
+            name: job.spec.name.clone(),
+            command: job.spec.command.clone(),
+            result,
+            exit_code,
+            why,
+            attempts: job.attempts,
+            seconds: job.seconds,
+            cpu_s: job.usage.cpu.as_secs_f64(),
+            max_rss_bytes: job.usage.max_rss,
+            per_cpu_us: events.map(|(signal, events)| (signal.name(), events / cpu_us)).collect(),
+            log: logs.join(format!("{}.out", file_name(&job.spec.name))),
+        }
+    }
+}
+
+/// The time that is left, where what has ended allows a guess.
+pub(super) fn left(done: f64, elapsed: Duration) -> Option<Duration> {
+    (done > 0.0).then(|| elapsed.mul_f64((1.0 - done) / done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::jobs::parse;
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn queue(test: &str, toml: &str, limits: Limits) -> (Folder, Shared) {
+        let folder = Folder(std::env::temp_dir().join(format!("cotenant-queue-{}-{test}", std::process::id())));
+        std::fs::create_dir(&folder.0).unwrap();
+        let specs = parse(Path::new("q.toml"), toml).unwrap();
+        let (ledger, earlier) = Ledger::open(&folder.0, &specs, false).unwrap();
+        let jobs = Jobs::new(specs, limits, &folder.0, ledger, &earlier);
+        (folder, Shared(Rc::new(RefCell::new(jobs))))
+    }
+
+    /// Starts whatever may start; the keys.
+    fn start(queue: &mut Shared) -> Vec<usize> {
+        std::iter::from_fn(|| {
+            let key = queue.next()?.key;
+            queue.started(key, (1, 1));
+            Some(key)
+        })
+        .collect()
+    }
+
+    fn end(queue: &mut Shared, key: usize, code: i32) {
+        queue.ended(key, ExitStatus::from_raw(code << 8), Usage::default());
+    }
+
+    #[test]
+    fn what_does_not_fit_the_memory_waits_in_order() {
+        let text = "[[job]]\ncommand='a'\nmemory='3G'\n[[job]]\ncommand='b'\nmemory='2G'\n[[job]]\ncommand='c'\nmemory='1G'\n\
+                    [[job]]\ncommand='d'\n";
+        let (_folder, mut queue) = queue("memory", text, Limits { memory: Some(4 << 30), ..Limits::default() });
+        assert_eq!(start(&mut queue), [0], "3 + 2 > 4, and nobody passes it");
+        assert!(!queue.is_done());
+        end(&mut queue, 0, 0);
+        assert_eq!(start(&mut queue), [1, 2, 3], "2 + 1, and one that needs nothing that is known");
+        assert!(queue.is_done());
+    }
+
+    #[test]
+    fn threads_and_programs_are_limited() {
+        let text =
+            "[[job]]\ncommand='a'\nthreads=4\n[[job]]\ncommand='b'\n[[job]]\ncommand='c'\n[[job]]\ncommand='d'\n";
+        let limits = Limits { threads: Some(2), ..Limits::default() };
+        let (_folder, mut queue) = queue("threads", text, limits);
+        assert_eq!(start(&mut queue), [0], "more threads than there are: alone");
+        end(&mut queue, 0, 0);
+        assert_eq!(start(&mut queue), [1, 2]);
+        queue.0.borrow_mut().limits = Limits { programs: Some(3), ..Limits::default() };
+        assert_eq!(start(&mut queue), [3]);
+    }
+
+    #[test]
+    fn who_fails_is_retried_last_and_then_counts() {
+        let text = "retries=1\n[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n";
+        let (folder, mut queue) = queue("retries", text, Limits { programs: Some(1), ..Limits::default() });
+        assert_eq!(start(&mut queue), [0]);
+        end(&mut queue, 0, 7);
+        assert_eq!(start(&mut queue), [1]);
+        end(&mut queue, 1, 0);
+        assert_eq!(start(&mut queue), [0]);
+        end(&mut queue, 0, 7);
+        assert!(start(&mut queue).is_empty() && queue.is_done());
+        let jobs = queue.0.borrow();
+        assert_eq!((jobs.all[0].attempts, jobs.all[0].state.clone()), (2, State::Ended { code: Some(7) }));
+        assert!(jobs.all[1].is_ok() && (jobs.done() - 1.0).abs() < 1e-9);
+        assert!(folder.0.join("1-a.out").exists() && folder.0.join("2-b.err").exists());
+    }
+
+    #[test]
+    fn whoever_is_interrupted_is_not_over_for_the_next_run() {
+        let (folder, mut queue) =
+            queue("interrupted", "[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n", Limits::default());
+        assert_eq!(start(&mut queue), [0, 1]);
+        queue.stop();
+        end(&mut queue, 0, 143);
+        end(&mut queue, 1, 0);
+        assert_eq!(queue.0.borrow().all[0].state, State::Interrupted);
+        let specs: Vec<JobSpec> = queue.0.borrow().all.iter().map(|job| job.spec.clone()).collect();
+        drop(queue);
+        let (_, earlier) = Ledger::open(&folder.0, &specs, true).unwrap();
+        assert_eq!(earlier.ended, [(1, Some(0))], "who ended by itself meanwhile is");
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_a_guess_from_what_is_done() {
+        assert_eq!(left(0.0, Duration::from_secs(9)), None);
+        assert_eq!(left(0.25, Duration::from_secs(10)), Some(Duration::from_secs(30)));
+    }
+}

@@ -1,0 +1,329 @@
+//! `cotenant schedule` as a user meets it: queues of real programs, and whatever may happen to them.
+
+#[path = "../../cotenant-linux/src/testing.rs"]
+mod testing;
+#[allow(dead_code)] // shared with other tests
+#[path = "harm/world.rs"]
+mod world;
+
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use testing::{TempDir, eventually};
+use world::{Manager, State, signal};
+
+/// A queue in a folder of its own, with its Cotenant's state apart from everybody else's.
+struct Queue {
+    dir: TempDir,
+    state: State,
+    name: &'static str,
+}
+
+impl Queue {
+    fn new(test: &str, name: &'static str, queue: &str) -> Self {
+        let dir = TempDir::new(test);
+        fs::write(dir.path().join(name), queue).unwrap();
+        Self { dir, state: State::new(test), name }
+    }
+
+    /// So many jobs that run until the file `stop` is there; each says who it is, and that it runs, again and again.
+    fn of_loops(test: &str, jobs: usize) -> Self {
+        let line = |i| format!("echo $$ > {i}.pid; while [ ! -e stop ]; do echo >> {i}.beat; sleep 0.01; done\n");
+        Self::new(test, "list", &(1..=jobs).map(line).collect::<String>())
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.dir.path().join(file)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.state.cotenant(&[&["schedule", self.name], args].concat());
+        command.current_dir(self.dir.path());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Manager::start(self.command(args)).output()
+    }
+
+    /// Under `mas` on one CPU, so that one job runs at a time.
+    fn mas(&self, args: &[&str]) -> Manager {
+        let cpu = one_cpu();
+        let common = ["--policy", "mas", "--quantum", "20ms", "--cpus", &cpu, "--jobs", "100", "--json"];
+        Manager::start(self.command(&[&common, args].concat()))
+    }
+
+    fn pid(&self, job: usize) -> Option<u32> {
+        fs::read_to_string(self.path(&format!("{job}.pid"))).ok()?.trim().parse().ok()
+    }
+
+    /// Lets the loops end, and waits for jobs that nobody waits for.
+    fn stop(&self) {
+        fs::write(self.path("stop"), "").unwrap();
+    }
+
+    fn beats(&self, job: usize) -> u64 {
+        fs::metadata(self.path(&format!("{job}.beat"))).map_or(0, |meta| meta.len())
+    }
+
+    /// Each job that was started goes on.
+    fn runs(&self, jobs: usize, case: &str) {
+        for job in (1..=jobs).filter(|job| self.pid(*job).is_some()) {
+            let before = self.beats(job);
+            eventually(&format!("{case}: job {job} runs"), || self.beats(job) > before + 1);
+        }
+    }
+
+    fn log(&self, file: &str) -> String {
+        fs::read_to_string(self.path(&format!("{}.logs/{file}", self.name))).unwrap()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let _ = fs::write(self.dir.path().join("stop"), "");
+        for job in 1..=20 {
+            if let Some(pid) = self.pid(job).filter(|pid| is_shell(*pid)) {
+                let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+            }
+        }
+    }
+}
+
+fn is_shell(pid: u32) -> bool {
+    world::comm(pid) == "sh"
+}
+
+fn one_cpu() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    list.split([',', '-']).next().unwrap().to_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
+
+fn results(summary: &Value) -> Vec<&str> {
+    summary["jobs"].as_array().unwrap().iter().map(|job| job["result"].as_str().unwrap()).collect()
+}
+
+/// The mechanisms that work here.
+fn pauses(queue: &Queue) -> Vec<&'static str> {
+    let works = |how: &&str| {
+        let output = queue.run(&["--pause", how, "--policy", "overhead", "--logs", "probe.logs", "-q"]);
+        if output.status.code() == Some(2) {
+            world::skip(&format!("--pause {how}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        output.status.code() != Some(2)
+    };
+    ["v2", "v1", "signals"].into_iter().filter(works).collect()
+}
+
+fn mechanisms() -> Vec<&'static str> {
+    pauses(&Queue::new("mechanisms", "list", "true\n"))
+}
+
+#[test]
+fn every_rival_runs_every_job() {
+    let lines: Vec<String> = (1..=6).map(|i| format!("echo out {i}; echo err >&2; exit $(({i} / 6))")).collect();
+    let lines = lines.join("\n");
+    for rival in ["linux", "fifo", "mas", "cas", "das", "overhead", "auto"] {
+        let queue = Queue::new("rivals", "list", &lines);
+        let output = queue.run(&["--policy", rival, "--quantum", "5ms", "--json"]);
+        assert_eq!(output.status.code(), Some(1), "the last job fails: {output:?}");
+        let summary = json(&output);
+        assert_eq!(results(&summary), ["done", "done", "done", "done", "done", "failed"], "{rival}");
+        assert_eq!(summary["jobs"][5]["exit_code"], 1);
+        assert_eq!(summary["failed"], 1);
+        assert!(rival == "auto" || summary["policy"] == rival);
+        assert_eq!(summary["chosen"].is_string(), rival == "auto");
+        assert_eq!(summary["pause"].is_string(), !["linux", "fifo", "auto"].contains(&rival), "{summary}");
+        assert_eq!((queue.log("3-echo.out").as_str(), queue.log("3-echo.err").as_str()), ("out 3\n", "err\n"));
+        assert_eq!(queue.state.journals(), 0);
+    }
+}
+
+#[test]
+fn a_queue_in_toml_says_where_and_with_what() {
+    let text = "env = { NAME = 'x' }\nretries = 1\n\
+        [[job]]\nname = 'where'\ncommand = ['sh', '-c', 'pwd; echo $NAME $MORE']\ncwd = '/'\nenv = { MORE = 'y z' }\n\
+        [[job]]\nname = 'twice'\ncommand = 'echo again; test -e twice && exit 0; touch twice; exit 3'\n\
+        [[job]]\nname = 'missing'\ncommand = ['no-such-program-here']\n";
+    let queue = Queue::new("toml", "q.toml", text);
+    let output = queue.run(&["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let summary = json(&output);
+    assert_eq!(results(&summary), ["done", "done", "not_started"]);
+    assert_eq!((&summary["jobs"][1]["attempts"], &summary["jobs"][2]["attempts"]), (&2.into(), &0.into()));
+    assert!(summary["jobs"][2]["why"].as_str().unwrap().contains("command not found"), "{summary}");
+    assert_eq!(queue.log("where.out"), "/\nx y z\n");
+    assert_eq!(queue.log("twice.out"), "again\nagain\n", "both attempts");
+}
+
+#[test]
+fn wrong_words_are_told_before_anything_runs() {
+    let queue = Queue::new("wrong", "q.toml", "[[job]]\ncommand = 'touch ran'\nmemory = '1T'\n");
+    for (args, expected) in [
+        (&["--memory", "1G"][..], "q.toml:1: 1-touch needs 1099511627776 bytes of memory, and there are 1073741824"),
+        (&["--memory", "2T", "--cpus", "9999"], "none of these CPUs can be used here"),
+        (&["--policy", "sam"], "invalid value 'sam'"),
+        (&["--memory", "2T", "--profiles", "/proc/nonexistent"], "/proc/nonexistent"),
+        (&["--memory", "2T", "--logs", "/proc/nonexistent/a"], "name a folder with --logs"),
+    ] {
+        let output = queue.run(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(expected), "{args:?}: {said}");
+    }
+    assert!(!queue.path("ran").exists());
+    let list = queue.state.cotenant(&["run", "--policy", "mas", "--", "true"]).output().unwrap();
+    assert_eq!(list.status.code(), Some(2));
+}
+
+#[test]
+fn a_list_can_come_from_standard_input() {
+    use std::io::Write;
+    let queue = Queue::new("stdin", "-", "");
+    let mut child = queue.command(&["--logs", "logs", "-q"]).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"# two\necho a\necho b\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(queue.path("logs/2-echo.out")).unwrap(), "b\n");
+}
+
+#[test]
+fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
+    for pause in mechanisms() {
+        // The first does not hear SIGTERM.
+        let queue = Queue::new(
+            "stop",
+            "list",
+            "trap '' TERM; echo $$ > 1.pid; while [ ! -e stop ]; do sleep 0.01; done\n\
+             echo $$ > 2.pid; while [ ! -e stop ]; do sleep 0.01; done\n\
+             echo last\n",
+        );
+        for (first, code) in [("TERM", 143), ("INT", 130)] {
+            let batch = queue.mas(&["--pause", pause, "--grace", "50ms", "--resume"]);
+            eventually("both have begun", || [1, 2].iter().all(|job| queue.pid(*job).is_some_and(is_shell)));
+            let pids = [1, 2].map(|job| queue.pid(job).unwrap());
+            signal(first, batch.pid());
+            let output = batch.output();
+            assert_eq!(output.status.code(), Some(code), "{output:?}");
+            let summary = json(&output);
+            assert_eq!(results(&summary)[..2], ["interrupted", "interrupted"], "{summary}");
+            assert!(summary["notes"].to_string().contains("were killed"), "{summary}");
+            assert!(!pids.iter().any(|pid| is_shell(*pid)), "both have ended");
+            assert_eq!(queue.state.journals(), 0);
+        }
+        queue.stop();
+        let output = queue.mas(&["--pause", pause, "--resume"]).output();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(results(&json(&output)), ["done", "done", "done"]);
+        assert_eq!(queue.log("3-echo.out"), "last\n", "once");
+    }
+}
+
+#[test]
+fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
+    let mechanisms = mechanisms();
+    let mut seed = 20_261_121_u64;
+    for round in 0..20 {
+        let pause = mechanisms[round % mechanisms.len()];
+        let queue = Queue::of_loops("killed", 4);
+        let batch = queue.mas(&["--pause", pause]);
+        eventually("all have begun", || (1..=4).all(|job| queue.pid(job).is_some()));
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        // The moment is what the test varies.
+        std::thread::sleep(std::time::Duration::from_micros(seed % 60_000));
+        let case = format!("{pause}, kill {round}");
+        let guardian = batch.guardian();
+        match (round % 5, guardian) {
+            (4, Some(guardian)) => {
+                // Both at once: neither makes up for the other.
+                for name in ["STOP", "KILL"] {
+                    signal(name, batch.pid());
+                    signal(name, guardian);
+                }
+                batch.output();
+                eventually("the guardian has ended", || world::comm(guardian).is_empty());
+                assert!(queue.state.cotenant(&["restore"]).output().unwrap().status.success(), "{case}");
+            }
+            (3, Some(guardian)) => {
+                signal("KILL", guardian);
+                let next = || batch.guardian().is_some_and(|new| new != guardian);
+                eventually("another guardian takes its place", next);
+                signal("KILL", batch.pid());
+                batch.output();
+            }
+            _ => {
+                signal("KILL", batch.pid());
+                batch.output();
+            }
+        }
+        queue.runs(4, &case);
+        eventually("the journal goes", || queue.state.journals() == 0);
+        let anew = queue.run(&[]);
+        let said = String::from_utf8_lossy(&anew.stderr).into_owned();
+        assert!(anew.status.code() == Some(2) && said.contains("of an earlier run still runs"), "{case}: {said}");
+        queue.stop();
+        let resumed = queue.mas(&["--resume"]).output();
+        let summary = json(&resumed);
+        let results = results(&summary);
+        assert!(results.iter().all(|result| ["done", "unknown"].contains(result)), "{case}: {summary}");
+        assert_eq!(resumed.status.code(), Some(i32::from(results.contains(&"unknown"))), "{case}");
+    }
+}
+
+#[test]
+fn a_job_that_is_killed_while_it_waits_has_failed_and_the_others_go_on() {
+    for pause in mechanisms() {
+        let queue = Queue::of_loops("waiting", 3);
+        let batch = queue.mas(&["--pause", pause]);
+        eventually("all have begun", || (1..=3).all(|job| queue.pid(job).is_some()));
+        // Two of three wait at any moment: one of two kills at least hits one that does.
+        for job in [1, 2] {
+            signal("KILL", queue.pid(job).unwrap());
+        }
+        eventually("they have ended", || ![1, 2].iter().any(|job| is_shell(queue.pid(*job).unwrap())));
+        queue.runs(0, pause);
+        let before = queue.beats(3);
+        eventually("the third goes on", || queue.beats(3) > before + 1);
+        queue.stop();
+        let summary = json(&batch.output());
+        assert_eq!(results(&summary), ["failed", "failed", "done"], "{pause}: {summary}");
+        assert_eq!(summary["jobs"][0]["exit_code"], 137);
+    }
+}
+
+#[test]
+fn what_a_job_leaves_behind_runs_on() {
+    for pause in mechanisms() {
+        let leaver = "setsid sh -c 'echo $$ > 1.pid; while [ ! -e stop ]; do echo >> 1.beat; sleep 0.01; done' <&- >&- 2>&- & \
+                      while [ ! -e 1.beat ]; do sleep 0.01; done\n";
+        let queue = Queue::new("leaver", "list", &format!("{leaver}sleep 0.2\nsleep 0.2\n"));
+        let output = queue.mas(&["--pause", pause]).output();
+        assert!(output.status.success(), "{output:?}");
+        queue.runs(1, pause);
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", queue.pid(1).unwrap())).unwrap();
+        assert!(!groups.contains("cotenant-"), "in the group in which we were: {groups}");
+        assert_eq!(queue.state.journals(), 0);
+    }
+}
+
+#[test]
+fn a_full_disk_is_the_jobs_own_failure() {
+    let queue = Queue::new("full", "list", "echo a\necho b\necho c\n");
+    let logs = queue.path("list.logs");
+    fs::create_dir(&logs).unwrap();
+    std::os::unix::fs::symlink("/dev/full", logs.join("2-echo.out")).unwrap();
+    fs::create_dir(logs.join("3-echo.out")).unwrap();
+    let output = queue.run(&["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let summary = json(&output);
+    assert_eq!(results(&summary), ["done", "failed", "not_started"], "{summary}");
+    assert!(!queue.log("2-echo.err").is_empty(), "it was told");
+    assert!(summary["jobs"][2]["why"].as_str().unwrap().contains("3-echo.out"));
+    assert_eq!(queue.log("1-echo.out"), "a\n");
+}
