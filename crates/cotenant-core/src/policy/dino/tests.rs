@@ -56,7 +56,7 @@ fn moves(decision: &Decision) -> String {
     let text = |p: &crate::action::Proposal| match &p.action {
         Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
         Action::Release { task } | Action::Pause { task } => Some(format!("{task}→")),
-        Action::Pages { .. } => return None,
+        Action::Pages { .. } => None,
     };
     decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
