@@ -2,7 +2,7 @@
 
 use crate::launch::Child;
 use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,6 +24,8 @@ pub enum Event {
     Signal(c_int),
     /// Our program has ended.
     ChildExited(ExitStatus),
+    /// One of several programs has ended: its process id, and how.
+    Ended(u32, ExitStatus),
     /// The descriptor that was added with this token is ready or hung up.
     Other(u64),
 }
@@ -38,6 +40,8 @@ pub struct Waiter {
     signals: SignalFd,
     outer: SignalMask,
     child: Option<u32>,
+    /// Programs that come and go beside each other.
+    several: BTreeSet<u32>,
     /// How it ended, until that is reported.
     ended: Option<ExitStatus>,
     pending: VecDeque<Event>,
@@ -55,7 +59,16 @@ impl Waiter {
         epoll.add(timer.as_fd(), TIMER)?;
         epoll.add(signals.as_fd(), SIGNALS)?;
         let outer = signals.block()?;
-        Ok(Self { epoll, timer, signals, outer, child: None, ended: None, pending: VecDeque::new() })
+        Ok(Self {
+            epoll,
+            timer,
+            signals,
+            outer,
+            child: None,
+            several: BTreeSet::new(),
+            ended: None,
+            pending: VecDeque::new(),
+        })
     }
 
     /// Reports the end of this program from now on, passes signals on to it, and reaps every child of this process: also the
@@ -63,6 +76,12 @@ impl Waiter {
     pub fn watch(&mut self, child: &Child) {
         self.child = Some(child.pid());
         self.reap(); // it may have ended before
+    }
+
+    /// The same for one of several programs that come and go: its end is [`Event::Ended`].
+    pub fn watch_too(&mut self, child: &Child) {
+        self.several.insert(child.pid());
+        self.reap();
     }
 
     /// Wakes up when a descriptor becomes readable or hangs up. It is reported until it is read or closed.
@@ -118,8 +137,8 @@ impl Waiter {
                 continue;
             }
             // The terminal has sent it to the whole process group, our program included.
-            if let Some(pid) = self.child.filter(|_| !signal.from_kernel) {
-                let _ = sys::kill(pid, signal.number); // not reaped yet, so the pid is its own
+            for pid in self.child.iter().chain(&self.several).filter(|_| !signal.from_kernel) {
+                let _ = sys::kill(*pid, signal.number); // not reaped yet, so the pid is its own
             }
             self.pending.push_back(Event::Signal(signal.number));
         }
@@ -127,13 +146,15 @@ impl Waiter {
     }
 
     fn reap(&mut self) {
-        if self.child.is_none() {
+        if self.child.is_none() && self.several.is_empty() {
             return;
         }
         while let Some((pid, status)) = sys::reap() {
             if self.child == Some(pid) {
                 self.child = None;
                 self.ended = Some(status);
+            } else if self.several.remove(&pid) {
+                self.pending.push_back(Event::Ended(pid, status));
             }
         }
     }

@@ -79,6 +79,7 @@ fn runner(args: &[String]) -> ! {
             Event::Signal(n) => println!("@signal {n}"),
             Event::ChildExited(status) => process::exit(launch::exit_code(status).into()),
             Event::Other(token) => panic!("nobody added {token}"),
+            Event::Ended(pid, _) => panic!("nobody watches {pid} too"),
         }
     }
 }

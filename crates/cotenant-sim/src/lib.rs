@@ -14,6 +14,7 @@ pub mod run;
 pub mod scenario;
 pub mod small;
 pub mod speed;
+pub mod staged;
 pub mod world;
 
 #[cfg(test)]

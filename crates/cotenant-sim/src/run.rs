@@ -10,6 +10,7 @@ use cotenant_core::host::{HostError, Mode, Round, drive};
 use cotenant_core::optimum::{self, Best, Limits, Worth};
 use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
+use cotenant_core::workload::RunError;
 
 /// What helps a policy that needs thresholds, where [`crate::machine::SimMachine::thresholds`] finds none.
 const NO_THRESHOLDS: &str = "none can be derived where all cores are equally far from each other: take another machine, or add [thresholds] to its file";
@@ -29,6 +30,9 @@ pub enum SimError {
     /// No policy has this name.
     #[error("{0}")]
     Unknown(String),
+    /// A workload did not come to its end.
+    #[error(transparent)]
+    Workload(#[from] RunError),
     /// The end came too early.
     #[error("{apps} had not finished at {end_s} s, the end of the scenario; raise end_s or give less work")]
     Unfinished {
@@ -137,6 +141,15 @@ impl Scenario {
         self.run_of(&self.apps, policy, kernel, seed, watch).map(|(outcome, _)| outcome)
     }
 
+    /// Whether the policy can work with this machine.
+    pub(crate) fn check(&self, policy: &dyn Policy) -> Result<(), Refusal> {
+        let unknown = self.machine.profile.thresholds.is_none();
+        policy.check(&self.ctx()).map_err(|r| match r.policy {
+            "sam" if unknown => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
+            _ => r,
+        })
+    }
+
     fn run_of(
         &self,
         specs: &[AppSpec],
@@ -146,11 +159,7 @@ impl Scenario {
         watch: impl FnMut(&Round<'_>),
     ) -> Result<(Outcome, World), SimError> {
         let ctx = self.ctx();
-        let unknown = self.machine.profile.thresholds.is_none();
-        policy.check(&ctx).map_err(|r| match r.policy {
-            "sam" if unknown => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
-            _ => r,
-        })?;
+        self.check(policy)?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;
         // Linux alone is observed by nobody.

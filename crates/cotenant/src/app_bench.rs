@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 /// Time between looks at the application. What a thread does after the last one before its end is not seen.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time that the application has to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How long a kernel runs alone.
 const KERNEL: Duration = Duration::from_millis(500);
 /// A kernel that did nothing after this is not waited for.
 const PREPARED: Duration = Duration::from_secs(30);
 /// SIGTERM, then SIGKILL.
-const ENDING: [i32; 2] = [15, 9];
+pub(crate) const ENDING: [i32; 2] = [15, 9];
 
 /// Ticks of a second in `/proc/PID/stat` (`USER_HZ`), the same on all architectures that Rust's standard library supports on Linux.
 const TICKS_PER_S: f64 = 100.0;
@@ -159,7 +159,7 @@ impl<'a> AppBench<'a> {
 }
 
 /// Ends what is left of a program; returns how many processes that were.
-fn end(host: &mut LinuxHost) -> usize {
+pub(crate) fn end(host: &mut LinuxHost) -> usize {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
     for signal in ENDING {
         let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());

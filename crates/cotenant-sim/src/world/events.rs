@@ -20,6 +20,11 @@ impl World {
         }
     }
 
+    /// Starts a run now of an application that waits for that.
+    pub(crate) fn begin(&mut self, app: usize) {
+        self.begin_runs(&[app]);
+    }
+
     fn begin_runs(&mut self, apps: &[usize]) {
         let mut order: Vec<usize> = apps.iter().flat_map(|&a| vec![a; self.apps[a].threads.len()]).collect();
         self.rng.shuffle(&mut order);
@@ -133,7 +138,7 @@ impl World {
             if self.restart || app.times.len() < app.spec.runs as usize {
                 again.push(a);
             } else {
-                app.life = Life::Done;
+                app.life = if app.spec.runs == 0 { Life::Before } else { Life::Done };
             }
         }
         if self.restart && self.apps.iter().all(|a| a.times.len() >= a.spec.runs as usize) {

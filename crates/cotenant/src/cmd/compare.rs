@@ -237,7 +237,7 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
             }
             Event::Signal(number) => signal = Some(number),
             Event::Tick => watch.show(),
-            Event::Other(_) => {}
+            Event::Ended(..) | Event::Other(_) => {}
         }
     }
 }
