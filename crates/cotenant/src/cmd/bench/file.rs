@@ -308,10 +308,10 @@ mod tests {
         }
         let cases = [
             ("repetitions = 2", "repetitions = 0", "3:15: repetitions is 0; it must be from 1 to 1000"),
-            ("runs = 3", "runs = -3", "12:8: runs of app b is -3; it must be from 1 to 1000000"),
+            ("runs = 3", "runs = -3", "11:8: runs of app b is -3; it must be from 1 to 1000000"),
             ("arrival_s = 0.5", "arrival_s = nan", "6:13: arrival_s is NaN; it must be from 0 to 604800 seconds"),
-            ("after = 'true'", "after = 'tru'", "11:9: there is no app 'tru'; there are true, b"),
-            ("after = 'true'", "after = 'b'", "11:9: app b waits for itself, through b"),
+            ("after = 'true'", "after = 'tru'", "10:9: there is no app 'tru'; there are true, b"),
+            ("after = 'true'", "after = 'b'", "10:9: app b waits for itself, through b"),
             ("arrival_s = 0.5", "after = 'b'", "6:9: app true waits for itself, through b"),
             (
                 "arrival_s = 0.5",
