@@ -3,6 +3,7 @@
 
 pub mod app;
 pub mod batch;
+pub mod bench;
 mod characterize;
 pub mod host;
 pub mod kernel;

@@ -197,11 +197,25 @@ impl Scenario {
         starts: &[Vec<usize>],
         seed: u64,
     ) -> Result<(Best, Outcome), SimError> {
+        self.optimal_by(&|outcome| mean_progress(alone, outcome), limits, starts, seed)
+    }
+
+    /// The best static mapping by any value of its outcome, higher is better; else as [`Scenario::optimal`].
+    ///
+    /// # Errors
+    /// Those of [`Scenario::optimal`].
+    pub fn optimal_by(
+        &self,
+        value: &dyn Fn(&Outcome) -> f64,
+        limits: Limits,
+        starts: &[Vec<usize>],
+        seed: u64,
+    ) -> Result<(Best, Outcome), SimError> {
         let enumeration = self.mappings();
         let mut evaluate = |mapping: &[Slot]| -> Result<Worth, SimError> {
             let outcome = self.pinned(&places(&enumeration, mapping), seed)?;
             let guide = -outcome.apps.iter().map(|app| app.cost_s.ln()).sum::<f64>();
-            Ok(Worth { value: mean_progress(alone, &outcome), guide })
+            Ok(Worth { value: value(&outcome), guide })
         };
         let starts: Vec<Vec<Slot>> = starts.iter().filter_map(|places| self.mapping(&enumeration, places)).collect();
         let best = optimum::best(&enumeration, limits, &starts, seed, &mut evaluate)?;

@@ -268,7 +268,7 @@ fn spec(
     end_s: f64,
 ) -> Result<AppSpec, Fault> {
     let wanted = app.program.get_ref();
-    let program = own.get(wanted).cloned().or_else(|| app::embedded().get(wanted).cloned().map(Arc::new));
+    let program = own.get(wanted).cloned().or_else(|| app::known(wanted).cloned().map(Arc::new));
     let program = program.ok_or_else(|| (app.program.span().start, unknown(wanted, own.keys())))?;
     let program = sim.private.map_or(program.clone(), |core| Arc::new(core.carry(&program)));
     let name = app.name.unwrap_or_else(|| wanted.clone());
@@ -325,7 +325,10 @@ fn spec(
 
 /// A line that names programs like the one that there is not.
 pub fn unknown<'a>(wanted: &str, own: impl Iterator<Item = &'a String>) -> String {
-    let known: Vec<&str> = own.map(String::as_str).chain(app::embedded().keys().map(String::as_str)).collect();
+    let mut known: Vec<&str> = own.map(String::as_str).collect();
+    for name in app::known_names() {
+        known.push(name);
+    }
     let stem = wanted.trim_end_matches(char::is_numeric);
     let like = |k: &&&str| {
         let holds = k.contains(stem) || wanted.contains(k.trim_end_matches(char::is_numeric));

@@ -116,9 +116,11 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use crate::tests::scenario;
-    use cotenant_core::Time;
-    use cotenant_core::policy::by_name;
+    use cotenant_core::pin::Pin;
+    use cotenant_core::policy::{Ctx, Policy, State, by_name};
+    use cotenant_core::view::TaskView;
     use cotenant_core::workload::{Arrival, Job, Workload};
+    use cotenant_core::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
 
     /// `a` twice from the beginning, `b` 0.5 s later, `c` after `b`; nobody is in anybody's way.
     fn workload() -> Workload {
@@ -164,6 +166,48 @@ mod tests {
         assert!(chosen.profiles.contains_key("a#2"));
         workload.jobs[0].name = "d".to_owned();
         assert!(scenario(APPS).for_jobs(&workload).is_none());
+    }
+
+    /// On two nodes: who is placed as he begins touches his pages there, and finds them near.
+    #[test]
+    fn who_is_placed_at_once_touches_his_pages_there() {
+        struct Far;
+        impl Policy for Far {
+            fn name(&self) -> &'static str {
+                "far"
+            }
+
+            fn wants_task_changes(&self) -> bool {
+                true
+            }
+
+            fn decide(&self, ctx: &Ctx<'_>, view: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+                // The other package than the one where the kernel began.
+                let to = |cpu: CpuId| CpuId((cpu.0 + 4) % 8);
+                let fresh = view.interval.is_zero() && matches!(state, State::Empty);
+                let place = |t: &TaskView| Proposal {
+                    action: Action::Place { task: t.info.id, contexts: CpuSet::single(to(t.cpu.unwrap_or_default())) },
+                    reason: Reason::new("far", ""),
+                };
+                let proposals = if fresh { view.tasks.iter().map(place).collect() } else { Vec::new() };
+                Decision {
+                    proposals,
+                    state: State::Static(Box::default()),
+                    wake_at: now + ctx.config.interval,
+                    notes: Vec::new(),
+                }
+            }
+        }
+        let mut scenario = scenario("machine = 'two'\n[[app]]\nname = 'a'\nprogram = 'mcf06'\nwork_s = 1\n");
+        scenario.observation.cost_s = 0.0;
+        scenario.config.pin = Pin::Cpu;
+        let jobs = vec![Job { name: "a".to_owned(), arrival: Arrival::At(Time(0)), runs: 1 }];
+        let workload = Workload { jobs, longest: None };
+        let linux = scenario.staged(&workload, None, scenario.kernel, 1, |_| ()).unwrap()[0].time_s();
+        let mut moves = 0;
+        let moved = scenario.staged(&workload, Some(&Far), scenario.kernel, 1, |r| moves += r.orders.len()).unwrap();
+        assert_eq!(moves, 1);
+        assert!((moved[0].time_s() / linux - 1.0).abs() < 0.001, "{} is not {linux}", moved[0].time_s());
     }
 
     #[test]

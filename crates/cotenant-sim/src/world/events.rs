@@ -86,6 +86,16 @@ impl World {
         }
     }
 
+    /// Who began at this very instant has touched nothing yet: where its threads stand by the end of the instant is where it will.
+    pub(crate) fn touch_anew(&mut self) {
+        for app in 0..self.apps.len() {
+            if self.apps[app].life == Life::Running && self.apps[app].run_began == self.now {
+                self.touch_pages(app);
+                self.disturb();
+            }
+        }
+    }
+
     /// Share of an application's threads that stand on each node.
     pub(crate) fn spread(&self, app: usize) -> Vec<f64> {
         let mut spread = vec![0.0; self.machine.nodes()];
