@@ -40,7 +40,7 @@ impl Default for Observation {
 const SOFTWARE: [Signal; 5] =
     [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
 /// What the model does not know is absent.
-const UNKNOWN: [Signal; 2] = [Signal::L1Misses, Signal::ContextSwitches];
+pub(crate) const UNKNOWN: [Signal; 2] = [Signal::L1Misses, Signal::ContextSwitches];
 
 /// What was told of a task so far.
 #[derive(Clone, Debug, Default)]
@@ -220,7 +220,9 @@ impl Host for SimHost {
             self.world.resume(thread);
             Outcome::Applied
         };
-        orders.iter().map(one).collect()
+        let outcomes = orders.iter().map(one).collect();
+        self.world.touch_anew();
+        outcomes
     }
 
     fn wait(&mut self, until: Time) -> Wake {

@@ -3,6 +3,7 @@
 
 pub mod app;
 pub mod batch;
+pub mod bench;
 mod characterize;
 pub mod host;
 pub mod kernel;
@@ -15,6 +16,7 @@ pub mod run;
 pub mod scenario;
 pub mod small;
 pub mod speed;
+pub mod staged;
 pub mod world;
 
 #[cfg(test)]

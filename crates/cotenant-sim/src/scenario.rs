@@ -11,6 +11,7 @@ use cotenant_core::policy::Config;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::{CpuSet, Time};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -75,6 +76,8 @@ impl fmt::Display for Spot {
 /// Where a scenario's file says some things.
 #[derive(Clone, Debug, Default)]
 pub struct Spots {
+    /// Where an application waits for another one, which `cotenant bench` alone carries out.
+    pub after: Option<Spot>,
     /// When it ends, where it says so.
     pub end: Option<Spot>,
     /// How many threads each application has; else where the application begins.
@@ -93,6 +96,9 @@ struct File {
     policy: Settings,
     #[serde(default)]
     observation: Counting,
+    /// What `cotenant bench` reads; nothing of a simulation depends on it.
+    #[serde(rename = "bench")]
+    _bench: Option<IgnoredAny>,
     #[serde(default)]
     program: BTreeMap<String, Spanned<ProgramTable>>,
     #[serde(default)]
@@ -133,6 +139,10 @@ struct App {
     cpus: Option<Spanned<String>>,
     load: Option<Requests>,
     latency_sensitive: Option<bool>,
+    /// For `cotenant bench`.
+    after: Option<Spanned<String>>,
+    #[serde(rename = "command")]
+    _command: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -162,7 +172,8 @@ impl Scenario {
             spot(app.get_ref().threads.as_ref().map_or(app.span().start, |threads| threads.span().start))
         };
         let end = file.end_s.as_ref().map(|end| spot(end.span().start));
-        let spots = Spots { end, apps: file.app.iter().map(of_app).collect() };
+        let after = file.app.iter().find_map(|app| app.get_ref().after.as_ref()).map(|after| spot(after.span().start));
+        let spots = Spots { after, end, apps: file.app.iter().map(of_app).collect() };
         Self::build(file, find)
             .map(|scenario| Self { spots, ..scenario })
             .map_err(|(offset, message)| AppError::at(text, offset, message))
@@ -238,7 +249,7 @@ impl Scenario {
 }
 
 /// Names that occur several times get a number: `mcf06`, `mcf06#2`.
-fn distinguish(apps: &mut [AppSpec]) {
+pub(crate) fn distinguish(apps: &mut [AppSpec]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for app in apps {
         let n = seen.entry(app.name.clone()).or_insert(0);
@@ -257,7 +268,7 @@ fn spec(
     end_s: f64,
 ) -> Result<AppSpec, Fault> {
     let wanted = app.program.get_ref();
-    let program = own.get(wanted).cloned().or_else(|| app::embedded().get(wanted).cloned().map(Arc::new));
+    let program = own.get(wanted).cloned().or_else(|| app::known(wanted).cloned().map(Arc::new));
     let program = program.ok_or_else(|| (app.program.span().start, unknown(wanted, own.keys())))?;
     let program = sim.private.map_or(program.clone(), |core| Arc::new(core.carry(&program)));
     let name = app.name.unwrap_or_else(|| wanted.clone());
@@ -314,7 +325,10 @@ fn spec(
 
 /// A line that names programs like the one that there is not.
 pub fn unknown<'a>(wanted: &str, own: impl Iterator<Item = &'a String>) -> String {
-    let known: Vec<&str> = own.map(String::as_str).chain(app::embedded().keys().map(String::as_str)).collect();
+    let mut known: Vec<&str> = own.map(String::as_str).collect();
+    for name in app::known_names() {
+        known.push(name);
+    }
     let stem = wanted.trim_end_matches(char::is_numeric);
     let like = |k: &&&str| {
         let holds = k.contains(stem) || wanted.contains(k.trim_end_matches(char::is_numeric));

@@ -20,6 +20,11 @@ impl World {
         }
     }
 
+    /// Starts a run now of an application that waits for that.
+    pub(crate) fn begin(&mut self, app: usize) {
+        self.begin_runs(&[app]);
+    }
+
     fn begin_runs(&mut self, apps: &[usize]) {
         let mut order: Vec<usize> = apps.iter().flat_map(|&a| vec![a; self.apps[a].threads.len()]).collect();
         self.rng.shuffle(&mut order);
@@ -83,6 +88,16 @@ impl World {
         }
     }
 
+    /// Who began at this very instant has touched nothing yet: where its threads stand by the end of the instant is where it will.
+    pub(crate) fn touch_anew(&mut self) {
+        for app in 0..self.apps.len() {
+            if self.apps[app].life == Life::Running && self.apps[app].run_began == self.now {
+                self.touch_pages(app);
+                self.disturb();
+            }
+        }
+    }
+
     /// Share of an application's threads that stand on each node.
     pub(crate) fn spread(&self, app: usize) -> Vec<f64> {
         let mut spread = vec![0.0; self.machine.nodes()];
@@ -137,7 +152,7 @@ impl World {
             if self.restart || app.times.len() < app.spec.runs as usize {
                 again.push(a);
             } else {
-                app.life = Life::Done;
+                app.life = if app.spec.runs == 0 { Life::Before } else { Life::Done };
             }
         }
         if self.restart && self.apps.iter().all(|a| a.times.len() >= a.spec.runs as usize) {

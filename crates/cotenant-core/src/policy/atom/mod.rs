@@ -286,6 +286,11 @@ impl Policy for Atom {
         "atom"
     }
 
+    /// Which application is the latency-sensitive one.
+    fn wants_profiles(&self) -> bool {
+        true
+    }
+
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
         if ctx.topology.usable().len() > 1 {
             return Ok(());
