@@ -21,7 +21,11 @@ for name in $(cat /lab/scenarios); do
     case $status in
         0) echo "@lab pass $name" ;;
         77) echo "@lab skip $name $(tail -n 1 /tmp/said)" ;;
-        *) sed 's/^/@lab said /' /tmp/said; echo "@lab fail $name exit status $status" ;;
+        *)
+            sed 's/^/@lab said /' /tmp/said
+            # Where a scenario ended unawares.
+            grep -q '^cotenant said' /tmp/said || [ ! -e /tmp/cotenant ] || sed 's/^/@lab said /' /tmp/cotenant
+            echo "@lab fail $name exit status $status" ;;
     esac
     killall -q -9 cotenant spin || true
 done
