@@ -76,6 +76,7 @@ fn first(signals: &[Signal]) -> Sample {
         cpu: Some(CpuId(id % 40)),
         counters: signals.iter().map(|s| (*s, Count::exact(0))).collect(),
         pages_by_node: None,
+        touches_by_node: None,
     };
     let cpu = |id| CpuSample { id: CpuId(id), busy_ns: 0 };
     let (tasks, cpus) = ((0..TASKS).map(task).collect(), (0..40).map(cpu).collect());

@@ -1,7 +1,7 @@
 //! What a policy may ask for, why it asks, and what became of it.
 
 use crate::cpuset::CpuSet;
-use crate::ids::{AppId, TaskId, Time};
+use crate::ids::{AppId, NodeId, TaskId, Time};
 use crate::policy::State;
 use crate::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -43,13 +43,23 @@ pub enum Action {
         /// Thousandths of one CPU; `None` = as much as it likes.
         cpu_permille: Option<u32>,
     },
+    /// Bring the memory that the task uses to these nodes: its own pages, and with those of the other threads what they have in common.
+    /// Where it runs is as it was.
+    Pages {
+        /// Which task.
+        task: TaskId,
+        /// Where its pages go, in equal parts.
+        nodes: Vec<NodeId>,
+    },
 }
 
 impl Action {
     /// The task that it concerns; `None` where that is a whole application.
     pub fn task(&self) -> Option<TaskId> {
         match self {
-            Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } => Some(*task),
+            Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } | Self::Pages { task, .. } => {
+                Some(*task)
+            }
             Self::Nap { .. } | Self::Limit { .. } => None,
         }
     }
@@ -58,7 +68,7 @@ impl Action {
     pub fn app(&self) -> Option<AppId> {
         match self {
             Self::Nap { app, .. } | Self::Limit { app, .. } => Some(*app),
-            Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } => None,
+            Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } | Self::Pages { .. } => None,
         }
     }
 }
@@ -77,7 +87,7 @@ pub struct Proposal {
 pub struct Order {
     /// What to do.
     pub action: Action,
-    /// The mask to set: the decided contexts, widened by `--pin`, inside what the task is allowed. Empty for a release and a pause.
+    /// The mask to set: the decided contexts, widened by `--pin`, inside what the task is allowed. Empty for all else.
     pub affinity: CpuSet,
     /// Why.
     pub reason: Reason,
@@ -111,7 +121,7 @@ pub struct ActionOutcome {
 /// What a policy returns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What to do, in this order. Each task stands at most once.
+    /// What to do, in this order. Each task stands at most once, and its pages at most once.
     pub proposals: Vec<Proposal>,
     /// What to remember until the next round.
     pub state: State,

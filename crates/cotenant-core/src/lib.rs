@@ -34,6 +34,7 @@ pub mod testing;
 pub mod topology;
 pub mod view;
 pub mod why;
+pub mod workload;
 
 pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
 pub use cpuset::CpuSet;

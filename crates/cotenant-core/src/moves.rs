@@ -2,7 +2,7 @@
 
 use crate::action::{Action, Evidence, Order, Reason, Unit};
 use crate::cpuset::CpuSet;
-use crate::ids::{AppId, CpuId, TaskId};
+use crate::ids::{AppId, CpuId, NodeId, TaskId};
 use crate::sample::Sample;
 use crate::signal::Signal;
 use serde::Serialize;
@@ -28,6 +28,9 @@ pub struct Move {
     /// Whether it has to wait until it is placed or released.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// Where its pages go; empty where they stay.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pages_to: Vec<NodeId>,
     /// Why.
     pub reason: MoveReason,
 }
@@ -76,6 +79,7 @@ impl Move {
             Action::Place { contexts, .. } => contexts.iter().collect(),
             _ => Vec::new(),
         };
+        let pages_to = if let Action::Pages { nodes, .. } = &order.action { nodes.clone() } else { Vec::new() };
         Some(Self {
             task,
             tid: seen.map(|t| t.info.tid),
@@ -85,6 +89,7 @@ impl Move {
             to_cpus: to,
             affinity: order.affinity.iter().collect(),
             paused: matches!(order.action, Action::Pause { .. }),
+            pages_to,
             reason: (&order.reason).into(),
         })
     }
@@ -104,7 +109,10 @@ impl fmt::Display for Move {
             Some(cpu) => write!(f, ": CPU {cpu}")?,
             None => write!(f, ": CPU ?")?,
         }
-        if self.paused {
+        if let Some((first, rest)) = self.pages_to.split_first() {
+            write!(f, " → pages to node {first}")?;
+            rest.iter().try_for_each(|node| write!(f, ", {node}"))?;
+        } else if self.paused {
             write!(f, " → waits")?;
         } else if self.to_cpus.is_empty() {
             write!(f, " → its own mask")?;

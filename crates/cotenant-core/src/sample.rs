@@ -52,6 +52,9 @@ pub struct TaskSample {
     /// Resident pages by memory node, where they were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages_by_node: Option<Vec<(NodeId, u64)>>,
+    /// Its accesses to the memory of each node, cumulative, where they were counted; lines or pages, as the collector counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touches_by_node: Option<Vec<(NodeId, u64)>>,
 }
 
 /// A CPU at one instant.

@@ -58,6 +58,8 @@ signals! {
     L3LinesIn = "l3_lines_in",
     /// Bus transactions (front-side bus machines), else lines moved to and from memory.
     BusTransactions = "bus_transactions",
+    /// Requests to the last-level cache for lines in shared state: others have them, or had them last (Tang §3: `sharing`).
+    SharedRequests = "shared_requests",
     /// Time on a CPU, nanoseconds.
     CpuTime = "cpu_ns",
     /// Time runnable but waiting for a CPU, nanoseconds.

@@ -264,7 +264,11 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
         }
         let tid = tid.unwrap_or(id.0);
         let info = TaskInfo { id, tid, pid: tid, comm: comm.unwrap_or_default(), allowed, ..TaskInfo::default() };
-        Ok(TaskIn { app, origin, sample: TaskSample { info: Arc::new(info), cpu, counters, pages_by_node } })
+        Ok(TaskIn {
+            app,
+            origin,
+            sample: TaskSample { info: Arc::new(info), cpu, counters, pages_by_node, touches_by_node: None },
+        })
     }
 }
 

@@ -203,6 +203,7 @@ impl ViewBuilder {
                 cpu: t.cpu,
                 counters: t.counts.iter().map(|&(signal, count)| (signal, Count::exact(count * scale))).collect(),
                 pages_by_node: t.pages.clone(),
+                touches_by_node: None,
             };
             if !t.new {
                 before.push(sample(0));

@@ -35,6 +35,8 @@ pub struct TaskView {
     pub cpu: Option<CpuId>,
     /// Resident pages by memory node.
     pub pages_by_node: Option<Vec<(NodeId, u64)>>,
+    /// Accesses per second to the memory of each node, where they were counted in both samples.
+    pub touches_by_node: Option<Vec<(NodeId, f64)>>,
     rates: Rates,
 }
 
@@ -167,7 +169,9 @@ impl TaskView {
             }
             _ => Rates::Rest(0),
         };
-        Self { info: next.info.clone(), cpu: next.cpu, pages_by_node: next.pages_by_node.clone(), rates }
+        let touches_by_node = prev.filter(|_| seconds > 0.0).and_then(|prev| touches(prev, next, seconds));
+        let pages_by_node = next.pages_by_node.clone();
+        Self { info: next.info.clone(), cpu: next.cpu, pages_by_node, touches_by_node, rates }
     }
 
     /// Events per second of wall-clock time.
@@ -193,6 +197,16 @@ impl TaskView {
     pub fn ran(&self) -> Option<bool> {
         self.per_s(Signal::CpuTime).or_else(|| self.per_s(Signal::Cycles)).map(|rate| rate > 0.0)
     }
+}
+
+/// Accesses per second to each node's memory; `None` where they were not counted, or went backwards.
+fn touches(prev: &TaskSample, next: &TaskSample, seconds: f64) -> Option<Vec<(NodeId, f64)>> {
+    let before = prev.touches_by_node.as_ref()?;
+    let rate = |(node, now): &(NodeId, u64)| {
+        let before = before.iter().find(|(other, _)| other == node).map_or(0, |(_, n)| *n);
+        Some((*node, now.checked_sub(before)? as f64 / seconds))
+    };
+    next.touches_by_node.as_ref()?.iter().map(rate).collect()
 }
 
 /// Events between two counts, scaled from the time really counted to the time enabled (SAM §2.3: groups in turn).
@@ -237,7 +251,7 @@ mod tests {
             info: Arc::new(TaskInfo { id: TaskId(id), ..TaskInfo::default() }),
             cpu: Some(CpuId(cpu)),
             counters: counts.iter().copied().collect(),
-            pages_by_node: None,
+            ..TaskSample::default()
         };
         Sample { at: Time::from_millis(at_ms), tasks: tasks.iter().map(task).collect(), ..Sample::default() }
     }

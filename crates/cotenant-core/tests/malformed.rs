@@ -256,7 +256,7 @@ const EXPOSITION: &str = "# TYPE t histogram\nt_bucket{le=\"0.1\",a=\"x\\\"\"} 5
 
 fn use_exposition(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
-    let mut meter = Meter::new(0.5);
+    let mut meter = Meter::new(None);
     for series in ["t", "t_count", "done", r#"done{a="b"}"#] {
         if let Ok(said) = scrape(text, &series.parse().unwrap()) {
             let _ = meter.read(Time::default(), said.clone());

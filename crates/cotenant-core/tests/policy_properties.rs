@@ -30,7 +30,8 @@ fn assert_legal(world: &World, at: Time, decision: &Decision, name: &str) {
     let mut seen = BTreeSet::new();
     for proposal in &decision.proposals {
         let task = proposal.action.task().expect("it is about a task");
-        assert!(seen.insert(task), "{name}: task {task} stands twice");
+        let pages = matches!(proposal.action, Action::Pages { .. });
+        assert!(seen.insert((task, pages)), "{name}: task {task} stands twice");
         let info =
             &sample.tasks.iter().find(|t| t.info.id == task).unwrap_or_else(|| panic!("{name}: no task {task}")).info;
         if let Action::Place { contexts, .. } = &proposal.action {
@@ -100,6 +101,12 @@ proptest! {
                 prop_assert_eq!(&decide(&*policy, &world, at, &last, state.clone()), &decision, "{}: not a function", name);
                 let stored: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
                 prop_assert_eq!(&decide(&*policy, &world, at, &last, stored), &decision, "{}: its state is not plain", name);
+                if !policy.wants_pages() {
+                    let mut view = world.view(at);
+                    view.tasks.iter_mut().for_each(|task| task.pages_by_node = None);
+                    let blind = policy.decide(&world.ctx(), &view, &last, state.clone(), at);
+                    prop_assert_eq!(&blind, &decision, "{}: reads pages that no live host would look for", name);
+                }
                 let fate = |task: TaskId| match luck >> (task.0 % 16 * 4) & 7 {
                     0 => Outcome::Denied,
                     1 => Outcome::Stale,
@@ -137,7 +144,8 @@ proptest! {
         for policy in all() {
             let moves = |world: &World| first_acts(&*policy, world, State::Empty, ROUND).map(|(decision, _)| {
                 let mut moves = BTreeMap::new();
-                for p in &decision.proposals {
+                let places = decision.proposals.iter().filter(|p| !matches!(p.action, Action::Pages { .. }));
+                for p in places {
                     let from = world.tasks.iter().find(|t| Some(TaskId(t.id)) == p.action.task()).and_then(|t| t.cpu).and_then(|c| world.topology.llc_of(c));
                     let to = match &p.action {
                         Action::Place { contexts, .. } => domains_of(&world.topology, contexts),

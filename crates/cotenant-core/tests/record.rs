@@ -269,8 +269,15 @@ fn count() -> impl Strategy<Value = Count> {
 fn task() -> impl Strategy<Value = TaskSample> {
     let counters = proptest::collection::vec((proptest::sample::select(Signal::ALL), count()), 0..6);
     let pages = proptest::option::of(proptest::collection::vec((0..4u32, any::<u64>()), 0..3));
-    (proptest::option::of(0..64u32), counters, pages, 0..3u32, proptest::sample::select(vec!["a", "b\n\"", "ü"]))
-        .prop_map(|(cpu, counters, pages, app, comm)| TaskSample {
+    let touches = pages.clone();
+    (
+        proptest::option::of(0..64u32),
+        counters,
+        (pages, touches),
+        0..3u32,
+        proptest::sample::select(vec!["a", "b\n\"", "ü"]),
+    )
+        .prop_map(|(cpu, counters, (pages, touches), app, comm)| TaskSample {
             info: Arc::new(TaskInfo {
                 app: AppId(app),
                 comm: comm.to_owned(),
@@ -280,6 +287,7 @@ fn task() -> impl Strategy<Value = TaskSample> {
             cpu: cpu.map(CpuId),
             counters: counters.into_iter().collect(),
             pages_by_node: pages.map(|p| p.into_iter().map(|(node, n)| (NodeId(node), n)).collect()),
+            touches_by_node: touches.map(|p| p.into_iter().map(|(node, n)| (NodeId(node), n)).collect()),
         })
 }
 

@@ -290,6 +290,10 @@ impl Applier {
     }
 
     fn one(&mut self, now: Time, order: &Order, info: &TaskInfo) -> Result<Outcome, Refusal> {
+        if matches!(order.action, Action::Pages { .. }) {
+            let why = "pages stay where they are: nothing here moves the memory of running programs";
+            return Err(Refusal::Nothing(why.to_owned()));
+        }
         let id = (info.tid, info.start_ticks);
         match self.tasks.get(&id).map(|t| t.back_off.verdict(now)) {
             Some(Verdict::LeftAlone) => return Err(Refusal::Stale),
@@ -310,7 +314,9 @@ impl Applier {
         match &order.action {
             Action::Release { .. } => self.release(&held),
             Action::Place { .. } => self.place(&held, &order.affinity, &current),
-            Action::Pause { .. } => Err(Refusal::Denied("nothing here can let a task wait".to_owned())),
+            Action::Pause { .. } | Action::Pages { .. } => {
+                Err(Refusal::Denied("nothing here can let a task wait".to_owned()))
+            }
             Action::Nap { .. } | Action::Limit { .. } => Ok(Outcome::NotThisMachine),
         }
     }

@@ -67,6 +67,13 @@ pub struct Finish {
     pub restored: RestoreReport,
 }
 
+/// Programs that come and go.
+#[derive(Debug, Default)]
+struct Stage {
+    running: BTreeMap<u32, Child>,
+    ended: Vec<(u32, u8, Time)>,
+}
+
 /// The machine that this is, with the programs that are managed on it.
 #[derive(Debug)]
 pub struct LinuxHost {
@@ -76,6 +83,8 @@ pub struct LinuxHost {
     metrics: Arc<Metrics>,
     waiter: Waiter,
     child: Option<Child>,
+    /// Whether programs are started one after the other by [`LinuxHost::start`]; those that run, and those that have ended.
+    stage: Option<Stage>,
     start: Instant,
     cpus: Option<CpuSet>,
     profiles: BTreeMap<String, AppProfile>,
@@ -127,6 +136,7 @@ impl LinuxHost {
             metrics,
             waiter,
             child: None,
+            stage: None,
             start,
             cpus: options.cpus.clone(),
             profiles: options.profiles.clone(),
@@ -134,6 +144,32 @@ impl LinuxHost {
             signal: None,
             notes: BTreeSet::new(),
         })
+    }
+
+    /// Manages programs that [`LinuxHost::start`] starts, until a signal asks to stop.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub fn stage(topology: &Topology, options: &HostOptions) -> Result<Self, StartError> {
+        Ok(Self { stage: Some(Stage::default()), ..Self::attach(topology, Vec::new(), options)? })
+    }
+
+    /// Starts another program as an application of its own; its process id, which stays its own until [`LinuxHost::take_ended`] tells of it.
+    ///
+    /// # Errors
+    /// [`LaunchError`]
+    pub fn start(&mut self, name: String, command: Command) -> Result<u32, LaunchError> {
+        let child = Child::spawn_command(command)?;
+        let pid = child.pid();
+        self.waiter.watch_job(&child);
+        self.observer.add_app(AppTarget { name, target: Target::Tree { root_pid: pid } });
+        self.stage.get_or_insert_default().running.insert(pid, child);
+        Ok(pid)
+    }
+
+    /// Programs that have ended since the last call: process id, exit code (128 + signal), and when.
+    pub fn take_ended(&mut self) -> Vec<(u32, u8, Time)> {
+        self.stage.as_mut().map(|stage| std::mem::take(&mut stage.ended)).unwrap_or_default()
     }
 
     /// What can be counted here, and how much of the time each counter ran.
@@ -178,7 +214,8 @@ impl LinuxHost {
         Finish { exit_code: self.exit.unwrap_or(0), signal: self.signal, restored }
     }
 
-    fn now(&self) -> Time {
+    /// The time of its samples.
+    pub fn now(&self) -> Time {
         Time::default() + self.start.elapsed()
     }
 }
@@ -232,7 +269,7 @@ impl Host for LinuxHost {
     }
 
     fn wait(&mut self, until: Time) -> Wake {
-        if self.exit.is_some() || (self.child.is_none() && self.observer.is_empty()) {
+        if self.exit.is_some() || (self.child.is_none() && self.stage.is_none() && self.observer.is_empty()) {
             return Wake::Exit;
         }
         let until = self.start + Duration::from_nanos(until.0);
@@ -243,6 +280,14 @@ impl Host for LinuxHost {
                     self.exit = Some(launch::exit_code(status));
                     return Wake::Exit;
                 }
+                Ok(Event::JobExited(pid, status, _)) => {
+                    let at = self.now();
+                    if let Some(stage) = &mut self.stage {
+                        stage.running.remove(&pid);
+                        stage.ended.push((pid, launch::exit_code(status), at));
+                    }
+                    return Wake::TasksChanged;
+                }
                 Ok(Event::Signal(signal)) => {
                     self.signal = Some(signal);
                     // The command has got it too and decides itself whether to end.
@@ -250,7 +295,7 @@ impl Host for LinuxHost {
                         return Wake::Exit;
                     }
                 }
-                Ok(Event::Other(_) | Event::JobExited(..)) => {}
+                Ok(Event::Other(_)) => {}
                 Err(e) => {
                     self.notes.insert(format!("waiting failed: {e}; the run goes on unmanaged"));
                     return Wake::Exit;

@@ -5,7 +5,7 @@
 //! asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its counts are then late by as much, never lost.
 //! The figures behind these choices are in `docs/reference/overhead.md`.
 
-mod busy;
+pub mod busy;
 mod pages;
 mod task;
 

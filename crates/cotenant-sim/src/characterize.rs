@@ -87,18 +87,16 @@ impl Scenario {
     }
 
     fn count(&self, spec: AppSpec, kernel: KernelKind) -> Result<Counted, Unsettled> {
-        let (threads, shared) = (spec.threads as f64, if spec.threads > 1 { spec.program.shared } else { 0.0 });
+        let threads = spec.threads as f64;
         let mut world = World::new(self.sim.clone(), vec![spec], Kernel::new(kernel), 1);
         world.advance(self.end, false)?;
         let sum = |signal: Signal| world.threads.iter().map(|t| t.counts[signal as usize]).sum::<f64>();
         let time_s = world.report()[0].times_s.first().copied().unwrap_or(world.now().as_secs_f64());
-        let (requests, coherence) =
-            (sum(Signal::PrivateMisses), sum(Signal::Intra) + sum(Signal::Near) + sum(Signal::Inter));
+        let (requests, shared) = (sum(Signal::PrivateMisses), sum(Signal::SharedRequests));
         let per_ms = |events: f64| events / threads / (time_s * 1e3);
         Ok(Counted {
             time_s,
-            // Lines that another core wrote, and those of what the threads have in common.
-            sharing: if requests > 0.0 { (coherence + shared * (requests - coherence)) / requests } else { 0.0 },
+            sharing: if requests > 0.0 { shared / requests } else { 0.0 },
             bus_per_ms: per_ms(sum(Signal::BusTransactions)),
             misses_per_ms: per_ms(sum(Signal::LlcMisses)),
         })
@@ -135,7 +133,7 @@ impl Scenario {
     /// Two CPUs on two cores of one last-level cache, and two with a cache each: on one memory path (Tang: bus) where the machine has such, else
     /// on one node or package, so that nothing else differs.
     fn pairs(&self) -> Option<([usize; 2], [usize; 2])> {
-        let p = crate::places::Places::new(&self.sim.topology);
+        let p = crate::places::Places::new(&self.sim);
         let (first, rest) = p.cpus.split_first()?;
         let near = |cpu: &&usize| p.llc.of[**cpu] == p.llc.of[*first] && p.core.of[**cpu] != p.core.of[*first];
         let far = |cpu: &&usize| p.llc.of[**cpu] != p.llc.of[*first];

@@ -1,7 +1,7 @@
 //! The simulated machine as a host of the loop.
 
 use crate::speed::Unsettled;
-use crate::world::World;
+use crate::world::{PAGE, World};
 use cotenant_core::action::{Action, Order, Outcome};
 use cotenant_core::host::{Host, HostError, Wake};
 use cotenant_core::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
@@ -21,13 +21,18 @@ pub struct Observation {
     pub gaps: f64,
     /// Seconds that each task that ran costs the observer per sample. They are taken from a task where no CPU is idle.
     pub cost_s: f64,
+    /// Seconds that looking at a page costs the observer, per sample and page that a process has: accessed bits and page tables. They are taken
+    /// from a task where no CPU is idle.
+    pub page_scan_s: f64,
+    /// Seconds that it costs a task to touch a page for the first time since the last sample: page faults, or accessed bits to be set.
+    pub page_fault_s: f64,
 }
 
 impl Default for Observation {
     /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of them every 100 ms,
-    /// `docs/reference/overhead.md`).
+    /// `docs/reference/overhead.md`). Nobody looks at pages.
     fn default() -> Self {
-        Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6 }
+        Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6, page_scan_s: 0.0, page_fault_s: 0.0 }
     }
 }
 
@@ -35,7 +40,7 @@ impl Default for Observation {
 const SOFTWARE: [Signal; 5] =
     [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
 /// What the model does not know is absent.
-const UNKNOWN: [Signal; 2] = [Signal::L1Misses, Signal::ContextSwitches];
+pub(crate) const UNKNOWN: [Signal; 2] = [Signal::L1Misses, Signal::ContextSwitches];
 
 /// What was told of a task so far.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +61,8 @@ pub struct SimHost {
     observation: Observation,
     rng: Rng,
     told: BTreeMap<u32, Told>,
+    /// The slot of each thread of the last sample.
+    slots: BTreeMap<u32, usize>,
     failure: Option<Unsettled>,
     end: Time,
 }
@@ -69,6 +76,7 @@ impl SimHost {
             observation,
             rng: Rng::with_seed(seed ^ OBSERVER),
             told: BTreeMap::new(),
+            slots: BTreeMap::new(),
             failure: None,
             end,
         }
@@ -81,18 +89,33 @@ impl SimHost {
 
     /// Orders about what was a thread of the task's slot before are about nobody.
     fn thread(&self, task: TaskId) -> Option<usize> {
-        self.world.threads.iter().position(|t| t.exists && t.id == task.0)
+        self.slots.get(&task.0).copied().filter(|&slot| {
+            let t = &self.world.threads[slot];
+            t.exists && t.id == task.0
+        })
     }
 
-    /// What observing costs is paid by a task, unless there is an idle CPU to do it on: by the one on the highest CPU.
+    /// What observing costs.
     fn charge(&mut self) {
-        let world = &mut self.world;
-        let on: Vec<usize> = world.threads.iter().filter_map(|t| t.cpu).collect();
-        if world.places.cpus.iter().any(|c| !on.contains(c)) {
-            return;
+        let running = self.world.threads.iter().filter(|t| t.cpu.is_some()).count();
+        self.world.pay(running as f64 * self.observation.cost_s);
+        let Observation { page_scan_s, page_fault_s, .. } = self.observation;
+        if page_scan_s > 0.0 {
+            let pages: u64 = self.world.pages().iter().flatten().sum();
+            self.world.pay(pages as f64 * page_scan_s);
         }
-        if let Some(t) = world.threads.iter_mut().filter(|t| t.cpu.is_some()).max_by_key(|t| (t.cpu, t.id)) {
-            t.debt_s += on.len() as f64 * self.observation.cost_s;
+        if page_fault_s > 0.0 {
+            for thread in 0..self.world.threads.len() {
+                if !self.world.threads[thread].exists {
+                    continue;
+                }
+                let pages = self.world.bytes_of(thread) / PAGE;
+                let t = &mut self.world.threads[thread];
+                let seen = self.told.get(&t.id).map_or(0.0, |told| told.truth[Signal::PrivateMisses as usize]);
+                let accesses = (t.counts[Signal::PrivateMisses as usize] - seen).max(0.0);
+                // Accesses to pages at random leave each untouched with probability exp(−accesses / pages).
+                t.debt_s += pages * -(-accesses / pages).exp_m1() * page_fault_s;
+            }
         }
     }
 }
@@ -106,6 +129,7 @@ impl Host for SimHost {
         self.charge();
         let world = &self.world;
         let mut told = std::mem::take(&mut self.told);
+        let processes = world.pages();
         let mut tasks = Vec::new();
         let mut known = BTreeMap::new();
         for t in world.threads.iter().filter(|t| t.exists) {
@@ -144,19 +168,19 @@ impl Host for SimHost {
                 }
                 counters.set(signal, *count);
             }
-            let bytes = t.cpu.map_or(0.0, |_| world.apps[t.app].spec.program.phases[t.phase].footprint_bytes);
-            let pages = t.pages.iter().enumerate().map(|(n, share)| {
-                let id = self.topology.nodes().get(n).map_or(NodeId(n as u32), |node| node.id);
-                (id, (share * bytes / 4096.0).round() as u64)
-            });
+            let node = |n: usize| self.topology.nodes().get(n).map_or(NodeId(n as u32), |node| node.id);
+            let pages = processes[t.app].iter().enumerate().map(|(n, pages)| (node(n), *pages));
+            let touches = t.touches.iter().enumerate().map(|(n, touches)| (node(n), touches.round() as u64));
             tasks.push(TaskSample {
                 info: seen.info.clone(),
                 cpu: t.cpu.map(|c| CpuId(c as u32)),
                 counters,
                 pages_by_node: Some(pages.collect()),
+                touches_by_node: Some(touches.collect()),
             });
             known.insert(t.id, seen);
         }
+        self.slots = world.threads.iter().enumerate().filter(|(_, t)| t.exists).map(|(i, t)| (t.id, i)).collect();
         self.told = known;
         tasks.sort_by_key(|t| t.info.id);
         let cpus = world.places.cpus.iter();
@@ -178,6 +202,15 @@ impl Host for SimHost {
                     self.world.pause(thread);
                     return Outcome::Applied;
                 }
+                Action::Pages { ref nodes, .. } => {
+                    let known = self.topology.nodes();
+                    let to: Vec<usize> = (0..known.len()).filter(|&n| nodes.contains(&known[n].id)).collect();
+                    if to.is_empty() {
+                        return Outcome::Denied;
+                    }
+                    self.world.bring_pages(thread, to);
+                    return Outcome::Applied;
+                }
                 Action::Place { .. } => order.affinity.and(&t.allowed),
                 Action::Release { .. } => t.allowed.clone(),
                 Action::Nap { .. } | Action::Limit { .. } => return Outcome::NotThisMachine,
@@ -189,7 +222,9 @@ impl Host for SimHost {
             self.world.resume(thread);
             Outcome::Applied
         };
-        orders.iter().map(one).collect()
+        let outcomes = orders.iter().map(one).collect();
+        self.world.touch_anew();
+        outcomes
     }
 
     fn wait(&mut self, until: Time) -> Wake {
@@ -209,9 +244,10 @@ impl World {
     /// Takes a thread off its CPU until [`Self::resume`]. What it holds of the caches counts as lost: others fill a cache of some MB
     /// within milliseconds.
     pub(crate) fn pause(&mut self, thread: usize) {
-        let t = &mut self.threads[thread];
-        if let Some(cpu) = t.cpu.take() {
+        if let Some(cpu) = self.stand(thread, None) {
+            let t = &mut self.threads[thread];
             (t.paused, t.held) = (Some(cpu), 0.0);
+            t.near.fill(0.0);
             self.disturb();
             let now = self.now;
             self.kernel.disturb(now);
@@ -221,10 +257,10 @@ impl World {
     /// Lets a paused thread go on, as a woken one: on the CPU that it had, if that is idle, else on the idlest.
     pub(crate) fn resume(&mut self, thread: usize) {
         let Some(before) = self.threads[thread].paused.take() else { return };
-        let free = self.threads.iter().all(|t| t.cpu != Some(before));
+        let free = self.queues[before] == 0;
         let may = self.threads[thread].mask.contains(CpuId(before as u32));
         let cpu = if free && may { before } else { self.idlest(thread) };
-        self.threads[thread].cpu = Some(before); // where a migration is counted from
+        self.stand(thread, Some(before)); // where a migration is counted from
         self.put(thread, cpu);
         self.disturb();
         let now = self.now;

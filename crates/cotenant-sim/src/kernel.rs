@@ -112,22 +112,16 @@ impl World {
         }
     }
 
-    fn queues(&self) -> Queues {
-        let mut queues = vec![0; self.places.core.of.len()];
-        self.threads.iter().filter_map(|t| t.cpu).for_each(|cpu| queues[cpu] += 1);
-        queues
-    }
-
-    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, of the idlest core, the idlest; equals at random.
+    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, level by level, of the idlest core, the idlest; equals at random.
     pub(crate) fn idlest(&mut self, thread: usize) -> usize {
-        let queues = self.queues();
+        let queues = self.queues.clone();
         let may: Vec<usize> = self.threads[thread].mask.iter().map(CpuId::index).collect();
         self.idlest_of(&queues, may)
     }
 
     fn idlest_of(&mut self, queues: &Queues, mut may: Vec<usize>) -> usize {
-        let levels = [&self.places.package, &self.places.llc, &self.places.core];
-        for level in levels {
+        let p = &self.places;
+        for level in [&p.package, &p.llc].into_iter().chain(p.near.iter().rev()).chain([&p.core]) {
             let load = |group: usize| {
                 let cpus = &level.groups[group];
                 f64::from(cpus.iter().map(|&c| queues[c]).sum::<u32>()) / cpus.len() as f64
@@ -151,16 +145,15 @@ impl World {
 
     /// One round of balancing: at each level, one thread from a longer to a shorter queue where two are at least two apart.
     fn balance(&mut self) -> bool {
-        let everywhere = vec![self.places.cpus.clone()];
-        let (package, llc, core) = (self.places.package.clone(), self.places.llc.clone(), self.places.core.clone());
-        let single: Vec<Vec<usize>> = self.places.cpus.iter().map(|&c| vec![c]).collect();
+        let p = &self.places;
+        let everywhere = vec![p.cpus.clone()];
+        let single: Vec<Vec<usize>> = p.cpus.iter().map(|&c| vec![c]).collect();
+        let near = p.near.iter().rev().map(|level| level.groups.clone());
+        let mut levels = vec![everywhere, p.package.groups.clone(), p.llc.groups.clone()];
+        levels.extend(near.chain([p.core.groups.clone(), single]));
         let mut moved = false;
-        for (parents, groups) in [
-            (&everywhere, &package.groups),
-            (&package.groups, &llc.groups),
-            (&llc.groups, &core.groups),
-            (&core.groups, &single),
-        ] {
+        for pair in levels.windows(2) {
+            let (parents, groups) = (&pair[0], &pair[1]);
             for parent in parents {
                 let inside: Vec<&Vec<usize>> =
                     groups.iter().filter(|g| g.first().is_some_and(|c| parent.binary_search(c).is_ok())).collect();
@@ -171,7 +164,7 @@ impl World {
     }
 
     fn even_out(&mut self, groups: &[&Vec<usize>]) -> bool {
-        let queues = self.queues();
+        let queues = self.queues.clone();
         let mut load: Vec<(usize, u32)> =
             groups.iter().enumerate().map(|(g, cpus)| (g, cpus.iter().map(|&c| queues[c]).sum())).collect();
         let per_cpu = |g: usize, n: u32| f64::from(n) / groups[g].len() as f64;
@@ -182,12 +175,11 @@ impl World {
                     break;
                 }
                 let target: CpuSet = groups[to].iter().map(|&c| CpuId(c as u32)).collect();
+                let stays = self.staying();
                 let movable: Vec<usize> = (0..self.threads.len())
                     .filter(|&t| {
                         let t = &self.threads[t];
-                        t.cpu.is_some_and(|c| groups[from].contains(&c))
-                            && t.mask.intersects(&target)
-                            && !self.stays(t.app)
+                        t.cpu.is_some_and(|c| groups[from].contains(&c)) && t.mask.intersects(&target) && !stays[t.app]
                     })
                     .collect();
                 let longest = movable.iter().filter_map(|&t| self.threads[t].cpu).map(|c| queues[c]).max();
@@ -212,12 +204,12 @@ impl World {
                 continue;
             }
             for thread in self.apps[app].threads.clone() {
-                let queues = self.queues();
                 let waker = self.rng.usize(self.apps[app].threads.clone());
                 let (Some(cpu), Some(near)) = (self.threads[thread].cpu, self.threads[waker].cpu) else { continue };
-                if queues[cpu] < 2 {
+                if self.queues[cpu] < 2 {
                     continue;
                 }
+                let queues = self.queues.clone();
                 let domain = self.places.llc.of[near];
                 let idle: Vec<usize> = self.places.llc.groups[domain]
                     .iter()
@@ -234,9 +226,10 @@ impl World {
         moved
     }
 
-    /// Whether the cache-aware kernel keeps an application's threads from being spread over caches.
-    fn stays(&self, app: usize) -> bool {
-        self.kernel.kind.placement == Placement::CacheAware && self.preferred(app).is_some()
+    /// Per application, whether the cache-aware kernel keeps its threads from being spread over caches.
+    fn staying(&self) -> Vec<bool> {
+        let draws = self.kernel.kind.placement == Placement::CacheAware;
+        (0..self.apps.len()).map(|app| draws && self.preferred(app).is_some()).collect()
     }
 
     /// The last-level cache to which a process is drawn: where most of its threads are, if all of them and its data fit.
@@ -257,7 +250,7 @@ impl World {
         let mut moved = false;
         for app in 0..self.apps.len() {
             let Some(domain) = self.preferred(app) else { continue };
-            let queues = self.queues();
+            let queues = self.queues.clone();
             let cpus = self.places.llc.groups[domain].clone();
             let busy = cpus.iter().filter(|&&c| queues[c] > 0).count();
             if (busy + 1) as f64 > LLC_BUSY * cpus.len() as f64 {
@@ -281,26 +274,29 @@ impl World {
     /// One scan of NUMA balancing: hinting faults are charged, threads go where most of their pages are if there is an idle CPU, and of
     /// the pages that a scan covers those go to a thread's node that it alone uses; those in common go where the threads are.
     fn scan(&mut self) {
+        let mut spreads: Vec<Vec<f64>> = (0..self.apps.len()).map(|app| self.spread(app)).collect();
         for thread in 0..self.threads.len() {
             let Some(cpu) = self.threads[thread].cpu else { continue };
             let here = self.places.node.of[cpu];
             let t = &self.threads[thread];
             let most = (0..t.pages.len()).max_by(|&a, &b| t.pages[a].total_cmp(&t.pages[b])).unwrap_or(here);
             if most != here && t.pages[most] > 0.5 {
-                let queues = self.queues();
+                let queues = self.queues.clone();
                 let idle: Vec<usize> = self.places.node.groups.get(most).map_or(Vec::new(), |cpus| {
                     cpus.iter().copied().filter(|&c| queues[c] == 0 && t.mask.contains(CpuId(c as u32))).collect()
                 });
                 if !idle.is_empty() {
                     let cpu = self.idlest_of(&queues, idle);
                     self.put(thread, cpu);
+                    let app = self.threads[thread].app;
+                    spreads[app] = self.spread(app);
                     continue;
                 }
             }
             let program = self.apps[self.threads[thread].app].spec.program.clone();
             let bytes = self.phase(thread).footprint_bytes;
             let part = (SCAN_BYTES / bytes).min(1.0);
-            let spread = self.spread(self.threads[thread].app);
+            let spread = &spreads[self.threads[thread].app];
             let here = self.places.node.of[self.threads[thread].cpu.unwrap_or_default()];
             let t = &mut self.threads[thread];
             let faults = part * bytes / PAGE;

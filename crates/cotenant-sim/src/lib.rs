@@ -3,17 +3,20 @@
 
 pub mod app;
 pub mod batch;
+pub mod bench;
 mod characterize;
 pub mod host;
 pub mod kernel;
 pub mod machine;
 pub mod mix;
+pub mod near;
 pub mod occupancy;
 mod places;
 pub mod run;
 pub mod scenario;
 pub mod small;
 pub mod speed;
+pub mod staged;
 pub mod world;
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
 use crate::app::{AppError, LINE, Private, number};
+use crate::near::{self, Near, NearTable};
+use crate::occupancy::Nearer;
 use cotenant_core::CpuSet;
 use cotenant_core::machine::Machine;
 use cotenant_core::profile::Thresholds;
@@ -30,6 +32,8 @@ struct Section {
     l2_bytes: Option<Spanned<f64>>,
     llc_ns: Option<Spanned<f64>>,
     llc_gbs: Option<Spanned<f64>>,
+    #[serde(default)]
+    caches: Vec<Spanned<NearTable>>,
     memory_ns: Option<Spanned<f64>>,
     memory_queue_ns: Option<Spanned<f64>>,
     memory_gbs: Option<Spanned<f64>>,
@@ -42,6 +46,7 @@ struct Section {
     smt: Option<Spanned<f64>>,
     lines_in_flight: Option<Spanned<f64>>,
     migration_us: Option<Spanned<f64>>,
+    page_move_gbs: Option<Spanned<f64>>,
     /// Per key: where its figure comes from.
     #[serde(default)]
     #[allow(dead_code, reason = "for people; that it is a table of texts is checked")]
@@ -78,7 +83,7 @@ pub struct Station {
 
 impl Station {
     /// From GB/s and ns.
-    fn new(name: String, low: f64, high: f64, queue_ns: f64) -> Self {
+    pub(crate) fn new(name: String, low: f64, high: f64, queue_ns: f64) -> Self {
         Self { name, low: low * 1e9, high: high * 1e9, queue_s: queue_ns / 1e9 }
     }
 }
@@ -86,7 +91,7 @@ impl Station {
 /// A bandwidth at which nothing waits.
 const UNLIMITED_GBS: f64 = 1e12;
 
-const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
+pub(crate) const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 
 /// A machine to simulate. Latencies in seconds, bandwidths in bytes per second.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +102,11 @@ pub struct SimMachine {
     pub clock_hz: f64,
     /// One per LLC domain.
     pub caches: Vec<Cache>,
-    /// Replacement of the last-level caches.
+    /// Caches that several cores share before those, from the cores outward.
+    pub near: Vec<Near>,
+    /// Whether the last-level caches hold what the nearer caches hold, too. Of use where there are shared ones among these; else [`Self::private`] has it.
+    pub inclusive: bool,
+    /// Replacement of all shared caches.
     pub replacement: Replacement,
     /// Private caches that differ from those that programs were measured with; `None` leaves programs as they were measured.
     pub private: Option<Private>,
@@ -119,6 +128,8 @@ pub struct SimMachine {
     pub lines_in_flight: f64,
     /// Direct cost of a migration.
     pub migration_s: f64,
+    /// Bytes per second at which one CPU moves pages between idle nodes.
+    pub page_move_bytes_per_s: f64,
     /// Figures that no source gives, as `key = value`.
     pub guesses: Vec<String>,
 }
@@ -137,10 +148,13 @@ impl SimMachine {
         }
         let section = file.simulator.map(Spanned::into_inner).unwrap_or_default();
         let mut guesses = Vec::new();
-        let private =
-            private(&section, &mut guesses).map_err(|(offset, message)| AppError::at(text, offset, message))?;
-        let built = Self::build(machine, &section, &mut guesses);
-        built.map(|m| Self { private, guesses, ..m }).map_err(|(offset, message)| AppError::at(text, offset, message))
+        let built = Self::build(machine, &section, &mut guesses).and_then(|m| {
+            let private = private(&section, &m, &mut guesses)?;
+            Ok((m, private))
+        });
+        built
+            .map(|(m, private)| Self { private, guesses, ..m })
+            .map_err(|(offset, message)| AppError::at(text, offset, message))
     }
 
     fn build(machine: &Machine, s: &Section, guesses: &mut Vec<String>) -> Result<Self, (usize, String)> {
@@ -204,18 +218,9 @@ impl SimMachine {
             caches.push(Cache { bytes });
         }
         let lines_in_flight = get("lines_in_flight", &s.lines_in_flight, 16.0)?;
+        let moves = if node_count > 1 { get("page_move_gbs", &s.page_move_gbs, 0.8)? } else { 0.8 };
         let migration_s = get("migration_us", &s.migration_us, 5.0)? / 1e6;
-        let coherence_ns = match &s.coherence_ns {
-            Some(v) if v.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) => *v.get_ref(),
-            Some(v) => {
-                return Err((v.span().start, "coherence_ns of the simulator must be three numbers above 0".to_owned()));
-            }
-            None => {
-                guesses.push("coherence_ns = [30, 100, 140]".to_owned());
-                [30.0, 100.0, 140.0]
-            }
-        };
-
+        let coherence_ns = coherence(s, guesses)?;
         let mut stations: Vec<Station> =
             (0..node_count).map(|n| Station::new(format!("node {n}"), scattered, gbs, queue_ns)).collect();
         for from in 0..node_count {
@@ -224,6 +229,7 @@ impl SimMachine {
             }
         }
         let bus_of = buses(&topology, s, queue_ns, &mut stations, guesses)?;
+        let near = near::of(&topology, &s.caches, llc_ns, &mut stations, guesses)?;
         if s.llc_gbs.is_some() {
             let gbs = number("the simulator", "llc_gbs", s.llc_gbs.as_ref(), None, POSITIVE, 0)?;
             stations.extend((0..caches.len()).map(|i| Station::new(format!("llc {i}"), gbs, gbs, 0.1 * llc_ns)));
@@ -231,6 +237,8 @@ impl SimMachine {
         Ok(Self {
             clock_hz,
             caches,
+            near,
+            inclusive: s.inclusive.unwrap_or_default(),
             replacement: s.replacement.unwrap_or_default(),
             private: None,
             llc_s: llc_ns / 1e9,
@@ -241,6 +249,7 @@ impl SimMachine {
             smt,
             lines_in_flight,
             migration_s,
+            page_move_bytes_per_s: moves * 1e9,
             guesses: Vec::new(),
             stations,
             topology,
@@ -295,6 +304,12 @@ impl SimMachine {
         known / mlp + (latency_s - known) / self.overlap(mlp)
     }
 
+    /// What the caches before the last hold of a program, `bytes` of it in shared ones.
+    pub fn nearer(&self, bytes: f64) -> Nearer {
+        let inclusive = self.inclusive && !self.near.is_empty();
+        Nearer { bytes, inclusive: inclusive.then(|| self.private.map_or(0.0, |p| p.bytes)) }
+    }
+
     /// How many memory nodes there are.
     pub fn nodes(&self) -> usize {
         self.memory_s.len()
@@ -312,8 +327,17 @@ impl SimMachine {
     }
 }
 
-/// The private caches, where the section says anything of them.
-fn private(s: &Section, guesses: &mut Vec<String>) -> Result<Option<Private>, (usize, String)> {
+/// The private caches, where the section says anything of them, or where they lie before shared ones that are not the last.
+fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Option<Private>, (usize, String)> {
+    if let Some(first) = m.near.first() {
+        let guess = near::private_bytes(&m.topology, first.level);
+        if s.l2_bytes.is_none() && guess.is_none() {
+            guesses.push(format!("l2_bytes = {}", near::PRIVATE_BYTES));
+        }
+        let guess = guess.unwrap_or(near::PRIVATE_BYTES);
+        let bytes = number("the simulator", "l2_bytes", s.l2_bytes.as_ref(), Some(guess), POSITIVE, 0)?;
+        return Ok(Some(Private { bytes, inclusive: false }));
+    }
     if s.inclusive.is_none() && s.l2_bytes.is_none() {
         return Ok(None);
     }
@@ -324,6 +348,18 @@ fn private(s: &Section, guesses: &mut Vec<String>) -> Result<Option<Private>, (u
     }
     let bytes = number("the simulator", "l2_bytes", s.l2_bytes.as_ref(), Some(guess), POSITIVE, 0)?;
     Ok(Some(Private { bytes, inclusive }))
+}
+
+/// Latencies of a line from another core: in the LLC domain, in the package, between packages.
+fn coherence(s: &Section, guesses: &mut Vec<String>) -> Result<[f64; 3], (usize, String)> {
+    match &s.coherence_ns {
+        Some(v) if v.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) => Ok(*v.get_ref()),
+        Some(v) => Err((v.span().start, "coherence_ns of the simulator must be three numbers above 0".to_owned())),
+        None => {
+            guesses.push("coherence_ns = [30, 100, 140]".to_owned());
+            Ok([30.0, 100.0, 140.0])
+        }
+    }
 }
 
 /// The measured matrix of idle latencies, where the topology has one.

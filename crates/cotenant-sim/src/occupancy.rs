@@ -11,7 +11,7 @@ use crate::machine::Replacement;
 pub struct Tenant<'a> {
     /// Bytes that it holds.
     pub held: f64,
-    /// LLC accesses per second.
+    /// Accesses per second that the curve is about: the misses of the private caches.
     pub rate: f64,
     /// Its miss-ratio curve.
     pub curve: &'a Curve,
@@ -21,12 +21,42 @@ pub struct Tenant<'a> {
     pub shared: f64,
     /// Bytes that it can hold at most.
     pub bound: f64,
+    /// What nearer caches hold of it.
+    pub nearer: Nearer,
+}
+
+/// What the caches before one hold: a line that is there is not asked for here.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Nearer {
+    /// Bytes of the shared ones.
+    pub bytes: f64,
+    /// Where this cache holds what the nearer ones hold, too: bytes of the private ones.
+    pub inclusive: Option<f64>,
+}
+
+impl Nearer {
+    /// Bytes that a program has beyond its private caches, where it has `held` of this one.
+    pub fn with(self, held: f64) -> f64 {
+        match self.inclusive {
+            None => self.bytes + held,
+            Some(private) => self.bytes.max(held - private),
+        }
+    }
 }
 
 impl Tenant<'_> {
     /// Misses per access, while its group holds `group` bytes.
     pub fn miss_ratio(&self, group: f64) -> f64 {
-        self.curve.at(self.held + self.shared * (group - self.held).max(0.0))
+        self.at(self.usable(group))
+    }
+
+    /// Bytes of the cache that it can use: its own and, as far as they share, those of its group, which holds `group`.
+    pub fn usable(&self, group: f64) -> f64 {
+        self.held + self.shared * (group - self.held).max(0.0)
+    }
+
+    fn at(&self, held: f64) -> f64 {
+        self.curve.at(self.nearer.with(held))
     }
 }
 
@@ -120,7 +150,7 @@ fn filling(capacity: f64, tenant: &Tenant<'_>, reach: f64, steps: usize) -> Vec<
     (0..steps)
         .map(|i| {
             let held = (i as f64 + 0.5) * step;
-            sum += step / (tenant.rate * tenant.curve.at(held * reach) * LINE).max(1e-9);
+            sum += step / (tenant.rate * tenant.at(held * reach) * LINE).max(1e-9);
             sum
         })
         .collect()

@@ -1,7 +1,7 @@
 //! Where CPUs are: dense indices instead of lookups, for the simulator's inner loops.
 
+use crate::machine::SimMachine;
 use cotenant_core::CpuId;
-use cotenant_core::topology::Topology;
 
 /// One level of the machine, as groups of CPUs.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct Places {
     pub cpus: Vec<usize>,
     /// Physical cores.
     pub core: Level,
+    /// Shared caches before the last level, from the cores outward; a CPU without one is in a group of its core.
+    pub near: Vec<Level>,
     /// LLC domains.
     pub llc: Level,
     /// Packages.
@@ -42,11 +44,17 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of a topology.
-    pub fn new(topology: &Topology) -> Self {
+    /// Of a machine.
+    pub fn new(machine: &SimMachine) -> Self {
+        let topology = &machine.topology;
         let cpus: Vec<usize> = topology.usable().iter().map(CpuId::index).collect();
         let size = cpus.last().map_or(0, |c| c + 1);
+        let near = machine.near.iter().map(|near| {
+            let cache = |c: CpuId| near.of.get(c.index()).copied().flatten();
+            Level::new(&cpus, size, |c| cache(c).or_else(|| Some(near.bytes.len() + topology.core_of(c)?)))
+        });
         Self {
+            near: near.collect(),
             core: Level::new(&cpus, size, |c| topology.core_of(c)),
             llc: Level::new(&cpus, size, |c| topology.llc_of(c)),
             package: Level::new(&cpus, size, |c| topology.package_of(c)),

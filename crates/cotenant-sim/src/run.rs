@@ -10,6 +10,7 @@ use cotenant_core::host::{HostError, Mode, Round, drive};
 use cotenant_core::optimum::{self, Best, Limits, Worth};
 use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
+use cotenant_core::workload::RunError;
 
 /// What helps a policy that needs thresholds, where [`crate::machine::SimMachine::thresholds`] finds none.
 const NO_THRESHOLDS: &str = "none can be derived where all cores are equally far from each other: take another machine, or add [thresholds] to its file";
@@ -29,6 +30,9 @@ pub enum SimError {
     /// No policy has this name.
     #[error("{0}")]
     Unknown(String),
+    /// A workload did not come to its end.
+    #[error(transparent)]
+    Workload(#[from] RunError),
     /// The end came too early.
     #[error("{apps} had not finished at {end_s} s, the end of the scenario; raise end_s or give less work")]
     Unfinished {
@@ -137,6 +141,15 @@ impl Scenario {
         self.run_of(&self.apps, policy, kernel, seed, watch).map(|(outcome, _)| outcome)
     }
 
+    /// Whether the policy can work with this machine.
+    pub(crate) fn check(&self, policy: &dyn Policy) -> Result<(), Refusal> {
+        let unknown = self.machine.profile.thresholds.is_none();
+        policy.check(&self.ctx()).map_err(|r| match r.policy {
+            "sam" if unknown => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
+            _ => r,
+        })
+    }
+
     fn run_of(
         &self,
         specs: &[AppSpec],
@@ -146,11 +159,7 @@ impl Scenario {
         watch: impl FnMut(&Round<'_>),
     ) -> Result<(Outcome, World), SimError> {
         let ctx = self.ctx();
-        let unknown = self.machine.profile.thresholds.is_none();
-        policy.check(&ctx).map_err(|r| match r.policy {
-            "sam" if unknown => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
-            _ => r,
-        })?;
+        self.check(policy)?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;
         // Linux alone is observed by nobody.
@@ -188,11 +197,25 @@ impl Scenario {
         starts: &[Vec<usize>],
         seed: u64,
     ) -> Result<(Best, Outcome), SimError> {
+        self.optimal_by(&|outcome| mean_progress(alone, outcome), limits, starts, seed)
+    }
+
+    /// The best static mapping by any value of its outcome, higher is better; else as [`Scenario::optimal`].
+    ///
+    /// # Errors
+    /// Those of [`Scenario::optimal`].
+    pub fn optimal_by(
+        &self,
+        value: &dyn Fn(&Outcome) -> f64,
+        limits: Limits,
+        starts: &[Vec<usize>],
+        seed: u64,
+    ) -> Result<(Best, Outcome), SimError> {
         let enumeration = self.mappings();
         let mut evaluate = |mapping: &[Slot]| -> Result<Worth, SimError> {
             let outcome = self.pinned(&places(&enumeration, mapping), seed)?;
             let guide = -outcome.apps.iter().map(|app| app.cost_s.ln()).sum::<f64>();
-            Ok(Worth { value: mean_progress(alone, &outcome), guide })
+            Ok(Worth { value: value(&outcome), guide })
         };
         let starts: Vec<Vec<Slot>> = starts.iter().filter_map(|places| self.mapping(&enumeration, places)).collect();
         let best = optimum::best(&enumeration, limits, &starts, seed, &mut evaluate)?;

@@ -11,6 +11,7 @@ use cotenant_core::policy::Config;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::{CpuSet, Time};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -75,6 +76,8 @@ impl fmt::Display for Spot {
 /// Where a scenario's file says some things.
 #[derive(Clone, Debug, Default)]
 pub struct Spots {
+    /// Where an application waits for another one, which `cotenant bench` alone carries out.
+    pub after: Option<Spot>,
     /// When it ends, where it says so.
     pub end: Option<Spot>,
     /// How many threads each application has; else where the application begins.
@@ -93,6 +96,9 @@ struct File {
     policy: Settings,
     #[serde(default)]
     observation: Counting,
+    /// What `cotenant bench` reads; nothing of a simulation depends on it.
+    #[serde(rename = "bench")]
+    _bench: Option<IgnoredAny>,
     #[serde(default)]
     program: BTreeMap<String, Spanned<ProgramTable>>,
     #[serde(default)]
@@ -116,6 +122,8 @@ struct Counting {
     noise: Option<Spanned<f64>>,
     gaps: Option<Spanned<f64>>,
     cost_us: Option<Spanned<f64>>,
+    page_scan_ns: Option<Spanned<f64>>,
+    page_fault_ns: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -131,6 +139,10 @@ struct App {
     cpus: Option<Spanned<String>>,
     load: Option<Requests>,
     latency_sensitive: Option<bool>,
+    /// For `cotenant bench`.
+    after: Option<Spanned<String>>,
+    #[serde(rename = "command")]
+    _command: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -160,7 +172,8 @@ impl Scenario {
             spot(app.get_ref().threads.as_ref().map_or(app.span().start, |threads| threads.span().start))
         };
         let end = file.end_s.as_ref().map(|end| spot(end.span().start));
-        let spots = Spots { end, apps: file.app.iter().map(of_app).collect() };
+        let after = file.app.iter().find_map(|app| app.get_ref().after.as_ref()).map(|after| spot(after.span().start));
+        let spots = Spots { after, end, apps: file.app.iter().map(of_app).collect() };
         Self::build(file, find)
             .map(|scenario| Self { spots, ..scenario })
             .map_err(|(offset, message)| AppError::at(text, offset, message))
@@ -197,17 +210,15 @@ impl Scenario {
         }
         let o = &file.observation;
         let default = Observation::default();
+        let seen = |key, given: &Option<Spanned<f64>>, default, range| {
+            number("the observation", key, given.as_ref(), Some(default), range, 0)
+        };
         let observation = Observation {
-            noise: number("the observation", "noise", o.noise.as_ref(), Some(default.noise), (0.0, 1.0), 0)?,
-            gaps: number("the observation", "gaps", o.gaps.as_ref(), Some(default.gaps), (0.0, 1.0), 0)?,
-            cost_s: number(
-                "the observation",
-                "cost_us",
-                o.cost_us.as_ref(),
-                Some(default.cost_s * 1e6),
-                NOT_NEGATIVE,
-                0,
-            )? / 1e6,
+            noise: seen("noise", &o.noise, default.noise, (0.0, 1.0))?,
+            gaps: seen("gaps", &o.gaps, default.gaps, (0.0, 1.0))?,
+            cost_s: seen("cost_us", &o.cost_us, default.cost_s * 1e6, NOT_NEGATIVE)? / 1e6,
+            page_scan_s: seen("page_scan_ns", &o.page_scan_ns, default.page_scan_s * 1e9, NOT_NEGATIVE)? / 1e9,
+            page_fault_s: seen("page_fault_ns", &o.page_fault_ns, default.page_fault_s * 1e9, NOT_NEGATIVE)? / 1e9,
         };
         let own: BTreeMap<String, Arc<Program>> =
             programs(file.program)?.into_iter().map(|(name, program)| (name, Arc::new(program))).collect();
@@ -238,7 +249,7 @@ impl Scenario {
 }
 
 /// Names that occur several times get a number: `mcf06`, `mcf06#2`.
-fn distinguish(apps: &mut [AppSpec]) {
+pub(crate) fn distinguish(apps: &mut [AppSpec]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for app in apps {
         let n = seen.entry(app.name.clone()).or_insert(0);
@@ -257,7 +268,7 @@ fn spec(
     end_s: f64,
 ) -> Result<AppSpec, Fault> {
     let wanted = app.program.get_ref();
-    let program = own.get(wanted).cloned().or_else(|| app::embedded().get(wanted).cloned().map(Arc::new));
+    let program = own.get(wanted).cloned().or_else(|| app::known(wanted).cloned().map(Arc::new));
     let program = program.ok_or_else(|| (app.program.span().start, unknown(wanted, own.keys())))?;
     let program = sim.private.map_or(program.clone(), |core| Arc::new(core.carry(&program)));
     let name = app.name.unwrap_or_else(|| wanted.clone());
@@ -314,7 +325,10 @@ fn spec(
 
 /// A line that names programs like the one that there is not.
 pub fn unknown<'a>(wanted: &str, own: impl Iterator<Item = &'a String>) -> String {
-    let known: Vec<&str> = own.map(String::as_str).chain(app::embedded().keys().map(String::as_str)).collect();
+    let mut known: Vec<&str> = own.map(String::as_str).collect();
+    for name in app::known_names() {
+        known.push(name);
+    }
     let stem = wanted.trim_end_matches(char::is_numeric);
     let like = |k: &&&str| {
         let holds = k.contains(stem) || wanted.contains(k.trim_end_matches(char::is_numeric));
@@ -345,11 +359,21 @@ fn distance(from: &str, to: &str) -> usize {
 pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
     let capacity = machine.caches.first().map_or(0.0, |c| c.bytes);
     let memory = machine.memory_s.first().and_then(|row| row.first()).copied().unwrap_or_default();
+    let first = machine.topology.usable().first().map_or(0, cotenant_core::CpuId::index);
     let cost = |p: &Phase| {
-        let miss = p.miss_ratio.at(capacity.min(p.footprint_bytes));
-        let accesses = p.llc_apki / 1000.0;
-        let waits = accesses * ((1.0 - miss) * machine.llc_s / p.llc_mlp + miss * machine.miss_s(memory, p.mlp));
-        let floor = accesses * miss * memory / machine.lines_in_flight;
+        let requests = p.llc_apki / 1000.0;
+        let (mut bytes, mut arriving, mut waits) = (0.0, requests, 0.0);
+        for near in &machine.near {
+            let Some(cache) = near.of[first] else { continue };
+            bytes += near.bytes[cache];
+            let missing = requests * p.miss_ratio.at(bytes.min(p.footprint_bytes));
+            waits += (arriving - missing) * near.hit_s / p.llc_mlp;
+            arriving = missing;
+        }
+        let all = machine.nearer(bytes).with(capacity);
+        let misses = requests * p.miss_ratio.at(all.min(p.footprint_bytes));
+        waits += (arriving - misses) * machine.llc_s / p.llc_mlp + misses * machine.miss_s(memory, p.mlp);
+        let floor = misses * memory / machine.lines_in_flight;
         (p.cpi / machine.clock_hz + waits).max(floor)
     };
     let weight = |p: &Phase| p.instructions.unwrap_or(1.0);

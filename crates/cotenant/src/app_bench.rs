@@ -1,6 +1,7 @@
 //! This machine, as characterization runs an application on it.
 
-use crate::progress::Progress;
+use crate::progress::{Progress, about};
+use crate::words::{count, tell};
 use cotenant_core::characterize::caches::{self, Geometry, Misses};
 use cotenant_core::characterize::{Bench, Beside, Ran, Stop, Trial};
 use cotenant_core::sample::Sample;
@@ -22,13 +23,13 @@ use std::time::{Duration, Instant};
 /// Time between looks at the application. What a thread does after the last one before its end is not seen.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time that the application has to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How long a kernel runs alone.
 const KERNEL: Duration = Duration::from_millis(500);
 /// A kernel that did nothing after this is not waited for.
 const PREPARED: Duration = Duration::from_secs(30);
 /// SIGTERM, then SIGKILL.
-const ENDING: [i32; 2] = [15, 9];
+pub(crate) const ENDING: [i32; 2] = [15, 9];
 
 /// Ticks of a second in `/proc/PID/stat` (`USER_HZ`), the same on all architectures that Rust's standard library supports on Linux.
 const TICKS_PER_S: f64 = 100.0;
@@ -58,6 +59,8 @@ pub(crate) struct AppBench<'a> {
     pub progress: Progress,
     /// Remarks on what the command did.
     pub notes: BTreeSet<String>,
+    /// Whether it tells how long it will take.
+    pub says: bool,
     waiter: Waiter,
     stopped: bool,
 }
@@ -73,7 +76,18 @@ impl<'a> AppBench<'a> {
     ) -> io::Result<Self> {
         // Before any thread is started: signals are held back from all of them.
         let waiter = Waiter::new()?;
-        Ok(Self { topology, command, name, shown, timeout, progress, notes: BTreeSet::new(), waiter, stopped: false })
+        Ok(Self {
+            topology,
+            command,
+            name,
+            shown,
+            timeout,
+            progress,
+            notes: BTreeSet::new(),
+            says: false,
+            waiter,
+            stopped: false,
+        })
     }
 
     fn look(&mut self) -> bool {
@@ -159,7 +173,7 @@ impl<'a> AppBench<'a> {
 }
 
 /// Ends what is left of a program; returns how many processes that were.
-fn end(host: &mut LinuxHost) -> usize {
+pub(crate) fn end(host: &mut LinuxHost) -> usize {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
     for signal in ENDING {
         let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());
@@ -268,8 +282,8 @@ impl Bench for AppBench<'_> {
         words.push(format!("--D1={}", first.option()).into());
         words.push(format!("--LL={}", last.option()).into());
         words.extend(self.words(&cpus));
-        self.launch(&words, &cpus)?;
-        let mut all = Misses::default();
+        let units = self.launch(&words, &cpus)?.units.map(|units| units as u64);
+        let mut all = Misses { units, ..Misses::default() };
         for log in fs::read_dir(&folder.0).map_err(failed)? {
             let text = fs::read_to_string(log.map_err(failed)?.path()).map_err(failed)?;
             // A process that executed another program has no summary: that one tells.
@@ -287,6 +301,21 @@ impl Bench for AppBench<'_> {
     fn goes_on(&mut self, done: f64, what: &str) -> bool {
         self.progress.show(done, || what.to_owned());
         self.look()
+    }
+
+    fn expect(&mut self, runs: usize, simulated: usize, seconds: f64) {
+        if !self.says {
+            return;
+        }
+        self.progress.clear();
+        let (time, runs) = (about(Duration::from_secs_f64(seconds)), count(runs as u64, "run"));
+        let besides = match simulated {
+            0 => String::new(),
+            n => format!(", and {} on simulated caches, each 20 to 100 times as long", count(n as u64, "run")),
+        };
+        tell(format_args!(
+            "{runs} to come, about {time} by the first{besides}; Ctrl-C ends it, and nothing is written"
+        ));
     }
 }
 

@@ -40,6 +40,13 @@ pub enum Command {
     /// with, geometric mean) with its 95 % confidence interval. A command that fails ends the comparison; Ctrl-C ends it with the
     /// pairs that are complete.
     Compare(cmd::compare::Args),
+    /// Did it help many programs that come and go? Run a workload in turn with and without policies
+    ///
+    /// The programs of the file start real processes on this machine; where the file names a `machine`, they are simulated there. Each
+    /// workload is carried out as often as the file says, in turn left to Linux and under each policy. The answer is the average response
+    /// time and the throughput of each, with the improvement over Linux, its 95 % confidence interval, and a paired t-test. A program that
+    /// fails or takes too long ends it; Ctrl-C ends it with the comparisons that are complete.
+    Bench(cmd::bench::Args),
     /// Record raw samples of a command, or of what runs already
     ///
     /// By default it only observes; with --mode advise or enforce the decisions and what became of them are recorded, too. The
@@ -197,7 +204,7 @@ const METRIC: &str = "A metric to read besides: cmd:COMMAND (prints a number), l
     ,timeout=TIME, ,q=QUANTILE. May be repeated";
 
 /// What is managed, and how far.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What is managed")]
 pub struct ScopeArgs {
     /// How far to go [default: enforce; record: observe]
@@ -219,7 +226,7 @@ pub struct ScopeArgs {
 }
 
 /// What is said.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Print the summary as JSON; on standard error, since standard output is the command's (compare: on standard output)

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod cmd;
 mod live_bench;
 pub mod machine_arg;
+mod others;
 mod progress;
 pub mod recorder;
 mod replace;

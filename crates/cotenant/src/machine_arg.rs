@@ -23,6 +23,7 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "ivy-bridge-2s",
     "nehalem-i7-920",
     "opteron-48",
+    "opteron-6276-2s",
     "phenom-x4",
     "tilepro64",
     "westmere-2s",

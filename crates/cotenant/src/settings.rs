@@ -48,7 +48,7 @@ impl Setup {
     /// applications are stored under its name.
     pub fn new(args: &PolicyArgs, name: &str, topology: Topology, machine: MachineProfile) -> Result<Self> {
         let load = |_: &Topology| Store::of_machine(name).map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
-        Self::resolve(args, None, load, topology, machine)
+        Self::resolve(args, None, load, &[], topology, machine)
     }
 
     /// The same for a live machine, with mode and CPUs. `running` are the files of the programs that it is about.
@@ -58,18 +58,30 @@ impl Setup {
         machine: MachineProfile,
         running: Option<&Path>,
     ) -> Result<Self> {
+        let known = running.and_then(|path| Some((app_name(args, path), look(path)?)));
+        Self::live_with(args, topology, machine, &known.into_iter().collect(), &[])
+    }
+
+    /// The same for several programs, by the names that profiles have them under; some of them the user calls latency-sensitive.
+    pub fn live_with(
+        args: &ManageArgs,
+        topology: Topology,
+        machine: MachineProfile,
+        known: &BTreeMap<String, Executable>,
+        sensitive: &[&str],
+    ) -> Result<Self> {
         let load = |topology: &Topology| {
-            let known = running.and_then(|path| Some((app_name(args, path), look(path)?)));
             let store = Store::of_this_machine(topology);
-            store.map(|store| store.load(&known.into_iter().collect())).unwrap_or_default()
+            store.map(|store| store.load(known)).unwrap_or_default()
         };
-        Self::resolve(&args.policy, Some(args), load, topology, machine)
+        Self::resolve(&args.policy, Some(args), load, sensitive, topology, machine)
     }
 
     fn resolve(
         args: &PolicyArgs,
         live: Option<&ManageArgs>,
         load: impl FnOnce(&Topology) -> Loaded,
+        sensitive: &[&str],
         topology: Topology,
         machine: MachineProfile,
     ) -> Result<Self> {
@@ -140,7 +152,7 @@ impl Setup {
                  use 'cotenant schedule', or see what it would do with 'cotenant sim' or 'cotenant decide'"
             )));
         }
-        let apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
+        let mut apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
             Some(path) => {
                 let mut apps = read_profiles(path)?;
                 for app in apps.values_mut() {
@@ -155,6 +167,9 @@ impl Setup {
             }
             None => BTreeMap::new(),
         };
+        for name in sensitive {
+            apps.entry((*name).to_owned()).or_default().latency_sensitive = true;
+        }
         if args.atom.is_some() && !["atom", "auto"].contains(&policy.name()) {
             return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
         }

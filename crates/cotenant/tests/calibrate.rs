@@ -64,6 +64,8 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
     );
     assert!(out.status.success(), "{}", text(&out.stderr));
     let record: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let others = record["used_by_others"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&others), "{others}");
     let figures: Vec<&str> =
         record["figures"].as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
     let left_out = record["left_out"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap());
@@ -73,7 +75,8 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
         assert!(
             figure["low"].as_f64() <= figure["value"].as_f64() && figure["value"].as_f64() <= figure["high"].as_f64()
         );
-        assert_eq!(figure["rounds"], 3);
+        // Two threads that a busy machine never lets run at once measure nothing in that round.
+        assert!((1..=3).contains(&figure["rounds"].as_u64().unwrap()), "{figure}");
     }
     if record["core_to_core_cpus"].as_array().unwrap().len() > 1 {
         let picture = fs::read_to_string(pictures.join("core-to-core.svg")).unwrap();

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-const ALL: [&str; 25] = [
+const ALL: [&str; 32] = [
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -21,11 +21,18 @@ const ALL: [&str; 25] = [
     "feliu-balance",
     "feliu-timeline",
     "feliu-fairness",
+    "resense-sensitivity",
+    "resense-small",
+    "resense-medium",
+    "resense-large",
+    "resense-fixed-signs",
+    "resense-optimal",
     "tang-solo",
     "tang-corun",
     "tang-threads",
     "tang-heuristic",
     "tang-atom",
+    "tang-contentiousness",
     "tumanov-heatmap",
     "tumanov-distance",
     "tumanov-stream",

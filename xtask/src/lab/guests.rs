@@ -70,6 +70,7 @@ const FOUR_NODES: Guest = Guest {
 /// All guests.
 pub const GUESTS: &[Guest] = &[
     TWO_SOCKETS,
+    Guest { name: "pages", quick: false, scenarios: &["pages"], ..TWO_SOCKETS },
     Guest { name: "hotplug", quick: false, scenarios: &["rival", "hotplug"], ..TWO_SOCKETS },
     Guest { name: "freezer", quick: false, scenarios: &["freezer"], ..TWO_SOCKETS },
     Guest { name: "cpusets", quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },

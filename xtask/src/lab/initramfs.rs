@@ -12,6 +12,7 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ("topology", include_str!("guest/topology.sh")),
     ("static", include_str!("guest/static.sh")),
     ("sam", include_str!("guest/sam.sh")),
+    ("pages", include_str!("guest/pages.sh")),
     ("sam-nodes", include_str!("guest/sam-nodes.sh")),
     ("restore", include_str!("guest/restore.sh")),
     ("cpusets", include_str!("guest/cpusets.sh")),

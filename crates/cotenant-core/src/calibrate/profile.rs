@@ -53,6 +53,9 @@ pub fn fingerprint(topology: &Topology) -> String {
 pub struct Record {
     /// What it holds for.
     pub stamp: Stamp,
+    /// The part of its CPUs' time that other programs used meanwhile, 0–1; absent where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by_others: Option<f64>,
     /// Every number with its spread and how it was measured.
     #[serde(default)]
     pub figures: Vec<Figure>,
@@ -109,6 +112,7 @@ impl Record {
             core_to_core_spread_ns: spread.collect(),
             core_to_core_cpus: cpus,
             stamp,
+            used_by_others: None,
             figures,
             left_out,
             curves,

@@ -48,6 +48,8 @@ pub struct Misses {
     pub references: u64,
     /// Of these, those that missed the last level.
     pub misses: u64,
+    /// Units of work that the program reported meanwhile; `None` where it did not.
+    pub units: Option<u64>,
 }
 
 /// The caches to simulate: the first level as it is, the last level at several sizes, and its number. Nothing where the machine tells
@@ -58,13 +60,20 @@ pub fn sizes(topology: &Topology) -> Vec<(Geometry, Geometry, u8)> {
     let mut caches: Vec<&Resource> = caches.filter(|r| r.capacity.is_some()).collect();
     caches.sort_by_key(|r| r.level);
     let (Some(first), Some(last)) = (caches.first(), caches.last()) else { return Vec::new() };
-    let of = |r: &Resource, factor: f64| {
-        let bytes = (r.capacity.unwrap_or(0) as f64 * factor) as u64;
-        Geometry::nearest(bytes, r.ways.filter(|ways| *ways > 0).unwrap_or(8), r.line_size.unwrap_or(64))
-    };
     let mut sizes: Vec<Geometry> = SIZES.iter().map(|power| of(last, 2f64.powi(*power))).collect();
     sizes.dedup();
     sizes.into_iter().map(|size| (of(first, 1.0), size, last.level)).collect()
+}
+
+fn of(r: &Resource, factor: f64) -> Geometry {
+    let bytes = (r.capacity.unwrap_or(0) as f64 * factor) as u64;
+    Geometry::nearest(bytes, r.ways.filter(|ways| *ways > 0).unwrap_or(8), r.line_size.unwrap_or(64))
+}
+
+/// A cache of the machine that holds data, as near as it can be simulated; `None` where it tells of none of that level with a size.
+pub fn real(topology: &Topology, level: u8) -> Option<Geometry> {
+    let holds = |r: &&Resource| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified)) && r.level == level;
+    topology.resources().iter().filter(holds).find(|r| r.capacity.is_some()).map(|r| of(r, 1.0))
 }
 
 /// Reads cachegrind's summary.
@@ -82,7 +91,8 @@ pub fn parse(summary: &str) -> Result<Misses, String> {
         let digits: Option<u64> = value.and_then(|text| text.replace(',', "").parse().ok());
         digits.ok_or_else(|| format!("cachegrind's summary has no '{name}'; is it valgrind 3.15 or newer?"))
     };
-    Ok(Misses { instructions: field("I refs:")?, references: field("D refs:")?, misses: field("LLd misses:")? })
+    let (instructions, references, misses) = (field("I refs:")?, field("D refs:")?, field("LLd misses:")?);
+    Ok(Misses { instructions, references, misses, units: None })
 }
 
 #[cfg(test)]
@@ -106,7 +116,10 @@ mod tests {
         let text = "==1== Cachegrind, a cache profiler\n==1== \n==1== I   refs:      1,234,567\n==1== I1  misses:  5\n==1== LLi misses: 1\n\
                     ==1== \n==1== D   refs:      400,000  (300,000 rd   + 100,000 wr)\n==1== D1  misses:    20,000  ( 1 rd + 2 wr)\n\
                     ==1== LLd misses:     1,000  ( 500 rd + 500 wr)\n==1== LL refs: 7\n==1== LL misses: 6\n";
-        assert_eq!(parse(text), Ok(Misses { instructions: 1_234_567, references: 400_000, misses: 1_000 }));
+        assert_eq!(
+            parse(text),
+            Ok(Misses { instructions: 1_234_567, references: 400_000, misses: 1_000, units: None })
+        );
         assert!(parse("==1== I   refs: 3\n").unwrap_err().contains("'D refs:'"));
     }
 }

@@ -4,6 +4,7 @@
 //! a test. Everything is measured once per round, in turning order, so that what drifts meanwhile touches all alike.
 
 pub mod caches;
+pub mod contention;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,9 @@ const PRESSURES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 /// The injectors, and the level at which their lines arrive.
 const INJECTORS: [(&str, &str); 2] = [("l2", "inject-l2"), ("memory", "inject-memory")];
+
+/// An injector is asked for at most so many times what is wanted, and at least for that part: what cannot be reached is not chased.
+const TUNED: f64 = 4.0;
 
 /// A run shorter than this says nothing: starting a program takes milliseconds.
 const SHORTEST_S: f64 = 0.02;
@@ -104,6 +108,10 @@ pub trait Bench {
 
     /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
     fn goes_on(&mut self, done: f64, what: &str) -> bool;
+
+    /// Hears what is to come once a run alone is known: so many runs like it, so many on simulated caches (which take far longer), and the
+    /// seconds of the former.
+    fn expect(&mut self, _runs: usize, _simulated: usize, _seconds: f64) {}
 }
 
 /// What is to be measured.
@@ -136,6 +144,41 @@ pub struct Characterization {
     pub runs: usize,
     /// Seconds of a run alone, the mean.
     pub alone_s: f64,
+    /// Units of work that the program reports itself, per second alone.
+    pub units_per_s: Option<f64>,
+}
+
+/// An injector's rate, led to its target by feedback (Feliu et al. §4: the injector is tuned until the traffic is the wanted one): beside an
+/// application it does not reach what it is asked for, or reaches more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Aim {
+    /// Units per second and thread: wanted, and asked for. `None` = as many as possible.
+    rate: Option<(f64, f64)>,
+    threads: f64,
+}
+
+impl Aim {
+    fn at(beside: Option<&Beside>) -> Self {
+        let rate = beside.and_then(|beside| beside.rate).map(|rate| (rate, rate));
+        Self { rate, threads: beside.map_or(0.0, |beside| beside.cpus.len() as f64) }
+    }
+
+    fn trial(&self, turn: &Trial) -> Trial {
+        let mut trial = turn.clone();
+        if let (Some(beside), Some((_, asked))) = (&mut trial.beside, self.rate) {
+            beside.rate = Some(asked);
+        }
+        trial
+    }
+
+    /// The next round asks for as much more as this one fell short, within [`TUNED`] of what is wanted.
+    fn learn(&mut self, reached_per_s: Option<f64>) {
+        let (Some((wanted, asked)), Some(reached)) = (&mut self.rate, reached_per_s) else { return };
+        if reached > 0.0 {
+            let next = *asked * (*wanted * self.threads / reached);
+            *asked = next.clamp(*wanted / TUNED, *wanted * TUNED);
+        }
+    }
 }
 
 /// Something to be run in each round.
@@ -190,16 +233,24 @@ pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characteri
     }
     let mut ran: BTreeMap<&str, Vec<Ran>> = BTreeMap::new();
     c.runs = 1;
+    let left = program.turns.len() * plan.rounds;
+    bench.expect(left, models.len(), first.seconds * left as f64);
+    let mut aims: BTreeMap<&str, Aim> = BTreeMap::new();
     for round in 0..plan.rounds {
         let forth = program.turns.iter();
         let order: Vec<&Turn> = if round % 2 == 0 { forth.collect() } else { forth.rev().collect() };
         for turn in order {
             step(bench, c.runs as f64 / all, &turn.name)?;
-            ran.entry(&turn.name).or_default().push(bench.run(&turn.trial)?);
+            let aim = aims.entry(&turn.name).or_insert_with(|| Aim::at(turn.trial.beside.as_ref()));
+            let trial = aim.trial(&turn.trial);
+            let done = bench.run(&trial)?;
+            aim.learn(done.beside_per_s);
+            ran.entry(&turn.name).or_default().push(done);
             c.runs += 1;
         }
     }
     c.alone_s = first.seconds;
+    c.units_per_s = first.units.map(|units| units / first.seconds);
     counted(&first, &mut c.profile);
     sensitivity(&program, &ran, plan.by, &mut c);
     coruns(&program, &ran, plan.by, bench, &mut c)?;

@@ -91,7 +91,7 @@ impl Bench for Made {
         self.simulated.push(last);
         // Everything fits 4 MiB.
         let misses = if last.bytes >= 4 << 20 { 1_000 } else { 100_000 };
-        Ok(caches::Misses { instructions: 4_000_000, references: 1_000_000, misses })
+        Ok(caches::Misses { instructions: 4_000_000, references: 1_000_000, misses, units: None })
     }
 
     fn goes_on(&mut self, _: f64, _: &str) -> bool {
@@ -160,10 +160,30 @@ fn beside_others_it_suffers_and_causes() {
     assert!(near(c.profile.corun_sensitivity.unwrap(), 0.2) && near(c.profile.contentiousness.unwrap(), 0.1));
     let memory: Vec<(f64, f64)> =
         c.profile.degradation["memory"].iter().map(|p| (p.target_per_s, (p.loss.loss * 1e3).round() / 1e3)).collect();
-    assert_eq!(memory, [(250e3, 0.05), (500e3, 0.1), (750e3, 0.15), (1e6, 0.2)]);
+    // Two rounds, of which the second asks for what the first fell short of: 0.2 × (1 + 1/0.9)/2 of each share.
+    assert_eq!(memory, [(250e3, 0.053), (500e3, 0.106), (750e3, 0.158), (1e6, 0.211)]);
     // On the three cores that share the cache with the fourth.
     let beside: Vec<&Trial> = made.log.iter().filter(|trial| trial.beside.is_some()).collect();
     assert!(beside.iter().all(|t| t.cpus.to_string() == "0-2" && t.beside.as_ref().unwrap().cpus == [CpuId(3)]));
+}
+
+#[test]
+fn injectors_are_led_to_their_rate() {
+    // What runs beside it reaches 0.9 of what it is asked for: the second round asks for 1/0.9 as much.
+    let mut made = Made::new(machine(1, 1, 4, 1));
+    let c = made.measure(&["degradation"], 4).unwrap();
+    let asked = made.log.iter().filter_map(|trial| trial.beside.as_ref().filter(|b| b.kernel == "inject-memory")?.rate);
+    let quarter: Vec<f64> = asked.filter(|rate| *rate < 300e3).collect();
+    assert!(quarter.len() == 4 && quarter[0] == 250e3 && (quarter[3] - 250e3 / 0.9).abs() < 1.0, "{quarter:?}");
+    // One round in four is untuned: (0.9 + 3)/4 of 250,000.
+    let reached = c.profile.degradation["memory"][0].reached_per_s;
+    assert!((reached - 250e3 * 0.975).abs() < 1.0, "{reached}");
+    let mut aim = Aim { rate: Some((100.0, 100.0)), threads: 2.0 };
+    aim.learn(Some(1.0));
+    assert_eq!(aim.rate, Some((100.0, 400.0)), "what cannot be reached is not chased");
+    aim.learn(None);
+    aim.learn(Some(0.0));
+    assert_eq!(aim.rate, Some((100.0, 400.0)));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! From what a source says now and said before to readings.
 
+use super::QUANTILE;
 use super::exposition::Scraped;
 use crate::histogram::Histogram;
 use crate::ids::Time;
+use crate::sample::Direction;
 use std::time::Duration;
 
 /// What was measured.
@@ -14,6 +16,9 @@ pub struct Measured {
     pub window: Duration,
     /// How many observations it summarises.
     pub count: u64,
+    /// Which way is better unless the user says otherwise: quantiles of what is observed (latencies, sizes of queues) are better low,
+    /// everything else high. Names say nothing.
+    pub direction: Direction,
 }
 
 /// Why there is no reading.
@@ -28,6 +33,9 @@ pub enum MeterError {
     /// NaN or infinite.
     #[error("its value is {0}; only finite numbers can be compared")]
     NotFinite(String),
+    /// A quantile was asked for of something that has none.
+    #[error("it is no histogram and has no quantiles; leave q= out")]
+    NoHistogram,
 }
 
 /// The one number that a text holds, as decimal or in scientific notation, with blanks around it.
@@ -55,29 +63,34 @@ fn finite(value: f64) -> Result<f64, MeterError> {
 /// Turns a source's words into readings: gauges as they are, counters and histograms by what came since the reading before.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    quantile: f64,
+    quantile: Option<f64>,
     before: Option<(Time, Scraped)>,
 }
 
 impl Meter {
-    /// Takes this quantile of histograms.
-    pub fn new(quantile: f64) -> Self {
+    /// Takes this quantile of histograms, [`QUANTILE`] where none is said; with one, nothing else is taken.
+    pub fn new(quantile: Option<f64>) -> Self {
         Self { quantile, before: None }
     }
 
     /// The reading at a time; `None` where there is none yet: at first, where the source began anew, and where nothing was observed.
     ///
     /// # Errors
-    /// [`MeterError::NotFinite`]
+    /// [`MeterError::NotFinite`], [`MeterError::NoHistogram`]
     pub fn read(&mut self, at: Time, now: Scraped) -> Result<Option<Measured>, MeterError> {
+        if self.quantile.is_some() && !matches!(now, Scraped::Histogram(_)) {
+            return Err(MeterError::NoHistogram);
+        }
+        let direction = Direction::HigherIsBetter;
         let before = self.before.replace((at, now.clone()));
         let window = before.as_ref().map_or(Duration::ZERO, |(then, _)| at - *then);
         match (before.map(|(_, then)| then), now) {
-            (_, Scraped::Gauge(value)) => Ok(Some(Measured { value: finite(value)?, window, count: 1 })),
+            (_, Scraped::Gauge(value)) => Ok(Some(Measured { value: finite(value)?, window, count: 1, direction })),
             (Some(Scraped::Counter(then)), Scraped::Counter(now)) => {
                 let added = finite(now)? - finite(then)?;
                 let known = added >= 0.0 && !window.is_zero();
-                Ok(known.then(|| Measured { value: added / window.as_secs_f64(), window, count: added as u64 }))
+                let (value, count) = (added / window.as_secs_f64(), added as u64);
+                Ok(known.then_some(Measured { value, window, count, direction }))
             }
             (Some(Scraped::Histogram(then)), Scraped::Histogram(now)) => Ok(self.quantile_of(&now, &then, window)),
             (_, Scraped::Counter(now)) => finite(now).map(|_| None),
@@ -87,8 +100,9 @@ impl Meter {
 
     fn quantile_of(&self, now: &Histogram, then: &Histogram, window: Duration) -> Option<Measured> {
         let added = now.since(then)?;
-        let value = added.quantile(self.quantile)?;
-        value.is_finite().then(|| Measured { value, window, count: added.count() })
+        let value = added.quantile(self.quantile.unwrap_or(QUANTILE))?;
+        let direction = Direction::LowerIsBetter;
+        value.is_finite().then(|| Measured { value, window, count: added.count(), direction })
     }
 }
 
@@ -111,10 +125,11 @@ mod tests {
 
     #[test]
     fn counters_become_rates() {
-        let mut meter = Meter::new(0.99);
+        let mut meter = Meter::new(None);
+        let direction = Direction::HigherIsBetter;
         let mut read = |s, value| meter.read(Time::from_secs(s), Scraped::Counter(value));
         assert_eq!(read(1, 100.0), Ok(None), "nothing to compare with");
-        let rate = Measured { value: 25.0, window: Duration::from_secs(2), count: 50 };
+        let rate = Measured { value: 25.0, window: Duration::from_secs(2), count: 50, direction };
         assert_eq!(read(3, 150.0), Ok(Some(rate)));
         assert_eq!(read(4, 10.0), Ok(None), "the server began anew");
         assert_eq!(read(5, 12.0).unwrap().unwrap().value, 2.0);
@@ -123,21 +138,23 @@ mod tests {
 
     #[test]
     fn histograms_are_differenced() {
-        let mut meter = Meter::new(0.5);
+        let mut meter = Meter::new(Some(0.5));
         let mut read = |s, counts: [u64; 2]| {
             let bucket = |i: usize| Bucket { low: i as f64, high: i as f64 + 1.0, count: counts[i] };
             meter.read(Time::from_secs(s), Scraped::Histogram(Histogram::new([bucket(0), bucket(1)]))).unwrap()
         };
         assert_eq!(read(0, [1_000, 0]), None);
         // Of the four new ones all are between 1 and 2, whatever the thousand before them were.
-        assert_eq!(read(1, [1_000, 4]), Some(Measured { value: 1.5, window: Duration::from_secs(1), count: 4 }));
+        let median =
+            Measured { value: 1.5, window: Duration::from_secs(1), count: 4, direction: Direction::LowerIsBetter };
+        assert_eq!(read(1, [1_000, 4]), Some(median));
         assert_eq!(read(2, [1_000, 4]), None, "nothing was observed");
         assert_eq!(read(3, [5, 0]), None, "the server began anew");
     }
 
     #[test]
     fn gauges_are_what_they_are() {
-        let mut meter = Meter::new(0.5);
+        let mut meter = Meter::new(None);
         assert_eq!(meter.read(Time::from_secs(1), Scraped::Gauge(3.0)).unwrap().unwrap().value, 3.0);
         assert!(meter.read(Time::from_secs(2), Scraped::Gauge(f64::INFINITY)).is_err());
         assert_eq!(meter.read(Time::from_secs(3), Scraped::Gauge(4.0)).unwrap().unwrap().window.as_secs(), 1);

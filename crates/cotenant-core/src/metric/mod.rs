@@ -33,14 +33,15 @@ pub struct Metric {
     pub name: String,
     /// Where it comes from.
     pub source: Source,
-    /// Which way is better.
-    pub direction: Direction,
+    /// Which way is better, where the user says it or names a summary's quantile; else what is usual for what is measured
+    /// ([`Measured::direction`]).
+    pub direction: Option<Direction>,
     /// Time between two readings, 10 ms to 1 h.
     pub every: Duration,
     /// After this a reading is given up, 10 ms to 1 h.
     pub timeout: Duration,
-    /// Which quantile is taken of a histogram, 0–1.
-    pub quantile: f64,
+    /// Which quantile is taken of a histogram, 0–1; `None`: not said.
+    pub quantile: Option<f64>,
 }
 
 /// Where a metric comes from.
@@ -130,19 +131,21 @@ impl FromStr for Metric {
             }
             None => source(rest).map_err(error)?,
         };
-        let takes_quantile = quantile.is_some();
-        if takes_quantile && !matches!(source, Source::Http { series: Some(_), .. } | Source::Probe { .. }) {
+        if quantile.is_some() && !matches!(source, Source::Http { series: Some(_), .. } | Source::Probe { .. }) {
             return Err(error("q= is for histograms of an HTTP endpoint; leave it out".to_owned()));
         }
-        let lower = takes_quantile || matches!(&source, Source::Http { series: Some(s), .. } if s.names_quantile());
-        let default = if lower { Direction::LowerIsBetter } else { Direction::HigherIsBetter };
+        let lower = match &source {
+            Source::Http { series: Some(series), .. } => series.names_quantile(),
+            Source::Probe { .. } => true,
+            _ => false,
+        };
         Ok(Self {
             name: name.unwrap_or_else(|| source.name()),
             source,
-            direction: direction.unwrap_or(default),
+            direction: direction.or(lower.then_some(Direction::LowerIsBetter)),
             every: every.unwrap_or(EVERY),
             timeout: timeout.unwrap_or(TIMEOUT),
-            quantile: quantile.unwrap_or(QUANTILE),
+            quantile,
         })
     }
 }
@@ -238,11 +241,11 @@ mod tests {
     fn options_are_read_from_the_end() {
         let m = metric("cmd:awk -F, '{print $1,$2}' f,lower,every=250ms,name=p99,timeout=2s");
         assert_eq!(m.source, Source::Command("awk -F, '{print $1,$2}' f".into()));
-        assert_eq!((m.name.as_str(), m.direction), ("p99", Direction::LowerIsBetter));
+        assert_eq!((m.name.as_str(), m.direction), ("p99", Some(Direction::LowerIsBetter)));
         assert_eq!((m.every, m.timeout), (Duration::from_millis(250), Duration::from_secs(2)));
         let m = metric("log:/var/log/x.log:took ([0-9.]+), ok");
         assert_eq!(m.source, Source::Log { path: "/var/log/x.log".into(), pattern: "took ([0-9.]+), ok".into() });
-        assert_eq!((m.direction, m.every, m.name.as_str()), (Direction::HigherIsBetter, EVERY, "log"));
+        assert_eq!((m.direction, m.every, m.name.as_str()), (None, EVERY, "log"));
     }
 
     #[test]
@@ -250,7 +253,9 @@ mod tests {
         let m = metric(r#"http://localhost:9090/metrics#http_seconds{path="/a,lower",code="200"},q=0.5"#);
         let Source::Http { url, series: Some(series) } = &m.source else { panic!("{m:?}") };
         assert_eq!((url.as_str(), series.name()), ("http://localhost:9090/metrics", "http_seconds"));
-        assert_eq!((m.direction, m.quantile), (Direction::LowerIsBetter, 0.5));
+        assert_eq!((m.direction, m.quantile), (None, Some(0.5)));
+        let m = metric(r#"http://a/m#wait{quantile="0.99"}"#);
+        assert_eq!((m.direction, m.quantile), (Some(Direction::LowerIsBetter), None));
         assert_eq!(metric("http://[::1]:80/x").source, Source::Http { url: "http://[::1]:80/x".into(), series: None });
     }
 
@@ -258,12 +263,12 @@ mod tests {
     fn servers_are_asked_by_port_or_socket() {
         let m = metric("redis:6379:p99,every=2s");
         let probe = |protocol, address: &str| Source::Probe { protocol, address: address.to_owned() };
-        assert_eq!((&m.source, m.quantile), (&probe(Protocol::Redis, "127.0.0.1:6379"), 0.99));
-        assert_eq!((m.direction, m.name.as_str()), (Direction::LowerIsBetter, "redis"));
+        assert_eq!((&m.source, m.quantile), (&probe(Protocol::Redis, "127.0.0.1:6379"), Some(0.99)));
+        assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "redis"));
         assert_eq!(metric("redis:db:6380:p50").source, probe(Protocol::Redis, "db:6380"));
         let m = metric("postgres:/run/postgresql:p99.9,name=pg");
         assert_eq!(m.source, probe(Protocol::Postgres, "/run/postgresql/.s.PGSQL.5432"));
-        assert!((m.quantile - 0.999).abs() < 1e-12 && m.name == "pg");
+        assert!(m.quantile.is_some_and(|q| (q - 0.999).abs() < 1e-12) && m.name == "pg");
     }
 
     #[test]

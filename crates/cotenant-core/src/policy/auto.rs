@@ -305,7 +305,7 @@ impl AutoState {
                     match &outcome.action {
                         Action::Place { task, contexts } => drop(self.kept.insert(*task, contexts.clone())),
                         Action::Release { task } => drop(self.kept.remove(task)),
-                        Action::Pause { .. } | Action::Nap { .. } | Action::Limit { .. } => {}
+                        Action::Pause { .. } | Action::Pages { .. } | Action::Nap { .. } | Action::Limit { .. } => {}
                     }
                 }
                 self.speed.clear();
@@ -418,6 +418,10 @@ impl Auto {
 impl Policy for Auto {
     fn name(&self) -> &'static str {
         "auto"
+    }
+
+    fn wants_pages(&self) -> bool {
+        true
     }
 
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {

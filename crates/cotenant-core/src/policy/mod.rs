@@ -161,6 +161,11 @@ pub trait Policy {
         false
     }
 
+    /// Whether it asks where the pages of programs are, so that its host reads that where there are several memory nodes.
+    fn wants_pages(&self) -> bool {
+        false
+    }
+
     /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
 }

@@ -48,6 +48,10 @@ impl Plan {
         for ActionOutcome { action, outcome } in outcomes {
             let Some(task) = action.task() else { continue };
             match (outcome, action) {
+                // Where pages are is not of the mapping, nor is who waits.
+                (_, Action::Pages { .. })
+                | (Outcome::Applied, Action::Pause { .. } | Action::Nap { .. } | Action::Limit { .. })
+                | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
                 (Outcome::Applied, Action::Place { contexts, .. }) => {
                     self.placed.insert(task, contexts.clone());
                     self.refused.remove(&task);
@@ -64,9 +68,6 @@ impl Plan {
                     };
                     self.refused.insert(task, Retry { at: now + wait, wait });
                 }
-                // What is not of a mapping.
-                (Outcome::Applied, Action::Pause { .. } | Action::Nap { .. } | Action::Limit { .. })
-                | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         if !outcomes.is_empty() {

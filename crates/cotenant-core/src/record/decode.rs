@@ -111,6 +111,10 @@ impl Decoder {
             let i = find(sample, *id)?;
             sample.tasks[i].pages_by_node.clone_from(pages);
         }
+        for (id, touches) in &row.touches {
+            let i = find(sample, *id)?;
+            sample.tasks[i].touches_by_node.clone_from(touches);
+        }
         Ok(())
     }
 

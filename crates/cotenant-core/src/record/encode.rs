@@ -37,6 +37,7 @@ impl Encoder {
         let announced = self.layouts.len();
         let mut info: Vec<Cow<'_, TaskInfo>> = Vec::new();
         let mut pages: Vec<(TaskId, &Pages)> = Vec::new();
+        let mut touches: Vec<(TaskId, &Pages)> = Vec::new();
         self.tasks.clear();
         for (old, task) in merge(&before.tasks, &next.tasks, |t| t.info.id) {
             if old.is_none_or(|old| old.info != task.info) {
@@ -51,6 +52,9 @@ impl Encoder {
             }
             if old.and_then(|old| old.pages_by_node.as_ref()) != task.pages_by_node.as_ref() {
                 pages.push((task.info.id, &task.pages_by_node));
+            }
+            if old.and_then(|old| old.touches_by_node.as_ref()) != task.touches_by_node.as_ref() {
+                touches.push((task.info.id, &task.touches_by_node));
             }
         }
         let gone: Vec<TaskId> = merge(&next.tasks, &before.tasks, |t| t.info.id)
@@ -70,6 +74,7 @@ impl Encoder {
             key(out, "tasks", &self.tasks.len());
         }
         list(out, "pages", &pages);
+        list(out, "touches", &touches);
         if !before.cpus.iter().map(|c| c.id).eq(next.cpus.iter().map(|c| c.id)) {
             key(out, "cpus", &next.cpus.iter().map(|c| c.id).collect::<CpuSet>());
         }

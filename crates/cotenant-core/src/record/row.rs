@@ -34,6 +34,8 @@ pub struct Row {
     pub tasks: usize,
     /// Tasks whose pages changed.
     pub pages: Vec<(TaskId, Pages)>,
+    /// Tasks whose accesses by node changed: all of them, cumulative.
+    pub touches: Vec<(TaskId, Pages)>,
     /// The CPUs of the sample, where they are others than before.
     pub cpus: Option<CpuSet>,
     /// Added busy nanoseconds of each of them.

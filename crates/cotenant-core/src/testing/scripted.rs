@@ -136,6 +136,7 @@ impl Host for Scripted {
                 .topology
                 .node_of(CpuId(self.script[i].cpu))
                 .map(|node| vec![(NodeId(node as u32), 1_000)]),
+            touches_by_node: None,
         };
         let apps: BTreeSet<u32> = self.alive().map(|i| self.script[i].app).collect();
         let app = |id: u32| AppSample {

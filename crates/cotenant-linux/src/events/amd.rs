@@ -2,10 +2,10 @@
 //!
 //! Zen counts fills, not retired loads; what is misses of a level on Intel is here the fills from beyond it.
 
-use super::{Entry, Table, event};
+use super::{Entry, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
-    PrivateMisses, Remote, StallCycles,
+    PrivateMisses, Remote, SharedRequests, StallCycles,
 };
 use cotenant_core::Signal;
 
@@ -24,6 +24,7 @@ const ABSENT: &[(Signal, &str)] = &[
     (L2LinesIn, NO_L2_FILLS),
     (L3LinesIn, L3_PMU),
     (BusTransactions, L3_PMU),
+    (SharedRequests, NO_STATES),
 ];
 
 const fn entry(signal: Signal, events: &'static [super::Event]) -> Entry {
@@ -59,6 +60,7 @@ const ZEN2_ABSENT: &[(Signal, &str)] = &[
     (L2LinesIn, NO_L2_FILLS),
     (L3LinesIn, L3_PMU),
     (BusTransactions, L3_PMU),
+    (SharedRequests, NO_STATES),
 ];
 static ZEN1: Table = Table { name: "Zen", counters: 6, fixed: false, entries: ZEN2_ENTRIES, absent: ZEN2_ABSENT };
 static ZEN2: Table = Table { name: "Zen 2", counters: 6, fixed: false, entries: ZEN2_ENTRIES, absent: ZEN2_ABSENT };

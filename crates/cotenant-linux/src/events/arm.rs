@@ -3,10 +3,10 @@
 //! `REMOTE_ACCESS` counts data from another chip without telling a cache there from its memory, so neither inter-socket
 //! coherence nor remote DRAM can be had from it; `CMN` and SPE are per mesh and sampled.
 
-use super::{Entry, Table, event};
+use super::{Entry, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
-    PrivateMisses, Remote, StallCycles,
+    PrivateMisses, Remote, SharedRequests, StallCycles,
 };
 use cotenant_core::Signal;
 
@@ -34,6 +34,7 @@ const ABSENT: &[(Signal, &str)] = &[
     (LocalDram, NO_EVENT),
     (L3LinesIn, NO_EVENT),
     (BusTransactions, NO_EVENT),
+    (SharedRequests, NO_STATES),
 ];
 const N1_ABSENT: &[(Signal, &str)] = &[
     (StallCycles, NO_STALLS),
@@ -45,6 +46,7 @@ const N1_ABSENT: &[(Signal, &str)] = &[
     (LocalDram, NO_EVENT),
     (L3LinesIn, NO_EVENT),
     (BusTransactions, NO_EVENT),
+    (SharedRequests, NO_STATES),
 ];
 
 // The cycle counter is fixed, instructions are not: neither counts as fixed here.

@@ -1,9 +1,9 @@
 //! Intel: Ivy Bridge-EP to Granite Rapids, and the client parts that share their cores.
 
-use super::{Entry, Event, Table, event};
+use super::{Entry, Event, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
-    PrivateMisses, Remote, StallCycles,
+    PrivateMisses, Remote, SharedRequests, StallCycles,
 };
 use cotenant_core::Signal;
 
@@ -27,7 +27,8 @@ const OLD_L1_MISS: Entry = entry(L1Misses, &[event("MEM_LOAD_UOPS_RETIRED.L1_MIS
 const OLD_L2_MISS: Entry = entry(PrivateMisses, &[event("MEM_LOAD_UOPS_RETIRED.L2_MISS", 0x10d1)]);
 const OLD_L3_HIT: Entry = entry(LlcHits, &[event("MEM_LOAD_UOPS_RETIRED.L3_HIT", 0x04d1)]);
 const OLD_L3_MISS: Entry = entry(LlcLoadMisses, &[event("MEM_LOAD_UOPS_RETIRED.L3_MISS", 0x20d1)]);
-const OLD_ABSENT: &[(Signal, &str)] = &[(Intra, DERIVED), (Near, ONE_DOMAIN), (BusTransactions, UNCORE)];
+const OLD_ABSENT: &[(Signal, &str)] =
+    &[(Intra, DERIVED), (Near, ONE_DOMAIN), (BusTransactions, UNCORE), (SharedRequests, NO_STATES)];
 
 static IVT: Table = Table {
     name: "Ivy Bridge-EP",
@@ -87,7 +88,8 @@ const LOCAL_DRAM: Entry = entry(LocalDram, &[event("MEM_LOAD_L3_MISS_RETIRED.LOC
 const F1_L2_LINES: Entry = entry(L2LinesIn, &[event("L2_LINES_IN.ALL", 0x1ff1)]);
 const X25_L2_LINES: Entry = entry(L2LinesIn, &[event("L2_LINES_IN.ALL", 0x1f25)]);
 const MISS: Entry = entry(LlcMisses, LLC_MISS);
-const NEW_ABSENT: &[(Signal, &str)] = &[(Near, ONE_DOMAIN), (L3LinesIn, VICTIM), (BusTransactions, UNCORE)];
+const NEW_ABSENT: &[(Signal, &str)] =
+    &[(Near, ONE_DOMAIN), (L3LinesIn, VICTIM), (BusTransactions, UNCORE), (SharedRequests, NO_STATES)];
 
 const SKX_ENTRIES: &[Entry] = &[
     STALLS_MEM,
@@ -148,6 +150,7 @@ const CLIENT_ABSENT: &[(Signal, &str)] = &[
     (LocalDram, ONE_SOCKET),
     (L3LinesIn, VICTIM),
     (BusTransactions, UNCORE),
+    (SharedRequests, NO_STATES),
 ];
 static SKYLAKE: Table = Table {
     name: "Skylake (client)",
@@ -186,6 +189,7 @@ pub(super) static ARCHITECTURAL: Table = Table {
         (L2LinesIn, NO_TABLE),
         (L3LinesIn, NO_TABLE),
         (BusTransactions, UNCORE),
+        (SharedRequests, NO_STATES),
     ],
 };
 

@@ -10,6 +10,8 @@ mod intel;
 
 use cotenant_core::Signal;
 
+const NO_STATES: &str = "no event tells requests by the state of the line";
+
 /// A processor, as `/proc/cpuinfo` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {

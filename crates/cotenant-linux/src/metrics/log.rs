@@ -50,7 +50,10 @@ impl Log {
     /// The last number that was written since the last call, and how many were; `None` where none was.
     pub fn fetch(&mut self) -> Result<Option<(f64, u64)>, FetchError> {
         let mut found = Found { pattern: &self.pattern, last: None, count: 0 };
-        let named = |e: io::Error| FetchError::File { path: self.path.clone(), why: e.to_string() };
+        let named = |e: io::Error| {
+            let remedy = if e.kind() == io::ErrorKind::NotFound { "; check the path" } else { "" };
+            FetchError::File { path: self.path.clone(), why: format!("{e}{remedy}") }
+        };
         let there = std::fs::metadata(&self.path);
         if let Some(file) = &mut self.file {
             file.read(&mut found).map_err(named)?;

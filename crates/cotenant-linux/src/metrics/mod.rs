@@ -9,7 +9,7 @@ mod probe;
 mod stop;
 
 use command::Command;
-use cotenant_core::metric::{Measured, Meter, MeterError, Metric, ScrapeError, Source};
+use cotenant_core::metric::{Measured, Meter, MeterError, Metric, QUANTILE, ScrapeError, Source};
 use cotenant_core::{Direction, Reading, Time};
 use http::Http;
 use log::Log;
@@ -97,7 +97,8 @@ impl Fetcher {
             Source::Command(text) => Self::Command(Command::new(text, metric.timeout)),
             Source::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
             Source::Probe { protocol, address } => {
-                Self::Probe(Probe::new(*protocol, address, metric.quantile, metric.every, metric.timeout))
+                let quantile = metric.quantile.unwrap_or(QUANTILE);
+                Self::Probe(Probe::new(*protocol, address, quantile, metric.every, metric.timeout))
             }
             Source::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);
@@ -111,11 +112,12 @@ impl Fetcher {
         match self {
             Self::Command(command) => {
                 let value = command.fetch(stop)?;
-                Ok(Some(Measured { value, window: since, count: 1 }))
+                Ok(Some(Measured { value, window: since, count: 1, direction: Direction::HigherIsBetter }))
             }
             Self::Log(log) => {
                 let found = log.fetch()?;
-                Ok(found.map(|(value, count)| Measured { value, window: since, count }))
+                let direction = Direction::HigherIsBetter;
+                Ok(found.map(|(value, count)| Measured { value, window: since, count, direction }))
             }
             Self::Http(http) => http.fetch(at),
             Self::Probe(probe) => probe.fetch(stop),
@@ -128,7 +130,7 @@ impl Fetcher {
 pub struct MetricSummary {
     /// Its name.
     pub name: String,
-    /// Which way is better.
+    /// Which way is better; before the first reading `HigherIsBetter` unless the user said it.
     pub direction: Direction,
     /// Readings.
     pub readings: u64,
@@ -146,6 +148,8 @@ pub struct MetricSummary {
 /// What a thread and the loop share.
 #[derive(Debug)]
 struct Shared {
+    /// Which way is better, where the user said it.
+    direction: Option<Direction>,
     reading: Option<Reading>,
     stale_after: Duration,
     summary: MetricSummary,
@@ -160,7 +164,8 @@ impl Shared {
         let summary = &mut self.summary;
         match result {
             Ok(None) | Err(FetchError::Stopped) => {}
-            Ok(Some(Measured { value, window, count })) => {
+            Ok(Some(Measured { value, window, count, direction })) => {
+                summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
                 summary.readings += 1;
                 let mean = summary.mean.unwrap_or(0.0);
@@ -210,11 +215,12 @@ impl Metrics {
         let mut started = Self { shared: Vec::new(), threads: Vec::new(), stopper: Some(stopper), start };
         for (metric, fetcher) in metrics.iter().zip(fetchers) {
             let shared = Arc::new(Mutex::new(Shared {
+                direction: metric.direction,
                 reading: None,
                 stale_after: metric.every * STALE,
                 summary: MetricSummary {
                     name: metric.name.clone(),
-                    direction: metric.direction,
+                    direction: metric.direction.unwrap_or(Direction::HigherIsBetter),
                     readings: 0,
                     mean: None,
                     last: None,

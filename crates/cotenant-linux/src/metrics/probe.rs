@@ -3,6 +3,7 @@
 
 use super::FetchError;
 use super::stop::Stop;
+use cotenant_core::Direction;
 use cotenant_core::metric::{Measured, Protocol};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -57,7 +58,8 @@ impl Probe {
             let window = begin.elapsed();
             if window >= self.window {
                 let count = times.len() as u64;
-                return Ok(Some(Measured { value: quantile(&mut times, self.quantile).as_secs_f64(), window, count }));
+                let value = quantile(&mut times, self.quantile).as_secs_f64();
+                return Ok(Some(Measured { value, window, count, direction: Direction::LowerIsBetter }));
             }
         }
     }

@@ -188,7 +188,7 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
             old + n
         ))
     });
-    let series = ["queue", "done_total", "t,q=0.5"].map(|series| format!("{url}/metrics#{series},every=20ms"));
+    let series = ["queue", "done_total", "t"].map(|series| format!("{url}/metrics#{series},every=20ms"));
     let series: Vec<&str> = series.iter().map(String::as_str).collect();
     let series = metrics(&[series[0], series[1], "cmd:echo 1", series[2]]);
     eventually("all of them", || series.readings().len() == 4);
@@ -197,8 +197,12 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
     assert_eq!(value("queue").value, 3.0);
     let rate = value("done_total");
     assert!(rate.value > 0.0 && rate.count >= 10 && rate.direction == Direction::HigherIsBetter, "{rate:?}");
-    let median = value("t");
-    assert!((0.2..=0.3).contains(&median.value) && median.direction == Direction::LowerIsBetter, "{median:?}");
+    let quantile = value("t");
+    assert!((0.2..=0.3).contains(&quantile.value) && quantile.direction == Direction::LowerIsBetter, "{quantile:?}");
+    let higher = metrics(&[&format!("{url}/metrics#t,higher,every=20ms")]);
+    eventually("the quantile that is better high", || {
+        higher.readings().first().is_some_and(|(_, r)| r.direction == Direction::HigherIsBetter)
+    });
 }
 
 #[test]
@@ -224,6 +228,7 @@ fn what_a_server_does_wrong_is_one_line() {
         (server(|_| ok("nan")), "NaN"),
         (server(|_| ok("up 1\n")) + "#down", "no series 'down'; it has up"),
         (server(|_| ok("up 1\nload 2\n")), "add #SERIES to the address, one of up, load"),
+        (server(|_| ok("up 1\n")) + "#up,q=0.5", "no histogram"),
         (server(|_| ok("up one\n")) + "#up", "no sample"),
         (server(move |_| huge.clone()) + "#up", "more than 16384 KiB"),
     ] {

@@ -17,6 +17,10 @@ pub struct Busy {
 }
 
 impl Busy {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
     pub fn new(fs: &FsRoot, topology: &Topology) -> Result<Self, ObserveError> {
         let path = fs.path("/proc/stat");
         let error = |why: std::io::Error| ObserveError::Proc { path: path.display().to_string(), why: why.to_string() };
@@ -33,7 +37,10 @@ impl Busy {
         })
     }
 
-    /// The CPUs of the topology that are online now.
+    /// The CPUs of the topology that are online now, with their busy time since the system started.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or is not what the kernel documents.
     pub fn read(&mut self) -> Result<Vec<CpuSample>, ObserveError> {
         let error = |why: String| ObserveError::Proc { path: self.path.clone(), why };
         let got = loop {

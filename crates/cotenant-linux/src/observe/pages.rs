@@ -5,7 +5,7 @@ use cotenant_core::{NodeId, Time, proc_text};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Not more often than this, and not more than this share of the time.
+/// Not more often than this, and all processes together not more than this share of the time.
 const EVERY: Duration = Duration::from_secs(1);
 const SHARE: u32 = 100;
 
@@ -23,7 +23,8 @@ struct Known {
 
 impl Pages {
     /// Reads `numa_maps` of those processes whose turn it is; the more a read costs, the rarer the next.
-    pub fn read(&mut self, fs: &FsRoot, live: impl Iterator<Item = u32>, at: Time) {
+    pub fn read(&mut self, fs: &FsRoot, live: impl ExactSizeIterator<Item = u32>, at: Time) {
+        let share = SHARE.saturating_mul(live.len() as u32);
         let mut old = std::mem::take(&mut self.processes);
         for pid in live {
             let known = match old.remove(&pid) {
@@ -32,7 +33,7 @@ impl Pages {
                     let begin = Instant::now();
                     let path = fs.path(&format!("/proc/{pid}/numa_maps"));
                     let nodes = std::fs::read(path).ok().map(|text| proc_text::pages_by_node(&text, page_kb()));
-                    Known { nodes, next: at + EVERY.max(begin.elapsed() * SHARE) }
+                    Known { nodes, next: at + EVERY.max(begin.elapsed().saturating_mul(share)) }
                 }
             };
             self.processes.insert(pid, known);

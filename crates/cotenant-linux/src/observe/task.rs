@@ -129,7 +129,13 @@ impl Task {
 
     pub fn sample(&self, pages: &Pages) -> TaskSample {
         let pages_by_node = pages.of(self.info.pid);
-        TaskSample { info: self.info.clone(), cpu: self.cpu, counters: self.counters.clone(), pages_by_node }
+        TaskSample {
+            info: self.info.clone(),
+            cpu: self.cpu,
+            counters: self.counters.clone(),
+            pages_by_node,
+            touches_by_node: None,
+        }
     }
 
     /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at once: rates of

@@ -4,7 +4,7 @@ mod carry;
 mod parse;
 
 pub use carry::Private;
-pub use parse::{AppError, embedded, parse_programs};
+pub use parse::{AppError, embedded, known, known_names, parse_programs};
 pub(crate) use parse::{ProgramTable, number, programs};
 
 /// Bytes of a cache line.

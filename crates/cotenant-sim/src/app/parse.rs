@@ -202,19 +202,39 @@ pub(crate) fn programs(tables: BTreeMap<String, Spanned<ProgramTable>>) -> Resul
 }
 
 static EMBEDDED: LazyLock<BTreeMap<String, Program>> = LazyLock::new(|| {
-    let files = [
+    read(&[
         include_str!("../../../../workloads/spec-cpu2000.toml"),
         include_str!("../../../../workloads/spec-cpu2006.toml"),
         include_str!("../../../../workloads/kernels.toml"),
         include_str!("../../../../workloads/sharing.toml"),
         include_str!("../../../../workloads/services.toml"),
-    ];
-    files.iter().flat_map(|text| parse_programs(text).expect("a file of the binary itself; a test reads it")).collect()
+    ])
 });
 
-/// The programs of `workloads/`, which the binary carries.
+static SUITES: LazyLock<BTreeMap<String, Program>> = LazyLock::new(|| {
+    read(&[
+        include_str!("../../../../workloads/parsec-npb.toml"),
+        include_str!("../../../../workloads/smashbench.toml"),
+    ])
+});
+
+fn read(files: &[&str]) -> BTreeMap<String, Program> {
+    files.iter().flat_map(|text| parse_programs(text).expect("a file of the binary itself; a test reads it")).collect()
+}
+
+/// The programs of `workloads/` by which machines are judged.
 pub fn embedded() -> &'static BTreeMap<String, Program> {
     &EMBEDDED
+}
+
+/// A program of `workloads/`: of [`embedded`], or of the suites besides, which are assumptions throughout and by which nothing is judged.
+pub fn known(name: &str) -> Option<&'static Program> {
+    EMBEDDED.get(name).or_else(|| SUITES.get(name))
+}
+
+/// The names of all of them.
+pub fn known_names() -> impl Iterator<Item = &'static String> {
+    EMBEDDED.keys().chain(SUITES.keys())
 }
 
 #[cfg(test)]
@@ -229,6 +249,16 @@ mod tests {
         let names =
             ["mcf06", "art00", "hubench", "lubench", "membench", "membench-low", "cpu", "sgd", "tunkrank", "canneal"];
         assert!(names.iter().all(|name| embedded().contains_key(*name)), "{:?}", embedded().keys());
+    }
+
+    #[test]
+    fn the_suites_are_complete_and_named_once() {
+        let parsec = "blackscholes bodytrack canneal dedup facesim ferret fluidanimate freqmine raytrace streamcluster swaptions vips";
+        let npb = "is dc sp lu ft cg mg ep ua";
+        assert!(parsec.split(' ').chain(npb.split(' ')).all(|name| known(name).is_some()));
+        assert!(known("bst-4mb").is_some() && known("inject-memory").is_some());
+        let twice: Vec<&String> = SUITES.keys().filter(|name| EMBEDDED.contains_key(*name)).collect();
+        assert!(twice.is_empty(), "{twice:?}");
     }
 
     #[test]

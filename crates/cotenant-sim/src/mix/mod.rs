@@ -56,6 +56,14 @@ pub enum MixError {
         /// Memory nodes.
         nodes: usize,
     },
+    /// Shared caches before the last: where the programs stand would matter.
+    #[error(
+        "a mix needs a machine whose cores share the last cache only; on this one some share level {level}, too: write a scenario"
+    )]
+    Near {
+        /// The first such level.
+        level: u8,
+    },
     /// No speeds were found.
     #[error(transparent)]
     Unsettled(#[from] Unsettled),
@@ -87,6 +95,9 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     }
     if (caches, nodes) != (1, 1) {
         return Err(MixError::Several { caches, nodes });
+    }
+    if let Some(near) = machine.near.first() {
+        return Err(MixError::Near { level: near.level });
     }
     if programs.len() > cores {
         return Err(MixError::TooMany { programs: programs.len(), cores });

@@ -2,7 +2,7 @@
 
 use crate::app::{Curve, LINE};
 use crate::machine::Replacement;
-use crate::occupancy::{Tenant, advance};
+use crate::occupancy::{Nearer, Tenant, advance};
 
 const SETS: usize = 256;
 const WAYS: usize = 16;
@@ -139,12 +139,17 @@ fn exact(policy: Policy, sets: usize, streams: &[(Stream, usize)], accesses: usi
 
 /// The curve of a stream alone, measured in caches of growing size with the same replacement: what a solo measurement would give.
 fn curve(policy: Policy, stream: Stream) -> Curve {
-    let mut points: Vec<(f64, f64)> = (1..=8)
-        .map(|i| {
-            let sets = SETS * i / 8;
-            ((sets * WAYS) as f64 * LINE, exact(policy, sets, &[(stream, 1)], 60_000)[0])
-        })
-        .collect();
+    curve_of(policy, stream, (1..=8).map(|i| SETS * i / 8))
+}
+
+/// The same from a quarter of a module to both levels together.
+fn fine_curve(policy: Policy, stream: Stream) -> Curve {
+    curve_of(policy, stream, (1..=20).map(|i| MODULE_SETS * i / 4))
+}
+
+fn curve_of(policy: Policy, stream: Stream, sets: impl Iterator<Item = usize>) -> Curve {
+    let mut points: Vec<(f64, f64)> =
+        sets.map(|sets| ((sets * WAYS) as f64 * LINE, exact(policy, sets, &[(stream, 1)], 60_000)[0])).collect();
     for i in 1..points.len() {
         points[i].1 = points[i].1.min(points[i - 1].1);
     }
@@ -173,6 +178,7 @@ fn mean_errors<const N: usize>(policy: Policy, models: [Replacement; N]) -> [f64
             group,
             shared: 0.0,
             bound: f64::INFINITY,
+            nearer: Nearer::default(),
         };
         for (error, model) in errors.iter_mut().zip(models) {
             let mut tenants: Vec<Tenant<'_>> = curves.iter().zip(pair).enumerate().map(tenant).collect();
@@ -200,5 +206,101 @@ fn quad_age_is_nearer_to_lru() {
         let [random, lru] = mean_errors(policy, [Replacement::Random, Replacement::Lru]);
         eprintln!("{policy:?}: mean error of random {random:.3}, of lru {lru:.3}");
         assert!(lru <= random && lru <= worst, "{policy:?}: random {random:.3}, lru {lru:.3}");
+    }
+}
+
+/// Lines of the cache that two tenants share before the last one.
+const MODULE_SETS: usize = 64;
+
+/// Puts a line into a set; what had to go for it.
+fn insert(policy: Policy, set: &mut Set, line: u64, random: &mut fastrand::Rng) -> Option<u64> {
+    let full = set.len() == WAYS;
+    let victim = full.then(|| set.remove(if policy == Policy::Lru { 0 } else { random.usize(..WAYS) }));
+    set.push((line, 0));
+    victim.map(|v| v.0)
+}
+
+/// Per tenant, misses per request of its module's cache, and of that and the last level together, where the last level takes what modules evict
+/// and gives back what is asked for again.
+fn exact_levels(policy: Policy, streams: &[(Stream, usize); 4]) -> Vec<[f64; 2]> {
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut sources: Vec<Source> = streams.iter().enumerate().map(|(i, s)| Source::new(s.0, i as u64)).collect();
+    let turns: Vec<usize> = streams.iter().enumerate().flat_map(|(i, s)| vec![i; s.1]).collect();
+    let hash = |line: u64| (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize;
+    let mut modules: Vec<Vec<Set>> = vec![vec![Vec::new(); MODULE_SETS]; 2];
+    let mut last: Vec<Set> = vec![Vec::new(); SETS];
+    let mut counts = [[0.0; 3]; 4];
+    for n in 0..250_000 {
+        let tenant = turns[random.usize(..turns.len())];
+        let line = sources[tenant].line() * 4 + tenant as u64;
+        let near = &mut modules[tenant / 2][hash(line) % MODULE_SETS];
+        let mut missed = [false; 2];
+        if let Some(at) = near.iter().position(|l| l.0 == line) {
+            let own = near.remove(at);
+            near.push(own);
+        } else {
+            let set = &mut last[hash(line) % SETS];
+            let found = set.iter().position(|l| l.0 == line);
+            if let Some(at) = found {
+                set.remove(at);
+            }
+            missed = [true, found.is_none()];
+            if let Some(victim) = insert(policy, near, line, &mut random) {
+                insert(policy, &mut last[hash(victim) % SETS], victim, &mut random);
+            }
+        }
+        if n > 60_000 {
+            counts[tenant][0] += 1.0;
+            (0..2).for_each(|level| counts[tenant][level + 1] += f64::from(u8::from(missed[level])));
+        }
+    }
+    counts.iter().map(|[all, module, both]| [module / all, both / all]).collect()
+}
+
+/// The same from curves of each stream alone: first who holds what of the modules, then of the last level beside that.
+fn model_levels(model: Replacement, streams: &[(Stream, usize); 4], curves: &[Curve]) -> Vec<[f64; 2]> {
+    let tenant = |i: usize, held: f64, bytes: f64| Tenant {
+        held,
+        rate: streams[i].1 as f64 * 1e6,
+        curve: &curves[i],
+        group: i,
+        shared: 0.0,
+        bound: f64::INFINITY,
+        nearer: Nearer { bytes, inclusive: None },
+    };
+    let (mut near, mut last) = ([0.0; 4], [0.0; 4]);
+    for _ in 0..400 {
+        for module in [0..2, 2..4] {
+            let mut tenants: Vec<Tenant<'_>> = module.clone().map(|i| tenant(i, near[i], 0.0)).collect();
+            advance(model, (MODULE_SETS * WAYS) as f64 * LINE, &mut tenants, 1e-3);
+            module.zip(&tenants).for_each(|(i, t)| near[i] = t.held);
+        }
+        let mut tenants: Vec<Tenant<'_>> = (0..4).map(|i| tenant(i, last[i], near[i])).collect();
+        advance(model, LINES as f64 * LINE, &mut tenants, 1e-3);
+        tenants.iter().enumerate().for_each(|(i, t)| last[i] = t.held);
+    }
+    (0..4).map(|i| [near[i], near[i] + last[i]].map(|bytes| curves[i].at(bytes))).collect()
+}
+
+/// Two pairs, each sharing a cache, all four sharing the last level behind it: both levels' misses of each, on average.
+#[test]
+fn shared_levels_agree_with_an_exact_hierarchy() {
+    let small = |stream: Stream| match stream {
+        Stream::Uniform(n) => Stream::Uniform(n / 2),
+        other => other,
+    };
+    for model in [Replacement::Random, Replacement::Lru] {
+        let (mut error, mut n) = (0.0, 0.0);
+        for (first, second) in PAIRS.iter().zip(PAIRS.iter().skip(1)).step_by(2) {
+            let streams = [first[0], first[1], second[0], second[1]].map(|(stream, weight)| (small(stream), weight));
+            let truth = exact_levels(Policy::of(model), &streams);
+            let curves: Vec<Curve> = streams.iter().map(|(s, _)| fine_curve(Policy::of(model), *s)).collect();
+            for (ours, exact) in model_levels(model, &streams, &curves).iter().zip(&truth) {
+                error += (ours[0] - exact[0]).abs() + (ours[1] - exact[1]).abs();
+                n += 2.0;
+            }
+        }
+        eprintln!("{model:?}: mean error of a hierarchy's miss ratios {:.3}", error / n);
+        assert!(error / n <= 0.05, "{model:?}: mean error {:.3}", error / n);
     }
 }

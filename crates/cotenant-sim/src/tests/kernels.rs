@@ -145,3 +145,25 @@ fn threads_that_share_a_cpu_get_equal_parts() {
     let time = times(world(&s, "eevdf", 1), &s)[0];
     assert!((time - 0.6).abs() < 1e-6, "{time}");
 }
+
+/// As many threads as a scenario may have: started at once, spread evenly, and none lost when masks change.
+#[test]
+fn as_many_threads_as_may_be_are_spread_evenly() {
+    let text = "machine = 'ivy-bridge-2s'\n[[app]]\nprogram = 'cpu'\nthreads = 40000\n[[app]]\nprogram = 'tunkrank'\nthreads = 25536\n";
+    let s = scenario(text);
+    let mut world = world(&s, "cache-aware+numa-balancing", 1);
+    let lengths = |world: &World| {
+        let mut on = vec![0_u32; 40];
+        for cpu in places(world) {
+            on[cpu] += 1;
+        }
+        assert_eq!(on, world.queues);
+        (on.iter().min().copied().unwrap_or_default(), on.iter().max().copied().unwrap_or_default())
+    };
+    world.advance(ms(1), false).unwrap();
+    assert_eq!(lengths(&world), (1_638, 1_639));
+    (0..1_000).for_each(|t| world.set_mask(t, cpus("0-19")));
+    world.advance(ms(3), false).unwrap();
+    assert_eq!(places(&world).len(), 65_536);
+    lengths(&world);
+}

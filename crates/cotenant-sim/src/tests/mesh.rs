@@ -35,7 +35,7 @@ fn time_grows_with_the_hops_to_the_controller() {
 #[test]
 fn policies_bring_programs_near_their_controllers() {
     let programs: String = (0..4).map(bound_to).collect();
-    let apps: String = (0..8).map(|i| format!("[[app]]\nprogram = 'at{}'\nwork_s = 2\n", i % 4)).collect();
+    let apps = [0, 1, 2, 3, 0, 1, 2, 3].map(|node| format!("[[app]]\nprogram = 'at{node}'\nwork_s = 2\n")).concat();
     let s = scenario(&format!("machine = 'tilepro64'\n{programs}{apps}"));
     let makespan = |name: &str| {
         s.run(&*by_name(name).unwrap(), s.kernel, 3, |_| {}).unwrap().apps.iter().map(|app| app.time_s).sum::<f64>()

@@ -8,7 +8,9 @@ mod load;
 mod machines;
 mod mesh;
 mod motion;
+mod near;
 mod optimum;
+mod pages;
 mod shared;
 mod world;
 
@@ -25,7 +27,7 @@ const TILEPRO: &str = include_str!("../../../../machines/tilepro64.toml");
 const WESTMERE: &str = include_str!("../../../../machines/westmere-2s.toml");
 
 /// A scenario on a machine of the papers, or on `two`: two packages of four cores without SMT; `narrow` is `two` with a tenth of its memory bandwidth.
-fn scenario(text: &str) -> Scenario {
+pub(crate) fn scenario(text: &str) -> Scenario {
     let find = |name: &str| match name {
         "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
         "clovertown-2s" => Machine::parse(CLOVERTOWN).map_err(|e| e.to_string()),

@@ -2,12 +2,16 @@
 
 use super::World;
 use crate::app::LINE;
-use crate::occupancy::Tenant;
+use crate::occupancy::{Nearer, Tenant};
 use crate::speed::{Demand, Use};
 
 /// Events of a thread per instruction, where it stands and with what it holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PerInstruction {
+    /// Misses of the private caches.
+    pub requests: f64,
+    /// Lines brought into the second level.
+    pub second: f64,
     /// Accesses to the last-level cache.
     pub accesses: f64,
     /// Misses of it.
@@ -22,8 +26,14 @@ pub(crate) struct PerInstruction {
     pub inter: f64,
     /// Seconds in which the core computes.
     pub busy_s: f64,
+    /// Share of its lines that other threads have, too.
+    pub shared: f64,
     /// Bytes that it can hold.
     pub bound: f64,
+    /// The same of each shared level before the last.
+    pub near_bound: Vec<f64>,
+    /// Bytes that it has in these levels, up to each of them.
+    pub nearer: Vec<f64>,
 }
 
 impl PerInstruction {
@@ -36,6 +46,7 @@ impl PerInstruction {
 struct Whereabouts {
     core: Vec<u32>,
     llc: Vec<u32>,
+    near: Vec<Vec<u32>>,
     package: Vec<u32>,
     node: Vec<u32>,
     all: u32,
@@ -58,12 +69,16 @@ impl World {
             let w = apps[t.app].get_or_insert_with(|| Whereabouts {
                 core: vec![0; p.core.groups.len()],
                 llc: vec![0; p.llc.groups.len()],
+                near: self.machine.near.iter().map(|near| vec![0; near.bytes.len()]).collect(),
                 package: vec![0; p.package.groups.len()],
                 node: vec![0; p.node.groups.len()],
                 all: 0,
             });
             w.core[p.core.of[cpu]] += 1;
             w.llc[p.llc.of[cpu]] += 1;
+            for (on, near) in w.near.iter_mut().zip(&self.machine.near) {
+                near.of[cpu].into_iter().for_each(|cache| on[cache] += 1);
+            }
             w.package[p.package.of[cpu]] += 1;
             w.node[p.node.of[cpu]] += 1;
             w.all += 1;
@@ -82,7 +97,12 @@ impl World {
             // Partners in the same core are found in the private caches: that is no event.
             let partners = f64::from(w.all - 1);
             let at = |n: u32| if partners > 0.0 { phase.coherence_pki / 1000.0 * f64::from(n) / partners } else { 0.0 };
+            let bound =
+                |on: u32| phase.footprint_bytes * (1.0 - program.shared + program.shared / f64::from(on.max(1)));
+            let near_bound = m.near.iter().zip(&w.near).map(|(near, on)| near.of[cpu].map_or(0.0, |c| bound(on[c])));
             let here = PerInstruction {
+                requests: phase.llc_apki / 1000.0,
+                second: phase.llc_apki / 1000.0,
                 accesses: phase.llc_apki / 1000.0,
                 misses: 0.0,
                 writebacks: phase.writeback_ratio,
@@ -91,7 +111,10 @@ impl World {
                 near: at(w.package[package] - w.llc[llc]),
                 inter: at(w.all - w.package[package]),
                 busy_s,
-                bound: phase.footprint_bytes * (1.0 - program.shared + program.shared / f64::from(w.llc[llc])),
+                shared: if w.all > 1 { program.shared } else { 0.0 },
+                bound: bound(w.llc[llc]),
+                near_bound: near_bound.collect(),
+                nearer: vec![0.0; m.near.len()],
             };
             let mut uses = Vec::new();
             if here.inter > 0.0 {
@@ -130,37 +153,79 @@ impl World {
         self.refresh();
     }
 
-    /// What depends on what is held of the caches, and on where pages are.
-    pub(super) fn refresh(&mut self) {
-        let m = &self.machine;
-        let p = &self.places;
-        let mut group = vec![0.0; self.apps.len() * m.caches.len()];
-        let index = |app: usize, cpu: usize| app * m.caches.len() + p.llc.of[cpu];
+    /// Bytes that each application holds of each last-level cache, and of each cache of the shared levels before: application by application.
+    fn groups(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
+        let (m, p) = (&self.machine, &self.places);
+        let caches = m.caches.len();
+        let mut group = vec![0.0; self.apps.len() * caches];
+        let mut near_groups: Vec<Vec<f64>> =
+            m.near.iter().map(|near| vec![0.0; self.apps.len() * near.bytes.len()]).collect();
         for &thread in &self.running {
             let t = &self.threads[thread];
-            group[index(t.app, t.cpu.unwrap_or_default())] += t.held;
+            let cpu = t.cpu.unwrap_or_default();
+            group[t.app * caches + p.llc.of[cpu]] += t.held;
+            for ((groups, near), held) in near_groups.iter_mut().zip(&m.near).zip(&t.near) {
+                near.of[cpu].into_iter().for_each(|cache| groups[t.app * near.bytes.len() + cache] += held);
+            }
         }
+        (group, near_groups)
+    }
+
+    /// What depends on what is held of the caches, and on where pages are.
+    pub(super) fn refresh(&mut self) {
+        self.demands.truncate(self.running.len());
+        let m = &self.machine;
+        let p = &self.places;
+        let caches = m.caches.len();
+        let (group, near_groups) = self.groups();
         for (i, &thread) in self.running.iter().enumerate() {
             let t = &self.threads[thread];
             let program = &self.apps[t.app].spec.program;
             let phase = &program.phases[t.phase];
             let cpu = t.cpu.unwrap_or_default();
             let node = p.node.of[cpu];
-            let tenant = Tenant {
-                held: t.held,
+            let (per, d) = (&mut self.per[i], &mut self.demands[i]);
+            let (base, kept) = self.fixed[i];
+            d.uses.truncate(kept);
+            d.base_s = base;
+            d.floor_s = 0.0;
+            // Level by level: what is found there, and what goes on.
+            let mut tenant = Tenant {
+                held: 0.0,
                 rate: 0.0,
                 curve: &phase.miss_ratio,
                 group: 0,
                 shared: program.shared,
                 bound: 0.0,
+                nearer: Nearer::default(),
             };
-            let (per, d) = (&mut self.per[i], &mut self.demands[i]);
-            per.misses = per.accesses * tenant.miss_ratio(group[index(t.app, cpu)]);
+            let mut arriving = per.requests;
+            for (k, near) in m.near.iter().enumerate() {
+                if let Some(cache) = near.of[cpu] {
+                    let group = near_groups[k][t.app * near.bytes.len() + cache];
+                    tenant.held = t.near[k];
+                    let missing = per.requests * tenant.miss_ratio(group);
+                    let hits = (arriving - missing).max(0.0);
+                    d.base_s += hits * near.hit_s / phase.llc_mlp;
+                    if let Some(station) = near.station(cache) {
+                        let (bytes, waits) = (arriving * LINE, hits / phase.llc_mlp);
+                        d.uses.push(Use { station, bytes, waits, floor: 0.0, locality: 1.0 });
+                    }
+                    tenant.nearer.bytes += tenant.usable(group);
+                    arriving = missing;
+                    if near.level == 2 {
+                        per.second = missing;
+                    }
+                }
+                per.nearer[k] = tenant.nearer.bytes;
+            }
+            per.accesses = arriving;
+            tenant.held = t.held;
+            tenant.nearer = m.nearer(tenant.nearer.bytes);
+            per.misses = per.requests * tenant.miss_ratio(group[t.app * caches + p.llc.of[cpu]]);
             per.remote = 1.0 - t.pages[node];
-            let (base, kept) = self.fixed[i];
             let hits = per.accesses - per.misses;
-            d.base_s = base + hits * m.llc_s / phase.llc_mlp;
-            d.floor_s = 0.0;
+            d.base_s += hits * m.llc_s / phase.llc_mlp;
             let app = &self.apps[t.app];
             // Who is behind works as fast as it can.
             d.cap = app
@@ -168,7 +233,6 @@ impl World {
                 .load
                 .filter(|_| app.latency.backlog <= 1.0)
                 .map(|l| l.requests_per_s * l.instructions / app.spec.threads as f64);
-            d.uses.truncate(kept);
             if let Some(station) = m.cache_station(p.llc.of[cpu]) {
                 d.uses.push(Use {
                     station,
@@ -202,5 +266,7 @@ impl World {
                 }
             }
         }
+        let copying = self.copying();
+        self.demands.extend(copying);
     }
 }

@@ -20,6 +20,11 @@ impl World {
         }
     }
 
+    /// Starts a run now of an application that waits for that.
+    pub(crate) fn begin(&mut self, app: usize) {
+        self.begin_runs(&[app]);
+    }
+
     fn begin_runs(&mut self, apps: &[usize]) {
         let mut order: Vec<usize> = apps.iter().flat_map(|&a| vec![a; self.apps[a].threads.len()]).collect();
         self.rng.shuffle(&mut order);
@@ -45,15 +50,17 @@ impl World {
         let spec = &self.apps[app].spec;
         let pinned = spec.pinned.as_ref().map(|cpus| cpus[thread - self.apps[app].threads.start]);
         let (instructions, first) = (spec.instructions, spec.program.phases[0].instructions);
+        self.stand(thread, None);
         let t = &mut self.threads[thread];
         t.id = id;
-        t.cpu = None;
         t.paused = None;
         t.mask = pinned.map_or_else(|| t.allowed.clone(), |cpu| CpuSet::single(CpuId(cpu as u32)));
         t.phase = 0;
         t.phase_left = first.unwrap_or(f64::INFINITY);
         t.left = instructions;
         t.held = 0.0;
+        t.near.fill(0.0);
+        t.touches.fill(0.0);
         t.debt_s = 0.0;
         t.counts = [0.0; Signal::COUNT];
         t.exists = true;
@@ -81,6 +88,16 @@ impl World {
         }
     }
 
+    /// Who began at this very instant has touched nothing yet: where its threads stand by the end of the instant is where it will.
+    pub(crate) fn touch_anew(&mut self) {
+        for app in 0..self.apps.len() {
+            if self.apps[app].life == Life::Running && self.apps[app].run_began == self.now {
+                self.touch_pages(app);
+                self.disturb();
+            }
+        }
+    }
+
     /// Share of an application's threads that stand on each node.
     pub(crate) fn spread(&self, app: usize) -> Vec<f64> {
         let mut spread = vec![0.0; self.machine.nodes()];
@@ -100,12 +117,13 @@ impl World {
     /// Ends what has come to its end.
     pub(super) fn end_phases_and_runs(&mut self) {
         let (mut ended, mut changed) = (Vec::new(), false);
-        for &thread in &self.running {
+        for i in 0..self.running.len() {
+            let thread = self.running[i];
             let t = &mut self.threads[thread];
             let app = &self.apps[t.app];
             if t.left <= NONE_LEFT {
-                t.cpu = None;
                 ended.push(t.app);
+                self.stand(thread, None);
             } else if t.phase_left <= NONE_LEFT {
                 t.phase = (t.phase + 1) % app.spec.program.phases.len();
                 t.phase_left = app.spec.program.phases[t.phase].instructions.unwrap_or(f64::INFINITY);
@@ -118,6 +136,7 @@ impl World {
         if ended.is_empty() {
             return;
         }
+        ended.sort_unstable();
         ended.dedup();
         self.disturb();
         self.changed = true;
@@ -133,12 +152,13 @@ impl World {
             if self.restart || app.times.len() < app.spec.runs as usize {
                 again.push(a);
             } else {
-                app.life = Life::Done;
+                app.life = if app.spec.runs == 0 { Life::Before } else { Life::Done };
             }
         }
         if self.restart && self.apps.iter().all(|a| a.times.len() >= a.spec.runs as usize) {
             self.apps.iter_mut().for_each(|a| a.life = Life::Done);
             self.threads.iter_mut().for_each(|t| (t.cpu, t.exists) = (None, false));
+            self.queues.fill(0);
             return;
         }
         again.sort_unstable();

@@ -6,6 +6,8 @@
 mod cpu_time;
 mod demand;
 mod events;
+mod occupy;
+mod pages;
 mod report;
 mod stand;
 
@@ -14,14 +16,15 @@ pub use report::{AppReport, Latency};
 use crate::app::{LINE, Phase, Program};
 use crate::kernel::Kernel;
 use crate::machine::SimMachine;
-use crate::occupancy::{self, Tenant};
 use crate::places::Places;
 use crate::speed::{Demand, Unsettled};
 use cotenant_core::signal::Signal;
 use cotenant_core::{CpuSet, Time};
 use demand::PerInstruction;
 use fastrand::Rng;
+use pages::Moving;
 use stand::Stand;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Nanoseconds.
@@ -31,6 +34,8 @@ pub(crate) type Ns = u64;
 const SHORT: Ns = 1_000_000;
 /// A step of a machine that has settled.
 const LONG: Ns = 100_000_000;
+/// Bytes of a page.
+pub(crate) const PAGE: f64 = 4096.0;
 /// Part of a cache that may change hands in a step before the next one is shorter.
 const MOVING: f64 = 0.01;
 
@@ -45,7 +50,7 @@ pub struct AppSpec {
     pub threads: usize,
     /// When it is started.
     pub arrival: Time,
-    /// How often it is run, one after the other, ≥ 1; each run has new threads.
+    /// How often it is run, one after the other; each run has new threads. 0 = whenever somebody starts it: then it is never done.
     pub runs: u32,
     /// What each thread executes in a run, > 0.
     pub instructions: f64,
@@ -112,8 +117,12 @@ pub(crate) struct Thread {
     pub left: f64,
     /// Bytes that it holds of the last-level cache of its CPU.
     pub held: f64,
+    /// The same of each shared level before that.
+    pub near: Vec<f64>,
     /// Where its accesses to memory go: share per node.
     pub pages: Vec<f64>,
+    /// Accesses to the memory of each node, cumulative.
+    pub touches: Vec<f64>,
     /// Seconds of its time that something else takes: migrations, page faults, being observed.
     pub debt_s: f64,
     /// Cumulative events, by signal.
@@ -156,12 +165,16 @@ pub struct World {
     /// Bytes that each memory node has delivered, reads and write-backs.
     pub(crate) node_bytes: Vec<f64>,
     stand: Stand,
+    /// Threads per CPU number.
+    pub(crate) queues: Vec<u32>,
+    /// Threads whose pages are to follow them, in turn.
+    moving: VecDeque<Moving>,
 }
 
 impl World {
     /// A machine on which nothing has started yet. The same arguments give the same future.
     pub fn new(machine: Arc<SimMachine>, specs: Vec<AppSpec>, kernel: Kernel, seed: u64) -> Self {
-        let places = Places::new(&machine.topology);
+        let places = Places::new(&machine);
         let nodes = machine.nodes();
         let (mut apps, mut threads) = (Vec::new(), Vec::new());
         for spec in specs {
@@ -181,7 +194,9 @@ impl World {
                 phase_left: 0.0,
                 left: 0.0,
                 held: 0.0,
+                near: vec![0.0; machine.near.len()],
                 pages: vec![0.0; nodes],
+                touches: vec![0.0; nodes],
                 debt_s: 0.0,
                 counts: [0.0; Signal::COUNT],
                 exists: false,
@@ -200,6 +215,8 @@ impl World {
         Self {
             waits: vec![0.0; machine.stations.len()],
             busy_ns: vec![0.0; places.core.of.len()],
+            queues: vec![0; places.core.of.len()],
+            moving: VecDeque::new(),
             node_bytes: vec![0.0; nodes],
             places,
             apps,
@@ -255,6 +272,41 @@ impl World {
         held
     }
 
+    /// Bytes that are held of each cache of a shared level before the last.
+    pub fn near_held(&self, level: usize) -> Vec<f64> {
+        let near = &self.machine.near[level];
+        let mut held = vec![0.0; near.bytes.len()];
+        for t in &self.threads {
+            if let Some(cache) = t.cpu.and_then(|cpu| near.of[cpu]) {
+                held[cache] += t.near[level];
+            }
+        }
+        held
+    }
+
+    /// Bytes of memory that a thread has: its own, and its part of what the threads have in common.
+    pub(crate) fn bytes_of(&self, thread: usize) -> f64 {
+        let t = &self.threads[thread];
+        self.bytes_of_phase(t.app, t.phase)
+    }
+
+    fn bytes_of_phase(&self, app: usize, phase: usize) -> f64 {
+        let spec = &self.apps[app].spec;
+        let shared = spec.program.shared;
+        spec.program.phases[phase].footprint_bytes * (1.0 - shared + shared / spec.threads as f64)
+    }
+
+    /// Pages of each application, all of its threads together, on each node: a process's pages are its threads'.
+    pub(crate) fn pages(&self) -> Vec<Vec<u64>> {
+        let mut bytes = vec![vec![0.0; self.machine.nodes()]; self.apps.len()];
+        for t in self.threads.iter().filter(|t| t.exists) {
+            let own = self.bytes_of_phase(t.app, t.phase);
+            bytes[t.app].iter_mut().zip(&t.pages).for_each(|(bytes, share)| *bytes += share * own);
+        }
+        let pages = |bytes: &Vec<f64>| bytes.iter().map(|b| (b / PAGE).round() as u64).collect();
+        bytes.iter().map(pages).collect()
+    }
+
     pub(crate) fn phase(&self, thread: usize) -> &Phase {
         let t = &self.threads[thread];
         &self.apps[t.app].spec.program.phases[t.phase]
@@ -279,15 +331,32 @@ impl World {
         self.step = SHORT;
     }
 
+    /// Says where a thread stands, without a cost; where it stood before.
+    pub(crate) fn stand(&mut self, thread: usize, cpu: Option<usize>) -> Option<usize> {
+        let before = std::mem::replace(&mut self.threads[thread].cpu, cpu);
+        if let Some(cpu) = before {
+            self.queues[cpu] -= 1;
+        }
+        if let Some(cpu) = cpu {
+            self.queues[cpu] += 1;
+        }
+        before
+    }
+
     /// Puts a thread onto a CPU.
     pub(crate) fn put(&mut self, thread: usize, cpu: usize) {
-        let t = &mut self.threads[thread];
-        let Some(before) = t.cpu.replace(cpu) else { return self.disturb() };
+        let Some(before) = self.stand(thread, Some(cpu)) else { return self.disturb() };
         if before == cpu {
             return;
         }
+        let t = &mut self.threads[thread];
         if self.places.llc.of[before] != self.places.llc.of[cpu] {
             t.held = 0.0;
+        }
+        for (held, near) in t.near.iter_mut().zip(&self.machine.near) {
+            if near.of[before] != near.of[cpu] {
+                *held = 0.0;
+            }
         }
         t.debt_s += self.machine.migration_s;
         t.counts[Signal::Migrations as usize] += 1.0;
@@ -308,6 +377,7 @@ impl World {
         let dt = (end - self.now) as f64 / 1e9;
         let moved = self.occupy(dt);
         self.execute(dt);
+        self.move_pages(dt);
         self.now = end;
         self.step = if moved > MOVING { (self.step / 2).max(SHORT) } else { (self.step * 2).min(LONG) };
         self.end_phases_and_runs();
@@ -317,7 +387,8 @@ impl World {
 
     /// Where the step has to end at the latest.
     fn end_of_step(&self, until: Ns) -> Ns {
-        let mut end = until.min(self.now + self.step.min(self.longest));
+        let longest = if self.moving.is_empty() { self.longest } else { self.longest.min(pages::STEP) };
+        let mut end = until.min(self.now + self.step.min(longest));
         for app in &self.apps {
             if app.life == Life::Before {
                 end = end.min(app.spec.arrival.0);
@@ -334,42 +405,6 @@ impl World {
             }
         }
         end.max(self.now + 1)
-    }
-
-    /// Lets the caches change hands for `dt` seconds; the largest part of one that did.
-    fn occupy(&mut self, dt: f64) -> f64 {
-        let mut moved: f64 = 0.0;
-        for domain in 0..self.machine.caches.len() {
-            let capacity = self.machine.caches[domain].bytes;
-            let (mut at, mut tenants) = (Vec::new(), Vec::new());
-            for (i, &thread) in self.running.iter().enumerate() {
-                let t = &self.threads[thread];
-                if t.cpu.is_none_or(|cpu| self.places.llc.of[cpu] != domain) {
-                    continue;
-                }
-                let app = &self.apps[t.app];
-                let phase = &app.spec.program.phases[t.phase];
-                at.push(thread);
-                tenants.push(Tenant {
-                    held: t.held,
-                    rate: self.speeds[i] * phase.llc_apki / 1000.0,
-                    curve: &phase.miss_ratio,
-                    group: t.app,
-                    shared: app.spec.program.shared,
-                    bound: self.per[i].bound,
-                });
-            }
-            occupancy::advance(self.machine.replacement, capacity, &mut tenants, dt);
-            let held: Vec<f64> = tenants.iter().map(|t| t.held).collect();
-            let mut change = 0.0;
-            for (thread, held) in at.into_iter().zip(held) {
-                let t = &mut self.threads[thread];
-                change += (held - t.held).abs();
-                t.held = held;
-            }
-            moved = moved.max(change / capacity);
-        }
-        moved
     }
 
     /// Executes for `dt` seconds at the speeds found, and counts.
@@ -404,13 +439,14 @@ impl World {
             busy[cpu] += cpu_s;
             for (node, share) in t.pages.iter().enumerate() {
                 self.node_bytes[node] += instructions * per.misses * (1.0 + per.writebacks) * share * LINE;
+                t.touches[node] += instructions * per.misses * share;
             }
             let mut add = |signal: Signal, events: f64| t.counts[signal as usize] += events;
             let cycles = cpu_s * clock;
             add(Signal::Cycles, cycles);
             add(Signal::Instructions, instructions);
             add(Signal::StallCycles, (cycles - instructions * per.busy_s * clock).max(0.0));
-            add(Signal::PrivateMisses, instructions * (per.accesses + per.coherence()));
+            add(Signal::PrivateMisses, instructions * (per.requests + per.coherence()));
             add(Signal::LlcHits, instructions * (per.accesses - per.misses));
             add(Signal::LlcLoadMisses, instructions * (per.misses + per.near + per.inter));
             add(Signal::LlcMisses, instructions * (per.misses + per.near + per.inter));
@@ -419,9 +455,10 @@ impl World {
             add(Signal::Inter, instructions * per.inter);
             add(Signal::Remote, instructions * per.misses * per.remote);
             add(Signal::LocalDram, instructions * per.misses * (1.0 - per.remote));
-            add(Signal::L2LinesIn, instructions * (per.accesses + per.coherence()));
+            add(Signal::L2LinesIn, instructions * (per.second + per.coherence()));
             add(Signal::L3LinesIn, instructions * per.misses);
             add(Signal::BusTransactions, instructions * per.misses * (1.0 + per.writebacks));
+            add(Signal::SharedRequests, instructions * (per.coherence() + per.shared * (per.accesses - per.misses)));
             add(Signal::CpuTime, cpu_s * 1e9);
             // It is runnable for `on / share` of the time, and has its CPU for `on` of it.
             add(Signal::RunQueueWait, on * (1.0 / demand.share - 1.0) * dt * 1e9);

@@ -2,6 +2,7 @@
 
 use super::print;
 use crate::live_bench::LiveBench;
+use crate::others::Others;
 use crate::replace::replace;
 use crate::words::tell;
 use crate::{calibrated, machine_arg, usage};
@@ -23,6 +24,10 @@ Examples:
   cotenant calibrate                                 for this machine; policies find it by themselves
   cotenant calibrate --quick -o my-machine.toml      a first idea, for --profile
   cotenant calibrate --only core-to-core --svg-dir pictures";
+
+/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each other within seconds do
+/// not show what changes over minutes.
+const QUIET: f64 = 0.05;
 
 /// Arguments of `cotenant calibrate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,19 +86,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let topology = machine_arg::resolve(None)?.machine.topology;
     let cpus = sys::getaffinity(0)?.and(topology.usable());
     if let Some(load) = load_average().filter(|load| *load > 0.5 * cpus.len() as f64) {
-        tell(format_args!(
-            "other programs keep this machine busy (load {load}); what is noisy below may differ next time"
-        ));
+        tell(format_args!("other programs keep this machine busy (load {load}); better calibrate when they do not"));
     }
     let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
     let mut bench = LiveBench::new(Caches::of(&topology), Duration::from_millis(length))?;
+    let mut others = Others::watch(&topology, &cpus);
     let result = calibrate::calibrate(&topology, &cpus, &parts, rounds, &mut bench);
     drop(bench);
     let calibration = result.map_err(|why| anyhow!("{why}"))?;
     if calibration.interrupted {
         bail!("interrupted: nothing was written, and what was measured is lost");
     }
-    let record = Record::new(calibrated::stamp(&topology), &calibration);
+    let mut record = Record::new(calibrated::stamp(&topology), &calibration);
+    record.used_by_others = others.as_mut().and_then(Others::share).map(|share| (share * 1e3).round() / 1e3);
+    if let Some(share) = record.used_by_others.filter(|share| *share > QUIET) {
+        tell(format_args!(
+            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile; the next \
+             calibration may say something else, also of what is not marked noisy",
+            share * 100.0
+        ));
+    }
     replace(&path, record.to_toml().as_bytes())
         .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))?;
     if let Some(folder) = &args.svg_dir {

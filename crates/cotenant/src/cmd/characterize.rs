@@ -147,6 +147,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let begin = Instant::now();
     let progress = Progress::new(!args.quiet && !args.json && !args.show_output);
     let mut bench = AppBench::new(&topology, &args.command, name.clone(), args.show_output, args.timeout, progress)?;
+    bench.says = !args.quiet && !args.json;
     let plan = Plan {
         topology: &topology,
         cpus: cpus.clone(),

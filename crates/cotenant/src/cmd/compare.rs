@@ -136,8 +136,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 );
             }
             *(if managed { &mut pair.with_s } else { &mut pair.without_s }) = run.seconds;
-            for (means, summary) in means.iter_mut().zip(&run.metrics) {
+            for ((compared, means), summary) in compared.iter_mut().zip(&mut means).zip(&run.metrics) {
                 means[usize::from(managed)] = summary.mean;
+                // Known once there are readings.
+                if summary.mean.is_some() {
+                    compared.direction = summary.direction;
+                }
             }
         }
         for (compared, means) in compared.iter_mut().zip(means) {
@@ -263,7 +267,8 @@ fn ratio(ratios: impl Iterator<Item = f64>) -> Option<Interval> {
 
 impl Compared {
     fn new(metric: &Metric) -> Self {
-        Self { name: metric.name.clone(), direction: metric.direction, pairs: Vec::new(), gain: None }
+        let direction = metric.direction.unwrap_or(Direction::HigherIsBetter);
+        Self { name: metric.name.clone(), direction, pairs: Vec::new(), gain: None }
     }
 
     fn judge(&mut self) {

@@ -105,7 +105,7 @@ pub(super) fn command(
     let mut recorder = open_recorder(setup, to, start.command)?;
     let since = Instant::now();
     let child = Start::prepare(start.command, start.shown);
-    let host = LinuxHost::launch(&setup.topology, name, child, &options(setup, args))?;
+    let host = LinuxHost::launch(&setup.topology, name, child, &options(setup, args, recorder.is_some()))?;
     let mut progress = start.progress;
     let each_round = || {
         if let Some(progress) = &mut progress {
@@ -127,7 +127,8 @@ pub(super) fn attached(
     let name = args.scope.name.clone().unwrap_or_else(|| target_name(&target));
     let mut recorder = open_recorder(setup, to, &[])?;
     let start = Instant::now();
-    let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options(setup, args))?;
+    let options = options(setup, args, recorder.is_some());
+    let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options)?;
     if !args.output.quiet && !args.output.json && std::io::stderr().is_terminal() {
         tell("attached; Ctrl-C ends it and gives everything back, the programs go on");
     }
@@ -199,14 +200,15 @@ pub(super) fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
 }
 
-fn options(setup: &Setup, args: &ManageArgs) -> HostOptions {
+fn options(setup: &Setup, args: &ManageArgs, recorded: bool) -> HostOptions {
     HostOptions {
         cpus: setup.cpus.clone(),
         act: setup.mode == Mode::Enforce,
         other_users: args.scope.all_users,
         metrics: args.scope.metric.clone(),
         profiles: setup.apps.clone(),
-        ..HostOptions::default()
+        // A recording is for other policies, too.
+        pages: setup.topology.nodes().len() > 1 && (recorded || setup.policy.wants_pages()),
     }
 }
 

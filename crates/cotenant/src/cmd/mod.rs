@@ -1,6 +1,7 @@
 //! The subcommands: each has its arguments and a function that runs them.
 
 pub mod attach;
+pub mod bench;
 pub mod calibrate;
 pub mod cc;
 pub mod characterize;
@@ -42,6 +43,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Attach(args) => attach::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Record(args) => record::run(args),
         Command::Decide(args) => decide::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -15,12 +15,17 @@ echo "@lab boot"
 for name in $(cat /lab/scenarios); do
     echo "@lab begin $name"
     status=0
-    timeout 60 sh -eu $LAB_TRACE "/lab/$name.sh" >/tmp/said 2>&1 </dev/null || status=$?
+    # Longer than the host waits for a guest unless it is busy itself: that decides.
+    timeout 170 sh -eu $LAB_TRACE "/lab/$name.sh" >/tmp/said 2>&1 </dev/null || status=$?
     [ ! -e /tmp/topology.json ] || { echo "@lab topology $(cat /tmp/topology.json)"; rm /tmp/topology.json; }
     case $status in
         0) echo "@lab pass $name" ;;
         77) echo "@lab skip $name $(tail -n 1 /tmp/said)" ;;
-        *) sed 's/^/@lab said /' /tmp/said; echo "@lab fail $name exit status $status" ;;
+        *)
+            sed 's/^/@lab said /' /tmp/said
+            # Where a scenario ended unawares.
+            grep -q '^cotenant said' /tmp/said || [ ! -e /tmp/cotenant ] || sed 's/^/@lab said /' /tmp/cotenant
+            echo "@lab fail $name exit status $status" ;;
     esac
     killall -q -9 cotenant spin || true
 done

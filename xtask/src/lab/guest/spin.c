@@ -2,11 +2,13 @@
 // process may use, so that where it is afterwards is up to the kernel and to whoever places it. Runs until it is killed.
 // Each works for 1 ms and sleeps for 9: a guest's CPUs share one of the host's, and whoever spins takes its time from the others.
 // With SPIN_BUSY in the environment they do not sleep, and the kernel leaves one alone on its socket where it is.
+// With SPIN_MEMORY=CPU the program has 16 MiB that were written on that CPU, so on its node.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 // The emulator runs one CPU after the other, each for up to 100 ms; at this instruction it goes on to the next at once.
@@ -18,15 +20,26 @@
 
 static cpu_set_t all;
 
-static void *spin(void *cpu)
+static void must(int failed)
 {
-	cpu_set_t one;
-	CPU_ZERO(&one);
-	CPU_SET((long)cpu, &one);
-	if (sched_setaffinity(0, sizeof one, &one) || sched_setaffinity(0, sizeof all, &all)) {
+	if (failed) {
 		perror("spin: sched_setaffinity");
 		exit(1);
 	}
+}
+
+static void bind(long cpu)
+{
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	must(sched_setaffinity(0, sizeof one, &one));
+}
+
+static void *spin(void *cpu)
+{
+	bind((long)cpu);
+	must(sched_setaffinity(0, sizeof all, &all));
 	for (;;) {
 		struct timespec start, now, pause = { .tv_nsec = 9000000 };
 		clock_gettime(CLOCK_MONOTONIC, &start);
@@ -37,6 +50,7 @@ static void *spin(void *cpu)
 		if (!getenv("SPIN_BUSY"))
 			nanosleep(&pause, NULL);
 	}
+	return NULL; // not reached; the compiler asks for it
 }
 
 int main(int argc, char **argv)
@@ -45,6 +59,12 @@ int main(int argc, char **argv)
 	if (argc < 2 || sched_getaffinity(0, sizeof all, &all)) {
 		fprintf(stderr, "usage: spin CPU...\n");
 		return 2;
+	}
+	if (getenv("SPIN_MEMORY")) {
+		static char memory[16 << 20];
+		bind(atol(getenv("SPIN_MEMORY")));
+		memset(memory, 1, sizeof memory);
+		must(sched_setaffinity(0, sizeof all, &all));
 	}
 	for (int i = 1; i < argc; i++)
 		if (pthread_create(&thread, NULL, spin, (void *)atol(argv[i]))) {

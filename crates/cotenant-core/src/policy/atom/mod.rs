@@ -286,6 +286,11 @@ impl Policy for Atom {
         "atom"
     }
 
+    /// Which application is the latency-sensitive one.
+    fn wants_profiles(&self) -> bool {
+        true
+    }
+
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
         if ctx.topology.usable().len() > 1 {
             return Ok(());
@@ -298,6 +303,10 @@ impl Policy for Atom {
     }
 
     fn wants_task_changes(&self) -> bool {
+        true
+    }
+
+    fn wants_pages(&self) -> bool {
         true
     }
 

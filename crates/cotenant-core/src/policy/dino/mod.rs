@@ -8,7 +8,7 @@ mod tests;
 
 use super::plan::Plan;
 use super::{Ctx, Policy, State};
-use crate::action::{ActionOutcome, Decision, Evidence, PlaceKind, Reason, Unit};
+use crate::action::{Action, ActionOutcome, Decision, Evidence, PlaceKind, Proposal, Reason, Unit};
 use crate::cpuset::CpuSet;
 use crate::ids::{TaskId, Time};
 use crate::signal::Signal;
@@ -192,11 +192,25 @@ impl Policy for Dino {
                     state.replan(view, &domains);
                 }
                 proposals = state.plan.proposals(now, |task| reason(&state, view, &domains, &places, task));
+                bring_pages(&mut proposals, ctx.topology, view);
             }
         }
         let wake_at = state.due;
         Decision { proposals, state: State::Dino(Box::new(state)), wake_at, notes }
     }
+}
+
+/// Memory goes with the threads that leave their node.
+fn bring_pages(proposals: &mut Vec<Proposal>, topology: &Topology, view: &View) {
+    let bring = |proposal: &Proposal| {
+        let Action::Place { task, contexts } = &proposal.action else { return None };
+        let from = topology.node_of(view.task(*task)?.cpu?)?;
+        let to = topology.node_of(contexts.first()?)?;
+        let action = Action::Pages { task: *task, nodes: vec![topology.nodes()[to].id] };
+        (from != to).then(|| Proposal { action, reason: proposal.reason.clone() })
+    };
+    let pages: Vec<Proposal> = proposals.iter().filter_map(bring).collect();
+    proposals.extend(pages);
 }
 
 fn reason(state: &DinoState, view: &View, domains: &[CpuSet], places: &[(PlaceKind, u32)], task: TaskId) -> Reason {

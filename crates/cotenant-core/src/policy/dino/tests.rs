@@ -54,11 +54,21 @@ impl Bench {
 /// `task→CPUs` in order of task.
 fn moves(decision: &Decision) -> String {
     let text = |p: &crate::action::Proposal| match &p.action {
-        Action::Place { task, contexts } => format!("{task}→{contexts}"),
-        Action::Release { task } => format!("{task}→"),
+        Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
+        Action::Release { task } => Some(format!("{task}→")),
+        Action::Pages { .. } => None,
         other => panic!("it does no such thing: {other:?}"),
     };
-    decision.proposals.iter().map(text).collect::<Vec<_>>().join(" ")
+    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
+}
+
+/// `task:node` of memory that is to follow, in order of task.
+fn pages(decision: &Decision) -> String {
+    let text = |p: &crate::action::Proposal| match &p.action {
+        Action::Pages { task, nodes } => Some(format!("{task}:{}", nodes[0])),
+        _ => None,
+    };
+    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -81,6 +91,7 @@ fn each_class_is_spread_evenly() {
         decision.proposals[1].reason.to_string(),
         "intensity: llc_misses 2.000e-1/instruction > 1.000e-1/instruction; super-devils are spread evenly: to node 1"
     );
+    assert_eq!(pages(&decision), "1:1 3:1 5:1", "memory goes with those that leave their node");
     assert_eq!(decision.wake_at, Time::from_secs(2));
     assert_eq!(moves(&bench.look(bench.draw(&drawn))), "", "no class changed: nothing moves");
 }

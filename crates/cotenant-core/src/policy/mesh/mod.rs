@@ -201,6 +201,10 @@ impl Policy for Mesh {
         *self != Self::Overhead
     }
 
+    fn wants_pages(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = if let State::Mesh(state) = state { *state } else { MeshState::default() };
         let mut notes = Vec::new();

@@ -8,7 +8,7 @@ mod tests;
 use super::{Ctx, Policy, State};
 use crate::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
 use crate::cpuset::CpuSet;
-use crate::ids::Time;
+use crate::ids::{NodeId, Time};
 use crate::signal::Signal;
 use crate::view::{TaskView, View};
 use pick::{Node, Request};
@@ -26,6 +26,8 @@ const CPU_THRESHOLD: u64 = 50;
 const MEMORY_THRESHOLD: u64 = 300;
 /// Percent of what it gets that a process should use (`-u`).
 const UTILIZATION: u64 = 85;
+/// Percent of its memory that a process should have on its nodes (`-m`).
+const LOCAL_MEMORY: u64 = 90;
 /// A process that was bound is left alone for this long, unless its node is the fullest and another would do better.
 const REEVALUATION: Duration = Duration::from_secs(300);
 /// How many of its last readings of CPU use count; the highest does.
@@ -194,6 +196,10 @@ impl Policy for Numad {
         "numad"
     }
 
+    fn wants_pages(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = if let State::Numad(state) = state { *state } else { NumadState::default() };
         let topology = ctx.topology;
@@ -259,6 +265,7 @@ impl NumadState {
             let may = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed));
             let cpus_used = process.cpus();
             let mbs_used: u64 = on_node.iter().sum();
+            let on = on_node.clone();
             let request = Request {
                 cpus_used,
                 cpus: (cpus_used * 100 / UTILIZATION).min(tasks.len() as u64 * 100),
@@ -277,8 +284,9 @@ impl NumadState {
                 continue;
             }
             let process = &mut self.processes[i];
-            if picked == process.bound {
-                process.bound_at = Some(now); // its threads are there; its pages are not ours to move
+            let local: u64 = picked.iter().map(|&n| on[n]).sum();
+            if picked == process.bound && local * 100 >= LOCAL_MEMORY * mbs_used {
+                process.bound_at = Some(now); // its threads and its memory are there
                 continue;
             }
             let target = picked.iter().fold(CpuSet::new(), |all, &n| all.or(&usable[n]));
@@ -303,7 +311,18 @@ impl NumadState {
                 Proposal { action, reason: reason.clone() }
             };
             let follows = |t: &&&TaskView| t.info.allowed.intersects(&target);
-            let proposals: Vec<Proposal> = tasks.iter().filter(follows).map(place).collect();
+            let mut proposals: Vec<Proposal> = Vec::new();
+            if picked != process.bound {
+                proposals.extend(tasks.iter().filter(follows).map(place));
+            }
+            if local < mbs_used {
+                let nodes: Vec<NodeId> = picked.iter().map(|&n| topology.nodes()[n].id).collect();
+                let bring = |task: &&TaskView| {
+                    let action = Action::Pages { task: task.info.id, nodes: nodes.clone() };
+                    Proposal { action, reason: reason.clone() }
+                };
+                proposals.extend(tasks.iter().map(bring));
+            }
             let before = std::mem::take(&mut process.bound);
             self.asked = Some(Asked { pid: process.pid, at: now, bound: before, bound_at: process.bound_at });
             (process.bound, process.bound_at, process.refused_until) = (picked, Some(now), None);

@@ -56,11 +56,21 @@ impl Bench {
 /// `task→CPUs` in order of task.
 fn moves(decision: &Decision) -> String {
     let text = |p: &Proposal| match &p.action {
-        Action::Place { task, contexts } => format!("{task}→{contexts}"),
-        Action::Release { task } => format!("{task}→"),
+        Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
+        Action::Release { task } => Some(format!("{task}→")),
+        Action::Pages { .. } => None,
         other => panic!("it does no such thing: {other:?}"),
     };
-    decision.proposals.iter().map(text).collect::<Vec<_>>().join(" ")
+    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
+}
+
+/// `task:node` of memory that is to follow, in order of task.
+fn pages(decision: &Decision) -> String {
+    let text = |p: &Proposal| match &p.action {
+        Action::Pages { task, nodes } => Some(format!("{task}:{}", nodes[0])),
+        _ => None,
+    };
+    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
 fn all(decision: &Decision, outcome: Outcome) -> Vec<ActionOutcome> {
@@ -82,6 +92,23 @@ fn a_process_goes_whole_to_the_node_with_most_room() {
         "numad: cpu_ns 2.000e9/s > 5.000e8/s; process 1001 of 1000 MiB to the node with most room, node 1"
     );
     assert_eq!(decision.wake_at, Time::from_secs(6), "it moved something: 5 s");
+}
+
+/// Memory goes where its process goes; once bound, it is asked for again only after five minutes, and only below nine tenths.
+#[test]
+fn memory_follows_until_nine_tenths_are_there() {
+    for (mib, again) in [([100, 900], ""), ([101, 899], "10:1 14:1")] {
+        let mut bench = bench(Some(4096));
+        let first = bench.decide(process(bench.view(), 1, &[0, 4], [200, 800]), 1, &[]);
+        assert_eq!(pages(&first), "10:1 14:1");
+        let later = |bench: &Bench| process(bench.view(), 1, &[0, 4], mib);
+        assert!(bench.decide(later(&bench), 300, &all(&first, Outcome::Applied)).proposals.is_empty(), "bound lately");
+        let second = bench.decide(later(&bench), 320, &[]);
+        assert_eq!((moves(&second).as_str(), pages(&second).as_str()), ("", again), "{mib:?}");
+    }
+    let mut bench = bench(Some(4096));
+    let whole = bench.decide(process(bench.view(), 1, &[0, 1], [0, 1_000]), 1, &[]);
+    assert_eq!((moves(&whole).as_str(), pages(&whole).as_str()), ("10→4-7 11→4-7", ""), "it is there already");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Where the selected jobs run: what arrives at the caches of each level is balanced, from the last level inward.
 
+use super::select::nearest;
 use super::{Job, Round};
 use crate::cpuset::CpuSet;
 use crate::ids::CpuId;
@@ -127,6 +128,10 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
     let threads = |parts: &[Part]| parts.iter().map(|p| p.width).sum::<usize>();
     let all = threads(&parts);
     let per_slot = parts.iter().map(|p| rate(p) * p.width as f64).sum::<f64>() / all.max(1) as f64;
+    // By rate, and by place in the queue among equals. Who has been seated is in it no more.
+    let mut waiting: Vec<(f64, usize)> = parts.iter().map(rate).enumerate().map(|(k, rate)| (rate, k)).collect();
+    waiting.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let all_may_use_all = parts.iter().all(|p| p.allowed.is_none());
     let mut cpus_left: usize = caches.iter().map(CpuSet::len).sum();
     let mut given = Vec::new();
     for (i, cache) in caches.iter().enumerate() {
@@ -135,26 +140,31 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
         let mut remain = per_slot * slots as f64;
         let mut here = Vec::new();
         let elsewhere = |p: &Part| caches[i + 1..].iter().any(|c| p.may_use(c));
-        while slots > 0 {
+        while slots > 0 && !waiting.is_empty() {
             let wanted = remain / slots as f64;
-            let best = parts
-                .iter()
-                .enumerate()
-                .filter(|(_, p)| p.may_use(cache))
-                .min_by(|(_, a), (_, b)| {
-                    let key = |p: &Part| (wanted - rate(p)).abs();
-                    elsewhere(a).cmp(&elsewhere(b)).then(key(a).total_cmp(&key(b)))
-                })
-                .map(|(k, _)| k);
-            let Some(k) = best else { break };
+            let best = if all_may_use_all {
+                Some(nearest(&waiting, wanted))
+            } else {
+                let key = |w: usize| {
+                    let (rate, k) = waiting[w];
+                    (elsewhere(&parts[k]), (wanted - rate).abs(), k)
+                };
+                let usable = (0..waiting.len()).filter(|&w| parts[waiting[w].1].may_use(cache));
+                let keys = usable.map(|w| (key(w), w));
+                keys.min_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)))
+                    .map(|(_, w)| w)
+            };
+            let Some(w) = best else { break };
+            let (rate, k) = waiting[w];
             let part = &mut parts[k];
             let width = part.width.min(slots).min(part.choice(cache));
-            remain -= rate(part) * width as f64;
+            remain -= rate * width as f64;
             slots -= width;
             here.push(Part { width, ..part.clone() });
             part.width -= width;
             if part.width == 0 || !elsewhere(&parts[k]) {
-                parts.remove(k);
+                parts[k].width = 0;
+                waiting.remove(w);
             }
         }
         given.push(here);

@@ -179,8 +179,8 @@ impl QuantumState {
                         self.unplaceable.push(task);
                     }
                 }
-                // Jobs never nap.
-                (_, Action::Nap { .. } | Action::Limit { .. })
+                // Jobs never nap, and their pages stay.
+                (_, Action::Nap { .. } | Action::Limit { .. } | Action::Pages { .. })
                 | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
@@ -199,6 +199,9 @@ impl QuantumState {
         let before = self.jobs.len();
         self.jobs.retain(|job| round.tasks.contains_key(&job.app));
         let mut changed = self.jobs.len() < before;
+        if self.jobs.len() == round.tasks.len() {
+            return changed; // all of them are known
+        }
         let known: std::collections::BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
         for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
             self.jobs.push(Job { app, width: tasks.len(), ..Job::default() });
@@ -230,7 +233,8 @@ impl QuantumState {
             for task in &round.tasks[&job.app] {
                 let id = task.info.id;
                 let given = self.given.get(&id);
-                let contexts = if allocates { job.cpus.and(&task.info.allowed).and(usable) } else { CpuSet::new() };
+                let contexts =
+                    if allocates && job.runs { job.cpus.and(&task.info.allowed).and(usable) } else { CpuSet::new() };
                 let action = match given {
                     Some(Given::Pause) if !job.runs => continue,
                     _ if !job.runs => Action::Pause { task: id },
@@ -289,16 +293,16 @@ impl Policy for Quantum {
         let levels = Levels::new(ctx.topology, &round.cpus);
         state.learn(&round, outcomes);
         let due = now >= state.due;
+        let changed = state.enqueue(&round);
         if due {
             state.due = now + ctx.config.quantum;
-            state.enqueue(&round);
             if *self != Self::Fifo {
                 state.turn(&round, &levels);
                 state.jobs.iter_mut().for_each(|job| job.runs = false);
             }
         }
         let mut selection = Selection::default();
-        if state.enqueue(&round) || due {
+        if changed || due {
             selection = select::select(&round, &mut state.jobs);
             if self.allocates() {
                 allocate::allocate(&round, &levels, &mut state.jobs);

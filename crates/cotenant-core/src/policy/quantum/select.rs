@@ -21,7 +21,7 @@ impl Selection {
             (Action::Pause { .. }, Quantum::Fifo) => {
                 reason("queue", "{app} waits for CPUs that become free", job, None, None)
             }
-            (Action::Pause { .. }, _) => {
+            (Action::Pause { .. } | Action::Pages { .. }, _) => {
                 reason("select", "others fit the target better: {app} waits", job, self.target, None)
             }
             (Action::Release { .. }, Quantum::Fifo) => reason("queue", "there are CPUs for {app}", job, None, None),
@@ -141,7 +141,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
 }
 
 /// Where in this sorted list that need stands which is nearest to the wanted one; of equals, whoever stands first in the queue.
-fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
+pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
     let above = waiting.partition_point(|w| w.0 < wanted);
     let Some(&(below, _)) = above.checked_sub(1).and_then(|k| waiting.get(k)) else { return above };
     let first_below = waiting.partition_point(|w| w.0 < below);

@@ -58,6 +58,10 @@ impl Policy for Sam {
         Ok(())
     }
 
+    fn wants_pages(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = if let State::Sam(state) = state { state } else { SamState::default() };
         state.learn(outcomes);

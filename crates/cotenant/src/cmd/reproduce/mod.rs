@@ -1,10 +1,12 @@
 //! `cotenant reproduce`: the papers' experiments on the simulated machine, paper and measured side by side.
 
 mod cases;
+mod contentiousness;
 mod evaluation;
 mod feliu;
 mod joint;
 mod lab;
+mod resense;
 mod row;
 mod sensitivity;
 mod tang;
@@ -50,7 +52,7 @@ pub struct Args {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 25] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 32] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -67,11 +69,28 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 25] = [
     ("feliu-balance", "Figure 11, §6.2", "how evenly the L2 caches are used", feliu::balance),
     ("feliu-timeline", "Figures 12 and 13, §6.2", "the same over time", feliu::timeline),
     ("feliu-fairness", "Figure 14, §6.2", "whom das makes faster than cas", feliu::fairness),
+    (
+        "resense-sensitivity",
+        "Tables IV and V, §3.1",
+        "how programs react to sharing with themselves",
+        resense::sensitivity,
+    ),
+    ("resense-small", "Figure 7, Table VI, §3.2", "workloads of three programs", resense::small),
+    ("resense-medium", "Figure 8, Table VI, §3.3", "workloads of four programs", resense::medium),
+    ("resense-large", "Figure 9, Table VI, §3.4", "workloads of eight programs", resense::large),
+    ("resense-fixed-signs", "Table VII, §3.5", "all scores positive, all negative, and as they are", resense::signs),
+    ("resense-optimal", "Figures 10 and 11, §3.6", "ReSense against the best mapping", resense::optimal),
     ("tang-solo", "Figures 3.4–3.8, §3.2", "services alone in three mappings", tang::solo),
     ("tang-corun", "Figures 3.10–3.15, Table 3.4", "services beside batch programs", tang::corun),
     ("tang-threads", "Figures 3.17–3.21, §3.3.3", "the same with 2 and 6 threads, and on Westmere", tang::threads),
     ("tang-heuristic", "Table 4.1, §4.1", "the heuristic's mappings", tang::heuristic),
     ("tang-atom", "Figures 4.4 and 4.5, §4.2", "AToM against best, average and worst mapping", tang::atom),
+    (
+        "tang-contentiousness",
+        "Equation 5.9, §5.2, §5.4",
+        "what makes a program costly to others",
+        contentiousness::model,
+    ),
     ("tumanov-heatmap", "Figure 2, §3.2", "a kernel on each tile of a mesh", tumanov::heatmap),
     ("tumanov-distance", "Figure 3, §3.2", "a compiler's time over its distance from memory", tumanov::distance),
     ("tumanov-stream", "Figure 4, §4.3", "STREAM, watched and placed near its memory", tumanov::stream),

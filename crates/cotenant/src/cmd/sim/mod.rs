@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// A machine as scenarios and mixes name it: as everywhere, or a file of eight lines. Paths are relative to `folder`.
-fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
+pub(super) fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
     let path = folder.join(name);
     if let Some(text) = fs::read_to_string(&path).ok().filter(|text| small::is_small(text)) {
         return small::parse(&text).map_err(|e| format!("{}:{e}", path.display()));

@@ -27,6 +27,9 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut scenario =
         Scenario::parse(&text, |name| super::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
+    if let Some(spot) = scenario.spots.after {
+        return Err(usage(format!("{path}:{spot}: after is for cotenant bench; give an arrival_s here")));
+    }
     let mut wants_profiles = false;
     for name in args.policy.iter().filter(|name| *name != OPTIMAL) {
         wants_profiles |= policy::by_name(name).map_err(|e| usage(format!("--policy: {e}, optimal")))?.wants_profiles();

@@ -1,0 +1,219 @@
+//! The simulated machine as a launcher: programs come when they are started, as `cotenant bench` starts real ones.
+
+use crate::host::SimHost;
+use crate::kernel::{Kernel, KernelKind};
+use crate::run::SimError;
+use crate::scenario::{Scenario, distinguish};
+use crate::world::World;
+use cotenant_core::Time;
+use cotenant_core::action::{Order, Outcome};
+use cotenant_core::host::{Host, HostError, Round, Wake};
+use cotenant_core::policy::Policy;
+use cotenant_core::sample::Sample;
+use cotenant_core::topology::Topology;
+use cotenant_core::workload::{Ended, Launcher, Ran, Workload, run};
+
+/// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its order.
+pub struct Staged {
+    host: SimHost,
+    /// Ends of runs, by application, that were told.
+    told: Vec<usize>,
+}
+
+impl Staged {
+    fn new(scenario: &Scenario, kernel: KernelKind, seed: u64) -> Self {
+        let mut specs = scenario.apps.clone();
+        for spec in &mut specs {
+            (spec.arrival, spec.runs) = (Time(u64::MAX), 0);
+        }
+        let world = World::new(scenario.sim.clone(), specs, Kernel::new(kernel), seed);
+        let told = vec![0; scenario.apps.len()];
+        Self { host: SimHost::new(world, scenario.observation, seed, scenario.end), told }
+    }
+}
+
+impl Host for Staged {
+    fn topology(&self) -> &Topology {
+        self.host.topology()
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        self.host.sample()
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        self.host.apply(orders)
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.host.wait(until)
+    }
+}
+
+impl Launcher for Staged {
+    fn now(&self) -> Time {
+        self.host.world.now()
+    }
+
+    fn start(&mut self, job: usize) -> Result<(), HostError> {
+        self.host.world.begin(job);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<Ended> {
+        let at = self.now();
+        let mut ended = Vec::new();
+        for (job, app) in self.host.world.apps.iter().enumerate() {
+            for _ in self.told[job]..app.times.len() {
+                ended.push(Ended { job, at, failure: None });
+            }
+            self.told[job] = app.times.len();
+        }
+        ended
+    }
+}
+
+impl Scenario {
+    /// This scenario with the applications that the jobs of a workload name, in their order; `None` where it lacks one. An application that
+    /// several jobs name gets numbers, as in a file.
+    pub fn for_jobs(&self, workload: &Workload) -> Option<Self> {
+        let find = |name: &str| self.apps.iter().position(|app| app.name == name);
+        let at: Vec<usize> = workload.jobs.iter().map(|job| find(&job.name)).collect::<Option<_>>()?;
+        let mut scenario = Self { apps: at.iter().map(|&i| self.apps[i].clone()).collect(), ..self.clone() };
+        scenario.spots.apps = at.iter().filter_map(|&i| self.spots.apps.get(i).copied()).collect();
+        distinguish(&mut scenario.apps);
+        for (app, &i) in scenario.apps.iter().zip(&at) {
+            let profile = self.profiles.get(&self.apps[i].name).cloned().unwrap_or_default();
+            scenario.profiles.insert(app.name.clone(), profile);
+        }
+        Some(scenario)
+    }
+
+    /// Carries out a workload whose jobs are this scenario's applications, in its order: the same script that starts real programs. What
+    /// the scenario says of arrivals and runs does not count. Without a policy the programs are left to the kernel, and nobody looks.
+    ///
+    /// # Errors
+    /// Where the policy refuses, no speeds are found, or the scenario ends before the workload.
+    pub fn staged(
+        &self,
+        workload: &Workload,
+        policy: Option<&dyn Policy>,
+        kernel: KernelKind,
+        seed: u64,
+        watch: impl FnMut(&Round<'_>),
+    ) -> Result<Vec<Ran>, SimError> {
+        policy.map_or(Ok(()), |policy| self.check(policy))?;
+        let mut stage = Staged::new(self, kernel, seed);
+        let ctx = self.ctx();
+        let ran = run(&mut stage, workload, policy.map(|policy| (policy, &ctx)), watch);
+        match stage.host.failure() {
+            Some(failure) => Err(failure.clone().into()),
+            None => Ok(ran?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::scenario;
+    use cotenant_core::pin::Pin;
+    use cotenant_core::policy::{Ctx, Policy, State, by_name};
+    use cotenant_core::view::TaskView;
+    use cotenant_core::workload::{Arrival, Job, Workload};
+    use cotenant_core::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
+
+    /// `a` twice from the beginning, `b` 0.5 s later, `c` after `b`; nobody is in anybody's way.
+    fn workload() -> Workload {
+        let job = |name: &str, arrival, runs| Job { name: name.to_owned(), arrival, runs };
+        let jobs = vec![
+            job("a", Arrival::At(Time(0)), 2),
+            job("b", Arrival::At(Time::from_millis(500)), 1),
+            job("c", Arrival::After(1), 1),
+        ];
+        Workload { jobs, longest: None }
+    }
+
+    const APPS: &str = "machine = 'two'\n\
+        [[app]]\nname = 'a'\nprogram = 'cpu'\nwork_s = 1\n\
+        [[app]]\nname = 'b'\nprogram = 'cpu'\nwork_s = 2\n\
+        [[app]]\nname = 'c'\nprogram = 'cpu'\nwork_s = 0.25\n";
+
+    #[test]
+    fn programs_come_when_they_are_started() {
+        let scenario = scenario(APPS);
+        let linux = scenario.staged(&workload(), None, scenario.kernel, 1, |_| ()).unwrap();
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 0.01, "{a} is not {b}");
+        for (ran, (began, time)) in linux.iter().zip([(0.0, 1.0), (0.5, 2.0), (2.5, 0.25)]) {
+            near(ran.began_s[0], began);
+            near(ran.time_s(), time);
+        }
+        assert_eq!(linux.iter().map(|r| r.times_s.len()).collect::<Vec<_>>(), [2, 1, 1]);
+        let mut rounds = 0;
+        let policy = by_name("resense").unwrap();
+        let managed = scenario.staged(&workload(), Some(&*policy), scenario.kernel, 1, |_| rounds += 1).unwrap();
+        for (linux, managed) in linux.iter().zip(&managed) {
+            near(linux.time_s(), managed.time_s());
+        }
+        assert!(rounds > 20, "{rounds}");
+    }
+
+    #[test]
+    fn jobs_choose_applications() {
+        let mut workload = workload();
+        workload.jobs[2].name = "a".to_owned();
+        let chosen = scenario(APPS).for_jobs(&workload).unwrap();
+        assert_eq!(chosen.apps.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(), ["a", "b", "a#2"]);
+        assert!(chosen.profiles.contains_key("a#2"));
+        workload.jobs[0].name = "d".to_owned();
+        assert!(scenario(APPS).for_jobs(&workload).is_none());
+    }
+
+    /// On two nodes: who is placed as he begins touches his pages there, and finds them near.
+    #[test]
+    fn who_is_placed_at_once_touches_his_pages_there() {
+        struct Far;
+        impl Policy for Far {
+            fn name(&self) -> &'static str {
+                "far"
+            }
+
+            fn wants_task_changes(&self) -> bool {
+                true
+            }
+
+            fn decide(&self, ctx: &Ctx<'_>, view: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+                // The other package than the one where the kernel began.
+                let to = |cpu: CpuId| CpuId((cpu.0 + 4) % 8);
+                let fresh = view.interval.is_zero() && matches!(state, State::Empty);
+                let place = |t: &TaskView| Proposal {
+                    action: Action::Place { task: t.info.id, contexts: CpuSet::single(to(t.cpu.unwrap_or_default())) },
+                    reason: Reason::new("far", ""),
+                };
+                let proposals = if fresh { view.tasks.iter().map(place).collect() } else { Vec::new() };
+                Decision {
+                    proposals,
+                    state: State::Static(Box::default()),
+                    wake_at: now + ctx.config.interval,
+                    notes: Vec::new(),
+                }
+            }
+        }
+        let mut scenario = scenario("machine = 'two'\n[[app]]\nname = 'a'\nprogram = 'mcf06'\nwork_s = 1\n");
+        scenario.observation.cost_s = 0.0;
+        scenario.config.pin = Pin::Cpu;
+        let jobs = vec![Job { name: "a".to_owned(), arrival: Arrival::At(Time(0)), runs: 1 }];
+        let workload = Workload { jobs, longest: None };
+        let linux = scenario.staged(&workload, None, scenario.kernel, 1, |_| ()).unwrap()[0].time_s();
+        let mut orders = 0;
+        let moved = scenario.staged(&workload, Some(&Far), scenario.kernel, 1, |r| orders += r.orders.len()).unwrap();
+        assert_eq!(orders, 1);
+        assert!((moved[0].time_s() / linux - 1.0).abs() < 0.001, "{} is not {linux}", moved[0].time_s());
+    }
+
+    #[test]
+    fn an_early_end_is_told() {
+        let scenario = scenario(&APPS.replace("machine", "end_s = 2\nmachine"));
+        let error = scenario.staged(&workload(), None, scenario.kernel, 1, |_| ()).unwrap_err().to_string();
+        assert_eq!(error, "stopped before the end of the workload: b, c had not ended");
+    }
+}

@@ -1,0 +1,110 @@
+//! Pages that follow: whose memory is on its way to other nodes, and what that costs.
+
+use super::{Ns, PAGE, World};
+use crate::app::LINE;
+use crate::speed::{Demand, Use};
+
+/// A step is no longer while pages move, so that what is read meets them where they are.
+pub(super) const STEP: Ns = 10_000_000;
+
+/// Memory of a thread that is to move.
+#[derive(Clone, Debug)]
+pub(super) struct Moving {
+    thread: usize,
+    /// The thread of that slot that it is about.
+    id: u32,
+    /// Nodes that take its own pages, in equal parts.
+    nodes: Vec<usize>,
+}
+
+impl World {
+    /// Lets the pages of a thread follow it to these nodes, after those that are already under way.
+    pub(crate) fn bring_pages(&mut self, thread: usize, nodes: Vec<usize>) {
+        let id = self.threads[thread].id;
+        self.moving.retain(|m| (m.thread, m.id) != (thread, id));
+        self.moving.push_back(Moving { thread, id, nodes });
+        self.step = self.step.min(STEP);
+    }
+
+    /// Drops what is done or about nobody; the first that is left, where each part of its accesses is to go, and the bytes that it has.
+    fn first_moving(&mut self) -> Option<(usize, Vec<f64>, f64)> {
+        while let Some(m) = self.moving.front() {
+            let t = &self.threads[m.thread];
+            if t.exists && t.id == m.id {
+                let app = &self.apps[t.app];
+                let shared = app.spec.program.shared;
+                let common = if shared > 0.0 { self.spread(t.app) } else { vec![0.0; t.pages.len()] };
+                let own = |node: usize| f64::from(u8::from(m.nodes.contains(&node))) / m.nodes.len() as f64;
+                let wanted: Vec<f64> =
+                    (0..t.pages.len()).map(|n| shared * common[n] + (1.0 - shared) * own(n)).collect();
+                let bytes = self.bytes_of(m.thread);
+                if away(&wanted, &t.pages) * bytes >= PAGE {
+                    return Some((m.thread, wanted, bytes));
+                }
+            }
+            self.moving.pop_front();
+        }
+        None
+    }
+
+    /// What copying pages asks of the machine: bytes in place of instructions, read on one node and written on another by one CPU.
+    pub(super) fn copying(&mut self) -> Option<Demand> {
+        if self.moving.is_empty() {
+            return None;
+        }
+        let (thread, wanted, _) = self.first_moving()?;
+        let (m, pages) = (&self.machine, &self.threads[thread].pages);
+        let (change, away) = (|n: usize| wanted[n] - pages[n], away(&wanted, pages));
+        let mut uses = Vec::new();
+        let mut through = |station: usize, bytes: f64| {
+            let waits = bytes / LINE / m.lines_in_flight;
+            uses.push(Use { station, bytes, waits, floor: 0.0, locality: 1.0 });
+        };
+        for from in (0..pages.len()).filter(|&n| change(n) < 0.0) {
+            through(from, -change(from) / away);
+            for to in (0..pages.len()).filter(|&n| change(n) > 0.0) {
+                through(m.link(from, to), change(from) * -change(to) / (away * away));
+            }
+        }
+        for to in (0..pages.len()).filter(|&n| change(n) > 0.0) {
+            through(to, change(to) / away);
+        }
+        let base_s = 1.0 / m.page_move_bytes_per_s;
+        Some(Demand { share: 1.0, base_s, floor_s: 0.0, uses, cap: None, team: None })
+    }
+
+    /// Moves pages for `dt` seconds at the speed found. Whoever moves them has a CPU meanwhile: an idle one, else that of a task.
+    pub(super) fn move_pages(&mut self, dt: f64) {
+        let Some(speed) = self.speeds.get(self.running.len()).copied() else { return };
+        let mut left = speed * dt;
+        while left > 0.0 {
+            let Some((thread, wanted, bytes)) = self.first_moving() else { break };
+            let pages = &mut self.threads[thread].pages;
+            let under_way = away(&wanted, pages) * bytes;
+            let part = (left / under_way).min(1.0);
+            for ((share, wanted), moved) in pages.iter_mut().zip(&wanted).zip(&mut self.node_bytes) {
+                let change = part * (wanted - *share);
+                *share += change;
+                *moved += change.abs() * bytes;
+            }
+            // What is left of a step that ends amid pages is rounding.
+            left = if part < 1.0 { 0.0 } else { left - under_way };
+        }
+        self.pay(dt - left.max(0.0) / speed);
+    }
+
+    /// Takes CPU time for what runs beside the tasks: of a task, unless there is an idle CPU to do it on: of the one on the highest CPU.
+    pub(crate) fn pay(&mut self, seconds: f64) {
+        if self.places.cpus.iter().any(|&cpu| self.queues[cpu] == 0) {
+            return;
+        }
+        if let Some(t) = self.threads.iter_mut().filter(|t| t.cpu.is_some()).max_by_key(|t| (t.cpu, t.id)) {
+            t.debt_s += seconds;
+        }
+    }
+}
+
+/// Part of the accesses that does not go where it should.
+fn away(wanted: &[f64], pages: &[f64]) -> f64 {
+    wanted.iter().zip(pages).map(|(wanted, share)| (wanted - share).max(0.0)).sum()
+}

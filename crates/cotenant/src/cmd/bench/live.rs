@@ -1,0 +1,143 @@
+//! This machine as a launcher of workloads.
+
+use super::file::Program;
+use crate::app_bench::{ENDING, GRACE, end};
+use crate::settings::Setup;
+use anyhow::Result;
+use cotenant_core::host::HostError;
+use cotenant_core::proc_text::TaskStat;
+use cotenant_core::workload::{self, Ended, Launcher, Ran, RunError, Workload};
+use cotenant_core::{Host, Order, Outcome, Sample, Time, Topology, Wake};
+use cotenant_linux::host::{HostOptions, LinuxHost};
+use cotenant_linux::sys;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+struct Live<'a> {
+    host: LinuxHost,
+    /// By job.
+    programs: Vec<&'a Program>,
+    running: BTreeMap<u32, usize>,
+    shown: bool,
+}
+
+impl Host for Live<'_> {
+    fn topology(&self) -> &Topology {
+        self.host.topology()
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        self.host.sample()
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        self.host.apply(orders)
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.host.wait(until)
+    }
+}
+
+impl Launcher for Live<'_> {
+    fn now(&self) -> Time {
+        self.host.now()
+    }
+
+    fn start(&mut self, job: usize) -> Result<(), HostError> {
+        let program = self.programs[job];
+        let mut command = Command::new(&program.command[0]);
+        command.args(&program.command[1..]).stdin(Stdio::null());
+        if !self.shown {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        let pid = self.host.start(program.name.clone(), command).map_err(|e| HostError {
+            what: format!("starting {}", program.name),
+            why: e.to_string(),
+            remedy: "what was started has been ended".to_owned(),
+        })?;
+        self.running.insert(pid, job);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<Ended> {
+        let ended = self.host.take_ended().into_iter();
+        let told = ended.filter_map(|(pid, code, at)| {
+            let failure = (code != 0)
+                .then(|| format!("it failed with exit code {code}; see its own messages with --show-output"));
+            Some(Ended { job: self.running.remove(&pid)?, at, failure })
+        });
+        told.collect()
+    }
+}
+
+/// Processes whose parent is this one.
+fn children() -> BTreeSet<u32> {
+    let own = std::process::id();
+    let listed = fs::read_dir("/proc").into_iter().flatten();
+    let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let parent = |pid: &u32| Some(TaskStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()?.ppid);
+    pids.filter(|pid| parent(pid) == Some(own)).collect()
+}
+
+/// Ends what programs left behind and nobody has looked at, as where they were left alone: orphans are our children. Says how many.
+fn end_orphans(ours: &BTreeSet<u32>) -> usize {
+    let mut ended: BTreeSet<u32> = BTreeSet::new();
+    for signal in ENDING {
+        let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());
+        while Instant::now() < deadline {
+            while sys::reap().is_some() {}
+            let left: BTreeSet<u32> = children().difference(ours).copied().collect();
+            if left.is_empty() {
+                return ended.len();
+            }
+            for pid in left.difference(&asked) {
+                let _ = sys::kill(*pid, signal); // our child, not reaped: the id is its own
+            }
+            ended.extend(&left);
+            asked.extend(left);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    ended.len()
+}
+
+/// How a workload went.
+pub(super) struct Went {
+    pub ran: Result<Vec<Ran>, RunError>,
+    /// The last signal that asked to stop.
+    pub signal: Option<i32>,
+    pub notes: Vec<String>,
+}
+
+/// Carries out a workload on this machine: left to Linux, or as a setup says. Nothing of it runs any more afterwards.
+pub(super) fn once(
+    topology: &Topology,
+    workload: &Workload,
+    programs: Vec<&Program>,
+    setup: Option<&Setup>,
+    shown: bool,
+) -> Result<Went> {
+    let options = setup.map_or_else(HostOptions::default, |setup| HostOptions {
+        cpus: setup.cpus.clone(),
+        act: true,
+        profiles: setup.apps.clone(),
+        ..HostOptions::default()
+    });
+    let ours = children();
+    let mut live = Live { host: LinuxHost::stage(topology, &options)?, programs, running: BTreeMap::new(), shown };
+    let ctx = setup.map(Setup::ctx);
+    let manager = setup.zip(ctx.as_ref()).map(|(setup, ctx)| (setup.policy.as_ref(), ctx));
+    let ran = workload::run(&mut live, workload, manager, |_| ());
+    let mut left = end(&mut live.host);
+    let mut notes = live.host.notes();
+    let finish = live.host.finish();
+    notes.extend(finish.restored.notes);
+    left += end_orphans(&ours);
+    if left > 0 && ran.is_ok() {
+        notes.push("programs left processes behind when they ended; these were ended with the workload".to_owned());
+    }
+    Ok(Went { ran, signal: finish.signal, notes })
+}

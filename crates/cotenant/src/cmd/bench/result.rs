@@ -1,0 +1,127 @@
+//! What `cotenant bench` says.
+
+use cotenant_core::workload::compare::{Figures, Gain, gains};
+use cotenant_core::workload::{Ran, Workload};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// All results; the keys of `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// The simulated machine; absent where the programs were real.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    pub rounds: Vec<Round>,
+    pub over_linux: Vec<Over>,
+    pub notes: Vec<String>,
+}
+
+/// A workload carried out once under everybody.
+#[derive(Debug, Serialize)]
+pub(super) struct Round {
+    /// In the paper's notation.
+    pub workload: String,
+    /// From 1.
+    pub repetition: u64,
+    /// By policy; `none` is Linux alone.
+    pub policies: BTreeMap<String, Arm>,
+}
+
+/// A workload under a policy.
+#[derive(Debug, Serialize)]
+pub(super) struct Arm {
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Per job.
+    pub apps: Vec<App>,
+}
+
+/// A job.
+#[derive(Debug, Serialize)]
+pub(super) struct App {
+    name: String,
+    /// Of each run.
+    times_s: Vec<f64>,
+}
+
+/// A policy over Linux.
+#[derive(Debug, Serialize)]
+pub(super) struct Over {
+    policy: String,
+    /// Rounds, each under both.
+    rounds: usize,
+    average_response_time: Gain,
+    throughput: Gain,
+}
+
+impl Arm {
+    /// `None` where a run took no time.
+    pub fn new(workload: &Workload, ran: &[Ran]) -> Option<Self> {
+        let app = |(job, ran): (&cotenant_core::workload::Job, &Ran)| App {
+            name: job.name.clone(),
+            times_s: ran.times_s.clone(),
+        };
+        Some(Self { figures: Figures::of(ran)?, apps: workload.jobs.iter().zip(ran).map(app).collect() })
+    }
+}
+
+/// Each policy over Linux, over all rounds that both have.
+pub(super) fn over_linux(rounds: &[Round], policies: &[String]) -> Vec<Over> {
+    let over = |policy: &String| {
+        let pairs =
+            rounds.iter().filter_map(|r| Some((r.policies.get("none")?.figures, r.policies.get(policy)?.figures)));
+        let pairs: Vec<(Figures, Figures)> = pairs.collect();
+        let [average_response_time, throughput] = gains(&pairs);
+        (!pairs.is_empty()).then(|| Over {
+            policy: policy.clone(),
+            rounds: pairs.len(),
+            average_response_time,
+            throughput,
+        })
+    };
+    policies.iter().filter_map(over).collect()
+}
+
+impl Report {
+    pub fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        for round in &self.rounds {
+            writeln!(out, "{}, repetition {}", round.workload, round.repetition)?;
+            for (name, arm) in &round.policies {
+                let Figures { art_s, throughput } = arm.figures;
+                let times = arm.apps.iter().map(|app| {
+                    format!("{} {:.3}", app.name, app.times_s.iter().sum::<f64>() / app.times_s.len() as f64)
+                });
+                let times = times.collect::<Vec<_>>().join(", ");
+                writeln!(out, "  {name:<10} ART {art_s:>9.3} s   throughput {throughput:>9.5} /s   {times}")?;
+            }
+        }
+        for over in &self.over_linux {
+            let n = crate::words::count(over.rounds as u64, "pair");
+            writeln!(
+                out,
+                "{} over Linux, {n}: average response time {}, throughput {}",
+                over.policy,
+                gain(&over.average_response_time),
+                gain(&over.throughput)
+            )?;
+        }
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        Ok(())
+    }
+}
+
+fn gain(gain: &Gain) -> String {
+    match (gain.ci95, gain.p) {
+        (Some([low, high]), Some(p)) => {
+            format!("{:+.2} % (95 % interval {low:+.2} to {high:+.2}, one-sided p = {})", gain.percent, probability(p))
+        }
+        _ => format!("{:+.2} % (too few pairs to tell from chance)", gain.percent),
+    }
+}
+
+fn probability(p: f64) -> String {
+    if p < 1e-4 { "below 0.0001".to_owned() } else { format!("{p:.4}") }
+}
