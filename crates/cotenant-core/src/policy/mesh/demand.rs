@@ -1,5 +1,6 @@
 //! Who accesses the memory of which node how much: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory of the past.
 
+use crate::ids::NodeId;
 use crate::signal::Signal;
 use crate::topology::Topology;
 use crate::view::TaskView;
@@ -14,19 +15,22 @@ const LATEST: f64 = 0.2;
 pub(super) struct Demand {
     /// Share of its accesses that go to each node, in the order of [`Topology::nodes`]; they add up to 1.
     pub shares: Vec<f64>,
-    /// Accesses per second: those counted, else misses of the last cache; 1 where neither is known.
+    /// Accesses per second: those counted by node, else misses of the last cache; 1 where neither is known.
     pub rate: f64,
 }
 
 impl Demand {
-    /// What the interval says; `None` where it says nothing, because nobody looked or nothing was accessed.
+    /// What the interval says, by accesses where they are counted, else by where pages are; `None` where it says nothing, because nobody looked or nothing was accessed.
     pub fn seen(topology: &Topology, task: &TaskView) -> Option<Self> {
-        let counts = task.pages_by_node.as_ref()?;
-        let on = |id| counts.iter().filter(|(node, _)| *node == id).map(|(_, n)| *n as f64).sum::<f64>();
+        let touches = task.touches_by_node.clone().filter(|counts| counts.iter().any(|(_, n)| *n > 0.0));
+        let counted = touches.as_ref().map(|counts| counts.iter().map(|(_, n)| n).sum());
+        let pages = || Some(task.pages_by_node.as_ref()?.iter().map(|&(node, n)| (node, n as f64)).collect());
+        let counts: Vec<(NodeId, f64)> = touches.or_else(pages)?;
+        let on = |id| counts.iter().filter(|(node, _)| *node == id).map(|(_, n)| n).sum::<f64>();
         let on_nodes: Vec<f64> = topology.nodes().iter().map(|node| on(node.id)).collect();
         let total: f64 = on_nodes.iter().sum();
         let shares = on_nodes.into_iter().map(|n| n / total).collect();
-        let rate = task.per_s(Signal::LlcMisses).unwrap_or(1.0);
+        let rate = counted.or_else(|| task.per_s(Signal::LlcMisses)).unwrap_or(1.0);
         (total > 0.0).then_some(Self { shares, rate })
     }
 

@@ -127,6 +127,17 @@ fn tasks_go_to_their_memory_and_the_reason_says_how_far() {
 }
 
 #[test]
+fn what_is_accessed_outranks_where_pages_are() {
+    let t = machine(2, 1, 2, 1);
+    let mut view = ViewBuilder::new(&t).task(1, 0, 0).pages(&[(0, 100), (1, 300)]).view();
+    view.tasks[0].touches_by_node = Some(vec![(crate::NodeId(0), 80.0), (crate::NodeId(1), 20.0)]);
+    assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &view).0, [(1, 0)], "it is held where it is");
+    // Nothing was accessed in the interval: its pages are all that is known.
+    view.tasks[0].touches_by_node = Some(vec![(crate::NodeId(0), 0.0)]);
+    assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &view).0, [(1, 2)]);
+}
+
+#[test]
 fn the_important_and_the_busy_choose_first() {
     let t = machine(2, 1, 1, 1);
     // Both want the one core at node 0; task 2 misses more.
