@@ -1,5 +1,6 @@
 //! This machine, as characterization runs an application on it.
 
+use crate::leftovers::{children, end, end_orphans};
 use crate::progress::{Progress, about};
 use crate::words::{count, tell};
 use cotenant_core::characterize::caches::{self, Geometry, Misses};
@@ -22,14 +23,10 @@ use std::time::{Duration, Instant};
 
 /// Time between looks at the application. What a thread does after the last one before its end is not seen.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time that the application has to end after it was asked to.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How long a kernel runs alone.
 const KERNEL: Duration = Duration::from_millis(500);
 /// A kernel that did nothing after this is not waited for.
 const PREPARED: Duration = Duration::from_secs(30);
-/// SIGTERM, then SIGKILL.
-pub(crate) const ENDING: [i32; 2] = [15, 9];
 
 /// Ticks of a second in `/proc/PID/stat` (`USER_HZ`), the same on all architectures that Rust's standard library supports on Linux.
 const TICKS_PER_S: f64 = 100.0;
@@ -118,6 +115,7 @@ impl<'a> AppBench<'a> {
         let own = sys::getaffinity(0).map_err(|e| failed(&e))?;
         sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(&format!("CPUs {cpus} cannot be used: {e}")))?;
         let before = children_cpu_s();
+        let ours = children();
         let begin = Instant::now();
         let host = LinuxHost::launch(self.topology, self.name.clone(), command, &HostOptions::default());
         sys::setaffinity(0, &own).map_err(|e| failed(&e))?;
@@ -142,7 +140,7 @@ impl<'a> AppBench<'a> {
             }
         }
         let seconds = begin.elapsed().as_secs_f64();
-        let left = end(&mut host);
+        let left = end(&mut host) + end_orphans(&ours); // what came and was left between two looks is in no sample
         if left > 0 {
             self.notes.insert("the command left processes behind when it ended; they were ended, and what they did is not in the figures".to_owned());
         }
@@ -170,32 +168,6 @@ impl<'a> AppBench<'a> {
         };
         Ok((kernel, config))
     }
-}
-
-/// Ends what is left of a program; returns how many processes that were.
-pub(crate) fn end(host: &mut LinuxHost) -> usize {
-    let mut ended: BTreeSet<u32> = BTreeSet::new();
-    for signal in ENDING {
-        let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());
-        while Instant::now() < deadline {
-            let Ok(sample) = host.sample() else { return ended.len() };
-            let pids: BTreeSet<u32> = sample.tasks.iter().map(|task| task.info.pid).collect();
-            if pids.is_empty() {
-                return ended.len();
-            }
-            for &pid in pids.iter().filter(|pid| !asked.contains(*pid)) {
-                let _ = sys::kill(pid, signal); // seen alive just now, in the tree that we started
-            }
-            ended.extend(&pids);
-            asked.extend(pids);
-            if host.wait(sample.at + LOOK) == Wake::Exit {
-                // Orphans are ours now, and nobody else reaps them.
-                std::thread::sleep(Duration::from_millis(5));
-                while sys::reap().is_some() {}
-            }
-        }
-    }
-    ended.len()
 }
 
 /// What was seen of a program.

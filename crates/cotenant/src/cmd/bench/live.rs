@@ -1,19 +1,15 @@
 //! This machine as a launcher of workloads.
 
 use super::file::Program;
-use crate::app_bench::{ENDING, GRACE, end};
+use crate::leftovers::{children, end, end_orphans};
 use crate::settings::Setup;
 use anyhow::Result;
 use cotenant_core::host::HostError;
-use cotenant_core::proc_text::TaskStat;
 use cotenant_core::workload::{self, Ended, Launcher, Ran, RunError, Workload};
 use cotenant_core::{Host, Order, Outcome, Sample, Time, Topology, Wake};
 use cotenant_linux::host::{HostOptions, LinuxHost};
-use cotenant_linux::sys;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 struct Live<'a> {
     host: LinuxHost,
@@ -71,37 +67,6 @@ impl Launcher for Live<'_> {
         });
         told.collect()
     }
-}
-
-/// Processes whose parent is this one.
-fn children() -> BTreeSet<u32> {
-    let own = std::process::id();
-    let listed = fs::read_dir("/proc").into_iter().flatten();
-    let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let parent = |pid: &u32| Some(TaskStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()?.ppid);
-    pids.filter(|pid| parent(pid) == Some(own)).collect()
-}
-
-/// Ends what programs left behind and nobody has looked at, as where they were left alone: orphans are our children. Says how many.
-fn end_orphans(ours: &BTreeSet<u32>) -> usize {
-    let mut ended: BTreeSet<u32> = BTreeSet::new();
-    for signal in ENDING {
-        let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());
-        while Instant::now() < deadline {
-            while sys::reap().is_some() {}
-            let left: BTreeSet<u32> = children().difference(ours).copied().collect();
-            if left.is_empty() {
-                return ended.len();
-            }
-            for pid in left.difference(&asked) {
-                let _ = sys::kill(*pid, signal); // our child, not reaped: the id is its own
-            }
-            ended.extend(&left);
-            asked.extend(left);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-    ended.len()
 }
 
 /// How a workload went.
