@@ -119,6 +119,8 @@ impl Policy for Qos {
         };
         let windowed = config.high.iter().any(|high| ![IPC, PROGRESS].contains(&high.metric.as_str()));
         let steady = matches!(config.controller, Controller::Steady(_));
+        // An interval lies inside a phase for certain where two of them fit.
+        let shortest = config.controller.shortest_phase().filter(|phase| ctx.config.interval * 2 > *phase);
         match () {
             () if config.high.is_empty() => refuse("no program is of high priority", "name one with --high"),
             () if windowed && !steady => refuse(
@@ -131,6 +133,10 @@ impl Policy for Qos {
             () if config.limits && !steady => {
                 refuse("limits of CPU time keep a duty, and this controller wants naps", "use --controller steady")
             }
+            () if shortest.is_some() => refuse(
+                &format!("looks every {:?} miss phases of {:?}", ctx.config.interval, shortest.unwrap_or_default()),
+                "look at least twice as often as that, with --interval",
+            ),
             () => Ok(()),
         }
     }

@@ -155,6 +155,15 @@ impl Controller {
         }
     }
 
+    /// The shortest phase in which it wants to know a speed; `None` where it waits for readings.
+    pub fn shortest_phase(&self) -> Option<Duration> {
+        match self {
+            Self::Simple(simple) => Some(simple.exec),
+            Self::Targeted(targeted) => Some(targeted.check_interval.min(targeted.exec)),
+            Self::Steady(_) => None,
+        }
+    }
+
     /// The first phase.
     pub fn start(&self) -> (Phase, State) {
         match self {

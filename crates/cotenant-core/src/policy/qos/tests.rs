@@ -205,6 +205,14 @@ fn what_does_not_fit_is_refused() {
         let refusal = Qos.check(&Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config });
         assert!(refusal.unwrap_err().to_string().contains(why));
     }
+    // Phases of 10 ms and 2 ms.
+    for (controller, interval, fits) in
+        [("targeted", 5, true), ("targeted", 6, false), ("conservative-90", 1, true), ("conservative-90", 2, false)]
+    {
+        let config = Config { interval: MS(interval), ..config(controller, PROGRESS, false) };
+        let check = Qos.check(&Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config });
+        assert_eq!(check.is_ok(), fits, "{controller}, {interval} ms: {check:?}");
+    }
 }
 
 #[test]
