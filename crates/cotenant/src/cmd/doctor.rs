@@ -99,7 +99,11 @@ fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
         Advice { policy: "sam", text: sam.clone() },
         Advice {
             policy: "auto",
-            text: if tier.tier == Tier::Full { sam } else { "does what 'none' does here, and says so".to_owned() },
+            text: if tier.tier == Tier::Full {
+                sam
+            } else {
+                "tries mappings ('atom') where a program reports progress or --metric tells its speed; else it changes nothing".to_owned()
+            },
         },
         Advice {
             policy: "heuristic",
