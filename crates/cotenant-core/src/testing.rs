@@ -2,6 +2,7 @@
 
 pub mod scripted;
 
+use crate::action::{Action, Decision, Proposal};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
@@ -64,6 +65,29 @@ pub fn parts(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u32)
 /// Where a count is 0.
 pub fn machine(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u32) -> Topology {
     Topology::new(parts(packages, llcs_per_package, cores_per_llc, smt)).expect("these parts fit together")
+}
+
+/// Placements and releases of a decision as `task→CPUs`, in its order.
+///
+/// # Panics
+/// Where it asks for anything but these and pages.
+pub fn moves(decision: &Decision) -> String {
+    let text = |p: &Proposal| match &p.action {
+        Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
+        Action::Release { task } => Some(format!("{task}→")),
+        Action::Pages { .. } => None,
+        other => panic!("it does no such thing: {other:?}"),
+    };
+    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
+}
+
+/// Memory that is to follow, as `task:node`, in a decision's order.
+pub fn pages(decision: &Decision) -> String {
+    let text = |p: &Proposal| match &p.action {
+        Action::Pages { task, nodes } => Some(format!("{task}:{}", nodes[0])),
+        _ => None,
+    };
+    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
 /// Builds samples and views from what each task counted in one interval. Methods about a task concern the one added last.

@@ -54,6 +54,9 @@ pub enum StartError {
     /// The kernel gave no descriptors to wait with.
     #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
     Wait(io::Error),
+    /// A means of letting programs nap is not to be had.
+    #[error("{0}")]
+    Means(String),
 }
 
 /// How a managed run ended.

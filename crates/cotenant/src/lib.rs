@@ -81,7 +81,7 @@ fn misused(error: &clap::Error) -> ExitCode {
 fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<StartError>() {
         Some(StartError::Metrics(metrics::StartError::Io(_))) => FAILED,
-        Some(StartError::Metrics(_)) => USAGE,
+        Some(StartError::Metrics(_) | StartError::Means(_)) => USAGE,
         Some(StartError::Launch(why)) => why.exit_code(), // as shells say it: 127 not found, 126 not executable
         _ if error.is::<UsageError>() => USAGE,
         _ => FAILED,

@@ -214,6 +214,21 @@ pub(crate) fn read_profiles(path: &Path) -> Result<BTreeMap<String, AppProfile>>
     profile::parse_apps(&read(path)?).map_err(|e| usage(format!("{}:{e}", path.display())))
 }
 
+/// Profiles for a simulation: those of the file, else those that are stored for the machine where a policy wants any.
+pub(crate) fn simulated_profiles(
+    file: Option<&Path>,
+    wanted: bool,
+    machine: &str,
+) -> Result<BTreeMap<String, AppProfile>> {
+    if let Some(path) = file {
+        return read_profiles(path);
+    }
+    let store = if wanted { Store::of_machine(machine) } else { None };
+    let Loaded { apps, notes } = store.map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
+    notes.iter().for_each(tell);
+    Ok(apps)
+}
+
 /// What an application is called: what the user says, else the base name of its executable.
 fn app_name(args: &ManageArgs, executable: &Path) -> String {
     let base = || executable.file_name().unwrap_or(executable.as_os_str()).to_string_lossy().into_owned();

@@ -77,7 +77,8 @@ fn what_cannot_be_run_says_so() {
         return;
     }
     let out = regions(&["-q", "--", "/proc/nonexistent/program"]);
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(127), "as shells say it");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("command not found"), "{out:?}");
     let out = regions(&["--min-coverage", "2", "--", "true"]);
     assert_eq!(out.status.code(), Some(2));
     let out = regions(&["-o", "/proc/nonexistent/file", "--", "true"]);

@@ -7,10 +7,11 @@
 mod low;
 
 use crate::affinity;
-use crate::apply::{Applier, ApplyError, ApplyOptions};
-use crate::launch::{self, Child, LaunchError};
-use crate::metrics::{self, MetricSummary, Metrics};
-use crate::observe::{AppTarget, ObserveError, Observer, Options};
+use crate::apply::{Applier, ApplyOptions};
+use crate::host::StartError;
+use crate::launch::{self, Child};
+use crate::metrics::{MetricSummary, Metrics};
+use crate::observe::{AppTarget, Observer, Options};
 use crate::pause::{Means, Pauses};
 use crate::restore::RestoreReport;
 use crate::sys;
@@ -23,7 +24,6 @@ use low::Low;
 pub use low::{Enforcer, Slept};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io;
 use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -73,29 +73,6 @@ pub struct QosOptions {
     pub after: Option<Duration>,
     /// Whether processes of other users are looked at and paused.
     pub other_users: bool,
-}
-
-/// Why it could not begin.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Nothing can be changed.
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
-    /// Nothing can be observed.
-    #[error(transparent)]
-    Observe(#[from] ObserveError),
-    /// A program could not be started.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// The metrics cannot be read.
-    #[error(transparent)]
-    Metrics(#[from] metrics::StartError),
-    /// The kernel gave no descriptors to wait with.
-    #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
-    Wait(io::Error),
-    /// A means of letting programs nap is not to be had.
-    #[error("{0}")]
-    Means(String),
 }
 
 /// How a run ended.

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use cotenant_core::characterize::caches::Geometry;
 use cotenant_core::region::{self, found};
 use cotenant_core::topology::{CacheType, Kind, Topology};
-use cotenant_linux::launch::{self, Child};
+use cotenant_linux::host::StartError;
+use cotenant_linux::launch::{self, Child, LaunchError};
 use cotenant_linux::waiter::{Event, Waiter};
 use std::ffi::OsString;
 use std::fs;
@@ -53,6 +54,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     if cotenant_linux::executable::find("valgrind".as_ref()).is_none() {
         bail!("valgrind, whose cachegrind simulates caches, is not installed; apt-get install valgrind");
+    }
+    if cotenant_linux::executable::find(&args.command[0]).is_none() {
+        return Err(StartError::Launch(LaunchError::NotFound(args.command[0].clone())).into());
     }
     if let Some(path) = &args.output {
         // Before the command runs: a path that cannot be written must not cost the user a run.

@@ -4,7 +4,7 @@ use super::super::Config;
 use super::*;
 use crate::action::{Action, Outcome};
 use crate::profile::MachineProfile;
-use crate::testing::{ViewBuilder, machine};
+use crate::testing::{ViewBuilder, machine, moves, pages};
 
 /// A thread: class letter, process, CPU.
 type Drawn = (char, u32, u32);
@@ -49,26 +49,6 @@ impl Bench {
         self.last = decision.proposals.iter().map(|p| done(&p.action)).collect();
         decision
     }
-}
-
-/// `task→CPUs` in order of task.
-fn moves(decision: &Decision) -> String {
-    let text = |p: &crate::action::Proposal| match &p.action {
-        Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
-        Action::Release { task } => Some(format!("{task}→")),
-        Action::Pages { .. } => None,
-        other => panic!("it does no such thing: {other:?}"),
-    };
-    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
-}
-
-/// `task:node` of memory that is to follow, in order of task.
-fn pages(decision: &Decision) -> String {
-    let text = |p: &crate::action::Proposal| match &p.action {
-        Action::Pages { task, nodes } => Some(format!("{task}:{}", nodes[0])),
-        _ => None,
-    };
-    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
 #[test]

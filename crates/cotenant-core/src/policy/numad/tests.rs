@@ -5,7 +5,7 @@
 use super::super::Config;
 use super::*;
 use crate::profile::MachineProfile;
-use crate::testing::{ViewBuilder, parts};
+use crate::testing::{ViewBuilder, moves, pages, parts};
 use crate::topology::Topology;
 
 /// Pages in a MiB.
@@ -51,26 +51,6 @@ impl Bench {
         self.state = decision.state.clone();
         decision
     }
-}
-
-/// `task→CPUs` in order of task.
-fn moves(decision: &Decision) -> String {
-    let text = |p: &Proposal| match &p.action {
-        Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
-        Action::Release { task } => Some(format!("{task}→")),
-        Action::Pages { .. } => None,
-        other => panic!("it does no such thing: {other:?}"),
-    };
-    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
-}
-
-/// `task:node` of memory that is to follow, in order of task.
-fn pages(decision: &Decision) -> String {
-    let text = |p: &Proposal| match &p.action {
-        Action::Pages { task, nodes } => Some(format!("{task}:{}", nodes[0])),
-        _ => None,
-    };
-    decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
 fn all(decision: &Decision, outcome: Outcome) -> Vec<ActionOutcome> {

@@ -8,7 +8,6 @@ use super::print;
 use crate::cli::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
 use crate::progress::Progress;
 use crate::settings::{self, Setup};
-use crate::store::{Loaded, Store};
 use crate::usage;
 use crate::words::{count, tell};
 use anyhow::{Context as _, Result};
@@ -123,16 +122,11 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     let mut scenario =
         Scenario::parse(text, |name| super::sim::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
     let wants = |name: &String| policy::by_name(name).is_ok_and(|policy| policy.wants_profiles());
-    let known = match &args.profiles {
-        Some(path) => settings::read_profiles(path)?,
-        None if !spec.policies.iter().any(wants) => BTreeMap::new(),
-        None => {
-            let stored = Store::of_machine(&scenario.machine.name).map(|store| store.load(&BTreeMap::new()));
-            let Loaded { apps, notes } = stored.unwrap_or_default();
-            notes.iter().for_each(tell);
-            apps
-        }
-    };
+    let known = settings::simulated_profiles(
+        args.profiles.as_deref(),
+        spec.policies.iter().any(wants),
+        &scenario.machine.name,
+    )?;
     scenario.know(&known);
     let refused = |e: SimError| match e {
         SimError::Refused(_) => usage(format!("{path}: {e}")),

@@ -11,8 +11,8 @@ use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig};
 use cotenant_core::record::{Header, HostDescription};
 use cotenant_core::{AppId, Mode, host};
 use cotenant_linux::host::probe_tier;
-use cotenant_linux::qos::{HighProgram, LowProgram, QosHost, QosOptions, StartError};
-use cotenant_linux::{metrics, sys};
+use cotenant_linux::qos::{HighProgram, LowProgram, QosHost, QosOptions};
+use cotenant_linux::sys;
 use show::Table;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let high = high.into_iter().zip(&metrics);
     let high = high.map(|(p, metric)| HighProgram { name: p.name, what: p.what, metrics: metric.outside() }).collect();
     let low = low.into_iter().map(|p| LowProgram { name: p.name, what: p.what }).collect();
-    let mut live = QosHost::start(&topology, high, low, options).map_err(started)?;
+    let mut live = QosHost::start(&topology, high, low, options)?;
     let slept = live.told();
     let ended = host::drive(&mut live, &Qos, &ctx, mode, |round| {
         table.round(round, &slept.borrow());
@@ -93,14 +93,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     summary.exit_code = finish.exit_code;
     show::report(&summary, args)?;
     Ok(ExitCode::from(finish.exit_code))
-}
-
-fn started(why: StartError) -> anyhow::Error {
-    match why {
-        StartError::Metrics(metrics::StartError::Io(_)) | StartError::Launch(_) => anyhow::Error::from(why),
-        StartError::Metrics(_) | StartError::Means(_) => usage(why.to_string()),
-        _ => why.into(),
-    }
 }
 
 fn open_recorder(

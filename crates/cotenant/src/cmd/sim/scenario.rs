@@ -4,9 +4,7 @@ use super::Args;
 use crate::cmd::print;
 use crate::progress::Progress;
 use crate::settings;
-use crate::store::{Loaded, Store};
 use crate::usage;
-use crate::words::tell;
 use anyhow::Context as _;
 use cotenant_core::optimum::{Best, Label, Limits};
 use cotenant_core::policy;
@@ -14,7 +12,6 @@ use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -38,16 +35,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         let how = "map = 'X*X*..' in its [policy], one character per CPU in the order of `cotenant topo`";
         return Err(usage(format!("{path}: policy static needs a map; give {how}")));
     }
-    let known = match &args.profiles {
-        Some(path) => settings::read_profiles(path)?,
-        None if !wants_profiles => BTreeMap::new(),
-        None => {
-            let stored = Store::of_machine(&scenario.machine.name).map(|store| store.load(&BTreeMap::new()));
-            let Loaded { apps, notes } = stored.unwrap_or_default();
-            notes.iter().for_each(tell);
-            apps
-        }
-    };
+    let known = settings::simulated_profiles(args.profiles.as_deref(), wants_profiles, &scenario.machine.name)?;
     scenario.know(&known);
     let limit = usize::try_from(args.evaluations)?;
     let plan = Plan {
