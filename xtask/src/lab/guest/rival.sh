@@ -16,6 +16,7 @@ while [ $looks -lt 30 ]; do # 30 intervals
     looks=$((looks + 1))
     sleep 0.1
 done
+[ $overruled -ge 2 ] || { show; fail "Cotenant never tried again: it overruled the other program $overruled times in 30 intervals"; }
 # A pause of 1 s, then of 2 s: three times in 3 s, and a few looks more if the guest is slow.
 [ $overruled -le 6 ] || { show; fail "Cotenant overruled the other program $overruled times in 30 intervals"; }
 sleep 0.2 # two intervals: Cotenant sees that it is overruled
