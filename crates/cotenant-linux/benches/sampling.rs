@@ -101,7 +101,7 @@ fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_js
     let cpus = CpuSet::parse_list(&online).unwrap();
     let cpu = |id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None };
     let topology = Topology::new(Parts { cpus: cpus.iter().map(cpu).collect(), ..Parts::default() }).unwrap();
-    let app = AppTarget { name: "program".into(), target: Target::Tree { root_pid: program.0.id() } };
+    let app = AppTarget { name: "program".into(), target: Target::Trees(vec![program.0.id()]) };
     let options = Options { counting, ..Options::default() };
     let mut observer = Observer::new(&topology, vec![app], options).unwrap();
     let begin = Instant::now();

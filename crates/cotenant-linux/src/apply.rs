@@ -180,6 +180,11 @@ impl Applier {
         self.active.as_ref().map(|a| (a.guardian.pid(), a.guardian.fd()))
     }
 
+    /// Whether the mask of the thread of that id and start time is looked after here.
+    pub fn knows(&self, tid: u32, start_ticks: u64) -> bool {
+        self.tasks.contains_key(&(tid, start_ticks))
+    }
+
     /// The mask that a task would have without us. A child inherits our mask: its original is its creator's. Such a task is
     /// entered in the journal at once, so that it is given back even if its creator is long gone by then.
     pub fn original_mask(&mut self, task: &NewTask) -> CpuSet {

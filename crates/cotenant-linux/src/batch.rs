@@ -257,7 +257,7 @@ impl<Q: Queue> Batch<Q> {
             job = None;
         }
         self.waiter.watch_job(&child);
-        self.observer.add_app(AppTarget { name, target: Target::Tree { root_pid: pid } });
+        self.observer.add_app(AppTarget { name, target: Target::Trees(vec![pid]) });
         self.running.push(Running { key, app: AppId(self.apps), child, job, waits: false });
         self.apps += 1;
         self.queue.started(key, id);
@@ -397,6 +397,9 @@ impl<Q: Queue> Host for Batch<Q> {
         }
         let at = self.now();
         let applier = &mut self.applier;
+        self.observer.look_at_masks(&|tid, start, mask| {
+            (!applier.as_ref().is_some_and(|applier| applier.knows(tid, start))).then_some(mask)
+        });
         let mut allowed = |task: &NewTask| match applier {
             Some(applier) => applier.original_mask(task),
             None => task.mask.clone(),

@@ -112,7 +112,7 @@ impl LinuxHost {
         // Last: whatever can fail has been made by now.
         let child = Child::spawn_command(command)?;
         host.waiter.watch(&child);
-        host.observer.add_app(AppTarget { name, target: Target::Tree { root_pid: child.pid() } });
+        host.observer.add_app(AppTarget { name, target: Target::Trees(vec![child.pid()]) });
         host.child = Some(child);
         Ok(host)
     }
@@ -124,7 +124,10 @@ impl LinuxHost {
     pub fn attach(topology: &Topology, targets: Vec<AppTarget>, options: &HostOptions) -> Result<Self, StartError> {
         let waiter = Waiter::new().map_err(StartError::Wait)?;
         let mut applier = applier(options)?;
-        let named = targets.iter().flat_map(|t| if let Target::Pids(pids) = &t.target { &pids[..] } else { &[] });
+        let named = targets.iter().flat_map(|t| match &t.target {
+            Target::Pids(pids) | Target::Trees(pids) => &pids[..],
+            Target::Cgroup(_) => &[],
+        });
         if let Some(applier) = &mut applier {
             named.for_each(|pid| applier.look_for_rival(*pid));
         }
@@ -165,7 +168,7 @@ impl LinuxHost {
         let child = Child::spawn_command(command)?;
         let pid = child.pid();
         self.waiter.watch_job(&child);
-        self.observer.add_app(AppTarget { name, target: Target::Tree { root_pid: pid } });
+        self.observer.add_app(AppTarget { name, target: Target::Trees(vec![pid]) });
         self.stage.get_or_insert_default().running.insert(pid, child);
         Ok(pid)
     }
@@ -239,12 +242,16 @@ impl Host for LinuxHost {
     fn sample(&mut self) -> Result<Sample, HostError> {
         let at = self.now();
         let (applier, cpus) = (&mut self.applier, &self.cpus);
+        let within = |own: CpuSet| cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
+        self.observer.look_at_masks(&|tid, start, mask| {
+            let ours = applier.as_ref().is_some_and(|applier| applier.knows(tid, start));
+            (!ours).then(|| within(mask))
+        });
         let mut allowed = |task: &NewTask| {
-            let own = match applier {
+            within(match applier {
                 Some(applier) => applier.original_mask(task),
                 None => task.mask.clone(),
-            };
-            cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus))
+            })
         };
         let mut sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
             what: "sampling".to_owned(),

@@ -41,6 +41,9 @@ pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
 /// How long until each thread's name and scheduling policy were looked at again.
 const REFRESH: Duration = Duration::from_secs(60);
 
+/// Threads per round whose masks are looked at again.
+const MASKS_PER_ROUND: usize = 8;
+
 /// Descriptors left to the rest of the program.
 const SPARE_DESCRIPTORS: usize = 256;
 
@@ -152,6 +155,7 @@ pub struct Observer {
     refresh_at: usize,
     refresh_due: f64,
     full_reads: usize,
+    mask_at: usize,
 }
 
 impl Observer {
@@ -188,6 +192,7 @@ impl Observer {
             refresh_at: 0,
             refresh_due: 0.0,
             full_reads: FULL_READS.1,
+            mask_at: 0,
             options,
             apps,
         })
@@ -238,6 +243,20 @@ impl Observer {
     pub fn set_allowed(&mut self, tid: u32, allowed: CpuSet) {
         if let Some(i) = self.position(tid) {
             self.tasks[i].set_info(|info| info.allowed = allowed);
+        }
+    }
+
+    /// Looks at the masks of some threads again, of all in turn: many bind themselves only after they were found, and users and cpusets
+    /// change masks at any time. `allowed` gets a thread's id, start time and mask; `None` leaves what is known.
+    pub fn look_at_masks(&mut self, allowed: &dyn Fn(u32, u64, CpuSet) -> Option<CpuSet>) {
+        for _ in 0..self.tasks.len().min(MASKS_PER_ROUND) {
+            self.mask_at = (self.mask_at + 1) % self.tasks.len();
+            let task = &mut self.tasks[self.mask_at];
+            let (tid, start) = (task.info.tid, task.info.start_ticks);
+            let now = sys::getaffinity(tid).ok().and_then(|mask| allowed(tid, start, mask));
+            if let Some(now) = now.filter(|now| *now != task.info.allowed) {
+                task.set_info(|info| info.allowed = now);
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::FsRoot;
 use crate::ends::{End, Ends};
 use crate::sys;
-use cotenant_core::Time;
+use cotenant_core::{CpuSet, Time};
 use cotenant_core::proc_text::{self, Status, TaskStat};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
@@ -20,12 +20,9 @@ use std::time::Duration;
 /// What belongs to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A process and all its descendants: also those whose parents ended, as long as they stay in a process group or session
-    /// that was opened inside the tree.
-    Tree {
-        /// The process at the root.
-        root_pid: u32,
-    },
+    /// These processes and all their descendants: also those whose parents ended, as long as they stay in a process group or session
+    /// that was opened inside the tree. Never Cotenant itself.
+    Trees(Vec<u32>),
     /// These processes, without their children.
     Pids(Vec<u32>),
     /// The processes of a cgroup and of those below it, by its folder in the cgroup file system.
@@ -181,9 +178,9 @@ impl Follower {
                 Target::Cgroup(path) => members(path),
                 // Named pids are looked for once: whoever has one of them later is another process.
                 Target::Pids(pids) if target >= self.started => pids.clone(),
-                Target::Tree { root_pid } => {
+                Target::Trees(roots) => {
                     trees = true;
-                    if target < self.started { Vec::new() } else { vec![*root_pid] }
+                    if target < self.started { Vec::new() } else { roots.clone() }
                 }
                 Target::Pids(_) => Vec::new(),
             };
@@ -251,6 +248,10 @@ impl Follower {
     fn adopt_kin(&mut self, pid: u32, ends: &Ends, changes: &mut Changes) {
         let Some(stat) = self.read_stat(pid) else { return };
         // A parent that is in the map but dead cannot be: children of the dead have another parent.
+        // Whoever attaches to a shell may sit in its session.
+        if pid == std::process::id() {
+            return;
+        }
         let found = [stat.ppid, stat.pgrp, stat.session].into_iter().find_map(|id| self.kin.get(&id).copied());
         if let Some(target) = found {
             self.adopt(pid, target, ends, changes);
@@ -281,7 +282,7 @@ impl Follower {
             // Without it the end is noticed at the next slow look.
             let _ = ends.listen(pidfd, End::Process(pid));
         }
-        if matches!(self.targets[target], Target::Tree { .. }) {
+        if matches!(self.targets[target], Target::Trees(_)) {
             self.kin.insert(pid, target);
         }
         self.processes.insert(pid, process);
@@ -451,6 +452,18 @@ pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
         entries = rest;
     }
     ids
+}
+
+impl Target {
+    /// The CPUs that its processes may use now, by their masks, which lie inside their cpusets; empty where none of them is there.
+    pub fn cpus(&self) -> CpuSet {
+        let pids = match self {
+            Self::Pids(pids) | Self::Trees(pids) => pids.clone(),
+            Self::Cgroup(path) => members(path),
+        };
+        let masks = pids.into_iter().filter_map(|pid| sys::getaffinity(pid).ok());
+        masks.fold(CpuSet::new(), |all, mask| all.or(&mask))
+    }
 }
 
 /// Processes of a cgroup (version 1 or 2) and of those below it.

@@ -37,7 +37,7 @@ impl Watch {
     }
 
     fn tree(program: &Program) -> Self {
-        Self::new(Target::Tree { root_pid: program.pid() }, Options::default())
+        Self::new(Target::Trees(vec![program.pid()]), Options::default())
     }
 
     /// Takes a sample and checks what holds for each.
@@ -208,7 +208,7 @@ fn sampling_after_the_end_finds_nothing_and_no_error() {
     watch.sample();
     assert!(watch.last.tasks.is_empty());
     // Observing what is not there, from the beginning.
-    let watch = Watch::new(Target::Tree { root_pid: pid }, Options::default());
+    let watch = Watch::new(Target::Trees(vec![pid]), Options::default());
     assert!(watch.last.tasks.is_empty() && watch.observer.is_empty());
 }
 
@@ -227,6 +227,14 @@ fn descendants_are_found_orphans_too() {
     // Named pids have no children.
     let alone = Watch::new(Target::Pids(vec![program.pid()]), Options::default());
     assert_eq!(alone.tids(), threads_of(program.pid()));
+    // Whoever comes late finds what was born before, below each of the roots.
+    let other = Program::start(1);
+    let late = Watch::new(Target::Trees(vec![program.pid(), other.pid()]), Options::default());
+    assert!([child, other.pid()].iter().all(|pid| late.tids().contains(pid)), "{:?}", late.tids());
+    // The observer does not observe itself where it stands in the tree.
+    let above = Watch::new(Target::Trees(vec![std::os::unix::process::parent_id()]), Options::default());
+    assert!(above.observer.processes().all(|pid| pid != std::process::id()));
+    drop(other);
     drop(program);
     watch.until("only the orphan and the child to be left", |w| !w.tids().iter().any(|t| *t != child && *t != orphan));
     for pid in [child, orphan] {
@@ -306,7 +314,7 @@ fn a_cgroups_processes_are_read_from_its_folder() {
 #[test]
 fn too_many_threads_are_left_out_and_reported() {
     let program = Program::start(20);
-    let watch = Watch::new(Target::Tree { root_pid: program.pid() }, Options { max_tasks: 10, ..Options::default() });
+    let watch = Watch::new(Target::Trees(vec![program.pid()]), Options { max_tasks: 10, ..Options::default() });
     assert_eq!(watch.last.tasks.len(), 10);
     let notes = watch.observer.tier().notes;
     assert!(notes.iter().any(|n| n.starts_with("10 threads are left out")), "{notes:?}");
@@ -315,7 +323,7 @@ fn too_many_threads_are_left_out_and_reported() {
 #[test]
 fn the_tier_says_what_is_counted_here() {
     let mut program = Program::start(2);
-    let mut watch = Watch::new(Target::Tree { root_pid: program.pid() }, Options { pages: true, ..Options::default() });
+    let mut watch = Watch::new(Target::Trees(vec![program.pid()]), Options { pages: true, ..Options::default() });
     program.ask("burn 20");
     watch.sample();
     let report = watch.observer.tier();
@@ -338,4 +346,38 @@ fn the_tier_says_what_is_counted_here() {
     assert!(
         watch.last.tasks[0].cpu.is_some_and(|c| machine().online().contains(c)) || machine().cpu(CpuId(0)).is_none()
     );
+}
+
+/// Many threads bind themselves, or are bound, only after they were found.
+#[test]
+fn a_mask_that_was_changed_later_is_seen() {
+    let program = Program::start(20);
+    let mut watch = Watch::tree(&program);
+    let all = watch.last.tasks[0].info.allowed.clone();
+    let (Some(first), true) = (all.first(), all.len() > 1) else {
+        eprintln!("skipped: one CPU has one mask");
+        return;
+    };
+    let tid = watch.last.tasks[19].info.tid;
+    let bind = |to: &CpuSet| {
+        let done = std::process::Command::new("taskset").args(["-cp", &to.to_string(), &tid.to_string()]).output();
+        done.is_ok_and(|done| done.status.success())
+    };
+    let one = CpuSet::single(first);
+    if !bind(&one) {
+        eprintln!("skipped: no taskset (package util-linux)");
+        return;
+    }
+    // Eight of twenty in each look: three looks see all.
+    let mut look = |allowed: &dyn Fn(u32, u64, CpuSet) -> Option<CpuSet>| {
+        (0..3).for_each(|_| watch.observer.look_at_masks(allowed));
+        watch.sample().tasks.iter().map(|t| t.info.allowed.clone()).collect::<Vec<_>>()
+    };
+    let (others, bound) = (vec![all.clone(); 19], |seen: &[CpuSet]| seen[19].clone());
+    let seen = look(&|_, _, mask| Some(mask));
+    assert_eq!((&seen[..19], bound(&seen)), (&others[..], one.clone()));
+    assert!(bind(&all));
+    let seen = look(&|at, _, mask| (at != tid).then_some(mask));
+    assert_eq!(bound(&seen), one, "whoever looks after a thread's mask says what it is");
+    assert_eq!(bound(&look(&|_, _, mask| Some(mask))), all);
 }

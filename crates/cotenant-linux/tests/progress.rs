@@ -25,7 +25,7 @@ impl Watch {
         let cpu = |id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None };
         let cpus = CpuSet::parse_list(&online).unwrap().iter().map(cpu).collect();
         let topology = Topology::new(Parts { cpus, ..Parts::default() }).unwrap();
-        let target = AppTarget { name: "program".into(), target: Target::Tree { root_pid: pid } };
+        let target = AppTarget { name: "program".into(), target: Target::Trees(vec![pid]) };
         let options = Options { counting: Counting::Nothing, ..Options::default() };
         let observer = Observer::new(&topology, vec![target], options).unwrap();
         Self { observer, begin: Instant::now() }

@@ -364,6 +364,16 @@ impl Topology {
         Ok(())
     }
 
+    /// The same machine for programs that may use these online CPUs, too: their cpuset may be another than Cotenant's own. Memory nodes
+    /// near any of them are theirs, too.
+    #[must_use]
+    pub fn allowing(&self, cpus: &CpuSet) -> Self {
+        let mut parts = self.parts.clone();
+        parts.cpus.iter_mut().for_each(|cpu| cpu.allowed |= cpu.online && cpus.contains(cpu.id));
+        parts.nodes.iter_mut().for_each(|node| node.allowed |= !node.cpus.and(cpus).is_empty());
+        Self::new(parts).unwrap_or_else(|_| self.clone())
+    }
+
     /// What it was built from, sorted.
     pub fn parts(&self) -> &Parts {
         &self.parts
@@ -522,6 +532,20 @@ mod tests {
         assert_eq!(t.llc_domains()[1].contexts, [2, 3, 6, 7].map(CpuId));
         assert_eq!((t.package_of(CpuId(7)), t.core_of(CpuId(7)), t.llc_of(CpuId(7))), (Some(1), Some(3), Some(1)));
         assert_eq!(t.package_of(CpuId(8)), None);
+    }
+
+    #[test]
+    fn other_programs_may_be_allowed_more_than_we() {
+        let mut parts = two_sockets();
+        parts.cpus.iter_mut().for_each(|cpu| cpu.allowed = cpu.id.0 < 2);
+        parts.nodes = vec![fixtures::node(0, "0-1,4-5"), fixtures::node(1, "2-3,6-7")];
+        parts.nodes[1].allowed = false;
+        let ours = Topology::new(parts).unwrap();
+        assert_eq!(ours.usable(), &set("0-1"));
+        let theirs = ours.allowing(&set("2,99"));
+        assert_eq!(theirs.usable(), &set("0-2"));
+        assert!(theirs.nodes()[1].allowed);
+        assert_eq!(theirs.allowing(&set("")), theirs);
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl QosHost {
                 } else {
                     self.waiter.watch_job(&child);
                 }
-                (Target::Tree { root_pid: child.pid() }, Some(child))
+                (Target::Trees(vec![child.pid()]), Some(child))
             }
         };
         let pid = child.as_ref().map(Child::pid);

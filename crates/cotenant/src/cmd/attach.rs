@@ -55,7 +55,7 @@ impl TargetArgs {
     pub(super) fn target(&self) -> Option<Target> {
         match &self.cgroup {
             Some(path) => Some(Target::Cgroup(path.clone())),
-            None => (!self.pid.is_empty()).then(|| Target::Pids(self.pid.clone())),
+            None => (!self.pid.is_empty()).then(|| Target::Trees(self.pid.clone())),
         }
     }
 }
@@ -67,6 +67,7 @@ impl TargetArgs {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
+    let topology = topology.allowing(&target.cpus());
     let setup = Setup::live(&args.manage, topology, machine, args.target.executable().as_deref())?;
     let summary = managed::attached(&setup, &args.manage, args.record.target(), target)?;
     managed::report(&summary, &args.manage.output)?;

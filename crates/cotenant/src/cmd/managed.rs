@@ -146,12 +146,11 @@ pub(super) fn attached(
 /// Refuses targets that are not there, with their names.
 fn present(target: &Target) -> Result<()> {
     let missing = match target {
-        Target::Pids(pids) => {
+        Target::Pids(pids) | Target::Trees(pids) => {
             pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()).map(|pid| format!("process {pid}"))
         }
         Target::Cgroup(path) => (!path.join("cgroup.procs").exists())
             .then(|| format!("control group {}; name its folder, such as /sys/fs/cgroup/my.slice", path.display())),
-        Target::Tree { .. } => None,
     };
     missing.map_or(Ok(()), |what| bail!("there is no {what}"))
 }
@@ -159,9 +158,9 @@ fn present(target: &Target) -> Result<()> {
 /// The name of a process that is alone, or the last folder of a control group.
 fn target_name(target: &Target) -> String {
     let name = match target {
-        Target::Pids(pids) if pids.len() == 1 => std::fs::read_to_string(format!("/proc/{}/comm", pids[0])).ok(),
+        Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => std::fs::read_to_string(format!("/proc/{}/comm", pids[0])).ok(),
         Target::Cgroup(path) => path.file_name().map(|name| name.to_string_lossy().into_owned()),
-        Target::Pids(_) | Target::Tree { .. } => None,
+        Target::Pids(_) | Target::Trees(_) => None,
     };
     name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "attached".to_owned())
 }

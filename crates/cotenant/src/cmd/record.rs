@@ -57,6 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     manage.scope.mode = Some(manage.scope.mode.unwrap_or(ModeArg::Observe));
     let to = Some(recorder::Target { path: &args.output, how: &args.how });
     let (topology, machine) = settings::live_machine(Some(&manage.policy))?;
+    let topology = args.target.target().map_or_else(|| topology.clone(), |target| topology.allowing(&target.cpus()));
     let executable = args.command.first().and_then(|command| settings::executable_of(command));
     let setup = Setup::live(&manage, topology, machine, executable.or_else(|| args.target.executable()).as_deref())?;
     let summary = match (args.target.target(), args.command.is_empty()) {

@@ -12,8 +12,7 @@ await masks_are "$spin" 2-5
 manage attach -p "$spin" --policy static --map "$(map 1 3)" --pin cpu --interval 100ms -v
 await masks_are "$spin" 3
 await run_on "$spin" 3
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 masks_are "$spin" 2-5 || { show; fail "masks are not what the cpuset gives: 2-5"; }
 
 # All places are inside, then one, then all again. The process' first thread, which waits, has one, too.
@@ -25,7 +24,6 @@ await run_on "$spin" 4
 make_box 2-5
 await spread "$spin" 2 3 4
 ! grep -q 'another agent' /tmp/cotenant || { show; fail "a cpuset that changes was taken for another agent"; }
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 masks_are "$spin" 2-5 || { show; fail "masks are not what the cpuset gives: 2-5"; }
 ! grep -q 'another agent' /tmp/cotenant || { show; fail "a cpuset that changes was taken for another agent"; }

@@ -7,8 +7,7 @@ manage attach --cgroup /sys/fs/cgroup/cold --policy static --map "$(map 0 1)" --
 await masks_differ "$spin" "$all"
 echo 1 >/sys/fs/cgroup/cold/cgroup.freeze
 await grep -q 'frozen 1' /sys/fs/cgroup/cold/cgroup.events
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 masks_are "$spin" "$all" || { show; fail "masks of the frozen program are not what they were: $all"; }
 
 manage attach -p "$spin" --policy static --map "$(map 0 1)" --pin cpu

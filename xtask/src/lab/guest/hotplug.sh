@@ -13,7 +13,6 @@ while [ $switches -lt 5 ]; do # a look has to fall into the moments in which the
     sleep 0.2
     switches=$((switches + 1))
 done
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 await masks_are "$spin" "$all"
 ! grep -q 'another agent' /tmp/cotenant || { show; fail "a CPU that was switched was taken for another agent"; }

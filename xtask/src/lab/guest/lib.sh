@@ -105,6 +105,12 @@ gone() {
     read -r line <"/proc/$1/stat" || return 0
     case ${line##*) } in Z*) ;; *) return 1 ;; esac
 }
+# ask_to_end: SIGTERM to the Cotenant of `manage`, which must not have ended by itself. end_cotenant: and waits for its end.
+ask_to_end() {
+    ! gone "$cotenant" || { show; fail "Cotenant ended before it was asked to"; }
+    kill -TERM "$cotenant"
+}
+end_cotenant() { ask_to_end; await gone "$cotenant"; }
 guardian_of() {
     for p in $(pidof cotenant); do
         read -r line <"/proc/$p/stat"
@@ -120,10 +126,10 @@ show() {
     for tid in $tids; do cpu_of "$spin" "$tid"; mask_of "$spin" "$tid"; echo "thread $tid: CPU $cpu, mask $mask"; done
 }
 
-# A map for the policy static: `map 0 3` uses CPUs 0 and 3.
+# A map for the policy static: `map 0 3` uses CPUs 0 and 3. All CPUs of the guest are in it, also those that this shell may not use.
 map() {
-    n=$(nproc) i=0
-    while [ $i -lt "$n" ]; do
+    i=0
+    while [ -e /sys/devices/system/cpu/cpu$i ]; do
         case " $* " in *" $i "*) printf X ;; *) printf . ;; esac
         i=$((i + 1))
     done

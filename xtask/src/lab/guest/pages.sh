@@ -16,6 +16,5 @@ profile spin remote 4e6 >/tmp/apps.toml
 manage attach -p "$spin" --policy sam --profile /tmp/machine.toml --profiles /tmp/apps.toml -v
 await on_node 1
 await grep -q 'to its pages' /tmp/cotenant
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 masks_are "$spin" "$all" || { show; fail "masks are not what they were: $all"; }

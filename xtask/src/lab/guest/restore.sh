@@ -9,7 +9,7 @@ begin() {
     [ -n "$guardian" ] || fail "there is no guardian"
 }
 begin
-kill -TERM "$cotenant"
+ask_to_end
 await masks_are "$spin" "$all"
 await gone "$guardian"
 
@@ -21,7 +21,7 @@ await gone "$guardian"
 begin
 kill -9 "$guardian"
 await gone "$guardian"
-kill -TERM "$cotenant"
+ask_to_end
 await masks_are "$spin" "$all"
 await gone "$cotenant"
 

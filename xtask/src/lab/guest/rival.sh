@@ -20,8 +20,7 @@ done
 # A pause of 1 s, then of 2 s: three times in 3 s, and a few looks more if the guest is slow.
 [ $overruled -le 6 ] || { show; fail "Cotenant overruled the other program $overruled times in 30 intervals"; }
 sleep 0.2 # two intervals: Cotenant sees that it is overruled
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 mask_of "$spin" "$fought"
 [ "$mask" = 3 ] || { show; fail "the other program's mask was overwritten at the end"; }
 mask_of "$spin" "$other"

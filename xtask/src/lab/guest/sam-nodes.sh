@@ -16,7 +16,6 @@ await packages_are 3
 profile spin inter 4e6 >/tmp/apps.toml
 manage attach -p "$spin" --policy sam --profile /tmp/machine.toml --profiles /tmp/apps.toml -v
 await packages_are 2
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 masks_are "$spin" "$all" || { show; fail "masks are not what they were: $all"; }
 grep -q 'taken from its profile' /tmp/cotenant || { show; fail "it does not say where the rates come from"; }

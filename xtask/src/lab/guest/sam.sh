@@ -12,7 +12,6 @@ manage attach -p "$spin" --policy sam --profile /tmp/machine.toml --profiles /tm
 moved() { ! masks_are "$spin" "$all"; }
 await moved # one may go to where the other is
 await packages_are 1
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 masks_are "$spin" "$all" || { show; fail "masks are not what they were: $all"; }
 grep -q 'taken from its profile' /tmp/cotenant || { show; fail "it does not say where the rates come from"; }

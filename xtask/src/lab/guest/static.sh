@@ -5,8 +5,7 @@ start_spin $last $((last - 2))
 manage attach -p "$spin" --policy static --map "$(map 0 1)" --pin cpu -v
 await run_on "$spin" 0 1
 await masks_differ "$spin" "$all"
-kill -TERM "$cotenant"
-await gone "$cotenant"
+end_cotenant
 masks_are "$spin" "$all" || { show; fail "masks are not what they were: $all"; }
 kill -9 "$spin"
 

@@ -265,7 +265,7 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf]) -> Result<Ve
     for pid in pids {
         let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))
             .map_err(|_| usage(format!("there is no process {pid}")))?;
-        programs.push(Program { name: comm.trim().to_owned(), what: What::Running(Target::Pids(vec![*pid])) });
+        programs.push(Program { name: comm.trim().to_owned(), what: What::Running(Target::Trees(vec![*pid])) });
     }
     for path in cgroups {
         if !path.join("cgroup.procs").exists() {
