@@ -181,11 +181,12 @@ impl fmt::Debug for Counters {
 
 impl FromIterator<(Signal, Count)> for Counters {
     fn from_iter<I: IntoIterator<Item = (Signal, Count)>>(iter: I) -> Self {
-        let mut counters = Self::default();
+        let mut counts = Counts::default();
         for (signal, count) in iter {
-            counters.set(signal, count);
+            counts.present |= 1 << signal as u32;
+            counts.counts[signal as usize] = count;
         }
-        counters
+        Self(Arc::new(counts))
     }
 }
 

@@ -95,7 +95,7 @@ fn failed(why: &Unsettled) -> Stop {
 fn counts(world: &World, app: usize) -> BTreeMap<Signal, f64> {
     let of = |signal: Signal| world.threads.iter().filter(|t| t.app == app).map(|t| t.counts[signal as usize]).sum();
     let all = Signal::ALL.iter().map(|&signal| (signal, of(signal)));
-    all.filter(|(signal, _): &(Signal, f64)| !crate::host::UNKNOWN.contains(signal)).collect()
+    all.filter(|(signal, _): &(Signal, f64)| crate::host::counted(&world.machine, *signal)).collect()
 }
 
 impl Bench for SimBench {

@@ -1,11 +1,12 @@
 //! The simulated machine as a host of the loop.
 
+use crate::machine::SimMachine;
 use crate::speed::Unsettled;
 use crate::world::{PAGE, World};
 use cotenant_core::action::{Action, Order, Outcome};
 use cotenant_core::host::{Host, HostError, Wake};
 use cotenant_core::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
-use cotenant_core::signal::{Count, Counters, Signal};
+use cotenant_core::signal::{Count, Signal};
 use cotenant_core::topology::Topology;
 use cotenant_core::{AppId, CpuId, CpuSet, NodeId, TaskId, Time};
 use fastrand::Rng;
@@ -39,8 +40,15 @@ impl Default for Observation {
 /// Signals of software: neither noisy nor multiplexed.
 const SOFTWARE: [Signal; 5] =
     [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
-/// What the model does not know is absent.
-pub(crate) const UNKNOWN: [Signal; 2] = [Signal::L1Misses, Signal::ContextSwitches];
+
+/// Whether a signal is counted: what the model does not know is absent, and so is what the machine does not have.
+pub(crate) fn counted(machine: &SimMachine, signal: Signal) -> bool {
+    match signal {
+        Signal::L1Misses | Signal::ContextSwitches => false,
+        Signal::L3LinesIn => machine.last_level == Some(3),
+        _ => true,
+    }
+}
 
 /// What was told of a task so far.
 #[derive(Clone, Debug, Default)]
@@ -128,12 +136,15 @@ impl Host for SimHost {
     fn sample(&mut self) -> Result<Sample, HostError> {
         self.charge();
         let world = &self.world;
-        let mut told = std::mem::take(&mut self.told);
         let processes = world.pages();
-        let mut tasks = Vec::new();
-        let mut known = BTreeMap::new();
+        let observation = &self.observation;
+        let exact = observation.noise == 0.0 && observation.gaps == 0.0;
+        let counted: Vec<Signal> = Signal::ALL.iter().copied().filter(|s| counted(&world.machine, *s)).collect();
+        self.slots = world.threads.iter().enumerate().filter(|(_, t)| t.exists).map(|(i, t)| (t.id, i)).collect();
+        self.told.retain(|id, _| self.slots.contains_key(id));
+        let mut tasks = Vec::with_capacity(self.slots.len());
         for t in world.threads.iter().filter(|t| t.exists) {
-            let mut seen = told.remove(&t.id).unwrap_or_default();
+            let seen = self.told.entry(t.id).or_default();
             if seen.info.tid == 0 {
                 let app = AppId(t.app as u32);
                 let pid = 1_000 + 10_000 * (t.app as u32 + 1);
@@ -149,8 +160,8 @@ impl Host for SimHost {
                 });
             }
             let ran_ns = (t.counts[Signal::CpuTime as usize] - seen.truth[Signal::CpuTime as usize]).max(0.0) as u64;
-            let mut counters = Counters::default();
-            for &signal in Signal::ALL.iter().filter(|s| !UNKNOWN.contains(s)) {
+            let rng = &mut self.rng;
+            let counters = counted.iter().map(|&signal| {
                 let i = signal as usize;
                 let events = t.counts[i] - seen.truth[i];
                 seen.truth[i] = t.counts[i];
@@ -158,16 +169,17 @@ impl Host for SimHost {
                 if SOFTWARE.contains(&signal) {
                     *count = Count::exact(t.counts[i] as u64);
                 } else {
-                    let gap = self.observation.gaps > 0.0 && self.rng.f64() < self.observation.gaps;
+                    let gap = observation.gaps > 0.0 && rng.f64() < observation.gaps;
                     count.enabled_ns += ran_ns;
                     if !gap {
-                        let factor = 1.0 + self.observation.noise * normal(&mut self.rng);
+                        let factor = if exact { 1.0 } else { 1.0 + observation.noise * normal(rng) };
                         count.value += (events * factor.max(0.0)).round() as u64;
                         count.running_ns += ran_ns;
                     }
                 }
-                counters.set(signal, *count);
-            }
+                (signal, *count)
+            });
+            let counters = counters.collect();
             let node = |n: usize| self.topology.nodes().get(n).map_or(NodeId(n as u32), |node| node.id);
             let pages = processes[t.app].iter().enumerate().map(|(n, pages)| (node(n), *pages));
             let touches = t.touches.iter().enumerate().map(|(n, touches)| (node(n), touches.round() as u64));
@@ -178,10 +190,7 @@ impl Host for SimHost {
                 pages_by_node: Some(pages.collect()),
                 touches_by_node: Some(touches.collect()),
             });
-            known.insert(t.id, seen);
         }
-        self.slots = world.threads.iter().enumerate().filter(|(_, t)| t.exists).map(|(i, t)| (t.id, i)).collect();
-        self.told = known;
         tasks.sort_by_key(|t| t.info.id);
         let cpus = world.places.cpus.iter();
         let cpus = cpus.map(|&c| CpuSample { id: CpuId(c as u32), busy_ns: world.busy_ns[c] as u64 }).collect();

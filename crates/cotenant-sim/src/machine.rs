@@ -102,6 +102,8 @@ pub struct SimMachine {
     pub clock_hz: f64,
     /// One per LLC domain.
     pub caches: Vec<Cache>,
+    /// The level of these, counted from the cores; `None` where the topology does not tell of caches.
+    pub last_level: Option<u8>,
     /// Caches that several cores share before those, from the cores outward.
     pub near: Vec<Near>,
     /// Whether the last-level caches hold what the nearer caches hold, too. Of use where there are shared ones among these; else [`Self::private`] has it.
@@ -203,14 +205,14 @@ impl SimMachine {
             given => number("the simulator", "smt", given.as_ref(), None, (0.1, 1.0), 0)?,
         };
         let llc_bytes = s.llc_bytes.as_ref().map(|v| get("llc_bytes", &Some(v.clone()), 1.0)).transpose()?;
-        let capacity = |cpus: &CpuSet| {
+        let last = |cpus: &CpuSet| {
             let of =
                 |r: &&cotenant_core::topology::Resource| matches!(r.kind, Kind::Cache(_)) && cpus.is_subset(&r.cpus);
-            topology.resources().iter().filter(of).max_by_key(|r| r.level).and_then(|r| r.capacity)
+            topology.resources().iter().filter(of).max_by_key(|r| r.level)
         };
         let mut caches = Vec::new();
         for domain in topology.llc_domains() {
-            let bytes = match (llc_bytes, capacity(&domain.cpus)) {
+            let bytes = match (llc_bytes, last(&domain.cpus).and_then(|r| r.capacity)) {
                 (Some(bytes), _) => bytes,
                 (None, Some(bytes)) if bytes > 0 => bytes as f64,
                 _ => get("llc_bytes", &None, 8.0 * 1024.0 * 1024.0)?,
@@ -237,6 +239,7 @@ impl SimMachine {
         Ok(Self {
             clock_hz,
             caches,
+            last_level: topology.llc_domains().iter().filter_map(|d| last(&d.cpus)).map(|r| r.level).max(),
             near,
             inclusive: s.inclusive.unwrap_or_default(),
             replacement: s.replacement.unwrap_or_default(),

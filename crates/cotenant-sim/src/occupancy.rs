@@ -60,17 +60,16 @@ impl Tenant<'_> {
     }
 }
 
-/// Bytes that each group holds.
-pub fn groups(tenants: &[Tenant<'_>]) -> Vec<f64> {
-    sums(tenants, |t| t.held)
+/// Nothing, for each group.
+fn none(tenants: &[Tenant<'_>]) -> Vec<f64> {
+    vec![0.0; tenants.iter().map(|t| t.group + 1).max().unwrap_or(0)]
 }
 
-fn sums(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64) -> Vec<f64> {
-    let mut sums = vec![0.0; tenants.iter().map(|t| t.group + 1).max().unwrap_or(0)];
+fn sum(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64, sums: &mut [f64]) {
+    sums.fill(0.0);
     for t in tenants {
         sums[t.group] += of(t);
     }
-    sums
 }
 
 /// Part of the bytes accessed by which holdings still change when they count as settled.
@@ -82,9 +81,11 @@ pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_
     let accessed: f64 = tenants.iter().map(|t| t.rate).sum::<f64>() * LINE * dt;
     let parts = (16.0 * accessed / capacity).ceil().clamp(1.0, 65_536.0);
     let mut before = vec![0.0; tenants.len()];
+    let mut groups = none(tenants);
     for _ in 0..parts as usize {
         before.iter_mut().zip(&*tenants).for_each(|(b, t)| *b = t.held);
-        part(replacement, capacity, tenants, dt / parts);
+        sum(tenants, |t| t.held, &mut groups);
+        part(replacement, capacity, tenants, &groups, dt / parts);
         let change: f64 = before.iter().zip(&*tenants).map(|(b, t)| (b - t.held).abs()).sum();
         if change <= SETTLED * accessed / parts {
             break; // the further parts would change as little
@@ -92,8 +93,7 @@ pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_
     }
 }
 
-fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
-    let groups = groups(tenants);
+fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], groups: &[f64], dt: f64) {
     for t in &mut *tenants {
         t.held = (t.held + t.rate * t.miss_ratio(groups[t.group]) * LINE * dt).min(t.bound);
     }
@@ -121,7 +121,8 @@ fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt:
 /// T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then interpolated.
 fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     const STEPS: usize = 64;
-    let members = sums(tenants, |_| 1.0);
+    let mut members = none(tenants);
+    sum(tenants, |_| 1.0, &mut members);
     // Members of a group fill alike: each byte that one holds, it holds for the others, too, as far as they share.
     let reach = |t: &Tenant<'_>| 1.0 + t.shared * (members[t.group] - 1.0);
     let fills: Vec<Vec<f64>> = tenants.iter().map(|t| filling(capacity, t, reach(t), STEPS)).collect();

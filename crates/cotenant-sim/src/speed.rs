@@ -23,9 +23,13 @@ pub struct Demand {
 impl Demand {
     /// Seconds per instruction while it has its CPU.
     pub fn cost_s(&self, waits: &[f64]) -> f64 {
-        let latency = self.base_s + self.uses.iter().map(|u| u.waits * waits[u.station]).sum::<f64>();
-        let floor = self.floor_s + self.uses.iter().map(|u| u.floor * waits[u.station]).sum::<f64>();
-        latency.max(floor)
+        let (mut latency, mut floor) = (0.0, 0.0);
+        for u in &self.uses {
+            let wait = waits[u.station];
+            latency += u.waits * wait;
+            floor += u.floor * wait;
+        }
+        (self.base_s + latency).max(self.floor_s + floor)
     }
 }
 
@@ -72,20 +76,25 @@ const ROUNDS: usize = 2_000;
 /// # Errors
 /// [`Unsettled`] where it does not settle.
 pub fn solve(machine: &SimMachine, demands: &[Demand], waits: &mut [f64], at_s: f64) -> Result<Vec<f64>, Unsettled> {
-    let mut speeds = at(demands, waits);
+    let teams = demands.iter().filter_map(|d| d.team).max().map_or(0, |t| t + 1);
+    let mut slowest = vec![0.0; teams];
+    let (mut speeds, mut next) = (vec![0.0; demands.len()], vec![0.0; demands.len()]);
+    let mut loads = vec![(0.0, 0.0); machine.stations.len()];
+    at(demands, waits, &mut slowest, &mut speeds);
     let mut change = f64::INFINITY;
     for _ in 0..ROUNDS {
-        let loads = loads(machine, demands, &speeds);
-        for ((wait, load), station) in waits.iter_mut().zip(&loads).zip(&machine.stations) {
+        load(machine, demands, &speeds, &mut loads);
+        for ((wait, (load, _)), station) in waits.iter_mut().zip(&loads).zip(&machine.stations) {
             *wait = load * (*wait + station.queue_s);
         }
-        let next = at(demands, waits);
+        at(demands, waits, &mut slowest, &mut next);
         // `max` would drop a NaN; what is no number has not settled.
         let differs = |a: f64, b: f64| if (a / b).is_finite() { (a / b - 1.0).abs() } else { f64::INFINITY };
         change = speeds.iter().zip(&next).map(|(a, b)| differs(*a, *b)).fold(0.0, f64::max);
-        speeds = next;
+        std::mem::swap(&mut speeds, &mut next);
         if change < CLOSE {
-            cut(machine, demands, &mut speeds);
+            load(machine, demands, &speeds, &mut loads);
+            cut(demands, &loads, &mut speeds);
             return Ok(speeds);
         }
     }
@@ -93,50 +102,52 @@ pub fn solve(machine: &SimMachine, demands: &[Demand], waits: &mut [f64], at_s: 
     Err(Unsettled { rounds: ROUNDS, at_s, change, waits })
 }
 
-fn at(demands: &[Demand], waits: &[f64]) -> Vec<f64> {
-    let one = |d: &Demand| (d.share / d.cost_s(waits)).min(d.cap.unwrap_or(f64::INFINITY));
-    let mut speeds: Vec<f64> = demands.iter().map(one).collect();
-    let teams = demands.iter().filter_map(|d| d.team).max().map_or(0, |t| t + 1);
-    if teams > 0 {
-        let mut slowest = vec![f64::INFINITY; teams];
-        for (d, s) in demands.iter().zip(&speeds) {
-            if let Some(t) = d.team {
-                slowest[t] = slowest[t].min(*s);
-            }
-        }
-        for (d, s) in demands.iter().zip(&mut speeds) {
-            if let Some(t) = d.team {
-                *s = slowest[t];
-            }
+/// Speeds with these waits. `slowest` has room for one number per team.
+fn at(demands: &[Demand], waits: &[f64], slowest: &mut [f64], speeds: &mut [f64]) {
+    for (speed, d) in speeds.iter_mut().zip(demands) {
+        *speed = (d.share / d.cost_s(waits)).min(d.cap.unwrap_or(f64::INFINITY));
+    }
+    if slowest.is_empty() {
+        return;
+    }
+    slowest.fill(f64::INFINITY);
+    for (d, s) in demands.iter().zip(&*speeds) {
+        if let Some(t) = d.team {
+            slowest[t] = slowest[t].min(*s);
         }
     }
-    speeds
+    for (d, s) in demands.iter().zip(speeds) {
+        if let Some(t) = d.team {
+            *s = slowest[t];
+        }
+    }
 }
 
-/// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities.
-fn loads(machine: &SimMachine, demands: &[Demand], speeds: &[f64]) -> Vec<f64> {
-    let mut bytes = vec![(0.0, 0.0); machine.stations.len()];
+/// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities. The second number of each is of no use afterwards.
+fn load(machine: &SimMachine, demands: &[Demand], speeds: &[f64], loads: &mut [(f64, f64)]) {
+    loads.fill((0.0, 0.0));
     for (d, speed) in demands.iter().zip(speeds) {
         for u in &d.uses {
             let b = u.bytes * speed;
-            bytes[u.station].0 += b;
-            bytes[u.station].1 += b * u.locality;
+            loads[u.station].0 += b;
+            loads[u.station].1 += b * u.locality;
         }
     }
-    let one = |(station, (bytes, ordered)): (&crate::machine::Station, (f64, f64))| {
+    for (station, load) in machine.stations.iter().zip(loads) {
+        let (bytes, ordered) = *load;
+        // What is no number stays none.
         if bytes <= 0.0 {
-            return 0.0;
+            load.0 = 0.0;
+        } else {
+            load.0 = bytes / (station.low + (station.high - station.low) * ordered / bytes);
         }
-        bytes / (station.low + (station.high - station.low) * ordered / bytes)
-    };
-    machine.stations.iter().zip(bytes).map(one).collect()
+    }
 }
 
 /// What the tolerance of the iteration left above a bandwidth is cut, in proportion.
-fn cut(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64]) {
-    let loads = loads(machine, demands, speeds);
+fn cut(demands: &[Demand], loads: &[(f64, f64)], speeds: &mut [f64]) {
     for (d, speed) in demands.iter().zip(speeds) {
-        let worst = d.uses.iter().filter(|u| u.bytes > 0.0).map(|u| loads[u.station]).fold(1.0, f64::max);
+        let worst = d.uses.iter().filter(|u| u.bytes > 0.0).map(|u| loads[u.station].0).fold(1.0, f64::max);
         *speed /= worst;
     }
 }

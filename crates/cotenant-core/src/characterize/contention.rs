@@ -6,7 +6,7 @@ use crate::characterize::caches;
 use crate::signal::Signal;
 use crate::stats::Summary;
 use crate::stats::regression::{Fit, fit};
-use crate::topology::Topology;
+use crate::topology::{Kind, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -58,10 +58,7 @@ fn rates(
     bench: &mut dyn Bench,
     per_cpu_s: &BTreeMap<Signal, f64>,
 ) -> Result<(f64, f64, bool), Stop> {
-    let of = |signal: Signal| per_cpu_s.get(&signal).map(|rate| rate * 1e-9);
-    let l2 = of(Signal::L2LinesIn).or(of(Signal::PrivateMisses));
-    let l3 = of(Signal::L3LinesIn).or(of(Signal::LlcMisses));
-    if let Some((l2, l3)) = l2.zip(l3) {
+    if let Some((l2, l3)) = counted(topology, per_cpu_s) {
         return Ok((l2, l3, true));
     }
     let missing = |why: &str| Stop::Missing(format!("lines that come into caches cannot be counted here, and {why}"));
@@ -79,6 +76,14 @@ fn rates(
     let l2 = lines(second)?;
     let l3 = third.map_or(Ok(l2), &mut lines)?;
     Ok((l2, l3, false))
+}
+
+/// The same where they were counted. Where no cache is beyond the second level, that is the last one, and the first is the private one.
+fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f64, f64)> {
+    let of = |signal: Signal| per_cpu_s.get(&signal).map(|rate| rate * 1e-9);
+    let third = topology.resources().iter().any(|r| matches!(r.kind, Kind::Cache(_)) && r.level > 2);
+    let private = if third { of(Signal::L2LinesIn).or(of(Signal::PrivateMisses)) } else { of(Signal::PrivateMisses) };
+    private.zip(of(Signal::L3LinesIn).or(of(Signal::LlcMisses)))
 }
 
 /// Makes the bench on which a kernel is the application.
@@ -141,6 +146,24 @@ mod tests {
             }
         };
         (1..=15).map(point).collect()
+    }
+
+    /// Clovertown has no third level: what comes into its second is what leaves memory, and what leaves the first is `private_misses`.
+    #[test]
+    fn lines_are_those_of_the_last_private_and_of_the_last_cache() {
+        let of = |text: &str, signals: &[(Signal, f64)]| {
+            let per_s = signals.iter().map(|(signal, per_ns)| (*signal, per_ns * 1e9)).collect();
+            counted(&crate::topology::synthetic::parse(text).unwrap(), &per_s)
+                .map(|(l2, l3)| ((l2 * 1e3).round(), (l3 * 1e3).round()))
+        };
+        let [private, second, last] =
+            [(Signal::PrivateMisses, 0.03), (Signal::L2LinesIn, 0.02), (Signal::LlcMisses, 0.01)];
+        let without = "package:1 l2:2(size=4MiB) core:2 pu:1";
+        let with = "package:1 l3:1(size=8MiB) l2:4(size=256KiB) core:1 pu:1";
+        assert_eq!(of(without, &[private, second, last]), Some((30.0, 10.0)));
+        assert_eq!(of(with, &[private, second, last]), Some((20.0, 10.0)));
+        assert_eq!(of(with, &[private, (Signal::L3LinesIn, 0.005), last]), Some((30.0, 5.0)));
+        assert_eq!(of(without, &[second, last]), None);
     }
 
     #[test]

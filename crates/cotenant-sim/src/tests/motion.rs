@@ -124,6 +124,31 @@ fn samples_count_what_was_executed() {
     }
 }
 
+/// On Clovertown the L2 that two cores share is the last level: nothing comes into a third, and what comes into the second is what the last
+/// level misses.
+#[test]
+fn where_the_second_level_is_the_last_there_is_no_third() {
+    let of = |machine: &str| {
+        let text = format!(
+            "machine = '{machine}'\n[[app]]\nprogram = 'mcf06'\nthreads = 2\n[[app]]\nprogram = 'sgd'\nthreads = 3\n"
+        );
+        let mut host = host(&scenario(&text), Observation::default());
+        host.wait(ms(300));
+        host.wait(ms(300));
+        host.sample().unwrap()
+    };
+    let (without, with) = (of("clovertown-2s"), of("ivy-bridge-2s"));
+    let seen = |sample: &Sample, signal| sample.tasks.iter().filter(|t| t.counters.get(signal).is_some()).count();
+    assert_eq!((seen(&without, Signal::L3LinesIn), seen(&with, Signal::L3LinesIn)), (0, 5));
+    let lines = total(&without, Signal::L2LinesIn) as f64;
+    assert!(
+        (lines / total(&without, Signal::LlcMisses) as f64 - 1.0).abs() < 1e-3,
+        "{lines} lines into the last level"
+    );
+    assert!(lines < 0.9 * total(&without, Signal::PrivateMisses) as f64, "{lines} lines, hits among them");
+    assert!(total(&with, Signal::L2LinesIn) > total(&with, Signal::L3LinesIn));
+}
+
 #[test]
 fn noise_and_gaps_are_seeded_and_change_nothing_but_what_is_seen() {
     let s = scenario("machine = 'ivy-bridge-2s'\n[[app]]\nprogram = 'mcf06'\nthreads = 30\n");

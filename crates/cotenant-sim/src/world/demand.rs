@@ -10,7 +10,7 @@ use crate::speed::{Demand, Use};
 pub(crate) struct PerInstruction {
     /// Misses of the private caches.
     pub requests: f64,
-    /// Lines brought into the second level.
+    /// Lines that the second level does not have.
     pub second: f64,
     /// Accesses to the last-level cache.
     pub accesses: f64,
@@ -224,6 +224,9 @@ impl World {
             tenant.nearer = m.nearer(tenant.nearer.bytes);
             per.misses = per.requests * tenant.miss_ratio(group[t.app * caches + p.llc.of[cpu]]);
             per.remote = 1.0 - t.pages[node];
+            if m.last_level == Some(2) {
+                per.second = per.misses;
+            }
             let hits = per.accesses - per.misses;
             d.base_s += hits * m.llc_s / phase.llc_mlp;
             let app = &self.apps[t.app];

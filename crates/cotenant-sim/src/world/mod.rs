@@ -455,7 +455,9 @@ impl World {
             add(Signal::Inter, instructions * per.inter);
             add(Signal::Remote, instructions * per.misses * per.remote);
             add(Signal::LocalDram, instructions * per.misses * (1.0 - per.remote));
-            add(Signal::L2LinesIn, instructions * (per.second + per.coherence()));
+            // A line from a core that shares the last level comes into a second level only where that is nearer.
+            let intra = if self.machine.last_level == Some(2) { 0.0 } else { per.intra };
+            add(Signal::L2LinesIn, instructions * (per.second + intra + per.near + per.inter));
             add(Signal::L3LinesIn, instructions * per.misses);
             add(Signal::BusTransactions, instructions * per.misses * (1.0 + per.writebacks));
             add(Signal::SharedRequests, instructions * (per.coherence() + per.shared * (per.accesses - per.misses)));

@@ -131,7 +131,7 @@ fn seen(scenario: &Scenario, policy: &dyn Policy, seed: u64, from: f64) -> anyho
         let interval = round.view.interval.as_secs_f64();
         seconds += interval;
         for task in round.view.tasks.iter().filter(|t| t.info.app.0 == 0) {
-            let counted = [Signal::Instructions, Signal::L3LinesIn, Signal::BusTransactions];
+            let counted = [Signal::Instructions, Signal::LlcMisses, Signal::BusTransactions];
             for (sum, signal) in sums.iter_mut().zip(counted) {
                 *sum += task.per_s(signal).unwrap_or(0.0) * interval;
             }
