@@ -5,12 +5,12 @@ use crate::kernel::{Kernel, KernelKind};
 use crate::scenario::{Scenario, Spot};
 use crate::speed::Unsettled;
 use crate::world::{AppReport, AppSpec, Latency, World};
-use cotenant_core::Time;
 use cotenant_core::host::{HostError, Mode, Round, drive};
 use cotenant_core::optimum::{self, Best, Limits, Worth};
-use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal};
+use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal, Static, map_has_room};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
 use cotenant_core::workload::RunError;
+use cotenant_core::{AppId, Time};
 
 /// What helps a policy that needs thresholds, where [`crate::machine::SimMachine::thresholds`] finds none.
 const NO_THRESHOLDS: &str = "none can be derived where all cores are equally far from each other: take another machine, or add [thresholds] to its file";
@@ -144,10 +144,18 @@ impl Scenario {
     /// Whether the policy can work with this machine.
     pub(crate) fn check(&self, policy: &dyn Policy) -> Result<(), Refusal> {
         let unknown = self.machine.profile.thresholds.is_none();
-        policy.check(&self.ctx()).map_err(|r| match r.policy {
+        let checked = policy.check(&self.ctx()).map_err(|r| match r.policy {
             "sam" if unknown => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
             _ => r,
-        })
+        });
+        if policy.name() == Static.name() {
+            // Who comes first is there at the same time, for sure.
+            let first = self.apps.iter().map(|app| app.arrival).min();
+            let there = (0..).map(AppId).zip(&self.apps).filter(|(_, app)| Some(app.arrival) == first);
+            return checked
+                .and_then(|()| map_has_room(&self.ctx(), &there.map(|(id, app)| (id, app.threads)).collect()));
+        }
+        checked
     }
 
     fn run_of(

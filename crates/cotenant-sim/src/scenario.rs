@@ -80,6 +80,8 @@ pub struct Spots {
     pub after: Option<Spot>,
     /// When it ends, where it says so.
     pub end: Option<Spot>,
+    /// The mapping of `static`.
+    pub map: Option<Spot>,
     /// How many threads each application has; else where the application begins.
     pub apps: Vec<Spot>,
 }
@@ -111,7 +113,7 @@ struct Settings {
     interval_ms: Option<Spanned<f64>>,
     quantum_ms: Option<Spanned<f64>>,
     pin: Option<Pin>,
-    map: Option<String>,
+    map: Option<Spanned<String>>,
     sam: Option<Spanned<String>>,
     atom: Option<Spanned<String>>,
 }
@@ -173,7 +175,8 @@ impl Scenario {
         };
         let end = file.end_s.as_ref().map(|end| spot(end.span().start));
         let after = file.app.iter().find_map(|app| app.get_ref().after.as_ref()).map(|after| spot(after.span().start));
-        let spots = Spots { after, end, apps: file.app.iter().map(of_app).collect() };
+        let map = file.policy.map.as_ref().map(|map| spot(map.span().start));
+        let spots = Spots { after, end, map, apps: file.app.iter().map(of_app).collect() };
         Self::build(file, find)
             .map(|scenario| Self { spots, ..scenario })
             .map_err(|(offset, message)| AppError::at(text, offset, message))
@@ -192,7 +195,8 @@ impl Scenario {
         };
         let end_s =
             number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), (f64::MIN_POSITIVE, MAX_END_S), 0)?;
-        let mut config = Config { pin: file.policy.pin.unwrap_or_default(), map: file.policy.map, ..Config::default() };
+        let map = file.policy.map.map(Spanned::into_inner);
+        let mut config = Config { pin: file.policy.pin.unwrap_or_default(), map, ..Config::default() };
         for (key, given, time) in [
             ("interval_ms", &file.policy.interval_ms, &mut config.interval),
             ("quantum_ms", &file.policy.quantum_ms, &mut config.quantum),

@@ -128,7 +128,11 @@ fn wrong_machines_policies_and_ends_are_refused() {
     let bare = one.replace("thresholds =", "# thresholds =");
     refused("one-sam", GOOD, &bare, &["--policy", "sam"], 2, "or add [thresholds] to its file");
     let map = format!("policy = {{ map = 'XX' }}\n{GOOD}");
-    refused("one-map", &map, &bare, &["--policy", "static"], 2, "the mapping has 2 CPUs, the machine has 4 online");
+    let says = "s.toml:1:18: policy static: the mapping has 2 CPUs, the machine has 4 online";
+    refused("one-map", &map, &bare, &["--policy", "static"], 2, says);
+    let map = format!("policy = {{ map = 'XX..AA..' }}\n{GOOD}");
+    let says = "s.toml:1:18: policy static: the mapping has 2 CPUs for 'X', which stands for 3 threads; write 'X' for more CPUs";
+    refused("small-map", &map, MACHINE, &["--policy", "static"], 2, says);
     let marked = format!("{GOOD}latency_sensitive = true\n");
     refused(
         "one-cache",

@@ -68,6 +68,24 @@ fn letters(marks: &Marks, apps: &BTreeSet<AppId>) -> BTreeMap<AppId, char> {
     apps.iter().copied().zip(all).filter(|(_, letter)| marks.contains_key(letter)).collect()
 }
 
+/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads, who run at the same time.
+///
+/// # Errors
+/// The first such letter's CPUs and threads, and the remedy.
+pub fn map_has_room(ctx: &Ctx<'_>, threads: &BTreeMap<AppId, usize>) -> Result<(), Refusal> {
+    let marks = marks(ctx).unwrap_or_default();
+    let mut wanted: BTreeMap<char, usize> = BTreeMap::new();
+    for (app, letter) in letters(&marks, &threads.keys().copied().collect()) {
+        *wanted.entry(letter).or_default() += threads[&app];
+    }
+    let short = wanted.into_iter().find(|(letter, threads)| *threads > marks[letter].len());
+    short.map_or(Ok(()), |(letter, threads)| {
+        let why =
+            format!("the mapping has {} CPUs for '{letter}', which stands for {threads} threads", marks[&letter].len());
+        Err(Refusal { policy: "static", why, remedy: format!("write '{letter}' for more CPUs, or take fewer threads") })
+    })
+}
+
 /// One context for each task where the marks suffice, else all marks for all: who has one of them keeps it, the others take what is
 /// free in order of id. Tasks that may not run on any mark are left out.
 fn seat(tasks: &[&TaskView], marks: &[CpuId], before: &BTreeMap<TaskId, CpuSet>) -> BTreeMap<TaskId, CpuSet> {
@@ -211,6 +229,20 @@ mod tests {
         fn decide(&self, view: &View, state: State, outcomes: &[ActionOutcome]) -> Decision {
             Static.decide(&self.ctx(), view, outcomes, state, view.at)
         }
+    }
+
+    #[test]
+    fn more_threads_than_cpus_are_told() {
+        let bench = Bench::new(machine(2, 1, 2, 1), "XX*A");
+        let threads = |n: &[usize]| (0..).map(AppId).zip(n.iter().copied()).collect();
+        assert_eq!(map_has_room(&bench.ctx(), &threads(&[2, 1, 1])), Ok(()));
+        assert_eq!(map_has_room(&bench.ctx(), &threads(&[1])), Ok(()), "the others come later");
+        let refusal = map_has_room(&bench.ctx(), &threads(&[2, 1, 1, 1])).unwrap_err();
+        assert!(
+            refusal.to_string().contains("the mapping has 1 CPUs for '*', which stands for 2 threads; write"),
+            "{refusal}"
+        );
+        assert!(map_has_room(&bench.ctx(), &threads(&[3])).unwrap_err().to_string().contains("2 CPUs for 'X'"));
     }
 
     /// `task→CPUs` in order of task.

@@ -19,7 +19,7 @@ pub use atom::{Atom, AtomConfig, AtomState};
 pub use auto::{Auto, AutoState};
 pub(crate) use dino::DEVIL;
 pub use dino::{Dino, DinoState};
-pub use fixed::{Static, StaticState};
+pub use fixed::{Static, StaticState, map_has_room};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use mesh::{Mesh, MeshState};
 pub use none::None;

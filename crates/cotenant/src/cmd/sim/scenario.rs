@@ -44,8 +44,10 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         seeds: args.seeds,
         limits: Limits { classes: limit, evaluations: limit },
     };
+    let spots = scenario.spots.clone();
     let explain = |e: SimError| {
-        let at = e.spot().map_or_else(|| format!("{path}"), |spot| format!("{path}:{spot}"));
+        let of_map = || matches!(&e, SimError::Refused(r) if r.policy == "static").then_some(spots.map).flatten();
+        let at = e.spot().or_else(of_map).map_or_else(|| format!("{path}"), |spot| format!("{path}:{spot}"));
         match e {
             SimError::Refused(_) | SimError::TooManyThreads { .. } => usage(format!("{at}: {e}")),
             other => anyhow::Error::new(other).context(at),
