@@ -253,7 +253,7 @@ fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
         let mut bench_of = |name: &str| -> Result<Box<dyn Bench>, Stop> {
             begun.push(name.to_owned());
             let (loses, has_cycles, has_units) = (0.2, counted, units);
-            Ok(Box::new(Made { loses, has_cycles, has_units, ..Made::new(topology.clone()) }))
+            Ok(Box::new(Made { has_cycles, has_units, loses, ..Made::new(topology.clone()) }))
         };
         let found = points(&plan, &mut bench_of);
         assert!(begun == kernels || found.is_err());
