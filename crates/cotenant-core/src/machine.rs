@@ -84,7 +84,7 @@ impl Machine {
             thresholds: file.thresholds,
             heuristic: file.heuristic,
             source: Some(file.source.clone()),
-            calibration: None,
+            ..MachineProfile::default()
         };
         Ok(Self {
             name: file.name,
@@ -114,6 +114,10 @@ pub fn parse_profile(text: &str) -> Result<MachineProfile, ProfileError> {
     } else {
         toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?
     };
+    if let Some(key) = profile.contentiousness.as_ref().and_then(|model| model.no_number()) {
+        let offset = text.find("[contentiousness").unwrap_or(0);
+        return Err(ProfileError::at(text, offset, format!("{key} of the contentiousness model must be finite")));
+    }
     let t = profile.thresholds;
     let named = [
         ("clock_hz", profile.clock_hz),

@@ -1,7 +1,9 @@
 //! What is known beforehand about a machine and about applications.
 
+mod contentiousness;
 mod measured;
 
+pub use contentiousness::Contentiousness;
 pub use measured::{AppStamp, By, Corun, Executable, Loss, MissCurve, MissPoint, Pressure, Score};
 
 use crate::calibrate::profile::Record;
@@ -31,6 +33,9 @@ pub struct MachineProfile {
     /// What calibration measured, and what it holds for; the figures above come from it. Recordings do without.
     #[serde(default, skip_serializing)]
     pub calibration: Option<Box<Record>>,
+    /// What programs cost each other here, by the lines that they bring in. Recordings do without.
+    #[serde(default, skip_serializing)]
+    pub contentiousness: Option<Box<Contentiousness>>,
 }
 
 impl MachineProfile {
@@ -43,6 +48,7 @@ impl MachineProfile {
             heuristic: self.heuristic.or(other.heuristic),
             source: self.source.or(other.source),
             calibration: self.calibration.or(other.calibration),
+            contentiousness: self.contentiousness.or(other.contentiousness),
         }
     }
 }
@@ -114,6 +120,9 @@ pub struct AppProfile {
     /// Mean loss that it causes to the co-runners of [`AppProfile::corun`] (Tang §5.2.1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contentiousness: Option<f64>,
+    /// What the machine's model says that it causes, from the lines that it brings into caches ([`Contentiousness`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contentiousness_model: Option<f64>,
     /// Mean loss that it suffers from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corun_sensitivity: Option<f64>,
@@ -201,6 +210,7 @@ struct AppTable {
     #[serde(default)]
     sensitivity: BTreeMap<String, Score>,
     contentiousness: Option<f64>,
+    contentiousness_model: Option<f64>,
     corun_sensitivity: Option<f64>,
     #[serde(default)]
     corun: BTreeMap<String, Corun>,
@@ -256,6 +266,7 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
                 footprint_bytes: t.footprint_bytes,
                 sensitivity: t.sensitivity,
                 contentiousness: t.contentiousness,
+                contentiousness_model: t.contentiousness_model,
                 corun_sensitivity: t.corun_sensitivity,
                 corun: t.corun,
                 degradation: t.degradation,
@@ -319,6 +330,7 @@ mod tests {
                 Score::of(&[(3.0, 2.0), (3.0, 2.1)], By::Cycles, set("0-3,8-11"), set("0-7")).unwrap(),
             )]),
             contentiousness: Some(0.125),
+            contentiousness_model: Some(0.2),
             corun: BTreeMap::from([("bst".to_owned(), Corun { suffers: loss.clone(), causes: Some(loss.clone()) })]),
             degradation: BTreeMap::from([(
                 "memory".to_owned(),
@@ -348,7 +360,7 @@ mod tests {
             ),
             (
                 "[app.a]\nbus = 1",
-                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `weight`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `weight`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `contentiousness_model`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
             ),
             (
                 "[app.a.sensitivity.l2]\nscore = nan\nlow = 0\nhigh = 0\nby = 'time'",

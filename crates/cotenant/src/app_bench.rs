@@ -28,17 +28,6 @@ const KERNEL: Duration = Duration::from_millis(500);
 /// A kernel that did nothing after this is not waited for.
 const PREPARED: Duration = Duration::from_secs(30);
 
-/// Ticks of a second in `/proc/PID/stat` (`USER_HZ`), the same on all architectures that Rust's standard library supports on Linux.
-const TICKS_PER_S: f64 = 100.0;
-
-/// CPU time of all our children that have ended and were waited for, and of theirs (`/proc/PID/stat`, fields 16 and 17).
-fn children_cpu_s() -> Option<f64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
-    Some((ticks(16)? + ticks(17)?) / TICKS_PER_S)
-}
-
 /// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change it.
 fn pace(report: &Report) -> f64 {
     report.threads.iter().map(|thread| thread.units as f64 / thread.cpu_seconds.max(1e-9)).sum()
@@ -47,7 +36,7 @@ fn pace(report: &Report) -> f64 {
 /// Runs one command on this machine.
 pub(crate) struct AppBench<'a> {
     pub topology: &'a Topology,
-    pub command: &'a [OsString],
+    pub command: Vec<OsString>,
     pub name: String,
     /// Whether its own output is let through.
     pub shown: bool,
@@ -65,7 +54,7 @@ pub(crate) struct AppBench<'a> {
 impl<'a> AppBench<'a> {
     pub fn new(
         topology: &'a Topology,
-        command: &'a [OsString],
+        command: Vec<OsString>,
         name: String,
         shown: bool,
         timeout: Duration,
@@ -114,7 +103,7 @@ impl<'a> AppBench<'a> {
         // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to undo later.
         let own = sys::getaffinity(0).map_err(|e| failed(&e))?;
         sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(&format!("CPUs {cpus} cannot be used: {e}")))?;
-        let before = children_cpu_s();
+        let before = sys::children_cpu_time();
         let ours = children();
         let begin = Instant::now();
         let host = LinuxHost::launch(self.topology, self.name.clone(), command, &HostOptions::default());
@@ -147,10 +136,10 @@ impl<'a> AppBench<'a> {
         let units = host.reported().map(|reported| reported.units as f64);
         let asked = host.is_asked_to_stop();
         let code = host.finish().exit_code;
-        let used = children_cpu_s().zip(before).map(|(after, before)| after - before);
+        let used = sys::children_cpu_time().saturating_sub(before).as_secs_f64();
         match (asked, code) {
             (true, _) => Err(Stop::Interrupted),
-            (false, 0) => Ok(Ran { seconds, cpu_s: used, units, ..tally.ran() }),
+            (false, 0) => Ok(Ran { seconds, cpu_s: Some(used), units, ..tally.ran() }),
             (false, code) => Err(Stop::Failed(format!(
                 "the command failed with exit code {code}; a failing run cannot be measured; see its own messages with --show-output"
             ))),
@@ -262,6 +251,7 @@ impl Bench for AppBench<'_> {
             let Ok(one) = caches::parse(&text) else { continue };
             all.instructions += one.instructions;
             all.references += one.references;
+            all.first_misses += one.first_misses;
             all.misses += one.misses;
         }
         if all.references == 0 {

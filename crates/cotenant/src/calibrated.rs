@@ -1,11 +1,13 @@
 //! The calibrated profile of this machine: where it lies, and what it holds for.
 
+use crate::replace::replace;
 use crate::settings;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cotenant_core::Topology;
-use cotenant_core::calibrate::profile::{Stamp, fingerprint};
-use cotenant_core::profile::MachineProfile;
-use std::fs;
+use cotenant_core::calibrate::profile::{self, Stamp, fingerprint};
+use cotenant_core::profile::{Contentiousness, MachineProfile};
+use cotenant_linux::sys::{self, Lock};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -44,12 +46,49 @@ pub(crate) fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)>
     }
 }
 
+/// What stands in a file that may not be there yet, or is a device.
+///
+/// # Errors
+/// Where it is damaged.
+pub(crate) fn read(path: &Path) -> Result<MachineProfile> {
+    if path.is_file() { settings::read_profile(path) } else { Ok(MachineProfile::default()) }
+}
+
+/// Changes the profile in a file as a whole, from what [`read`] says of it: who else changes it waits, and nothing of it is lost.
+///
+/// # Errors
+/// What `change` returns; where it cannot be written.
+pub(crate) fn update(path: &Path, change: impl FnOnce(Result<MachineProfile>) -> Result<MachineProfile>) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The folder itself is locked, so that no file is left beside the profile. Where it cannot be, writing tells why.
+    let _lock = File::open(folder).ok().filter(|folder| sys::flock(folder, Lock::Wait).is_ok());
+    let text = profile::write(&change(read(path))?);
+    replace(path, text.as_bytes())
+        .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))
+}
+
 /// Whether a calibrated profile was made on another machine, or on this one before something changed: a remark for each.
 pub(crate) fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) -> Vec<String> {
     let Some(record) = &profile.calibration else { return Vec::new() };
     let changes = record.stamp.differences(&stamp(topology));
     let remark = |change| format!("{} is stale: the {change}; calibrate again", path.display());
     changes.into_iter().map(remark).collect()
+}
+
+/// The contentiousness model of this machine, where there is one that says something; and why not, where there is another.
+pub(crate) fn contentiousness(
+    profile: &MachineProfile,
+    topology: &Topology,
+) -> (Option<Contentiousness>, Option<String>) {
+    let Some(model) = profile.contentiousness.as_deref() else { return (None, None) };
+    let stale = model.stamp.differences(&stamp(topology)).into_iter().next().map(|change| format!("the {change}"));
+    match stale.or_else(|| model.doubt()) {
+        None => (Some(model.clone()), None),
+        Some(why) => {
+            let remedy = "fit it again with cotenant calibrate --contentiousness";
+            (None, Some(format!("this machine's contentiousness model is not used: {why}; {remedy}")))
+        }
+    }
 }
 
 /// What a profile that is measured now holds for.

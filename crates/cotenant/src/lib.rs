@@ -5,6 +5,7 @@ mod app_bench;
 mod calibrated;
 pub mod cli;
 pub mod cmd;
+mod kernel_bench;
 mod leftovers;
 mod live_bench;
 pub mod machine_arg;

@@ -24,8 +24,13 @@ impl Others {
 
     /// The part of the CPUs' time that others, and the hypervisor, have used since the beginning, 0–1.
     pub fn share(&mut self) -> Option<f64> {
+        self.share_besides(Duration::ZERO)
+    }
+
+    /// The same, where the CPU time of some programs that have ended is our own, too.
+    pub fn share_besides(&mut self, ours: Duration) -> Option<f64> {
         let all = busy_time(&mut self.busy, &self.cpus)?.saturating_sub(self.before);
-        let own = sys::own_cpu_time().saturating_sub(self.own);
+        let own = sys::own_cpu_time().saturating_sub(self.own) + ours;
         let offered = self.since.elapsed().as_secs_f64() * self.cpus.len() as f64;
         (offered > 0.0).then(|| (all.saturating_sub(own).as_secs_f64() / offered).min(1.0))
     }

@@ -1,5 +1,7 @@
 //! `cotenant calibrate` as a user meets it.
 
+use cotenant_core::profile::{Contentiousness, MachineProfile};
+use cotenant_core::stats::regression::Coefficient;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -159,5 +161,169 @@ fn interrupted_it_leaves_no_half_profile() {
         assert_eq!(status.code(), code, "{signal}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "clock_hz = 1e9\n", "the old one is still there");
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "no draft is left");
+    }
+}
+
+/// The fewest kernels, the shortest runs.
+const FIT: [&str; 5] =
+    ["calibrate", "--contentiousness", "--quick", "--kernels", "naive-4mb,naive-50mb,bst-4mb,sledge-small"];
+
+/// Whether lines can be known here, or cachegrind could tell them.
+fn has_valgrind() -> bool {
+    let tried = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    tried.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn the_contentiousness_model_is_fitted_and_stored() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    if cpus < 2 || !has_valgrind() {
+        eprintln!("skipped: it needs two CPUs, and valgrind where lines cannot be counted");
+        return;
+    }
+    let folder = Folder::new("contention");
+    let data = &folder.0;
+    let path = data.join("profile.toml");
+    fs::write(&path, "clock_hz = 1e9\n[heuristic]\nsharing = 0.4\nfootprint_per_ms = 4000\n").unwrap();
+    let out = run(data, &[&FIT[..], &["-o", path.to_str().unwrap()]].concat());
+    let said = text(&out.stderr);
+    assert!(said.contains("24 runs to come"), "{said}");
+    if !out.status.success() {
+        // On one core per cache; with a last level that holds all of these.
+        let why =
+            ["no two cores that may be used", "too much alike to fit a model"].into_iter().find(|w| said.contains(w));
+        eprintln!("skipped: {}", why.unwrap_or_else(|| panic!("{said}")));
+        assert!(out.status.code() == Some(1) && fs::read_to_string(&path).unwrap().starts_with("clock_hz"));
+        return;
+    }
+    let table = text(&out.stdout);
+    for name in ["naive-50mb", "R² ", "miss rate alone", "written to"] {
+        assert!(table.contains(name), "{table}");
+    }
+    let known = cotenant_core::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();
+    let model = known.contentiousness.expect("it is stored");
+    assert!(model.programs == 4 && model.rounds == 1 && (0.0..=1.0).contains(&model.r2), "{model:?}");
+    assert_eq!(
+        (known.clock_hz, known.heuristic.map(|high| high.footprint_per_ms)),
+        (Some(1e9), Some(4000.0)),
+        "it stays"
+    );
+}
+
+#[test]
+fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
+    let folder = Folder::new("used");
+    let data = &folder.0;
+    let calibrate = ["calibrate", "--quick", "--only", "clock"];
+    assert!(run(data, &calibrate).status.success());
+    let path = profile(data);
+    let read = || cotenant_core::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();
+    let write = |known: &MachineProfile| fs::write(&path, cotenant_core::calibrate::profile::write(known)).unwrap();
+    let mut known = read();
+    let of = |value| Coefficient { value, error: 0.1, p: 0.001 };
+    let good = Contentiousness {
+        method: "by hand".into(),
+        programs: 15,
+        rounds: 3,
+        r2: 0.9,
+        p: 0.001,
+        leave_one_out: 0.01,
+        miss_rate_r2: None,
+        requests_r2: None,
+        used_by_others: None,
+        a: of(2.0),
+        b: of(9.0),
+        c: of(0.1),
+        stamp: known.calibration.as_ref().unwrap().stamp.clone(),
+    };
+    known.contentiousness = Some(Box::new(good.clone()));
+    write(&known);
+    // The rest is calibrated anew.
+    assert!(run(data, &calibrate).status.success());
+    assert_eq!(read().contentiousness.as_deref(), Some(&good));
+    if !has_valgrind() {
+        eprintln!("skipped: there is no valgrind, so that nothing tells lines");
+        return;
+    }
+    let regions = || {
+        let out = run(data, &["regions", "-q", "--", "true"]);
+        (text(&out.stdout), text(&out.stderr))
+    };
+    let (found, _) = regions();
+    assert!(found.contains("scored by the coefficients of this machine"), "{found}");
+    let only = ["characterize", "-q", "-n", "a", "--only", "misses", "--", "sh", "-c"];
+    let out = run(data, &[&only[..], &["i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]].concat());
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("by this machine's model of lines per ns"), "{}", text(&out.stdout));
+    let shown = text(&run(data, &["profiles", "show", "a"]).stdout);
+    assert!(shown.contains("contentiousness_model = "), "{shown}");
+    // One that chance explains, or of another machine, is not used, and that is said.
+    let chance = Contentiousness { p: 0.5, ..good.clone() };
+    let mut other = good;
+    other.stamp.kernel = "2.6.32".into();
+    for (model, why) in [(chance, "chance explains it as well"), (other, "the kernel was '2.6.32'")] {
+        known.contentiousness = Some(Box::new(model));
+        write(&known);
+        let (found, said) = regions();
+        assert!(found.contains("coefficients of the paper's Nehalem") && said.contains(why), "{found}{said}");
+    }
+}
+
+#[test]
+fn a_model_that_cannot_be_is_one_line() {
+    let folder = Folder::new("model");
+    let says = |args: &[&str], code: i32, what: &str| {
+        let out = run(&folder.0, &[&["calibrate"], args].concat());
+        let said = text(&out.stderr);
+        assert!(out.status.code() == Some(code) && said.contains(what), "{args:?}: {said}");
+        let own = said.lines().filter(|line| !line.contains("keep this machine busy"));
+        assert_eq!(own.count(), 1, "{args:?}: {said}");
+    };
+    says(&["--contentiousness", "--kernels", "bst-4mb,nothing"], 2, "--kernels nothing: there is no such kernel");
+    says(&["--contentiousness", "--kernels", "bst-4mb,bst-4mb,cpu,chase"], 2, "needs 4 kernels or more");
+    says(&["--kernels", "bst-4mb"], 2, "--contentiousness");
+    says(&["--contentiousness", "--only", "clock"], 2, "cannot be used with");
+    let damaged = folder.0.join("damaged.toml");
+    fs::write(&damaged, "[contentiousness]\na = 1\n").unwrap();
+    says(&["--contentiousness", "-o", damaged.to_str().unwrap()], 2, "damaged.toml:2:5: ");
+    let machine = folder.0.join("machine.toml");
+    let text = "name = 'm'\ndescription = 'd'\nsource = 's'\n[topology]\nsynthetic = 'core:2 pu:1'\n";
+    fs::write(&machine, text).unwrap();
+    says(&["--contentiousness", "-o", machine.to_str().unwrap()], 2, "this is a machine file");
+    assert_eq!(fs::read_to_string(&machine).unwrap(), text);
+}
+
+#[test]
+fn an_interrupted_fit_leaves_the_profile_and_no_program() {
+    for signal in ["INT", "TERM", "KILL"] {
+        let folder = Folder::new(&format!("fit-{signal}"));
+        let path = folder.0.join("profile.toml");
+        fs::write(&path, "clock_hz = 1e9\n").unwrap();
+        let mut args = FIT.to_vec();
+        args.extend(["-o", path.to_str().unwrap()]);
+        let mut child = cotenant(&folder.0, &args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let children = || {
+            let path = format!("/proc/{0}/task/{0}/children", child.id());
+            fs::read_to_string(path).unwrap_or_default()
+        };
+        let end = Instant::now() + Duration::from_secs(120);
+        let kernel = loop {
+            assert!(Instant::now() < end, "it starts no kernel");
+            if let Some(pid) = children().split_whitespace().next() {
+                break pid.to_owned();
+            }
+            std::thread::yield_now();
+        };
+        Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), (signal != "KILL").then_some(1), "{signal}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "clock_hz = 1e9\n", "the old one is still there");
+        let lives = || fs::read_to_string(format!("/proc/{kernel}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        // Who is killed cannot end it; it ends by itself, since its work has an end.
+        let end = Instant::now() + Duration::from_secs(120);
+        while lives() {
+            assert!(signal == "KILL" && Instant::now() < end, "{signal}: the kernel runs on");
+            std::thread::yield_now();
+        }
     }
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 struct Folder(PathBuf);
 
@@ -151,4 +152,60 @@ fn resense_maps_by_stored_scores() {
     assert!(out.status.success(), "{}", stderr(&out));
     let result: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(result["policies"][1]["name"], "resense", "{result}");
+}
+
+/// What a profile marks as latency-sensitive is what `atom` learns for.
+#[test]
+fn atom_learns_for_the_one_that_is_marked_in_the_store() {
+    let scenario = "machine = 'clovertown-2s'\npolicy = { pin = 'cpu', atom = 'turn=200ms' }\n\
+        [[app]]\nname = 'web'\nprogram = 'bigtable'\nthreads = 4\nwork_s = 40\n\
+        [[app]]\nname = 'batch'\nprogram = 'contentAnalyzer'\nthreads = 4\nwork_s = 40\n";
+    let times = |marked: &str| {
+        let folder = Folder::new(&format!("atom-{marked}"));
+        let profile = folder.file("apps.toml", &format!("[app.{marked}]\nlatency_sensitive = true\n"));
+        folder.ok(&["profiles", "import", &profile, "--machine", "clovertown-2s"]);
+        let scenario = folder.file("s.toml", scenario);
+        let found = folder.ok(&["sim", &scenario, "--policy", "atom", "--seeds", "1", "--json"]);
+        let found: Value = serde_json::from_str(&found).unwrap();
+        let time = |app: usize| found["policies"][0]["apps"][app]["time_s"].as_f64().unwrap();
+        [time(0), time(1)]
+    };
+    let [for_web, for_batch] = ["web", "batch"].map(times);
+    assert!(for_web[0] < for_batch[0] && for_web[1] > for_batch[1], "{for_web:?} {for_batch:?}");
+}
+
+/// Killed at 30 random moments while it measures and stores, and while it stores only.
+#[test]
+fn killed_at_any_moment_the_store_is_whole() {
+    let folder = Folder::new("killed");
+    folder.ok(&["profiles", "import", &folder.file("apps.toml", APPS)]);
+    let many: Vec<String> = (0..200).map(|i| format!("[app.many{i}]\nbus_per_ms = {i}\n")).collect();
+    let many = folder.file("many.toml", &many.concat());
+    let measure = ["characterize", "-q", "-n", "web", "--runs", "1", "--only", "sensitivity", "--", "sleep", "0.03"];
+    let store = ["profiles", "import", &many];
+    let mut random = 1_u64;
+    let mut ended = 0;
+    for round in 0..30 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let args: &[&str] = if round % 2 == 0 { &measure } else { &store };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+        command.args(args).env("XDG_CONFIG_HOME", "/proc/nonexistent").env("XDG_DATA_HOME", &folder.0);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let moment = Instant::now() + Duration::from_micros((random >> 33) % 120_000);
+        while Instant::now() < moment && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        ended += u32::from(child.wait().unwrap().success());
+        // Nothing damaged, nothing lost of what was there, and nobody holds a lock.
+        let out = folder.run(&["profiles", "list", "--json"]);
+        let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert!(out.status.success() && stderr(&out).is_empty(), "{round}: {}", stderr(&out));
+        let web = list.as_array().unwrap().iter().find(|row| row["app"] == "web").unwrap();
+        assert_eq!(web["key"], "web", "{round}");
+    }
+    eprintln!("{ended} of 30 had ended before they were killed");
+    assert!(folder.ok(&["profiles", "show", "web"]).contains("latency_sensitive = true"));
+    folder.ok(&measure);
+    folder.ok(&store);
 }

@@ -2,7 +2,7 @@
 
 use super::{Calibration, Curve, Difference, Figure, LeftOut};
 use crate::ids::CpuId;
-use crate::profile::Thresholds;
+use crate::profile::{Contentiousness, High, MachineProfile, Thresholds};
 use crate::topology::Topology;
 use crate::topology::hidden::Level;
 use serde::{Deserialize, Serialize};
@@ -82,14 +82,33 @@ pub struct Record {
     pub shared_otherwise: Vec<Difference>,
 }
 
-#[derive(Serialize)]
-struct File<'a> {
-    source: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    clock_hz: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thresholds: Option<Thresholds>,
-    calibration: &'a Record,
+/// Writes the profile of a machine as [`crate::machine::parse_profile`] reads it.
+pub fn write(profile: &MachineProfile) -> String {
+    #[derive(Serialize)]
+    struct File<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        source: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        clock_hz: Option<f64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        thresholds: Option<Thresholds>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        heuristic: Option<High>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        contentiousness: Option<&'a Contentiousness>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        calibration: Option<&'a Record>,
+    }
+    let file = File {
+        source: profile.source.as_deref(),
+        clock_hz: profile.clock_hz,
+        thresholds: profile.thresholds,
+        heuristic: profile.heuristic,
+        contentiousness: profile.contentiousness.as_deref(),
+        calibration: profile.calibration.as_deref(),
+    };
+    let text = toml::to_string(&file).unwrap_or_else(|e| format!("# {e}\n"));
+    format!("# A machine's profile, for --profile; docs/how-to/calibrate.md says what the figures mean.\n{text}")
 }
 
 fn tenths(ns: f64) -> f64 {
@@ -136,15 +155,16 @@ impl Record {
         })
     }
 
-    /// The file.
-    pub fn to_toml(&self) -> String {
-        let file = File {
-            source: format!("cotenant calibrate, {}, on {}", self.stamp.date, self.stamp.processor),
+    /// The profile with this record. What a calibration does not measure stays as it was before.
+    #[must_use]
+    pub fn profile(self, before: MachineProfile) -> MachineProfile {
+        MachineProfile {
+            source: Some(format!("cotenant calibrate, {}, on {}", self.stamp.date, self.stamp.processor)),
             clock_hz: self.value("clock_hz"),
             thresholds: self.thresholds(),
-            calibration: self,
-        };
-        let text = toml::to_string(&file).unwrap_or_else(|e| format!("# {e}\n"));
-        format!("# A machine's profile, for --profile; docs/how-to/calibrate.md says what the figures mean.\n{text}")
+            heuristic: before.heuristic,
+            contentiousness: before.contentiousness,
+            calibration: Some(Box::new(self)),
+        }
     }
 }

@@ -46,7 +46,9 @@ pub struct Misses {
     pub instructions: u64,
     /// Loads and stores.
     pub references: u64,
-    /// Of these, those that missed the last level.
+    /// Of these, those that missed the first level.
+    pub first_misses: u64,
+    /// Those that missed the last level.
     pub misses: u64,
     /// Units of work that the program reported meanwhile; `None` where it did not.
     pub units: Option<u64>,
@@ -70,10 +72,14 @@ fn of(r: &Resource, factor: f64) -> Geometry {
     Geometry::nearest(bytes, r.ways.filter(|ways| *ways > 0).unwrap_or(8), r.line_size.unwrap_or(64))
 }
 
-/// A cache of the machine that holds data, as near as it can be simulated; `None` where it tells of none of that level with a size.
-pub fn real(topology: &Topology, level: u8) -> Option<Geometry> {
-    let holds = |r: &&Resource| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified)) && r.level == level;
-    topology.resources().iter().filter(holds).find(|r| r.capacity.is_some()).map(|r| of(r, 1.0))
+/// The last level and the level above it (the last private one, as a rule), as near as they can be simulated together; `None` where the
+/// machine does not tell the sizes of two levels.
+pub fn last_two(topology: &Topology) -> Option<(Geometry, Geometry)> {
+    let holds = |r: &&Resource| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified));
+    let caches = || topology.resources().iter().filter(holds).filter(|r| r.capacity.is_some());
+    let last = caches().max_by_key(|r| r.level)?;
+    let upper = caches().filter(|r| r.level < last.level).max_by_key(|r| r.level)?;
+    Some((of(upper, 1.0), of(last, 1.0)))
 }
 
 /// Reads cachegrind's summary.
@@ -91,8 +97,9 @@ pub fn parse(summary: &str) -> Result<Misses, String> {
         let digits: Option<u64> = value.and_then(|text| text.replace(',', "").parse().ok());
         digits.ok_or_else(|| format!("cachegrind's summary has no '{name}'; is it valgrind 3.15 or newer?"))
     };
-    let (instructions, references, misses) = (field("I refs:")?, field("D refs:")?, field("LLd misses:")?);
-    Ok(Misses { instructions, references, misses, units: None })
+    let (instructions, references) = (field("I refs:")?, field("D refs:")?);
+    let (first_misses, misses) = (field("D1 misses:")?, field("LLd misses:")?);
+    Ok(Misses { instructions, references, first_misses, misses, units: None })
 }
 
 #[cfg(test)]
@@ -118,7 +125,13 @@ mod tests {
                     ==1== LLd misses:     1,000  ( 500 rd + 500 wr)\n==1== LL refs: 7\n==1== LL misses: 6\n";
         assert_eq!(
             parse(text),
-            Ok(Misses { instructions: 1_234_567, references: 400_000, misses: 1_000, units: None })
+            Ok(Misses {
+                instructions: 1_234_567,
+                references: 400_000,
+                first_misses: 20_000,
+                misses: 1_000,
+                units: None
+            })
         );
         assert!(parse("==1== I   refs: 3\n").unwrap_err().contains("'D refs:'"));
     }

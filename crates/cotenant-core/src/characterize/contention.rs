@@ -1,14 +1,18 @@
 //! The contentiousness model (Tang §5.2.1): `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted to what programs of known
 //! behaviour cost each other. The coefficients belong to a machine.
 
-use super::{Bench, Plan, Stop, characterize};
+use super::{Bench, Beside, Characterization, Plan, Stop, characterize, neighbours, step};
 use crate::characterize::caches;
+use crate::profile::Contentiousness;
 use crate::signal::Signal;
 use crate::stats::Summary;
 use crate::stats::regression::{Fit, fit};
 use crate::topology::{Kind, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// The fewest programs to which three coefficients can be fitted.
+pub const FEWEST: usize = 4;
 
 /// A program that runs beside the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,33 +56,8 @@ pub fn model(points: Vec<Point>) -> Option<Model> {
     Some(Model { fit: whole, miss_rate, requests, points })
 }
 
-/// Lines that came in, per ns of CPU time: into the last private cache, into the last level; and whether they were counted.
-fn rates(
-    topology: &Topology,
-    bench: &mut dyn Bench,
-    per_cpu_s: &BTreeMap<Signal, f64>,
-) -> Result<(f64, f64, bool), Stop> {
-    if let Some((l2, l3)) = counted(topology, per_cpu_s) {
-        return Ok((l2, l3, true));
-    }
-    let missing = |why: &str| Stop::Missing(format!("lines that come into caches cannot be counted here, and {why}"));
-    // Simulated caches: the machine's own sizes, a level each.
-    let [first, second, third] = [1, 2, 3].map(|level| caches::real(topology, level));
-    let (Some(first), Some(second)) = (first, second) else {
-        return Err(missing("this machine does not tell of two levels of caches that could be simulated"));
-    };
-    let mut lines = |last: caches::Geometry| -> Result<f64, Stop> {
-        let simulated = bench.simulate(first, last)?;
-        let units = simulated.units.filter(|units| *units > 0);
-        let units = units.ok_or_else(|| missing("the program reports no progress on simulated caches"))?;
-        Ok(simulated.misses as f64 / units as f64)
-    };
-    let l2 = lines(second)?;
-    let l3 = third.map_or(Ok(l2), &mut lines)?;
-    Ok((l2, l3, false))
-}
-
-/// The same where they were counted. Where no cache is beyond the second level, that is the last one, and the first is the private one.
+/// Lines that were counted coming in per nanosecond of CPU time: into the last private cache, and into the last level. Where no cache is
+/// beyond the second level, that is the last one, and the first is the private one.
 fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f64, f64)> {
     let of = |signal: Signal| per_cpu_s.get(&signal).map(|rate| rate * 1e-9);
     let third = topology.resources().iter().any(|r| matches!(r.kind, Kind::Cache(_)) && r.level > 2);
@@ -86,35 +65,55 @@ fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f6
     private.zip(of(Signal::L3LinesIn).or(of(Signal::LlcMisses)))
 }
 
+/// The same lines of a run on simulated caches of this machine's sizes, and the units of work that the program did in it.
+fn simulated(topology: &Topology, bench: &mut dyn Bench) -> Result<(f64, f64, Option<u64>), Stop> {
+    let Some((upper, last)) = caches::last_two(topology) else {
+        let why = "lines that come into caches cannot be counted here, and this machine does not tell of two levels of caches that could be \
+                   simulated";
+        return Err(Stop::Missing(why.to_owned()));
+    };
+    let lines = bench.simulate(upper, last)?;
+    Ok((lines.first_misses as f64, lines.misses as f64, lines.units))
+}
+
 /// Makes the bench on which a kernel is the application.
 pub type BenchOf<'a> = dyn FnMut(&str) -> Result<Box<dyn Bench + 'a>, Stop> + 'a;
 
 /// Measures what programs cost each other, one after the other as the application of the same script that measures any: `bench_of` makes
-/// the bench of each. Kernels must be known by the same names.
+/// the bench of each. Kernels must be known by the same names. Where lines cannot be counted, cachegrind's model tells them per unit of
+/// work, and the kernel's speed alone turns them into time.
 ///
 /// # Errors
 /// [`Stop`]: [`Stop::Missing`] where this machine has no two cores to run beside each other, or nothing tells of lines.
 pub fn points(plan: &Plan<'_>, bench_of: &mut BenchOf<'_>) -> Result<Vec<Point>, Stop> {
     let plan = Plan { parts: vec!["corun"], ..plan.clone() };
+    let Some((_, core)) = neighbours(plan.topology, &plan.cpus) else {
+        return Err(Stop::Missing("no two cores that may be used share a last-level cache".to_owned()));
+    };
     // By who causes it.
     let mut losses: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut found = Vec::new();
     for kernel in &plan.kernels {
         let mut bench = bench_of(kernel)?;
         let measured = characterize(&plan, bench.as_mut())?;
-        if let Some(left) = measured.left_out.iter().find(|left| left.name == "corun") {
-            return Err(Stop::Missing(left.reason.clone()));
-        }
         for (other, corun) in &measured.profile.corun {
             if let Some(name) = plan.kernels.iter().find(|name| *name == other) {
                 losses.entry(name).or_default().push(corun.suffers.loss);
             }
         }
-        let (l2, l3, counted) = rates(plan.topology, bench.as_mut(), &measured.profile.per_cpu_s)?;
-        // Units of a simulated run are turned into time by the speed that was measured.
-        let per_ns = if counted { 1.0 } else { measured.units_per_s.unwrap_or(f64::NAN) * 1e-9 };
+        let counted = counted(plan.topology, &measured.profile.per_cpu_s);
+        let (l2, l3) = if let Some(rates) = counted {
+            rates
+        } else {
+            step(bench.as_mut(), 1.0, "simulated caches")?;
+            let (l2, l3, units) = simulated(plan.topology, bench.as_mut())?;
+            let per_s = bench.alone(&Beside { kernel: kernel.clone(), cpus: vec![core], rate: None })?;
+            let none = || Stop::Missing(format!("{kernel} reports no progress on simulated caches"));
+            let units = units.filter(|units| *units > 0).ok_or_else(none)? as f64;
+            (l2 / units * per_s * 1e-9, l3 / units * per_s * 1e-9)
+        };
         let suffers = measured.profile.corun_sensitivity.unwrap_or(f64::NAN);
-        found.push((kernel, suffers, l2 * per_ns, l3 * per_ns, counted));
+        found.push((kernel, suffers, l2, l3, counted.is_some()));
     }
     let point = |(kernel, sensitivity, l2, l3, counted): (&String, f64, f64, f64, bool)| Point {
         sensitivity,
@@ -126,6 +125,26 @@ pub fn points(plan: &Plan<'_>, bench_of: &mut BenchOf<'_>) -> Result<Vec<Point>,
         counted,
     };
     Ok(found.into_iter().map(point).collect())
+}
+
+/// What a machine's model says that an application costs others, from the lines that it brings in; where these cannot be counted, of one
+/// more run on simulated caches and the CPU time of a run alone.
+///
+/// # Errors
+/// [`Stop`]: [`Stop::Missing`] where nothing tells of lines.
+pub fn predicted(
+    model: &Contentiousness,
+    found: &Characterization,
+    topology: &Topology,
+    bench: &mut dyn Bench,
+) -> Result<f64, Stop> {
+    if let Some((l2, l3)) = counted(topology, &found.profile.per_cpu_s) {
+        return Ok(model.at(l2, l3));
+    }
+    step(bench, 1.0, "simulated caches")?;
+    let (l2, l3, _) = simulated(topology, bench)?;
+    let ns = found.alone_cpu_s.unwrap_or(found.alone_s) * 1e9;
+    Ok(model.at(l2 / ns, l3 / ns))
 }
 
 #[cfg(test)]

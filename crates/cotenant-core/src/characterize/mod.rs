@@ -100,7 +100,7 @@ pub trait Bench {
     /// [`Stop`]
     fn alone(&mut self, kernel: &Beside) -> Result<f64, Stop>;
 
-    /// Data references, instructions, and misses of the last level when the application runs on simulated caches.
+    /// Data references, instructions, and misses when the application runs on simulated caches of two levels.
     ///
     /// # Errors
     /// [`Stop`]
@@ -144,8 +144,8 @@ pub struct Characterization {
     pub runs: usize,
     /// Seconds of a run alone, the mean.
     pub alone_s: f64,
-    /// Units of work that the program reports itself, per second alone.
-    pub units_per_s: Option<f64>,
+    /// CPU time of a run alone, seconds; `None` where it is not known.
+    pub alone_cpu_s: Option<f64>,
 }
 
 /// An injector's rate, led to its target by feedback (Feliu et al. §4: the injector is tuned until the traffic is the wanted one): beside an
@@ -250,7 +250,7 @@ pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characteri
         }
     }
     c.alone_s = first.seconds;
-    c.units_per_s = first.units.map(|units| units / first.seconds);
+    c.alone_cpu_s = first.cpu_s;
     counted(&first, &mut c.profile);
     sensitivity(&program, &ran, plan.by, &mut c);
     coruns(&program, &ran, plan.by, bench, &mut c)?;

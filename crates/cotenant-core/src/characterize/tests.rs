@@ -91,7 +91,8 @@ impl Bench for Made {
         self.simulated.push(last);
         // Everything fits 4 MiB.
         let misses = if last.bytes >= 4 << 20 { 1_000 } else { 100_000 };
-        Ok(caches::Misses { instructions: 4_000_000, references: 1_000_000, misses, units: None })
+        let (instructions, references, first_misses) = (4_000_000, 1_000_000, 200_000);
+        Ok(caches::Misses { instructions, references, first_misses, misses, units: self.has_units.then_some(500) })
     }
 
     fn goes_on(&mut self, _: f64, _: &str) -> bool {
@@ -234,4 +235,86 @@ fn another_number_of_threads_is_remarked() {
         "{:?}",
         c.notes
     );
+}
+
+#[test]
+fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
+    use super::contention::points;
+    let mut parts = crate::testing::parts(1, 1, 2, 1);
+    for r in parts.resources.iter_mut().filter(|r| matches!(r.kind, crate::topology::Kind::Cache(_))) {
+        (r.capacity, r.ways, r.line_size) = (Some(if r.level == 3 { 16 << 20 } else { 32 << 10 }), Some(16), Some(64));
+    }
+    let topology = Topology::new(parts).unwrap();
+    let kernels: Vec<String> = ["bst-4mb", "naive-4mb", "sledge-small"].map(str::to_owned).to_vec();
+    let of = |topology: &Topology, counted: bool, units: bool| {
+        let cpus = topology.usable().clone();
+        let plan = Plan { topology, cpus, parts: vec![], rounds: 2, kernels: kernels.clone(), by: Some(By::CpuTime) };
+        let mut begun = Vec::new();
+        let mut bench_of = |name: &str| -> Result<Box<dyn Bench>, Stop> {
+            begun.push(name.to_owned());
+            let (loses, has_cycles, has_units) = (0.2, counted, units);
+            Ok(Box::new(Made { has_cycles, has_units, loses, ..Made::new(topology.clone()) }))
+        };
+        let found = points(&plan, &mut bench_of);
+        assert!(begun == kernels || found.is_err());
+        found
+    };
+    // Each loses a fifth beside each. Counted: 4e6 misses in 10 s of CPU time of 1e7 requests.
+    let found = of(&topology, true, false).unwrap();
+    for (point, name) in found.iter().zip(&kernels) {
+        assert_eq!(&point.program, name);
+        assert!((point.contentiousness - 0.2).abs() < 1e-9 && (point.sensitivity - 0.2).abs() < 1e-9, "{point:?}");
+        assert!(
+            (point.l2_lines_per_ns - 1e-3).abs() < 1e-9 && (point.l3_lines_per_ns - 4e-4).abs() < 1e-9 && point.counted
+        );
+    }
+    // Not counted: 200,000 and 1,000 lines in 500 units of a kernel that does 1e6 of them in a second alone.
+    let point = of(&topology, false, true).unwrap().remove(0);
+    assert!((point.l2_lines_per_ns - 0.4).abs() < 1e-9 && (point.l3_lines_per_ns - 2e-3).abs() < 1e-9, "{point:?}");
+    assert!((point.miss_rate - 5e-3).abs() < 1e-9 && !point.counted);
+    // Nothing tells of lines, or of work; no neighbour.
+    let stopped = |topology: &Topology, units| match of(topology, false, units) {
+        Err(Stop::Missing(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(stopped(&topology, false), "bst-4mb reports no progress on simulated caches");
+    assert!(
+        stopped(&machine(1, 1, 2, 1), true).ends_with("does not tell of two levels of caches that could be simulated")
+    );
+    assert_eq!(stopped(&machine(2, 1, 1, 1), true), "no two cores that may be used share a last-level cache");
+}
+
+#[test]
+fn the_model_says_what_an_application_costs() {
+    use super::contention::predicted;
+    use crate::calibrate::profile::Stamp;
+    use crate::stats::regression::Coefficient;
+    let of = |value| Coefficient { value, error: 0.0, p: 0.0 };
+    let model = crate::profile::Contentiousness {
+        method: String::new(),
+        programs: 15,
+        rounds: 1,
+        r2: 0.9,
+        p: 0.0,
+        leave_one_out: 0.0,
+        miss_rate_r2: None,
+        requests_r2: None,
+        used_by_others: None,
+        a: of(100.0),
+        b: of(500.0),
+        c: of(0.05),
+        stamp: Stamp::default(),
+    };
+    let mut made = Made { has_cycles: true, ..Made::new(harpertown()) };
+    let counted = made.measure(&[], 1).unwrap();
+    // 1e7 requests and 4e6 misses in 10 s: 100 · 6e-4 + 500 · 4e-4 + 0.05.
+    let topology = harpertown();
+    let score = predicted(&model, &counted, &topology, &mut made).unwrap();
+    assert!((score - 0.31).abs() < 1e-9 && made.simulated.is_empty(), "{score}");
+    // Simulated: 200,000 and 1,000 lines (its L2 is 6 MiB) in 20 s of CPU time.
+    let mut made = Made::new(harpertown());
+    let alone = made.measure(&[], 1).unwrap();
+    let score = predicted(&model, &alone, &topology, &mut made).unwrap();
+    assert!((score - (100.0 * 199e3 / 20e9 + 500.0 * 1e3 / 20e9 + 0.05)).abs() < 1e-9, "{score}");
+    assert_eq!(made.simulated.len(), 1);
 }

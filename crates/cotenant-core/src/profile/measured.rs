@@ -270,6 +270,7 @@ impl AppProfile {
             average_traffic_loss: newer.average_traffic_loss.or(self.average_traffic_loss),
             footprint_bytes: newer.footprint_bytes.or(self.footprint_bytes),
             contentiousness: newer.contentiousness.or(self.contentiousness),
+            contentiousness_model: newer.contentiousness_model.or(self.contentiousness_model),
             corun_sensitivity: newer.corun_sensitivity.or(self.corun_sensitivity),
             per_cpu_s: joined(self.per_cpu_s, newer.per_cpu_s),
             sensitivity: joined(self.sensitivity, newer.sensitivity),

@@ -4,6 +4,7 @@
 //! (one cycle per instruction, [`FIRST_MISS`] per miss of the first simulated level, [`LAST_MISS`] per miss of the last), not a measurement.
 
 use super::Region;
+use crate::profile::Contentiousness;
 use std::collections::BTreeMap;
 
 /// Cycles of a miss that the next level answers, in the estimate of time that cachegrind's tools use.
@@ -12,7 +13,7 @@ const FIRST_MISS: f64 = 10.0;
 /// Cycles of a miss that memory answers, in the same.
 const LAST_MISS: f64 = 100.0;
 
-/// The model's coefficients, for lines per nanosecond. They belong to a machine; a fit needs co-runs.
+/// The model's coefficients, for lines per nanosecond. They belong to a machine, which is calibrated for them (`profile::Contentiousness`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     /// Of lines that come into the level above the last, and not into the last.
@@ -29,20 +30,24 @@ impl Model {
     /// The paper's Nehalem, on which `SmashBench` gave these (§5.4: R² 0.89; 2.67 GHz).
     pub const NEHALEM: Self = Self { a: 1.663, b: 8.890, c: 0.044, clock_hz: 2.67e9 };
 
-    /// What code scores that does nothing but miss the last level: no score is above it, since the estimate of time lets no two misses
-    /// overlap.
-    pub fn highest(&self) -> f64 {
+    /// As fitted on a machine of that clock.
+    pub fn of(fitted: &Contentiousness, clock_hz: f64) -> Self {
+        Self { a: fitted.a.value, b: fitted.b.value, c: fitted.c.value, clock_hz }
+    }
+
+    /// What code scores that does nothing but miss the last level: the estimate of time lets no two misses overlap.
+    pub fn missing(&self) -> f64 {
         self.score(Counts { instructions: 0, first_misses: 1, last_misses: 1 })
     }
 
-    /// The score of code with these counts; 0 for code that is not executed.
+    /// The score of code with these counts, 0 or more; 0 for code that is not executed.
     pub fn score(&self, counts: Counts) -> f64 {
         let ns = counts.cycles() / self.clock_hz * 1e9;
         if ns <= 0.0 {
             return 0.0;
         }
         let between = counts.first_misses.saturating_sub(counts.last_misses) as f64;
-        self.a * between / ns + self.b * counts.last_misses as f64 / ns + self.c
+        (self.a * between / ns + self.b * counts.last_misses as f64 / ns + self.c).max(0.0)
     }
 }
 
@@ -223,6 +228,6 @@ mod tests {
         );
         assert_eq!(Model::NEHALEM.score(Counts::default()).to_bits(), 0.0_f64.to_bits());
         // 110 cycles are 41.2 ns: 8.89 / 41.2 + 0.044.
-        assert!((Model::NEHALEM.highest() - 0.2598).abs() < 1e-4);
+        assert!((Model::NEHALEM.missing() - 0.2598).abs() < 1e-4);
     }
 }

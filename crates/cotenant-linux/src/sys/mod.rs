@@ -7,7 +7,7 @@ mod processes;
 mod signals;
 mod waiting;
 
-pub use clocks::{Timer, boot_ticks, monotonic, own_cpu_time, thread_cpu_time};
+pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time};
 pub use files::{
     Lock, flock, is_tmpfs, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking, write_some,
 };

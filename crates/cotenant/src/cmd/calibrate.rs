@@ -1,5 +1,7 @@
 //! `cotenant calibrate`: this machine's own numbers.
 
+mod contention;
+
 use super::print;
 use crate::live_bench::LiveBench;
 use crate::others::Others;
@@ -23,7 +25,8 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant calibrate                                 for this machine; policies find it by themselves
   cotenant calibrate --quick -o my-machine.toml      a first idea, for --profile
-  cotenant calibrate --only core-to-core --svg-dir pictures";
+  cotenant calibrate --only core-to-core --svg-dir pictures
+  cotenant calibrate --contentiousness               what programs cost each other here, by the lines that they bring in";
 
 /// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each other within seconds do
 /// not show what changes over minutes.
@@ -39,7 +42,13 @@ pub struct Args {
     /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, remote
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Three rounds of short runs instead of five of longer ones: less certain
+    /// Fit the contentiousness model instead, to `SmashBench` beside itself: about ten minutes; the rest of the profile stays
+    #[arg(long, conflicts_with_all = ["only", "svg_dir"])]
+    pub contentiousness: bool,
+    /// Kernels to fit the contentiousness model to, four or more [default: all of `SmashBench`]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "contentiousness")]
+    pub kernels: Vec<String>,
+    /// Three rounds of short runs instead of five of longer ones (one instead of three for the model): less certain
     #[arg(long)]
     pub quick: bool,
     /// Draw the matrix and the curves (SVG) into this folder
@@ -88,6 +97,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(load) = load_average().filter(|load| *load > 0.5 * cpus.len() as f64) {
         tell(format_args!("other programs keep this machine busy (load {load}); better calibrate when they do not"));
     }
+    if args.contentiousness {
+        return contention::run(args, &path, &topology, &cpus);
+    }
     let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
     let mut bench = LiveBench::new(Caches::of(&topology), Duration::from_millis(length))?;
     let mut others = Others::watch(&topology, &cpus);
@@ -99,15 +111,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut record = Record::new(calibrated::stamp(&topology), &calibration);
     record.used_by_others = others.as_mut().and_then(Others::share).map(|share| (share * 1e3).round() / 1e3);
-    if let Some(share) = record.used_by_others.filter(|share| *share > QUIET) {
-        tell(format_args!(
-            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile; the next \
-             calibration may say something else, also of what is not marked noisy",
-            share * 100.0
-        ));
-    }
-    replace(&path, record.to_toml().as_bytes())
-        .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))?;
+    remark_noise(record.used_by_others);
+    // A damaged one is replaced: that is what calibrating again is for.
+    calibrated::update(&path, |before| Ok(record.clone().profile(before.unwrap_or_default())))?;
     if let Some(folder) = &args.svg_dir {
         draw(folder, &calibration)?;
     }
@@ -121,6 +127,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Says where others disturbed a measurement too much.
+fn remark_noise(used_by_others: Option<f64>) {
+    if let Some(share) = used_by_others.filter(|share| *share > QUIET) {
+        tell(format_args!(
+            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile; the next \
+             calibration may say something else, also of what is not marked noisy",
+            share * 100.0
+        ));
+    }
 }
 
 fn load_average() -> Option<f64> {

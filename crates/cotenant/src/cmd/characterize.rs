@@ -8,9 +8,10 @@ use crate::store::{self, Store};
 use crate::words::{count, tell};
 use crate::{calibrated, machine_arg, settings, units, usage};
 use anyhow::{Context, Result, anyhow, bail};
-use cotenant_core::CpuSet;
-use cotenant_core::characterize::{self, Characterization, PARTS, Plan, Stop};
+use cotenant_core::calibrate::LeftOut;
+use cotenant_core::characterize::{self, Characterization, PARTS, Plan, Stop, contention};
 use cotenant_core::profile::{self, AppProfile, AppStamp, By};
+use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
 use cotenant_linux::{executable, sys};
 use std::collections::BTreeMap;
@@ -146,17 +147,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let _turn = store.as_ref().and_then(|store| store.turn(wait));
     let begin = Instant::now();
     let progress = Progress::new(!args.quiet && !args.json && !args.show_output);
-    let mut bench = AppBench::new(&topology, &args.command, name.clone(), args.show_output, args.timeout, progress)?;
+    let mut bench =
+        AppBench::new(&topology, args.command.clone(), name.clone(), args.show_output, args.timeout, progress)?;
     bench.says = !args.quiet && !args.json;
     let plan = Plan {
         topology: &topology,
         cpus: cpus.clone(),
-        parts,
+        parts: parts.clone(),
         rounds: args.runs as usize,
         kernels,
         by: args.by.map(By::from),
     };
     let result = characterize::characterize(&plan, &mut bench);
+    let result = result.and_then(|found| predict(found, &parts, &topology, &mut bench));
     let notes = std::mem::take(&mut bench.notes);
     drop(bench);
     let mut found = match result {
@@ -188,6 +191,42 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Adds what this machine's contentiousness model says of the application. A run on simulated caches is for who wants such.
+fn predict(
+    mut found: Characterization,
+    parts: &[&str],
+    topology: &Topology,
+    bench: &mut AppBench<'_>,
+) -> Result<Characterization, Stop> {
+    const NAME: &str = "contentiousness_model";
+    let simulates = parts.contains(&"misses");
+    if !simulates && found.profile.per_cpu_s.is_empty() {
+        return Ok(found);
+    }
+    let mut leave_out = |reason: String| found.left_out.push(LeftOut { name: NAME.to_owned(), reason });
+    let model = match calibrated::load(topology).map(|(profile, _)| calibrated::contentiousness(&profile, topology)) {
+        Ok((Some(model), _)) => model,
+        Ok((None, Some(why))) => {
+            leave_out(why);
+            return Ok(found);
+        }
+        Ok((None, None)) => {
+            leave_out("this machine has no such model; cotenant calibrate --contentiousness fits it".to_owned());
+            return Ok(found);
+        }
+        Err(why) => {
+            leave_out(why.to_string());
+            return Ok(found);
+        }
+    };
+    match contention::predicted(&model, &found, topology, bench) {
+        Ok(score) => found.profile.contentiousness_model = Some(score),
+        Err(Stop::Missing(why)) => found.left_out.push(LeftOut { name: NAME.to_owned(), reason: why }),
+        Err(stop) => return Err(stop),
+    }
+    Ok(found)
 }
 
 fn write(path: &Path, name: &str, profile: &AppProfile) -> Result<PathBuf> {
@@ -234,6 +273,14 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
             out,
             "{:<28} loses {suffers} on average, and costs others {causes}: its contentiousness",
             "beside all of these"
+        )?;
+    }
+    if let Some(costs) = p.contentiousness_model {
+        writeln!(
+            out,
+            "{:<28} costs others {} by this machine's model of lines per ns",
+            "contentiousness",
+            percent(costs)
         )?;
     }
     for (level, points) in &p.degradation {

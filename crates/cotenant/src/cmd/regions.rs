@@ -1,7 +1,7 @@
 //! `cotenant regions`: find contentious code regions.
 
 use crate::words::tell;
-use crate::{settings, usage};
+use crate::{calibrated, settings, usage};
 use anyhow::{Context, Result, bail};
 use cotenant_core::characterize::caches::Geometry;
 use cotenant_core::region::{self, found};
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !(0.0..=1.0).contains(&args.min_coverage) {
         return Err(usage(format!("--min-coverage {} is no share from 0 to 1", args.min_coverage)));
     }
-    let (topology, _) = settings::live_machine(None)?;
+    let (topology, known) = settings::live_machine(None)?;
     let Some((first, upper, last)) = levels(&topology) else {
         return Err(usage("this machine tells no cache sizes, so none can be simulated; see cotenant topo"));
     };
@@ -72,13 +72,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = Folder::new().context("cachegrind's results cannot be kept")?;
     let status = simulate(args, &folder.0, first, upper, last)?;
     let profile = read(&folder.0)?;
-    let model = found::Model::NEHALEM;
+    let (fitted, why) = calibrated::contentiousness(&known, &topology);
+    let (model, whose) = match fitted {
+        Some(fitted) => {
+            let clock = known.clock_hz.unwrap_or(found::Model::NEHALEM.clock_hz);
+            (found::Model::of(&fitted, clock), "this machine, as fitted there")
+        }
+        None => (found::Model::NEHALEM, "the paper's Nehalem"),
+    };
+    why.iter().for_each(tell);
     let regions = profile.regions(model, args.min_coverage);
     if regions.is_empty() {
         bail!("no function takes {} % of the time; lower --min-coverage", args.min_coverage * 100.0);
     }
     let text = format!(
-        "# cotenant regions: {} ({upper}; {last}), scored by the coefficients of the paper's Nehalem\n{}",
+        "# cotenant regions: {} ({upper}; {last}), scored by the coefficients of {whose}\n{}",
         args.command[0].to_string_lossy().replace(['\n', '\r'], " "),
         region::write(&regions)
     );
@@ -92,12 +100,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     if !args.quiet {
-        list(&regions);
+        list(&regions, model);
     }
     Ok(ExitCode::from(status))
 }
 
-fn list(regions: &[region::Region]) {
+fn list(regions: &[region::Region], model: found::Model) {
     tell(format_args!("{:>7} {:>8}  region", "score", "coverage"));
     for region in regions.iter().take(LISTED) {
         let place = match (&region.file, region.lines) {
@@ -109,8 +117,10 @@ fn list(regions: &[region::Region]) {
         tell(format_args!("{:7.3} {:7.1} %  {name}{place}", region.score, region.coverage * 100.0));
     }
     tell(format_args!(
-        "scores of simulated caches stay below {:.2}: give 'cotenant cc' a --cotenant-min-score below that, such as 0.1",
-        found::Model::NEHALEM.highest()
+        "code that does nothing but miss the last level scores {:.2} on simulated caches: give 'cotenant cc' a --cotenant-min-score below \
+         that, such as {:.2}",
+        model.missing(),
+        model.missing() * 0.4
     ));
     if regions.len() > LISTED {
         tell(format_args!("and {} more", regions.len() - LISTED));

@@ -1,0 +1,123 @@
+//! A machine's contentiousness model (Tang §5.2.1, equation 5.9), as it stands in the machine's profile.
+
+use crate::calibrate::profile::Stamp;
+use crate::characterize::contention::Model;
+use crate::stats::regression::Coefficient;
+use serde::{Deserialize, Serialize};
+
+/// A fit that chance gives as often as this, or more often, says nothing.
+const SIGNIFICANT: f64 = 0.05;
+
+/// `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted on one machine; C is the mean loss of speed of a co-runner, and L2
+/// is the last private cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contentiousness {
+    /// How it was measured.
+    pub method: String,
+    /// Programs that it was fitted to.
+    pub programs: usize,
+    /// Runs beside each other, of each pair.
+    pub rounds: usize,
+    /// Part of the variance that it explains, 0–1.
+    pub r2: f64,
+    /// How likely such a fit is where nothing depends on lines (F-test), 0–1.
+    pub p: f64,
+    /// Mean error of each program's contentiousness as predicted from all others.
+    pub leave_one_out: f64,
+    /// What the last level's miss rate alone explains, 0–1; absent where it is the same for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss_rate_r2: Option<f64>,
+    /// What the rate of requests to the last level alone explains, 0–1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_r2: Option<f64>,
+    /// The part of the CPUs' time that other programs used meanwhile, 0–1; absent where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by_others: Option<f64>,
+    /// Of lines that come into the level above the last and not into the last, ns per line.
+    pub a: Coefficient,
+    /// Of lines that come into the last level, ns per line.
+    pub b: Coefficient,
+    /// Of anything that runs.
+    pub c: Coefficient,
+    /// What it holds for.
+    pub stamp: Stamp,
+}
+
+impl Contentiousness {
+    /// Of a fit; `None` where that has not three coefficients.
+    pub fn new(model: &Model, rounds: usize, stamp: Stamp) -> Option<Self> {
+        let [a, b, c] = model.fit.coefficients[..] else { return None };
+        let counted = model.points.iter().all(|point| point.counted);
+        let lines = if counted { "lines counted" } else { "lines by cachegrind's model, not the machine" };
+        Some(Self {
+            method: format!(
+                "regression over programs of SmashBench, each beside each on two cores, by CPU time; {lines}"
+            ),
+            programs: model.fit.n,
+            rounds,
+            r2: model.fit.r2,
+            p: model.fit.p,
+            leave_one_out: model.fit.leave_one_out,
+            miss_rate_r2: model.miss_rate.as_ref().map(|fit| fit.r2),
+            requests_r2: model.requests.as_ref().map(|fit| fit.r2),
+            used_by_others: None,
+            a,
+            b,
+            c,
+            stamp,
+        })
+    }
+
+    /// The contentiousness of what brings in so many lines per nanosecond, into the level above the last and into the last.
+    pub fn at(&self, upper_per_ns: f64, last_per_ns: f64) -> f64 {
+        self.a.value * (upper_per_ns - last_per_ns) + self.b.value * last_per_ns + self.c.value
+    }
+
+    /// Why it should not be used; `None` where it can be.
+    pub fn doubt(&self) -> Option<String> {
+        if self.p >= SIGNIFICANT || !self.p.is_finite() {
+            return Some(format!("chance explains it as well (R² {:.2}, p = {:.2})", self.r2, self.p));
+        }
+        let negative = [("a", self.a.value), ("b", self.b.value)].into_iter().find(|(_, value)| *value < 0.0);
+        negative.map(|(name, value)| format!("its {name} is {value:.3}: more lines would cost others less"))
+    }
+
+    /// The name of a number that is none.
+    pub(crate) fn no_number(&self) -> Option<&'static str> {
+        let numbers = [("a", self.a.value), ("b", self.b.value), ("c", self.c.value), ("p", self.p)];
+        numbers.into_iter().find(|(_, value)| !value.is_finite()).map(|(name, _)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_used_is_told_from_what_cannot() {
+        let of = |value| Coefficient { value, error: 0.1, p: 0.01 };
+        let good = Contentiousness {
+            method: "by hand".into(),
+            programs: 15,
+            rounds: 3,
+            r2: 0.89,
+            p: 1e-4,
+            leave_one_out: 0.02,
+            miss_rate_r2: None,
+            requests_r2: Some(0.1),
+            used_by_others: None,
+            a: of(1.663),
+            b: of(8.89),
+            c: of(0.044),
+            stamp: Stamp::default(),
+        };
+        assert_eq!(good.doubt(), None);
+        // 0.05 lines/ns into L2, 0.01 of them into L3: 1.663 · 0.04 + 8.89 · 0.01 + 0.044.
+        assert!((good.at(0.05, 0.01) - 0.199_42).abs() < 1e-9);
+        let chance = Contentiousness { p: 0.2, ..good.clone() };
+        assert!(chance.doubt().unwrap().starts_with("chance explains it as well"));
+        let odd = Contentiousness { b: of(-2.0), ..good };
+        assert_eq!(odd.doubt().unwrap(), "its b is -2.000: more lines would cost others less");
+    }
+}

@@ -1,0 +1,182 @@
+//! `cotenant calibrate --contentiousness`: what programs cost each other here, by the lines that they bring into caches.
+
+use super::{Args, number};
+use crate::app_bench::AppBench;
+use crate::cmd::print;
+use crate::kernel_bench::{KernelBench, Kernels};
+use crate::others::Others;
+use crate::progress::{Progress, about};
+use crate::store::Store;
+use crate::words::{count, tell};
+use crate::{calibrated, usage};
+use anyhow::{Context, Result, anyhow, bail};
+use cotenant_core::characterize::contention::{self, FEWEST, Model};
+use cotenant_core::characterize::{Bench, Plan, Stop};
+use cotenant_core::machine::Machine;
+use cotenant_core::profile::{By, Contentiousness, MachineProfile};
+use cotenant_core::{CpuSet, Topology};
+use cotenant_kernels::Kernel;
+use cotenant_linux::sys;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The longest that a kernel may take for its work of less than a second.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// What a run takes besides its work: a program's start, and its memory's preparation.
+const START: Duration = Duration::from_millis(100);
+
+/// The kernels to fit it to.
+fn kernels(args: &Args) -> Result<Vec<String>> {
+    if let Some(name) = args.kernels.iter().find(|name| Kernel::by_name(name).is_none()) {
+        return Err(usage(format!("--kernels {name}: there is no such kernel; see cotenant kernel --list")));
+    }
+    let mut kernels = args.kernels.clone();
+    if kernels.is_empty() {
+        let smash = Kernel::all().iter().filter(|kernel| kernel.source.starts_with("SmashBench"));
+        kernels = smash.map(|kernel| kernel.name.to_owned()).collect();
+    }
+    kernels.sort();
+    kernels.dedup();
+    if kernels.len() < FEWEST {
+        let text = format!("--kernels: a model of three coefficients needs {FEWEST} kernels or more; name others, too");
+        return Err(usage(text));
+    }
+    Ok(kernels)
+}
+
+/// Fits the model, and puts it into the profile; what else stands there stays.
+pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) -> Result<ExitCode> {
+    let kernels = kernels(args)?;
+    // A damaged profile is found before anything is measured: whatever could be measured would be lost.
+    let other = "name another file with -o";
+    calibrated::read(path).map_err(|why| usage(format!("{why}; mend or remove it, or {other}")))?;
+    if fs::read_to_string(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
+        return Err(usage(format!(
+            "{}: this is a machine file, which would lose its topology; {other}",
+            path.display()
+        )));
+    }
+    let (rounds, length) = if args.quick { (1, Duration::from_millis(200)) } else { (3, Duration::from_millis(500)) };
+    let store = Store::of_this_machine(topology);
+    let wait = || tell("another characterization runs on this machine; waiting for its end");
+    let _turn = store.as_ref().and_then(|store| {
+        fs::create_dir_all(store.folder()).ok()?;
+        store.turn(wait)
+    });
+    let runs = kernels.len() * (1 + rounds * (1 + kernels.len()));
+    if !args.json {
+        let time = about((length + START) * u32::try_from(runs).unwrap_or(u32::MAX));
+        let (runs, simulated) = (count(runs as u64, "run"), count(2 * kernels.len() as u64, "run"));
+        tell(format_args!(
+            "{runs} to come, about {time}; where lines cannot be counted, {simulated} on simulated caches besides, each some \
+             seconds; Ctrl-C ends it, and nothing is written"
+        ));
+    }
+    let begin = Instant::now();
+    let mut others = Others::watch(topology, cpus);
+    let before = sys::children_cpu_time();
+    let progress = Progress::new(!args.json);
+    let app = AppBench::new(topology, Vec::new(), "kernel".to_owned(), false, TIMEOUT, progress)?;
+    let program = std::env::current_exe().context("this program's own file is not known")?;
+    let shared = Kernels::new(app, program, length, kernels.len());
+    // Kernels never wait: by CPU time others disturb them least.
+    let plan = Plan { topology, cpus: pair(topology, cpus), parts: Vec::new(), rounds, kernels, by: Some(By::CpuTime) };
+    let mut bench_of =
+        |name: &str| -> Result<Box<dyn Bench + '_>, Stop> { Ok(Box::new(KernelBench::new(&shared, name))) };
+    let points = match contention::points(&plan, &mut bench_of) {
+        Ok(points) => points,
+        Err(Stop::Interrupted) => bail!("interrupted: nothing was written, and what was measured is lost"),
+        Err(Stop::Failed(why) | Stop::Missing(why)) => return Err(anyhow!("{why}")),
+    };
+    let model =
+        contention::model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
+    let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));
+    let mut fitted = fitted.context("the fit has no three coefficients")?;
+    let own = sys::children_cpu_time().saturating_sub(before);
+    let share = others.as_mut().and_then(|others| others.share_besides(own));
+    fitted.used_by_others = share.map(|share| (share * 1e3).round() / 1e3);
+    super::remark_noise(fitted.used_by_others);
+    let doubt = fitted.doubt();
+    if let Some(why) = &doubt {
+        tell(format_args!(
+            "this model is not going to be used: {why}; measure again when the machine is quiet, with all kernels"
+        ));
+    }
+    calibrated::update(path, |before| {
+        Ok(MachineProfile { contentiousness: Some(Box::new(fitted.clone())), ..before? })
+    })?;
+    print(|out| {
+        if args.json {
+            let answer =
+                serde_json::json!({"contentiousness": fitted, "points": model.points, "doubt": doubt, "path": path});
+            serde_json::to_writer_pretty(&mut *out, &answer)?;
+            writeln!(out)?;
+        } else {
+            table(out, &model, &fitted)?;
+            writeln!(
+                out,
+                "{} in {}; written to {}",
+                count(runs as u64, "run"),
+                about(begin.elapsed()),
+                path.display()
+            )?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Two cores that share a last-level cache, where there are such: each program is one thread, beside another one.
+fn pair(topology: &Topology, cpus: &CpuSet) -> CpuSet {
+    let firsts: CpuSet = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
+    let domains = topology.llc_domains().iter().map(|domain| domain.cpus.and(&firsts));
+    let domain = domains.into_iter().find(|domain| domain.len() > 1);
+    domain.map_or_else(|| cpus.clone(), |domain| domain.iter().take(2).collect())
+}
+
+fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result<()> {
+    writeln!(
+        out,
+        "C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c, the part of its speed that a co-runner loses"
+    )?;
+    writeln!(
+        out,
+        "{:<16} {:>12} {:>12} {:>12} {:>12} {:>9}",
+        "program", "costs others", "model says", "suffers", "L2 lines/ns", "L3"
+    )?;
+    for point in &model.points {
+        let says = fitted.at(point.l2_lines_per_ns, point.l3_lines_per_ns);
+        let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
+        writeln!(
+            out,
+            "{:<16} {:>12} {:>12} {:>12} {:>12.5} {:>9.5}",
+            point.program,
+            percent(point.contentiousness),
+            percent(says),
+            percent(point.sensitivity),
+            point.l2_lines_per_ns,
+            point.l3_lines_per_ns
+        )?;
+    }
+    for (name, unit, c) in [("a", "ns/line", fitted.a), ("b", "ns/line", fitted.b), ("c", "", fitted.c)] {
+        writeln!(out, "{name} {:>12} {unit:<8} standard error {}, p = {:.2e}", number(c.value), number(c.error), c.p)?;
+    }
+    writeln!(
+        out,
+        "R² {:.2}, p = {:.2e}; each program as predicted from the others is missed by {:.1} points on average",
+        fitted.r2,
+        fitted.p,
+        fitted.leave_one_out * 100.0
+    )?;
+    let alone = |r2: Option<f64>| r2.map_or("unknown".to_owned(), |r2| format!("{r2:.2}"));
+    writeln!(
+        out,
+        "R² of the last level's miss rate alone {}, of the rate of requests to it alone {}",
+        alone(fitted.miss_rate_r2),
+        alone(fitted.requests_r2)
+    )?;
+    writeln!(out, "{}", fitted.method)?;
+    Ok(())
+}
