@@ -297,11 +297,7 @@ pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
         found.push(Capability::new(name, standing, what, cost, ""));
     };
     let cost = "which memory is accessed is known from where pages are alone";
-    means(
-        "accessed bits",
-        Accessed::new(fs).map(|_| "/proc/PID/clear_refs and smaps: 25 ms per look and GB in small pages"),
-        cost,
-    );
+    means("accessed bits", Accessed::new(fs).map(|_| "/proc/PID/clear_refs and smaps"), cost);
     let cost = "accesses are found by scanning page tables, if at all";
     means("DAMON", Damon::new(fs).map(|_| "for address spaces, by /sys/kernel/mm/damon"), cost);
     found.extend(interleaving::capability(fs));

@@ -27,8 +27,8 @@ pub enum MoveError {
     /// It may not use that node.
     #[error("its cpuset does not allow memory of node {0}")]
     Cpuset(NodeId),
-    /// All of it was bound by the program or its user.
-    #[error("its memory was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files")]
+    /// All that is elsewhere was bound by the program or its user.
+    #[error("what is elsewhere was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files")]
     Bound,
     /// The system says no.
     #[error("its memory cannot be moved: {0}")]
@@ -83,12 +83,15 @@ fn move_pages(pid: u32, pages: &[u64], nodes: &[libc::c_int], status: &mut [libc
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Areas that nobody bound, from their first address to the end that `maps` tells, and that are not files.
-fn movable(fs: &FsRoot, pid: u32) -> io::Result<Vec<(u64, u64)>> {
-    let areas = files::areas(fs, pid)?;
+/// Areas with pages elsewhere than on these nodes: those that nobody bound and that are not files, from their first address to the end that `maps`
+/// tells; and whether there are others, which stay.
+fn far(fs: &FsRoot, pid: u32, to: &[NodeId]) -> io::Result<(VecDeque<(u64, u64)>, bool)> {
+    let is_far = |area: &Area| to.len() > 1 || area.pages.iter().any(|(node, n)| *n > 0 && !to.contains(node));
+    let areas: Vec<Area> = files::areas(fs, pid)?.into_iter().filter(is_far).collect();
     let free = |area: &&Area| !is_bound(area) && area.backing == Backing::Anonymous;
     let ends = files::ends(fs, pid)?;
-    Ok(areas.iter().filter(free).filter_map(|area| Some((area.start, *ends.get(&area.start)?))).collect())
+    let movable = areas.iter().filter(free).filter_map(|area| Some((area.start, *ends.get(&area.start)?)));
+    Ok((movable.collect(), !areas.is_empty()))
 }
 
 impl Mover {
@@ -109,9 +112,9 @@ impl Mover {
         if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_core::CpuId(node.0))) {
             return Err(MoveError::Cpuset(*node));
         }
-        let left: VecDeque<_> = movable(&self.fs, pid)?.into();
+        let (left, others) = far(&self.fs, pid, to)?;
         if left.is_empty() || to.is_empty() {
-            return Err(MoveError::Bound);
+            return if others { Err(MoveError::Bound) } else { Ok(()) };
         }
         self.jobs.insert(pid, Job { to: to.to_vec(), left, batch: FIRST, moved: Moved::default() });
         Ok(())

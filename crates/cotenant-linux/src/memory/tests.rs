@@ -302,4 +302,10 @@ fn bound_memory_is_never_moved() {
     assert!(mover.bring(7, &[NodeId(1)]).unwrap_err().to_string().contains("was bound"));
     assert!(mover.bring(7, &[NodeId(2)]).unwrap_err().to_string().contains("cpuset does not allow memory of node 2"));
     assert!(mover.is_idle());
+    // Nothing is elsewhere than on node 0, but what is bound; with a little of its own there it is no other.
+    tree.write("proc/7/maps", "1000-9000 rw-p 0 0 0\n20000-30000 rw-p 0 0 0\n");
+    tree.write("proc/7/numa_maps", "1000 bind:1 anon=4 N1=4\n20000 default anon=4 N0=4\n");
+    assert!(mover.bring(7, &[NodeId(0)]).unwrap_err().to_string().contains("was bound"));
+    tree.write("proc/7/numa_maps", "20000 default anon=4 N0=4\n");
+    assert!(mover.bring(7, &[NodeId(0)]).is_ok() && mover.is_idle(), "it is there already");
 }

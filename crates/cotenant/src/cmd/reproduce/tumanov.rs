@@ -228,8 +228,7 @@ fn faster(a: f64, b: f64) -> f64 {
 /// Figure 4.
 pub(super) fn stream(lab: &mut Lab) -> anyhow::Result<Result> {
     boxes(lab, "tumanov-stream", STREAM, |m| {
-        let why = "here the copies wait for lines on their way and for the bandwidth of four controllers; what watching costs one is bandwidth for the others, and hops \
-                   matter little";
+        let why = "here the copies wait for lines on their way and for the bandwidth of four controllers, so that hops matter little";
         vec![
             effect("16 copies: overhead over baseline", -10.5, faster(m[1], m[0])).because(why),
             effect("16 copies: weighted over overhead", 5.0, faster(m[2], m[1])).because(why),
