@@ -327,8 +327,7 @@ const PLACEMENT: memory::Options =
 #[test]
 fn the_tier_says_what_is_counted_here() {
     let mut program = Program::start(2);
-    let mut watch =
-        Watch::new(Target::Trees(vec![program.pid()]), Options { memory: PLACEMENT, ..Options::default() });
+    let mut watch = Watch::new(Target::Trees(vec![program.pid()]), Options { memory: PLACEMENT, ..Options::default() });
     program.ask("burn 20");
     watch.sample();
     let report = watch.observer.tier();

@@ -6,7 +6,7 @@ start_spin 2
 await has_pages 2 4096
 manage attach -p "$spin" --policy brute-force -v
 await on_node 0
-kill -TERM "$cotenant"; await gone "$cotenant"
+end_cotenant
 masks_are "$spin" "$all" || { show; fail "masks are not what they were: $all"; }
 kill "$spin"; await gone "$spin"
 
@@ -16,4 +16,4 @@ await has_pages 2 4096
 manage attach -p "$spin" --policy brute-force --move-pages -v
 await has_pages 1 4096
 on_node 1 || { show; fail "the thread left its user's CPUs"; }
-kill -TERM "$cotenant"; await gone "$cotenant"
+end_cotenant

@@ -1,7 +1,7 @@
 # A thread that its user keeps far from its memory: the memory comes to it, if that is asked for; not what was bound.
 . /lab/lib.sh
 export SPIN_BUSY=1 SPIN_NODE=3
-stop() { kill -TERM "$cotenant"; await gone "$cotenant"; kill "$spin"; await gone "$spin"; }
+stop() { end_cotenant; kill "$spin"; await gone "$spin"; }
 
 # Not asked, Cotenant moves nothing; asked, the memory comes to it.
 keep() { taskset -c 0-1 spin "$@" & spin=$!; await has_workers "$spin" $#; mask_of "$spin" "$spin"; all=$mask; }
@@ -10,7 +10,7 @@ await has_pages 3 4096
 manage attach -p "$spin" --policy brute-force -v
 sleep 2
 has_pages 3 4096 || { show; fail "memory moved though nobody asked"; }
-kill -TERM "$cotenant"; await gone "$cotenant"
+end_cotenant
 manage attach -p "$spin" --policy brute-force --move-pages -v
 await has_pages 0 4096
 on_node 0 || { show; fail "the thread left its user's CPUs"; }

@@ -7,9 +7,9 @@ export SPIN_NODE=3 SPIN_TOUCH=1
 start_spin 0
 manage attach -p "$spin" --policy brute-force --collector placement -v
 await on_node 3
-kill -TERM "$cotenant"; await gone "$cotenant"
+end_cotenant
 masks_are "$spin" "$all" || { show; fail "masks are not what they were: $all"; }
 manage attach -p "$spin" --policy brute-force --collector accessed -v
 await on_node 1
-kill -TERM "$cotenant"; await gone "$cotenant"
+end_cotenant
 grep -q 'collected by accessed' /tmp/cotenant || { show; fail "it does not say what collecting cost"; }
