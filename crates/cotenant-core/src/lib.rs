@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod areas;
 pub mod calibrate;
 pub mod characterize;
 pub mod cpuset;

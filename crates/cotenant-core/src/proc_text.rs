@@ -2,8 +2,7 @@
 //!
 //! Everything takes bytes: a command name holds whatever its process put there, line ends and parentheses included.
 
-use crate::ids::{CpuId, NodeId};
-use std::collections::BTreeMap;
+use crate::ids::CpuId;
 
 /// A text that is not what its file should hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,31 +203,8 @@ impl Status {
     }
 }
 
-/// Resident pages by memory node, in base pages of `page_kb` KiB, from `/proc/PID/numa_maps`: huge pages count as what they hold.
-pub fn pages_by_node(numa_maps: &[u8], page_kb: u64) -> Vec<(NodeId, u64)> {
-    let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
-    for line in numa_maps.split(|b| *b == b'\n') {
-        let size = words(line).find_map(|w| w.strip_prefix(b"kernelpagesize_kB=")).and_then(unsigned);
-        let per_page = size.map_or(1, |kb| (kb / page_kb.max(1)).max(1));
-        for word in words(line) {
-            if let Some((node, pages)) = word.strip_prefix(b"N").and_then(|w| split_once(w, b'='))
-                && let (Some(node), Some(pages)) = (unsigned(node), unsigned(pages))
-            {
-                let sum = nodes.entry(NodeId(node as u32)).or_default();
-                *sum = sum.saturating_add(pages.saturating_mul(per_page));
-            }
-        }
-    }
-    nodes.into_iter().collect()
-}
-
 fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
-}
-
-fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let i = bytes.iter().position(|b| *b == at)?;
-    Some((&bytes[..i], &bytes[i + 1..]))
 }
 
 /// A decimal number, blanks around it allowed. Written out because it is in the path of every sample.
@@ -316,14 +292,6 @@ mod tests {
         assert_eq!(ids(b"12 13\n14 \n").collect::<Vec<_>>(), [12, 13, 14]);
     }
 
-    #[test]
-    fn pages_count_huge_pages_as_what_they_hold() {
-        let text = b"7f00 default anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4\n\
-            7f80 bind:1 file=/dev/hugepages/N7=x huge anon=2 dirty=2 N1=2 kernelpagesize_kB=2048\n\
-            7fa0 default file=/lib/N3 mapped=1 N0=1\n";
-        assert_eq!(pages_by_node(text, 4), [(NodeId(0), 2), (NodeId(1), 2 + 2 * 512)]);
-    }
-
     proptest! {
         #[test]
         fn any_name_parses(comm in proptest::collection::vec(any::<u8>().prop_filter("NUL ends a name", |b| *b != 0), 0..16)) {
@@ -335,7 +303,7 @@ mod tests {
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (TaskStat::parse(&bytes), SchedStat::parse(&bytes), last_pid(&bytes), Status::parse(&bytes));
-            let _ = (busy_ticks(&bytes, &mut Vec::new()), pages_by_node(&bytes, 4), ids(&bytes).count());
+            let _ = (busy_ticks(&bytes, &mut Vec::new()), ids(&bytes).count());
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::histogram::Histogram;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
 use crate::sample::{AppSample, Direction, Reading, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
+use crate::topology::Topology;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,6 +198,19 @@ impl TaskView {
     pub fn ran(&self) -> Option<bool> {
         self.per_s(Signal::CpuTime).or_else(|| self.per_s(Signal::Cycles)).map(|rate| rate > 0.0)
     }
+}
+
+/// Accesses per second × distance, summed over all tasks whose accesses are counted by node: what their traffic costs in energy grows
+/// with it (Tumanov et al. §2). In the unit of the machine's distances; `None` where nothing is counted, or distances are unknown.
+pub fn access_distance(topology: &Topology, view: &View) -> Option<f64> {
+    let of_task = |task: &TaskView| {
+        let way = |(id, rate): &(NodeId, f64)| {
+            let node = topology.nodes().iter().position(|node| node.id == *id)?;
+            Some(topology.way(task.cpu?, node)? * rate)
+        };
+        task.touches_by_node.as_ref()?.iter().filter(|(_, rate)| *rate > 0.0).map(way).sum::<Option<f64>>()
+    };
+    view.tasks.iter().filter_map(of_task).reduce(|a, b| a + b)
 }
 
 /// Accesses per second to each node's memory; `None` where they were not counted, or went backwards.

@@ -298,7 +298,11 @@ fn use_snapshot(bytes: &[u8]) {
 fn use_proc_texts(bytes: &[u8]) {
     let _ = (proc_text::TaskStat::parse(bytes), proc_text::SchedStat::parse(bytes), proc_text::Status::parse(bytes));
     let _ = (proc_text::last_pid(bytes), proc_text::busy_ticks(bytes, &mut Vec::new()), proc_text::ids(bytes).count());
-    let _ = proc_text::pages_by_node(bytes, 4);
+    let mut lines = cotenant_core::areas::Referenced::default();
+    let lines = bytes
+        .split(|b| *b == b'\n')
+        .filter_map(|line| Some((cotenant_core::areas::Area::parse(line, 4), lines.line(line)?)));
+    let _ = lines.count();
 }
 
 /// What is read can be shown.

@@ -169,7 +169,8 @@ impl Applier {
         std::mem::take(&mut self.changed)
     }
 
-    fn note(&mut self, note: String) {
+    /// Keeps a remark for people.
+    pub fn note(&mut self, note: String) {
         if self.notes.len() < MOST_NOTES {
             self.notes.insert(note);
         }
@@ -296,7 +297,8 @@ impl Applier {
 
     fn one(&mut self, now: Time, order: &Order, info: &TaskInfo) -> Result<Outcome, Refusal> {
         if matches!(order.action, Action::Pages { .. }) {
-            let why = "pages stay where they are: nothing here moves the memory of running programs";
+            let why =
+                "pages stay where they are: moving the memory of running programs was not asked for (--move-pages)";
             return Err(Refusal::Nothing(why.to_owned()));
         }
         let id = (info.tid, info.start_ticks);

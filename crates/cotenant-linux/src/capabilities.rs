@@ -1,5 +1,6 @@
 //! What this machine can do for Cotenant besides counting: each thing with what its absence costs and the least that would help.
 
+use crate::{FsRoot, memory};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -40,14 +41,16 @@ impl Capability {
 
 /// Looks below `root` (`/` on a live machine).
 pub fn detect(root: &Path) -> Vec<Capability> {
-    vec![
+    let mut all = vec![
         performance_events(root),
         memory_nodes(root),
         freezer(root),
         cpu_quota(root),
         resctrl(root),
         page_placement(root),
-    ]
+    ];
+    all.extend(memory::capabilities(&FsRoot::at(root)));
+    all
 }
 
 pub(crate) fn text(root: &Path, path: &str) -> Option<String> {
@@ -182,7 +185,9 @@ mod tests {
     fn a_bare_container_has_nothing_and_says_what_it_costs() {
         let root = machine("bare", &[("proc/filesystems", "nodev\tproc\n")]);
         let all = detect(&root);
-        for name in ["performance events", "freezer", "CPU quota", "resctrl", "page placement"] {
+        for name in
+            ["performance events", "freezer", "CPU quota", "resctrl", "page placement", "accessed bits", "DAMON"]
+        {
             assert_eq!(standing(&all, name), Standing::Missing, "{name}");
         }
         assert!(all.iter().all(|c| !c.cost.is_empty()));
@@ -198,6 +203,10 @@ mod tests {
                 ("proc/sys/kernel/perf_event_paranoid", "1\n"),
                 ("proc/self/mounts", mounts),
                 ("proc/self/numa_maps", ""),
+                ("proc/self/clear_refs", ""),
+                ("proc/self/smaps", ""),
+                ("proc/kallsyms", "0000000000000000 t damon_va_check_accesses\n"),
+                ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n"),
                 ("proc/filesystems", "nodev\tresctrl\n"),
                 ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
                 ("sys/fs/resctrl/schemata", "L3:0=fff\n"),

@@ -1,7 +1,11 @@
 //! The live machine as a [`Host`].
 
+use crate::FsRoot;
+use crate::affinity::{Held, SetError};
 use crate::apply::{Applier, ApplyError, ApplyOptions};
 use crate::launch::{self, Child, LaunchError};
+use crate::memory::mover::Mover;
+use crate::memory::{self, interleaving};
 use crate::metrics::{self, Metrics};
 use crate::observe::{AppTarget, NewTask, ObserveError, Observer, Options};
 use crate::progress::Reported;
@@ -12,7 +16,7 @@ use crate::waiter::{Event, Waiter};
 use cotenant_core::host::HostError;
 use cotenant_core::metric::Metric;
 use cotenant_core::profile::{AppProfile, stand_in};
-use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
+use cotenant_core::{Action, CpuSet, Host, Order, Outcome, Sample, TaskId, TaskInfo, Time, Topology, Wake};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::process::Command;
@@ -28,8 +32,10 @@ pub struct HostOptions {
     pub act: bool,
     /// Whether tasks of other users are managed.
     pub other_users: bool,
-    /// Whether the pages of each process are told apart by memory node: dear.
-    pub pages: bool,
+    /// What is looked at of the memory of each process: dear.
+    pub memory: memory::Options,
+    /// Whether the memory of programs may be moved, too.
+    pub move_pages: bool,
     /// Metrics from outside, of the first application.
     pub metrics: Vec<Metric>,
     /// Applications by name, of which rates stand in for signals that cannot be counted.
@@ -83,6 +89,8 @@ pub struct LinuxHost {
     topology: Topology,
     observer: Observer,
     applier: Option<Applier>,
+    /// Where the memory of programs may be moved.
+    mover: Option<Mover>,
     metrics: Arc<Metrics>,
     waiter: Waiter,
     child: Option<Child>,
@@ -131,13 +139,16 @@ impl LinuxHost {
         if let Some(applier) = &mut applier {
             named.for_each(|pid| applier.look_for_rival(*pid));
         }
-        let observe = Options { pages: options.pages, other_users: options.other_users, ..Options::default() };
+        let fs = FsRoot::live();
+        let hidden = if options.memory.accesses { interleaving::note(&fs) } else { None };
+        let observe = Options { memory: options.memory, other_users: options.other_users, ..Options::default() };
         let observer = Observer::new(topology, targets, observe)?;
         let start = Instant::now();
         let metrics = Arc::new(Metrics::start(&options.metrics, start)?);
         Ok(Self {
             topology: topology.clone(),
             observer,
+            mover: (options.act && options.move_pages).then(|| Mover::new(&fs)),
             applier,
             metrics,
             waiter,
@@ -148,7 +159,7 @@ impl LinuxHost {
             profiles: options.profiles.clone(),
             exit: None,
             signal: None,
-            notes: BTreeSet::new(),
+            notes: hidden.into_iter().collect(),
         })
     }
 
@@ -186,7 +197,15 @@ impl LinuxHost {
     /// Remarks for people: what was refused or given up, and why.
     pub fn notes(&self) -> Vec<String> {
         let refused = self.applier.iter().flat_map(Applier::notes);
-        self.notes.iter().cloned().chain(refused).chain(self.observer.refused_reports().cloned()).collect()
+        let memory = self.observer.memory();
+        let moved = self.mover.iter().flat_map(Mover::notes);
+        let found = memory.collector().map(|name| {
+            let (spent, looks) = memory.spent();
+            let share = spent.as_secs_f64() / self.start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+            format!("accesses to memory were collected by {name}: {looks} looks, {:.2} % of a CPU", share * 100.0)
+        });
+        let seen = memory.notes().cloned().chain(found).chain(moved);
+        self.notes.iter().cloned().chain(refused).chain(self.observer.refused_reports().cloned()).chain(seen).collect()
     }
 
     /// What the programs of the first application reported themselves up to now; `None` where none did, or none was found to.
@@ -234,6 +253,38 @@ fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
     Applier::new(apply).map(Some)
 }
 
+/// Carries out orders of which some are about memory, in their order.
+fn apply_with_pages(
+    now: Time,
+    orders: &[Order],
+    applier: &mut Applier,
+    mover: &mut Mover,
+    lookup: &dyn Fn(TaskId) -> Option<Arc<TaskInfo>>,
+) -> Vec<Outcome> {
+    let rest: Vec<Order> = orders.iter().filter(|o| !matches!(o.action, Action::Pages { .. })).cloned().collect();
+    let mut others = applier.apply(now, &rest, lookup).into_iter();
+    let outcomes = orders.iter().map(|order| {
+        let Action::Pages { task, nodes } = &order.action else { return others.next().unwrap_or(Outcome::Gone) };
+        let Some(info) = lookup(*task) else { return Outcome::Gone };
+        let held = match Held::open_exactly(info.pid, info.tid, info.start_ticks) {
+            Ok(held) => held,
+            Err(SetError::Recycled) => return Outcome::Stale,
+            Err(_) => return Outcome::Gone,
+        };
+        let result = applier.may_touch(&held).and_then(|()| mover.bring(info.pid, nodes).map_err(|e| e.to_string()));
+        match result {
+            Ok(()) => Outcome::Applied,
+            Err(why) => {
+                applier.note(format!("{} ({}): its memory stays where it is: {why}", info.comm, info.pid));
+                Outcome::Denied
+            }
+        }
+    });
+    let outcomes = outcomes.collect();
+    mover.go_on();
+    outcomes
+}
+
 impl Host for LinuxHost {
     fn topology(&self) -> &Topology {
         &self.topology
@@ -270,7 +321,12 @@ impl Host for LinuxHost {
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let now = self.now();
         let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };
-        let outcomes = applier.apply(now, orders, &|id| self.observer.info(id).cloned());
+        let observer = &self.observer;
+        let lookup = |id| observer.info(id).cloned();
+        let outcomes = match &mut self.mover {
+            Some(mover) => apply_with_pages(now, orders, applier, mover, &lookup),
+            None => applier.apply(now, orders, &lookup),
+        };
         for (tid, own) in applier.take_changed() {
             let allowed = self.cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
             self.observer.set_allowed(tid, allowed);

@@ -20,6 +20,7 @@ pub mod guardian;
 pub mod host;
 pub mod journal;
 pub mod launch;
+pub mod memory;
 pub mod mempolicy;
 pub mod metrics;
 pub mod observe;

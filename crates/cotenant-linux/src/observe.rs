@@ -6,18 +6,18 @@
 //! The figures behind these choices are in `docs/reference/overhead.md`.
 
 pub mod busy;
-mod pages;
 mod task;
 
 use crate::FsRoot;
 use crate::ends::{End, Ends};
+use crate::memory::{self, Memory};
 use crate::perf::{Live, Opened, Opener, Plan, Pmu, plan};
 use crate::progress::{Progress, Reported};
 use crate::sys;
 use crate::tasks::{Follower, Process, Target};
 use crate::tier::{self, TierReport};
-use cotenant_core::{AppId, AppSample, CpuSet, Sample, Signal, TaskId, TaskInfo, Time, Topology};
-use std::collections::{HashMap, HashSet, VecDeque};
+use cotenant_core::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -77,8 +77,8 @@ pub struct Options {
     pub counting: Counting,
     /// Hardware signals to count. More than fit the counters take turns.
     pub signals: Vec<Signal>,
-    /// Whether to read where the pages of each process are: dear, see [`cotenant_core::sample::TaskSample::pages_by_node`].
-    pub pages: bool,
+    /// What is looked at of the memory of each process: dear.
+    pub memory: memory::Options,
     /// Whether to observe processes of other users.
     pub other_users: bool,
     /// Threads at most; further ones are left out and reported.
@@ -91,7 +91,7 @@ impl Default for Options {
             fs: FsRoot::live(),
             counting: Counting::Hardware,
             signals: plan::SAM_SIGNALS.to_vec(),
-            pages: false,
+            memory: memory::Options::default(),
             other_users: false,
             max_tasks: 16_384,
         }
@@ -142,7 +142,12 @@ pub struct Observer {
     by_tid: HashMap<u32, TaskId>,
     next_id: u32,
     busy: busy::Busy,
-    pages: pages::Pages,
+    memory: Memory,
+    /// Whether loads from local and remote memory are counted, and wanted to tell which node's memory is accessed.
+    loads_tell: bool,
+    /// Memory nodes, and that of each CPU.
+    nodes: Vec<NodeId>,
+    node_of: BTreeMap<CpuId, NodeId>,
     progress: Progress,
     /// Descriptors that files of `/proc` may still take.
     proc_files_left: usize,
@@ -163,7 +168,12 @@ impl Observer {
     ///
     /// # Errors
     /// [`ObserveError`] where `/proc` is not there.
-    pub fn new(topology: &Topology, apps: Vec<AppTarget>, options: Options) -> Result<Self, ObserveError> {
+    pub fn new(topology: &Topology, apps: Vec<AppTarget>, mut options: Options) -> Result<Self, ObserveError> {
+        let by_events =
+            options.memory.accesses && matches!(options.memory.choice, memory::Choice::Auto | memory::Choice::Hardware);
+        if by_events && !options.signals.contains(&Signal::LocalDram) {
+            options.signals.push(Signal::LocalDram);
+        }
         let busy = busy::Busy::new(&options.fs, topology)?;
         let limit = usize::try_from(sys::raise_nofile()).unwrap_or(usize::MAX);
         let used = options.fs.list("/proc/self/fd").map_or(0, |l| l.len());
@@ -171,6 +181,10 @@ impl Observer {
         let pmus = if options.counting == Counting::Hardware { plan::pmus(&options.fs) } else { vec![] };
         let opener = (options.counting != Counting::Nothing)
             .then(|| Opener::new(Live, Plan::new(&pmus, &options.signals), descriptors - descriptors / 4));
+        let counts = |signal| opener.as_ref().is_some_and(|opener| opener.plan().counts(signal));
+        let loads_tell = by_events && counts(Signal::LocalDram) && counts(Signal::Remote);
+        let nodes: Vec<NodeId> = topology.nodes().iter().map(|node| node.id).collect();
+        let of_cpu = |cpu: &cotenant_core::topology::Cpu| Some((cpu.id, nodes[topology.node_of(cpu.id)?]));
         let uid = (!options.other_users).then(sys::euid);
         let follower = Follower::new(&options.fs, apps.iter().map(|a| a.target.clone()).collect(), uid);
         Ok(Self {
@@ -182,7 +196,10 @@ impl Observer {
             by_tid: HashMap::new(),
             next_id: 0,
             busy,
-            pages: pages::Pages::default(),
+            memory: Memory::new(options.memory, &options.fs, loads_tell),
+            loads_tell,
+            node_of: topology.cpus().iter().filter_map(of_cpu).collect(),
+            nodes,
             progress: Progress::default(),
             proc_files_left: descriptors / 4,
             left_out: 0,
@@ -292,17 +309,41 @@ impl Observer {
         self.progress.follow(self.follower.processes(), at);
         self.read(at, interval);
         let cpus = self.busy.read()?;
-        if self.options.pages {
-            self.pages.read(&self.options.fs, self.follower.processes().keys().copied(), at);
-        }
+        // What looking at memory costs has a budget of its own.
+        let memory = self.look_at_memory(at);
         let sample = Sample {
             at,
-            tasks: self.tasks.iter().map(|t| t.sample(&self.pages)).collect(),
+            tasks: self.tasks.iter().map(|t| t.sample(&self.memory)).collect(),
             cpus,
             apps: (0..self.apps.len()).map(|i| self.app(i)).collect(),
         };
-        self.full_reads = next_full_reads(self.full_reads, sys::thread_cpu_time().saturating_sub(begin), interval);
+        let cost = sys::thread_cpu_time().saturating_sub(begin + memory);
+        self.full_reads = next_full_reads(self.full_reads, cost, interval);
         Ok(sample)
+    }
+
+    /// Looks at the memory of all processes, as far as that is wanted and due; the CPU time that it took.
+    fn look_at_memory(&mut self, at: Time) -> Duration {
+        if !self.options.memory.placement && !self.options.memory.accesses {
+            return Duration::ZERO;
+        }
+        let before = self.memory.spent().0;
+        let mut live: BTreeMap<u32, usize> = BTreeMap::new();
+        for task in &self.tasks {
+            *live.entry(task.info.pid).or_default() += 1;
+        }
+        self.memory.look(&live, at);
+        if self.loads_tell {
+            for task in &mut self.tasks {
+                task.share_loads(&self.nodes, &self.node_of, self.memory.pages(task.info.pid).as_deref());
+            }
+        }
+        self.memory.spent().0.saturating_sub(before)
+    }
+
+    /// What is known of the memory of processes, and how.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// The application of that number (from 0) at this moment, as far as it reports itself: costs no system call.

@@ -4,6 +4,7 @@ mod program;
 
 use cotenant_core::topology::{Cpu, Parts};
 use cotenant_core::{CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use cotenant_linux::memory;
 use cotenant_linux::observe::{AppTarget, Counting, NewTask, Observer, Options};
 use cotenant_linux::tasks::Target;
 use program::{Program, threads_of};
@@ -320,10 +321,13 @@ fn too_many_threads_are_left_out_and_reported() {
     assert!(notes.iter().any(|n| n.starts_with("10 threads are left out")), "{notes:?}");
 }
 
+const PLACEMENT: memory::Options =
+    memory::Options { placement: true, accesses: false, choice: memory::Choice::Auto, budget: 0.01 };
+
 #[test]
 fn the_tier_says_what_is_counted_here() {
     let mut program = Program::start(2);
-    let mut watch = Watch::new(Target::Trees(vec![program.pid()]), Options { pages: true, ..Options::default() });
+    let mut watch = Watch::new(Target::Trees(vec![program.pid()]), Options { memory: PLACEMENT, ..Options::default() });
     program.ask("burn 20");
     watch.sample();
     let report = watch.observer.tier();

@@ -91,6 +91,8 @@ pub struct Outcome {
     pub apps: Vec<AppResult>,
     /// Threads that changed CPUs after their first.
     pub migrations: u64,
+    /// Accesses to memory × distance, in the unit of the machine's distances; `None` where these are not known.
+    pub access_distance: Option<f64>,
     /// The CPU of each thread, application by application, where they all stood for longest; empty where they never all ran at the same
     /// time.
     pub places: Vec<usize>,
@@ -116,6 +118,7 @@ fn outcome(world: &World, specs: &[AppSpec], scenario: &Scenario) -> Result<Outc
         makespan_s: world.now().as_secs_f64(),
         apps: apps.collect(),
         migrations: world.migrations(),
+        access_distance: Some(world.access_distance).filter(|way| way.is_finite()),
         places: world.lasting_places(),
     })
 }

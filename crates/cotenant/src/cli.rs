@@ -7,6 +7,7 @@ use cotenant_core::Mode;
 use cotenant_core::metric::Metric;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::{AtomConfig, SamConfig};
+use cotenant_linux::memory::Choice;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -173,6 +174,10 @@ pub struct PolicyArgs {
     /// How far a decided CPU is widened when it is applied [default: llc]
     #[arg(long, value_name = "TO")]
     pub pin: Option<PinArg>,
+    /// Let policies that place near memory move the memory of programs, too, where a thread cannot go to it. What the program or its user has
+    /// bound stays; what was moved stays where it is at the end
+    #[arg(long)]
+    pub move_pages: bool,
     /// Thresholds of the machine: a machine file, or a TOML file with [thresholds]. What it does not say is taken from the machine
     /// file, if there is one
     #[arg(long, value_name = "FILE")]
@@ -220,6 +225,13 @@ pub struct ScopeArgs {
     /// Metrics from outside
     #[arg(long, value_name = "SOURCE[,OPTION]...", help = METRIC)]
     pub metric: Vec<Metric>,
+    /// How policies learn which memory is accessed: auto (hardware, else accessed), hardware (events), damon (the kernel's monitor), accessed (accessed
+    /// bits of page tables) or placement (where pages are stands in) [default: auto]
+    #[arg(long, value_name = "HOW")]
+    pub collector: Option<Choice>,
+    /// What that may cost, in percent of one CPU, 0.01 to 100 [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = units::collector_budget)]
+    pub collector_budget: Option<f64>,
     /// Manage tasks of other users, too (needs the right to)
     #[arg(long)]
     pub all_users: bool,

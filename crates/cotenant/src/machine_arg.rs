@@ -18,9 +18,11 @@ macro_rules! embedded {
 const EMBEDDED: &[(&str, &str)] = embedded![
     "clovertown-2s",
     "clx-8269-2s-snc2",
+    "epyc-7742-2s-nps4",
     "epyc-9454-2s",
     "harpertown-2s",
     "ivy-bridge-2s",
+    "knl-7210",
     "nehalem-i7-920",
     "opteron-48",
     "opteron-6276-2s",

@@ -1,6 +1,6 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
-use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs};
+use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, ScopeArgs};
 use crate::store::{Loaded, Store};
 use crate::words::tell;
 use crate::{calibrated, units, usage};
@@ -9,6 +9,7 @@ use cotenant_core::parse;
 use cotenant_core::policy::{self, Config, Ctx, Policy};
 use cotenant_core::profile::{self, AppProfile, Executable, MachineProfile};
 use cotenant_core::{CpuSet, Mode, Topology};
+use cotenant_linux::memory;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -123,6 +124,7 @@ impl Setup {
         }
         config.atom = args.atom.unwrap_or(config.atom);
         config.map = args.map.clone().or(file.map);
+        config.move_pages = args.move_pages;
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
             Some(path) => {
@@ -177,6 +179,17 @@ impl Setup {
             Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
         Ok(setup)
+    }
+
+    /// What is to be looked at of the memory of programs. A recording is for other policies, too.
+    pub fn memory(&self, scope: &ScopeArgs, recorded: bool) -> memory::Options {
+        let several = self.topology.nodes().len() > 1;
+        memory::Options {
+            placement: several && (recorded || self.policy.wants_pages()),
+            accesses: several && self.policy.wants_accesses(),
+            choice: scope.collector.unwrap_or_default(),
+            budget: scope.collector_budget.map_or(memory::Options::default().budget, |percent| percent / 100.0),
+        }
     }
 
     /// What the policy may know.

@@ -18,6 +18,12 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses what collecting may cost, in percent of one CPU.
+pub fn collector_budget(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').parse::<f64>().ok().filter(|n| (0.01..=100.0).contains(n));
+    number.ok_or_else(|| format!("a budget lies between 0.01 and 100 percent of one CPU, not {text}"))
+}
+
 /// Parses a size in bytes such as `512K`, `64M`, `1G` (powers of 1,024).
 pub fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -48,6 +54,14 @@ pub fn pid(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn budgets() {
+        assert_eq!((collector_budget("1"), collector_budget("0.5%")), (Ok(1.0), Ok(0.5)));
+        for wrong in ["0", "101", "-1", "NaN", "much", ""] {
+            assert!(collector_budget(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn durations() {

@@ -67,6 +67,20 @@ const FOUR_NODES: Guest = Guest {
     scenarios: &["topology", "restore"],
 };
 
+const MEMORY_NODE: Guest = Guest {
+    name: "memory-node",
+    what: "2 sockets x 2 cores, 2 nodes and a third of memory alone",
+    arch: Arch::Amd64,
+    sockets: 2,
+    dies: 1,
+    cores: 2,
+    threads: 1,
+    distances: &[&[10, 21, 17], &[21, 10, 28], &[17, 28, 10]],
+    memory_only: 1,
+    quick: false,
+    scenarios: &["topology", "static"],
+};
+
 /// All guests.
 pub const GUESTS: &[Guest] = &[
     TWO_SOCKETS,
@@ -102,20 +116,11 @@ pub const GUESTS: &[Guest] = &[
         scenarios: &["topology", "static"],
     },
     FOUR_NODES,
+    Guest { name: "near", quick: false, scenarios: &["near"], ..FOUR_NODES },
+    Guest { name: "fetch", quick: false, scenarios: &["fetch"], ..FOUR_NODES },
     Guest { name: "sam-nodes", quick: false, scenarios: &["sam-nodes"], ..FOUR_NODES },
-    Guest {
-        name: "memory-node",
-        what: "2 sockets x 2 cores, 2 nodes and a third of memory alone",
-        arch: Arch::Amd64,
-        sockets: 2,
-        dies: 1,
-        cores: 2,
-        threads: 1,
-        distances: &[&[10, 21, 17], &[21, 10, 28], &[17, 28, 10]],
-        memory_only: 1,
-        quick: false,
-        scenarios: &["topology", "static"],
-    },
+    MEMORY_NODE,
+    Guest { name: "far-memory", scenarios: &["far-memory"], ..MEMORY_NODE },
     Guest {
         name: "one-cpu",
         what: "1 CPU",

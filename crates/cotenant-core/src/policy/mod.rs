@@ -70,6 +70,9 @@ pub struct Config {
     pub quantum: Duration,
     /// How long `atom` learns, and what competes.
     pub atom: AtomConfig,
+    /// Whether the memory of programs may be moved, too, by policies that can.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub move_pages: bool,
     /// Whom `qos` keeps at which goal, and by whose naps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos: Option<QosConfig>,
@@ -85,6 +88,7 @@ impl Default for Config {
             sam: SamConfig::default(),
             quantum: Duration::from_millis(200),
             atom: AtomConfig::default(),
+            move_pages: false,
             qos: Option::None,
         }
     }
@@ -163,6 +167,11 @@ pub trait Policy {
 
     /// Whether it asks where the pages of programs are, so that its host reads that where there are several memory nodes.
     fn wants_pages(&self) -> bool {
+        false
+    }
+
+    /// Whether it asks which node's memory tasks access, so that its host counts that by what means it has, at a budgeted cost.
+    fn wants_accesses(&self) -> bool {
         false
     }
 

@@ -469,6 +469,14 @@ impl Topology {
         let row = if d.rows.len() == self.parts.nodes.len() { self.node_of(cpu)? } else { self.core_of(cpu)? };
         d.rows.get(row)?.get(node).copied()
     }
+
+    /// How far a CPU is from the memory of the node of that index: as the machine tells it, else in hops on its mesh.
+    pub fn way(&self, cpu: CpuId, node: usize) -> Option<f64> {
+        self.distance(cpu, node).or_else(|| {
+            let ((x, y), (nx, ny)) = (self.cpu(cpu)?.coord?, self.nodes().get(node)?.coord?);
+            Some(f64::from(x.abs_diff(nx)) + f64::from(y.abs_diff(ny)))
+        })
+    }
 }
 
 impl TryFrom<Parts> for Topology {

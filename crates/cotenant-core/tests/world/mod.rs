@@ -289,6 +289,8 @@ pub fn worlds() -> impl Strategy<Value = World> {
                     config: Config {
                         map: Some(map),
                         pin,
+                        // In two of three worlds.
+                        move_pages: pin != Pin::Node,
                         atom: "turn=200ms,rounds=2,classes=6".parse().expect("settings"),
                         ..Config::default()
                     },

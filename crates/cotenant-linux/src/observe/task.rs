@@ -1,11 +1,12 @@
 //! One observed thread: what was read of it, and when to read it again.
 
 use super::SLEEPER_MAX;
-use super::pages::Pages;
+use crate::memory::Memory;
 use crate::perf::{Live, Opener, TaskCounters};
 use crate::tasks::Process;
+use cotenant_core::areas::{self, ByNode};
 use cotenant_core::proc_text::{SchedStat, TaskStat};
-use cotenant_core::{AppId, Count, Counters, CpuId, CpuSet, Signal, TaskId, TaskInfo, TaskSample, Time};
+use cotenant_core::{AppId, Count, Counters, CpuId, CpuSet, NodeId, Signal, TaskId, TaskInfo, TaskSample, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -45,6 +46,9 @@ pub struct Task {
     /// What counters counted that were closed since.
     carried: Option<Counters>,
     schedstat_carried: [u64; 3],
+    /// Loads by the node that served them, where events tell; and the counts up to which they are shared out, local and remote.
+    loads: Option<ByNode>,
+    loads_seen: [u64; 2],
     /// Looks in a row that found it asleep, and when to look again.
     asleep: u32,
     due: Time,
@@ -88,6 +92,8 @@ impl Task {
             cpu_ns_before: 0,
             carried: None,
             schedstat_carried: [0; 3],
+            loads: None,
+            loads_seen: [0; 2],
             asleep: 0,
             due: Time::default(),
         }
@@ -127,14 +133,36 @@ impl Task {
         usize::from(self.schedstat.is_some()) + usize::from(self.stat.is_some())
     }
 
-    pub fn sample(&self, pages: &Pages) -> TaskSample {
-        let pages_by_node = pages.of(self.info.pid);
+    pub fn sample(&self, memory: &Memory) -> TaskSample {
+        let pages_by_node = memory.pages(self.info.pid);
+        let of_loads = |loads: &ByNode| loads.iter().map(|(&node, &n)| (node, n.round() as u64)).collect();
+        let touches_by_node = self.loads.as_ref().map(of_loads).or_else(|| memory.touches(self.info.pid));
         TaskSample {
             info: self.info.clone(),
             cpu: self.cpu,
             counters: self.counters.clone(),
             pages_by_node,
-            touches_by_node: None,
+            touches_by_node,
+        }
+    }
+
+    /// Shares out the loads that events counted since the last time among the memory nodes that served them.
+    pub fn share_loads(
+        &mut self,
+        nodes: &[NodeId],
+        node_of: &BTreeMap<CpuId, NodeId>,
+        pages: Option<&[(NodeId, u64)]>,
+    ) {
+        let count = |signal| self.counters.get(signal).map(|count| count.value);
+        let (Some(local), Some(remote)) = (count(Signal::LocalDram), count(Signal::Remote)) else { return };
+        let Some(&node) = self.cpu.and_then(|cpu| node_of.get(&cpu)) else { return };
+        let new = |now: u64, seen: u64| now.saturating_sub(seen);
+        let fresh = [new(local, self.loads_seen[0]), new(remote, self.loads_seen[1])];
+        self.loads_seen = [local, remote];
+        let sum = self.loads.get_or_insert_default();
+        let found = areas::loads_by_node(fresh[0], fresh[1], node, nodes, pages);
+        for (node, n) in found.into_iter().flatten() {
+            *sum.entry(node).or_default() += n;
         }
     }
 
@@ -313,4 +341,30 @@ fn stat_from(file: &File) -> Option<TaskStat> {
     let mut buffer = [0; 1024];
     let got = file.read_at(&mut buffer, 0).ok()?;
     TaskStat::parse(&buffer[..got]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_shared_out_among_the_nodes_that_served_them() {
+        let stat = TaskStat { cpu: CpuId(2), ..TaskStat::default() };
+        let mut task = Task::new(TaskId(1), AppId(0), 7, 7, &stat, CpuSet::single(CpuId(2)));
+        let memory = Memory::new(crate::memory::Options::default(), &crate::FsRoot::at("/proc/nonexistent"), true);
+        let (nodes, node_of) = ([NodeId(0), NodeId(1)], BTreeMap::from([(CpuId(2), NodeId(1))]));
+        task.share_loads(&nodes, &node_of, None);
+        assert_eq!(task.sample(&memory).touches_by_node, None, "nothing is counted");
+        for (local, remote, expected) in [(10, 4, (4, 10)), (11, 9, (9, 11))] {
+            task.count(Signal::LocalDram, Count::exact(local));
+            task.count(Signal::Remote, Count::exact(remote));
+            task.share_loads(&nodes, &node_of, None);
+            let expected = vec![(NodeId(0), expected.0), (NodeId(1), expected.1)];
+            assert_eq!(task.sample(&memory).touches_by_node, Some(expected));
+        }
+        // On a CPU of no node nobody knows what was local: those loads are told later, if at all.
+        task.count(Signal::LocalDram, Count::exact(50));
+        task.share_loads(&nodes, &BTreeMap::new(), None);
+        assert_eq!(task.sample(&memory).touches_by_node, Some(vec![(NodeId(0), 9), (NodeId(1), 11)]));
+    }
 }

@@ -37,13 +37,37 @@ fn policies_bring_programs_near_their_controllers() {
     let programs: String = (0..4).map(bound_to).collect();
     let apps = [0, 1, 2, 3, 0, 1, 2, 3].map(|node| format!("[[app]]\nprogram = 'at{node}'\nwork_s = 2\n")).concat();
     let s = scenario(&format!("machine = 'tilepro64'\n{programs}{apps}"));
-    let makespan = |name: &str| {
-        s.run(&*by_name(name).unwrap(), s.kernel, 3, |_| {}).unwrap().apps.iter().map(|app| app.time_s).sum::<f64>()
-    };
+    let run = |name: &str| s.run(&*by_name(name).unwrap(), s.kernel, 3, |_| {}).unwrap();
+    let makespan = |name: &str| run(name).apps.iter().map(|app| app.time_s).sum::<f64>();
+    let way = run("none").access_distance.unwrap();
     let (linux, overhead) = (makespan("none"), makespan("overhead"));
     assert_eq!(linux.to_bits(), overhead.to_bits(), "nothing is moved, and looking costs nothing here");
     for name in ["weighted", "brute-force", "assignment"] {
         let near = makespan(name);
         assert!(near < 0.97 * linux, "{name}: {near} s against {linux} s");
+        // The same accesses, each over fewer links: the paper's argument about power.
+        let nearer = run(name).access_distance.unwrap();
+        assert!(nearer < 0.5 * way, "{name}: {nearer} accesses × hops against {way}");
     }
+}
+
+#[test]
+fn memory_comes_to_a_program_that_is_kept_far_from_it() {
+    let app = "[[app]]\nprogram = 'at0'\nwork_s = 2\ncpus = '63'\n";
+    let mut s = scenario(&format!("machine = 'tilepro64'\n{}{app}", bound_to(0)));
+    let mut run = |move_pages: bool| {
+        s.config.move_pages = move_pages;
+        let outcome = s.run(&*by_name("brute-force").unwrap(), s.kernel, 1, |_| {}).unwrap();
+        (outcome.apps[0].time_s, outcome.access_distance.unwrap())
+    };
+    let (kept, moved) = (run(false), run(true));
+    assert!(moved.0 < 0.95 * kept.0 && moved.1 < 0.5 * kept.1, "{moved:?} against {kept:?}");
+}
+
+#[test]
+fn distances_that_nobody_knows_make_no_sum() {
+    let program = "[program.a]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 1e8\nmiss_ratio = [[1e3, 1]]\n";
+    let s = scenario(&format!("machine = 'clovertown-2s'\n{program}[[app]]\nprogram = 'a'\nwork_s = 0.1\n"));
+    let outcome = s.run(&*by_name("none").unwrap(), s.kernel, 1, |_| {}).unwrap();
+    assert_eq!(outcome.access_distance, None);
 }

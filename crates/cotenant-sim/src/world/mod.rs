@@ -164,6 +164,9 @@ pub struct World {
     speeds: Vec<f64>,
     /// Bytes that each memory node has delivered, reads and write-backs.
     pub(crate) node_bytes: Vec<f64>,
+    /// How far each CPU is from the memory of each node, and accesses to memory × that; NaN where it is not known.
+    ways: Vec<Vec<f64>>,
+    pub(crate) access_distance: f64,
     stand: Stand,
     /// Threads per CPU number.
     pub(crate) queues: Vec<u32>,
@@ -212,7 +215,10 @@ impl World {
                 cost: (0.0, 0.0),
             });
         }
+        let way = |cpu: usize, node| machine.topology.way(cotenant_core::CpuId(cpu as u32), node).unwrap_or(f64::NAN);
         Self {
+            ways: (0..places.core.of.len()).map(|cpu| (0..nodes).map(|node| way(cpu, node)).collect()).collect(),
+            access_distance: 0.0,
             waits: vec![0.0; machine.stations.len()],
             busy_ns: vec![0.0; places.core.of.len()],
             queues: vec![0; places.core.of.len()],
@@ -439,7 +445,11 @@ impl World {
             busy[cpu] += cpu_s;
             for (node, share) in t.pages.iter().enumerate() {
                 self.node_bytes[node] += instructions * per.misses * (1.0 + per.writebacks) * share * LINE;
-                t.touches[node] += instructions * per.misses * share;
+                let accesses = instructions * per.misses * share;
+                t.touches[node] += accesses;
+                if accesses > 0.0 {
+                    self.access_distance += accesses * self.ways[cpu][node];
+                }
             }
             let mut add = |signal: Signal, events: f64| t.counts[signal as usize] += events;
             let cycles = cpu_s * clock;

@@ -9,7 +9,7 @@ use crate::{usage, words};
 use anyhow::{Context, Result, bail};
 use cotenant_core::moves::Move;
 use cotenant_core::record::{Header, HostDescription};
-use cotenant_core::{Mode, Outcome, Round, TaskId, host};
+use cotenant_core::{Mode, Outcome, Round, TaskId, Topology, host, view};
 use cotenant_linux::host::{Finish, HostOptions, LinuxHost, probe_tier};
 use cotenant_linux::metrics::MetricSummary;
 use cotenant_linux::observe::AppTarget;
@@ -75,6 +75,9 @@ pub(super) struct Summary {
     pub overhead: f64,
     /// Masks given back at the end.
     pub restored: usize,
+    /// Accesses to memory × distance, in the unit of the machine's distances; absent where no accesses were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_distance: Option<f64>,
     /// What the program reported itself; absent where it reported nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressSummary>,
@@ -208,8 +211,8 @@ fn options(setup: &Setup, args: &ManageArgs, recorded: bool) -> HostOptions {
         other_users: args.scope.all_users,
         metrics: args.scope.metric.clone(),
         profiles: setup.apps.clone(),
-        // A recording is for other policies, too.
-        pages: setup.topology.nodes().len() > 1 && (recorded || setup.policy.wants_pages()),
+        memory: setup.memory(&args.scope, recorded),
+        move_pages: setup.config.move_pages,
     }
 }
 
@@ -230,6 +233,7 @@ fn drive(
     let mut tally = Tally::default();
     let ended = host::drive(&mut live, setup.policy.as_ref(), &setup.ctx(), setup.mode, |round| {
         tally.add(round);
+        tally.add_distance(&setup.topology, round);
         each_round();
         if !args.output.quiet && !args.output.json {
             metrics.news().iter().for_each(tell);
@@ -263,6 +267,7 @@ fn drive(
         tier,
         overhead: sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE),
         restored: restored.restored,
+        access_distance: tally.access_distance,
         progress,
         metrics,
         recording: None,
@@ -281,9 +286,17 @@ struct Tally {
     not_applied: BTreeMap<&'static str, u64>,
     notes: BTreeSet<String>,
     progress: Seen,
+    access_distance: Option<f64>,
 }
 
 impl Tally {
+    fn add_distance(&mut self, topology: &Topology, round: &Round<'_>) {
+        let seconds = (round.sample.at - round.prev.at).as_secs_f64();
+        if let Some(rate) = view::access_distance(topology, round.view) {
+            *self.access_distance.get_or_insert(0.0) += rate * seconds;
+        }
+    }
+
     fn add(&mut self, round: &Round<'_>) {
         self.rounds += 1;
         let ids = round.sample.tasks.iter().rev().map(|t| t.info.id);
@@ -352,6 +365,9 @@ pub(super) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
             summary.overhead * 100.0
         ));
         tell(format_args!("counters: {}", summary.tier));
+    }
+    if let Some(sum) = summary.access_distance {
+        tell(format_args!("accesses × distance: {sum:.3e}"));
     }
     if let Some(progress) = &summary.progress {
         tell(format_args!("progress: {progress}"));

@@ -52,6 +52,8 @@ fn counts_are_those_of_the_papers() {
         ("tilepro64", (1, 4, 64, 64, 64)),
         ("epyc-9454-2s", (2, 2, 16, 96, 192)),
         ("clx-8269-2s-snc2", (2, 4, 2, 52, 52)),
+        ("epyc-7742-2s-nps4", (2, 8, 32, 128, 256)),
+        ("knl-7210", (1, 2, 32, 64, 64)),
     ] {
         let t = machine(name).topology;
         let found = (t.packages().len(), t.nodes().len(), t.llc_domains().len(), t.cores().len(), t.cpus().len());

@@ -88,6 +88,23 @@ masks_within() {
     done
 }
 
+# on_node NODE: the one worker of $spin runs on one of the node's CPUs.
+on_node() {
+    workers "$spin"
+    cpu_of "$spin" $tids
+    [ -e "/sys/devices/system/node/node$1/cpu$cpu" ]
+}
+# has_pages NODE N: $spin has so many pages there at least.
+has_pages() {
+    pages=0
+    while read -r line; do
+        for word in $line; do
+            case $word in N$1=*) pages=$((pages + ${word#*=})) ;; esac
+        done
+    done <"/proc/$spin/numa_maps"
+    [ "$pages" -ge "$2" ]
+}
+
 # start_spin CPU...: a program that Cotenant did not start; $spin is its pid, $all the mask that its threads have opened.
 start_spin() {
     spin "$@" & spin=$!

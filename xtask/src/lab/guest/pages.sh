@@ -6,11 +6,6 @@ last=$(($(nproc) - 1))
 # The kernel leaves a busy thread where it is: only a policy that knows of its memory moves it.
 export SPIN_BUSY=1 SPIN_MEMORY=$last
 start_spin 0
-on_node() { # NODE: the worker runs on one of the node's CPUs
-    workers "$spin"
-    cpu_of "$spin" $tids
-    [ -e "/sys/devices/system/node/node$1/cpu$cpu" ]
-}
 on_node 0 || { show; fail "the thread does not begin on node 0"; }
 profile spin remote 4e6 >/tmp/apps.toml
 manage attach -p "$spin" --policy sam --profile /tmp/machine.toml --profiles /tmp/apps.toml -v

@@ -2,14 +2,18 @@
 // process may use, so that where it is afterwards is up to the kernel and to whoever places it. Runs until it is killed.
 // Each works for 1 ms and sleeps for 9: a guest's CPUs share one of the host's, and whoever spins takes its time from the others.
 // With SPIN_BUSY in the environment they do not sleep, and the kernel leaves one alone on its socket where it is.
-// With SPIN_MEMORY=CPU the program has 16 MiB that were written on that CPU, so on its node.
+// With SPIN_MEMORY=CPU the program has 16 MiB that were written on that CPU, so on its node; with SPIN_NODE=NODE on that node, which needs no CPU.
+// With SPIN_BOUND besides they are bound to it. With SPIN_TOUCH=NODE there are 4 MiB more on that node, and they alone are touched.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 // The emulator runs one CPU after the other, each for up to 100 ms; at this instruction it goes on to the next at once.
 #ifdef __x86_64__
@@ -19,11 +23,14 @@
 #endif
 
 static cpu_set_t all;
+static char memory[16 << 20] __attribute__((aligned(4096)));
+static volatile char *touched;
+#define TOUCHED (4 << 20)
 
 static void must(int failed)
 {
 	if (failed) {
-		perror("spin: sched_setaffinity");
+		perror("spin: affinity or memory policy");
 		exit(1);
 	}
 }
@@ -34,6 +41,13 @@ static void bind(long cpu)
 	CPU_ZERO(&one);
 	CPU_SET(cpu, &one);
 	must(sched_setaffinity(0, sizeof one, &one));
+}
+
+// What is written next comes from that node; -1: as usual.
+static void from_node(long node)
+{
+	unsigned long mask = node < 0 ? 0 : 1UL << node;
+	must(syscall(SYS_set_mempolicy, node < 0 ? 0 : 2, node < 0 ? NULL : &mask, node < 0 ? 0UL : 64UL));
 }
 
 static void *spin(void *cpu)
@@ -47,6 +61,8 @@ static void *spin(void *cpu)
 			RELAX();
 			clock_gettime(CLOCK_MONOTONIC, &now);
 		} while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < 1000000);
+		for (long at = 0; touched && at < TOUCHED; at += 4096)
+			touched[at]++;
 		if (!getenv("SPIN_BUSY"))
 			nanosleep(&pause, NULL);
 	}
@@ -61,10 +77,25 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (getenv("SPIN_MEMORY")) {
-		static char memory[16 << 20];
 		bind(atol(getenv("SPIN_MEMORY")));
 		memset(memory, 1, sizeof memory);
 		must(sched_setaffinity(0, sizeof all, &all));
+	}
+	if (getenv("SPIN_NODE")) {
+		unsigned long mask = 1UL << atol(getenv("SPIN_NODE"));
+		if (getenv("SPIN_BOUND"))
+			must(syscall(SYS_mbind, memory, sizeof memory, 2, &mask, 64UL, 0));
+		from_node(atol(getenv("SPIN_NODE")));
+		memset(memory, 1, sizeof memory);
+		from_node(-1);
+	}
+	if (getenv("SPIN_TOUCH")) {
+		void *there = mmap(NULL, TOUCHED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		must(there == MAP_FAILED);
+		from_node(atol(getenv("SPIN_TOUCH")));
+		memset(there, 1, TOUCHED);
+		from_node(-1);
+		touched = there;
 	}
 	for (int i = 1; i < argc; i++)
 		if (pthread_create(&thread, NULL, spin, (void *)atol(argv[i]))) {

@@ -61,16 +61,9 @@ impl Cost {
     }
 }
 
-/// Distances from a CPU to every node: as the machine tells them, else hops on its mesh. A node of unknown distance is as far as the
-/// farthest known one.
+/// Distances from a CPU to every node. A node of unknown distance is as far as the farthest known one.
 fn distances(topology: &Topology, cpu: CpuId) -> Option<Vec<f64>> {
-    let coord = topology.cpu(cpu).and_then(|c| c.coord);
-    let hops = |node: usize| {
-        let ((x, y), (nx, ny)) = (coord?, topology.nodes()[node].coord?);
-        Some(f64::from(x.abs_diff(nx)) + f64::from(y.abs_diff(ny)))
-    };
-    let known: Vec<Option<f64>> =
-        (0..topology.nodes().len()).map(|node| topology.distance(cpu, node).or_else(|| hops(node))).collect();
+    let known: Vec<Option<f64>> = (0..topology.nodes().len()).map(|node| topology.way(cpu, node)).collect();
     let farthest = known.iter().flatten().copied().max_by(f64::total_cmp)?;
     Some(known.into_iter().map(|distance| distance.unwrap_or(farthest)).collect())
 }

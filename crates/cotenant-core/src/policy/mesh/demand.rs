@@ -17,13 +17,16 @@ pub(super) struct Demand {
     pub shares: Vec<f64>,
     /// Accesses per second: those counted by node, else misses of the last cache; 1 where neither is known.
     pub rate: f64,
+    /// Accesses were counted; else pages stand in for them.
+    #[serde(default)]
+    pub counted: bool,
 }
 
 impl Demand {
     /// What the interval says, by accesses where they are counted, else by where pages are; `None` where it says nothing, because nobody looked or nothing was accessed.
     pub fn seen(topology: &Topology, task: &TaskView) -> Option<Self> {
         let touches = task.touches_by_node.clone().filter(|counts| counts.iter().any(|(_, n)| *n > 0.0));
-        let counted = touches.as_ref().map(|counts| counts.iter().map(|(_, n)| n).sum());
+        let counted: Option<f64> = touches.as_ref().map(|counts| counts.iter().map(|(_, n)| n).sum());
         let pages = || Some(task.pages_by_node.as_ref()?.iter().map(|&(node, n)| (node, n as f64)).collect());
         let counts: Vec<(NodeId, f64)> = touches.or_else(pages)?;
         let on = |id| counts.iter().filter(|(node, _)| *node == id).map(|(_, n)| n).sum::<f64>();
@@ -31,13 +34,17 @@ impl Demand {
         let total: f64 = on_nodes.iter().sum();
         let shares = on_nodes.into_iter().map(|n| n / total).collect();
         let rate = counted.or_else(|| task.per_s(Signal::LlcMisses)).unwrap_or(1.0);
-        (total > 0.0).then_some(Self { shares, rate })
+        (total > 0.0).then_some(Self { shares, rate, counted: counted.is_some() })
     }
 
-    /// Mixes the latest interval into what was before.
+    /// Mixes the latest interval into what was before. Collectors look now and then: where accesses have once been counted, pages do
+    /// not stand in for them in between.
     pub fn update(&mut self, latest: Self) {
-        if self.shares.len() != latest.shares.len() {
+        if self.shares.len() != latest.shares.len() || (latest.counted && !self.counted) {
             *self = latest; // nothing was before, or it was another machine
+            return;
+        }
+        if self.counted && !latest.counted {
             return;
         }
         let mix = |before: &mut f64, now: f64| *before += LATEST * (now - *before);

@@ -4,6 +4,7 @@
 
 mod board;
 mod demand;
+mod pages;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ pub struct MeshState {
     plan: Plan,
     /// Tasks of which something is known.
     known: BTreeMap<TaskId, Known>,
+    /// Whose memory was asked to be moved.
+    fetched: pages::Fetched,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,7 +62,9 @@ impl MeshState {
         self.known.retain(|id, _| view.task(*id).is_some());
         for task in &view.tasks {
             if let Some(latest) = Demand::seen(ctx.topology, task) {
-                self.known.entry(task.info.id).or_default().demand.update(latest);
+                // Who sleeps at first sight gets no seat before it runs.
+                let known = || Known { idle: PATIENCE, ..Known::default() };
+                self.known.entry(task.info.id).or_insert_with(known).demand.update(latest);
             }
             if let Some(known) = self.known.get_mut(&task.info.id) {
                 known.idle = if task.ran() == Some(false) { known.idle.saturating_add(1) } else { 0 };
@@ -128,7 +133,7 @@ impl Mesh {
 
     /// Makes the mapping anew, and takes it where it is worth it.
     fn plan(self, ctx: &Ctx<'_>, view: &View, state: &mut MeshState, notes: &mut Vec<String>) {
-        let guests = state.guests(ctx, view);
+        let mut guests = state.guests(ctx, view);
         let tasks: Vec<&TaskView> = guests.iter().filter_map(|guest| view.task(guest.task)).collect();
         let board = Board::new(ctx.topology, &free_for(ctx, view, &tasks, state.plan.wanted()));
         if guests.is_empty() {
@@ -137,6 +142,9 @@ impl Mesh {
             }
         } else if !board.has_choice() {
             notes.push(format!("{}: {NO_CHOICE}", self.name()));
+        }
+        if ctx.config.move_pages {
+            pages::hold_those_with_little_memory(ctx, view, &board, &mut guests);
         }
         let mut seating = if board.has_choice() { self.seat(&board, &guests, notes) } else { Seating::new() };
         let cost = board.cost(&guests, &seating);
@@ -205,10 +213,15 @@ impl Policy for Mesh {
         true
     }
 
+    fn wants_accesses(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = if let State::Mesh(state) = state { *state } else { MeshState::default() };
         let mut notes = Vec::new();
         state.plan.learn(ctx, view, outcomes, now);
+        state.fetched.learn(view, outcomes, now);
         state.look(ctx, view);
         if *self == Self::Overhead {
             state.plan = Plan::default();
@@ -237,7 +250,13 @@ impl Policy for Mesh {
             let what = what.unwrap_or_else(|| "to {place}".to_owned()).into();
             Reason { what, place: cpu.map(|cpu| (PlaceKind::Cpu, cpu.0)), ..Reason::new(self.name(), "") }
         };
-        let proposals = state.plan.proposals(now, reason);
+        let mut proposals = state.plan.proposals(now, reason);
+        if ctx.config.move_pages && *self != Self::Overhead {
+            let mut guests = state.guests(ctx, view);
+            pages::hold_those_with_little_memory(ctx, view, &board.1, &mut guests);
+            let seats = |task: TaskId| state.plan.wanted().get(&task).and_then(CpuSet::first);
+            proposals.extend(state.fetched.proposals(self.name(), ctx, view, &board.1, &guests, seats, now));
+        }
         Decision { proposals, state: State::Mesh(Box::new(state)), wake_at: now + ctx.config.interval, notes }
     }
 }

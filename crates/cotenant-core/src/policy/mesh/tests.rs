@@ -17,7 +17,7 @@ fn tilepro() -> Topology {
 
 /// A guest with these shares, heavier the earlier its task.
 fn guest(task: u32, shares: &[f64]) -> Guest {
-    let demand = Demand { shares: shares.to_vec(), rate: 1.0 };
+    let demand = Demand { shares: shares.to_vec(), rate: 1.0, counted: false };
     let allowed = (0..64).map(CpuId).collect();
     Guest { task: TaskId(task), allowed, demand, weight: 1.0, home: None }
 }
@@ -132,9 +132,130 @@ fn what_is_accessed_outranks_where_pages_are() {
     let mut view = ViewBuilder::new(&t).task(1, 0, 0).pages(&[(0, 100), (1, 300)]).view();
     view.tasks[0].touches_by_node = Some(vec![(crate::NodeId(0), 80.0), (crate::NodeId(1), 20.0)]);
     assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &view).0, [(1, 0)], "it is held where it is");
-    // Nothing was accessed in the interval: its pages are all that is known.
+    // Nothing was accessed in the interval, and never before: its pages are all that is known.
     view.tasks[0].touches_by_node = Some(vec![(crate::NodeId(0), 0.0)]);
     assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &view).0, [(1, 2)]);
+}
+
+#[test]
+fn pages_do_not_stand_in_between_two_looks_of_a_collector() {
+    let demand = |shares: [f64; 2], counted| Demand { shares: shares.to_vec(), rate: 1.0, counted };
+    let mut known = demand([0.0, 1.0], false);
+    known.update(demand([1.0, 0.0], true));
+    assert_eq!(known, demand([1.0, 0.0], true), "what is counted replaces what stood in for it");
+    known.update(demand([0.0, 1.0], false));
+    assert_eq!(known, demand([1.0, 0.0], true));
+    known.update(demand([0.0, 1.0], true));
+    assert_eq!(known, demand([0.8, 0.2], true));
+}
+
+/// What is asked for, with the memory of programs allowed to move.
+fn moving(t: &Topology, view: &View) -> Vec<String> {
+    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
+    let config = Config { move_pages: true, ..Config::default() };
+    let ctx = Ctx { topology: t, machine: &machine, apps: &apps, config: &config };
+    let decision = Mesh::BruteForce.decide(&ctx, view, &[], State::Empty, view.at);
+    // Asked once, it is not asked for again in the next round.
+    let again = Mesh::BruteForce.decide(&ctx, view, &[], decision.state.clone(), view.at);
+    assert!(!again.proposals.iter().any(|p| matches!(p.action, Action::Pages { .. })));
+    let asked = decision.proposals.iter().map(|p| match &p.action {
+        Action::Pages { task, nodes } => format!("pages of {task} to {nodes:?}: {}", p.reason),
+        Action::Place { task, contexts } => format!("{task} to {contexts}"),
+        other => format!("{other:?}"),
+    });
+    asked.collect()
+}
+
+#[test]
+fn memory_comes_to_a_thread_that_cannot_go() {
+    let t = machine(2, 1, 2, 1);
+    let far = || ViewBuilder::new(&t).task(1, 0, 0).pages(&[(0, 1_000), (1, 900_000)]);
+    assert_eq!(moving(&t, &far().view()), ["1 to 2"], "it goes where it may");
+    let mut pinned = far().view();
+    std::sync::Arc::make_mut(&mut pinned.tasks[0].info).allowed = "0-1".parse().unwrap();
+    let why =
+        "brute-force: bring 900000 of 901000 pages to node 0: its threads stay, and no CPU that they may use is nearer";
+    assert_eq!(moving(&t, &pinned), [format!("pages of 1 to [NodeId(0)]: {why}")]);
+    // Without being asked for it never happens.
+    let (machine, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
+    let ctx = Ctx { topology: &t, machine: &machine, apps: &apps, config: &config };
+    let decision = Mesh::BruteForce.decide(&ctx, &pinned, &[], State::Empty, pinned.at);
+    assert_eq!(decision.proposals, []);
+    // Two threads of one process that are kept on two nodes: its memory is near to one of them wherever it is.
+    let mut split = ViewBuilder::new(&t)
+        .task(1, 0, 0)
+        .pages(&[(0, 500), (1, 500)])
+        .task(2, 0, 2)
+        .pages(&[(0, 500), (1, 500)])
+        .view();
+    for (task, cpus) in split.tasks.iter_mut().zip(["0-1", "2-3"]) {
+        let info = std::sync::Arc::make_mut(&mut task.info);
+        (info.allowed, info.pid) = (cpus.parse().unwrap(), 77);
+    }
+    assert_eq!(moving(&t, &split), ["1 to 0", "2 to 2"]);
+}
+
+#[test]
+fn a_little_memory_comes_to_its_thread() {
+    let text = "name = 't'\ndescription = 't'\nsource = 't'\n[topology]\n\
+        synthetic = 'package:2 [numa] l2:2(size=2MiB) core:1 pu:1'\n[topology.distances]\nunit = 'slit'\nrows = [[10, 21], [21, 10]]\n";
+    let t = Machine::parse(text).unwrap().topology;
+    let with = |pages| ViewBuilder::new(&t).task(1, 0, 0).pages(&[(1, pages)]).view();
+    // 2 MiB are what its second-level cache holds, too.
+    assert!(moving(&t, &with(512))[1].starts_with("pages of 1 to [NodeId(0)]"), "{:?}", moving(&t, &with(512)));
+    assert_eq!(moving(&t, &with(513)), ["1 to 2"]);
+}
+
+/// Four CPUs, with these nodes and SLIT distances.
+fn odd(nodes: &str, rows: &str) -> Topology {
+    let text = format!(
+        "name = 't'\ndescription = 't'\nsource = 't'\n[topology]\ncpus = '0-3'\nnodes = [{nodes}]\n[topology.distances]\nunit = 'slit'\nrows = {rows}\n"
+    );
+    Machine::parse(&text).unwrap().topology
+}
+
+#[test]
+fn memory_without_cpus_draws_tasks_to_the_cpus_beside_it() {
+    let t = odd(
+        "{ id = 0, cpus = '0-1' }, { id = 1, cpus = '2-3' }, { id = 2 }",
+        "[[10, 21, 17], [21, 10, 28], [17, 28, 10]]",
+    );
+    let far = ViewBuilder::new(&t).task(1, 0, 2).pages(&[(2, 100)]).view();
+    for policy in [Mesh::BruteForce, Mesh::Assignment] {
+        assert_eq!(decide(&t, policy, &BTreeMap::new(), &far).0, [(1, 0)], "{policy:?}: 17 against 28");
+    }
+    // Kept beside node 1 it gets its memory there: no CPU is nearer to node 2, but node 1 is nearer than that.
+    let mut kept = far;
+    std::sync::Arc::make_mut(&mut kept.tasks[0].info).allowed = "2-3".parse().unwrap();
+    assert!(moving(&t, &kept)[0].starts_with("pages of 1 to [NodeId(1)]"), "{:?}", moving(&t, &kept));
+    // A node that may not be used is no place for pages.
+    let nodes = "{ id = 0, cpus = '0-1' }, { id = 1, cpus = '2-3', allowed = false }, { id = 2 }";
+    let t = odd(nodes, "[[10, 21, 17], [21, 10, 28], [17, 28, 10]]");
+    let mut kept = ViewBuilder::new(&t).task(1, 0, 2).pages(&[(2, 100)]).view();
+    std::sync::Arc::make_mut(&mut kept.tasks[0].info).allowed = "2-3".parse().unwrap();
+    assert!(moving(&t, &kept)[0].starts_with("pages of 1 to [NodeId(0)]"), "{:?}", moving(&t, &kept));
+}
+
+#[test]
+fn cpus_without_memory_are_left_out() {
+    let t = odd("{ id = 0, cpus = '0' }, { id = 1, cpus = '1' }", "[[10, 21], [21, 10]]");
+    assert_eq!(t.node_of(CpuId(3)), None);
+    let lost = ViewBuilder::new(&t).task(1, 0, 3).pages(&[(1, 100)]).view();
+    assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &lost).0, [(1, 1)]);
+    let mut kept = lost;
+    std::sync::Arc::make_mut(&mut kept.tasks[0].info).allowed = "2-3".parse().unwrap();
+    assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &kept).0, []);
+    assert_eq!(moving(&t, &kept), [""; 0], "nobody knows what is near to it");
+}
+
+#[test]
+fn distances_need_not_be_the_same_there_and_back() {
+    // Half of its pages on each node: 0.5·10 + 0.5·30 = 20 at node 0, 0.5·12 + 0.5·10 = 11 at node 1.
+    let t = odd("{ id = 0, cpus = '0-1' }, { id = 1, cpus = '2-3' }", "[[10, 30], [12, 10]]");
+    for cpu in [0, 2] {
+        let view = ViewBuilder::new(&t).task(1, 0, cpu).pages(&[(0, 50), (1, 50)]).view();
+        assert_eq!(decide(&t, Mesh::BruteForce, &BTreeMap::new(), &view).0, [(1, 2)], "from CPU {cpu}");
+    }
 }
 
 #[test]
@@ -278,7 +399,7 @@ proptest! {
         let board = Board::new(&t, t.usable());
         let mirrored: Vec<Guest> = guests.iter().map(|g| {
             let s = &g.demand.shares;
-            Guest { demand: Demand { shares: vec![s[1], s[0], s[3], s[2]], rate: 1.0 }, ..g.clone() }
+            Guest { demand: Demand { shares: vec![s[1], s[0], s[3], s[2]], rate: 1.0, counted: false }, ..g.clone() }
         }).collect();
         let cost = |guests: &[Guest]| board.cost(guests, &search::assignment(&board, guests).0).distance;
         let (a, b) = (cost(&guests), cost(&mirrored));

@@ -1,6 +1,7 @@
 //! This machine as a launcher of workloads.
 
 use super::file::Program;
+use crate::cli::ScopeArgs;
 use crate::leftovers::{children, end, end_orphans};
 use crate::settings::Setup;
 use anyhow::Result;
@@ -88,6 +89,7 @@ pub(super) fn once(
     let options = setup.map_or_else(HostOptions::default, |setup| HostOptions {
         cpus: setup.cpus.clone(),
         act: true,
+        memory: setup.memory(&ScopeArgs::default(), false),
         profiles: setup.apps.clone(),
         ..HostOptions::default()
     });

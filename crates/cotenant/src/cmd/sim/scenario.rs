@@ -96,6 +96,8 @@ struct Figures {
     makespan_s: f64,
     throughput: f64,
     migrations: f64,
+    /// Accesses to memory × distance.
+    access_distance: Option<f64>,
 }
 
 fn figures(batch: &Batch, series: &Series) -> Figures {
@@ -106,6 +108,7 @@ fn figures(batch: &Batch, series: &Series) -> Figures {
         makespan_s: mean(&|o| o.makespan_s),
         throughput: mean(&|o| o.apps.iter().map(|a| a.runs as f64).sum::<f64>() / o.makespan_s),
         migrations: mean(&|o| o.migrations as f64),
+        access_distance: Some(mean(&|o| o.access_distance.unwrap_or(f64::NAN))).filter(|way| way.is_finite()),
     }
 }
 
@@ -158,6 +161,7 @@ fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
         "fairness": { "min": progress.iter().copied().fold(f64::INFINITY, f64::min),
                       "max": progress.iter().copied().fold(0.0, f64::max) },
         "migrations": f.migrations,
+        "access_distance": f.access_distance,
         "over_linux": batch.over_linux(series).map(|e| json!({ "mean": e.value, "ci95": e.half_width })),
         "over_linux_best": batch.over_linux_best(series),
     });
@@ -190,7 +194,7 @@ fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
 fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -> io::Result<()> {
     let (machine, kernel, seeds) = (&scenario.machine.name, plan.kernel, plan.seeds);
     writeln!(out, "{machine}, kernel {kernel}, {seeds} seeds; seconds of a run, and how much slower than alone")?;
-    let width = scenario.apps.iter().map(|a| a.name.chars().count() + 4).max().unwrap_or(0).max(13);
+    let width = scenario.apps.iter().map(|a| a.name.chars().count() + 4).max().unwrap_or(0).max(23);
     write!(out, "{:<width$}{:>9}", "", "alone")?;
     batch.series.iter().try_for_each(|s| write!(out, "{:>18}", s.name))?;
     writeln!(out)?;
@@ -210,6 +214,9 @@ fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -
     };
     row("makespan", &|i| format!("{:.3} s", all[i].makespan_s))?;
     row("migrations", &|i| format!("{:.1}", all[i].migrations))?;
+    if all.iter().all(|f| f.access_distance.is_some()) {
+        row("Σ accesses × distance", &|i| format!("{:.3e}", all[i].access_distance.unwrap_or_default()))?;
+    }
     row("over Linux", &|i| {
         let gain = batch.over_linux(&batch.series[i]);
         gain.map_or("one seed".to_owned(), |e| format!("{:+.1} ± {:.1} %", e.value * 100.0, e.half_width * 100.0))

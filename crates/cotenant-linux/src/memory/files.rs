@@ -1,0 +1,105 @@
+//! Files of `/proc` about a process' memory, read line by line and with an end: they grow with its mappings.
+
+use crate::FsRoot;
+use cotenant_core::CpuSet;
+use cotenant_core::areas::{Area, Referenced};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+/// Mappings of a process at most: the kernel's own limit of a usual process (`vm.max_map_count`) is about as high, and one line of
+/// `numa_maps` takes a microsecond at least.
+pub const MOST_AREAS: usize = 1 << 16;
+
+/// Base pages of this machine, KiB.
+pub fn page_kb() -> u64 {
+    // SAFETY: takes a constant and has no other effect.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096) / 1024
+}
+
+/// Takes a file line by line until it is told to stop.
+fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::with_capacity(64 << 10, File::open(path)?);
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line)? > 0 {
+        take(line.trim_ascii_end())?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// The areas of a process that hold pages, ascending.
+///
+/// # Errors
+/// What the system says; `FileTooLarge` beyond [`MOST_AREAS`].
+pub fn areas(fs: &FsRoot, pid: u32) -> io::Result<Vec<Area>> {
+    let (mut found, mut seen, kb) = (Vec::new(), 0, page_kb());
+    lines(&fs.path(&format!("/proc/{pid}/numa_maps")), |line| {
+        seen += 1;
+        if seen > MOST_AREAS {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        found.extend(Area::parse(line, kb).filter(|area| !area.pages.is_empty()));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Areas by their first address, with their pages that were accessed since accessed bits were cleared.
+///
+/// # Errors
+/// As [`areas`].
+pub fn referenced(fs: &FsRoot, pid: u32) -> io::Result<Vec<(u64, u64)>> {
+    let (mut found, mut seen, mut state, kb) = (Vec::new(), 0, Referenced::default(), page_kb());
+    lines(&fs.path(&format!("/proc/{pid}/smaps")), |line| {
+        if let Some((start, accessed)) = state.line(line) {
+            seen += 1;
+            if seen > MOST_AREAS {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+            if accessed > 0 {
+                found.push((start, accessed / kb.max(1)));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Where each mapping ends, by its first address.
+///
+/// # Errors
+/// As [`areas`].
+pub fn ends(fs: &FsRoot, pid: u32) -> io::Result<BTreeMap<u64, u64>> {
+    let mut found = BTreeMap::new();
+    lines(&fs.path(&format!("/proc/{pid}/maps")), |line| {
+        if found.len() >= MOST_AREAS {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        let range =
+            line.split(|b| *b == b' ').next().and_then(|range| std::str::from_utf8(range).ok()).unwrap_or_default();
+        if let Some((start, end)) = range.split_once('-')
+            && let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+        {
+            found.insert(start, end);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Memory nodes that the process may use, as numbers.
+///
+/// # Errors
+/// What the system says; `InvalidData` where the kernel tells nothing of it.
+pub fn nodes_allowed(fs: &FsRoot, pid: u32) -> io::Result<CpuSet> {
+    let mut found = None;
+    lines(&fs.path(&format!("/proc/{pid}/status")), |line| {
+        if let Some(list) = line.strip_prefix(b"Mems_allowed_list:") {
+            found = std::str::from_utf8(list.trim_ascii()).ok().and_then(|list| CpuSet::parse_list(list).ok());
+        }
+        Ok(())
+    })?;
+    found.ok_or_else(|| ErrorKind::InvalidData.into())
+}

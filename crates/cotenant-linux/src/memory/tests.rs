@@ -1,0 +1,311 @@
+use super::*;
+use crate::testing::TempDir;
+use std::fmt::Write as _;
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+fn accesses(choice: Choice) -> Options {
+    Options { accesses: true, choice, ..Options::default() }
+}
+
+/// A made-up machine with one process, 7, that has 1,000 pages on two nodes in two areas.
+fn machine(name: &str) -> (TempDir, FsRoot) {
+    let tree = TempDir::new(name);
+    tree.write("proc/7/numa_maps", "1000 default anon=600 N0=600\n9000000 default anon=400 N1=400\n");
+    for pid in ["self", "7"] {
+        tree.write(&format!("proc/{pid}/clear_refs"), "");
+        tree.write(
+            &format!("proc/{pid}/smaps"),
+            "1000-259000 rw-p 0 0 0\nReferenced: 40 kB\n9000000-9190000 rw-p 0 0 0\nReferenced: 80 kB\n",
+        );
+    }
+    let fs = FsRoot::at(tree.path());
+    (tree, fs)
+}
+
+fn one() -> BTreeMap<u32, usize> {
+    BTreeMap::from([(7, 2)])
+}
+
+#[test]
+fn accessed_pages_are_counted_by_node_and_shared_out_among_threads() {
+    let (tree, fs) = machine("accessed");
+    let mut memory = Memory::new(accesses(Choice::Auto), &fs, false);
+    assert_eq!(memory.collector(), Some("accessed"));
+    memory.look(&one(), at(0));
+    assert_eq!(memory.pages(7), Some(vec![(NodeId(0), 600), (NodeId(1), 400)]));
+    assert_eq!(memory.touches(7), None, "it has only begun");
+    assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "1");
+    memory.look(&one(), at(100));
+    let page = files::page_kb();
+    let first = vec![(NodeId(0), 40 / page / 2), (NodeId(1), 80 / page / 2)];
+    assert_eq!(memory.touches(7), Some(first.clone()), "two threads");
+    // The next look is due when it costs no more than the budget, 50 ms at the earliest: not at once.
+    memory.look(&one(), at(101));
+    memory.look(&one(), at(102));
+    assert_eq!((memory.touches(7), memory.spent().1), (Some(first), 1));
+    memory.look(&one(), at(60_000));
+    memory.look(&one(), at(60_100));
+    assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 40 / page), (NodeId(1), 80 / page)]), "cumulative");
+    assert_eq!(memory.notes().count(), 0);
+}
+
+#[test]
+fn placement_alone_clears_nothing() {
+    let (tree, fs) = machine("placement");
+    let mut memory = Memory::new(accesses(Choice::Placement), &fs, false);
+    for i in 0..10 {
+        memory.look(&one(), at(1_000 * i));
+    }
+    assert_eq!((memory.collector(), memory.touches(7)), (None, None));
+    assert!(memory.pages(7).is_some());
+    assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
+    // Nor does a policy that does not ask for accesses.
+    let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
+    for i in 0..10 {
+        memory.look(&one(), at(1_000 * i));
+    }
+    assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
+}
+
+#[test]
+fn a_process_that_ends_while_it_is_watched_is_no_failure() {
+    let (tree, fs) = machine("ends");
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    memory.look(&one(), at(0));
+    std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
+    memory.look(&one(), at(100));
+    memory.look(&one(), at(2_000));
+    assert_eq!((memory.touches(7), memory.pages(7), memory.notes().count()), (None, None, 0));
+    memory.look(&BTreeMap::new(), at(2_100));
+    assert!(memory.processes.is_empty());
+}
+
+#[test]
+fn a_million_mappings_are_one_note() {
+    let (tree, fs) = machine("million");
+    let mut text = String::new();
+    for i in 0..1_000_000_u64 {
+        writeln!(text, "{:x} default anon=1 N0=1", i * 8192).unwrap();
+    }
+    tree.write("proc/7/numa_maps", text);
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    for i in 0..5 {
+        memory.look(&one(), at(1_000_000 * i));
+    }
+    let notes: Vec<&String> = memory.notes().collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("more than 65536 mappings"), "{notes:?}");
+    assert_eq!((memory.pages(7), memory.touches(7)), (None, None));
+}
+
+/// A collector that is refused.
+#[derive(Debug)]
+struct Refused;
+
+impl Collector for Refused {
+    fn name(&self) -> &'static str {
+        "refused"
+    }
+
+    fn begin(&mut self, _pid: u32) -> io::Result<()> {
+        Err(ErrorKind::PermissionDenied.into())
+    }
+
+    fn end(&mut self, _pid: u32, _areas: &[Area]) -> io::Result<ByNode> {
+        unreachable!("it never began")
+    }
+
+    fn forget(&mut self, _pid: u32) {}
+}
+
+#[test]
+fn no_permission_is_one_note_with_the_remedy() {
+    let (_tree, fs) = machine("permission");
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    memory.collector = Some(Box::new(Refused));
+    for i in 0..5 {
+        memory.look(&one(), at(60_000 * i));
+    }
+    let notes: Vec<&String> = memory.notes().collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("CAP_SYS_PTRACE"), "{notes:?}");
+    assert!(memory.pages(7).is_some(), "where its pages are is known all the same");
+}
+
+#[test]
+fn what_is_not_to_be_had_is_said() {
+    let tree = TempDir::new("bare-memory");
+    let fs = FsRoot::at(tree.path());
+    for (choice, why) in [
+        (Choice::Hardware, "cannot be counted here"),
+        (Choice::Damon, "CONFIG_DAMON_SYSFS"),
+        (Choice::Accessed, "CONFIG_PROC_PAGE_MONITOR"),
+        (Choice::Auto, "CONFIG_PROC_PAGE_MONITOR"),
+    ] {
+        let memory = Memory::new(accesses(choice), &fs, false);
+        let notes: Vec<&String> = memory.notes().collect();
+        assert!(notes.len() == 1 && notes[0].contains(why), "{choice:?}: {notes:?}");
+    }
+    // Where events tell, nothing else is needed.
+    let memory = Memory::new(accesses(Choice::Auto), &fs, true);
+    assert_eq!((memory.collector(), memory.notes().count()), (None, 0));
+    for (name, choice) in Choice::ALL {
+        assert_eq!(name.parse(), Ok(choice));
+    }
+    assert!("perf".parse::<Choice>().is_err());
+}
+
+/// The kernel's files of DAMON with one monitor, as they appear once its numbers are written.
+fn monitors(tree: &TempDir) {
+    let admin = "sys/kernel/mm/damon/admin/kdamonds";
+    tree.write("proc/kallsyms", "0000000000000000 t damon_va_check_accesses\n");
+    tree.write(&format!("{admin}/nr_kdamonds"), "0\n");
+    let context = format!("{admin}/0/contexts/0");
+    for file in ["0/state", "0/contexts/nr_contexts"] {
+        tree.write(&format!("{admin}/{file}"), "");
+    }
+    let attributes =
+        ["intervals/sample_us", "intervals/aggr_us", "intervals/update_us", "nr_regions/min", "nr_regions/max"];
+    for file in attributes {
+        tree.write(&format!("{context}/monitoring_attrs/{file}"), "");
+    }
+    for file in ["operations", "targets/nr_targets", "targets/0/pid_target", "schemes/nr_schemes", "schemes/0/action"] {
+        tree.write(&format!("{context}/{file}"), "");
+    }
+    for what in ["sz", "nr_accesses", "age"] {
+        tree.write(&format!("{context}/schemes/0/access_pattern/{what}/max"), "");
+    }
+    let regions = [(0, 0x1000, 0x3000, 5), (1, 0x3000, 0x20_0000, 0), (2, 0x900_0000, 0x900_1000, 20)];
+    for (n, start, end, accesses) in regions {
+        let region = format!("{context}/schemes/0/tried_regions/{n}");
+        tree.write(&format!("{region}/start"), format!("{start}\n"));
+        tree.write(&format!("{region}/end"), format!("{end}\n"));
+        tree.write(&format!("{region}/nr_accesses"), format!("{accesses}\n"));
+    }
+    tree.write(&format!("{context}/schemes/0/tried_regions/total_bytes"), "0\n");
+}
+
+#[test]
+fn damon_tells_ranges_and_is_switched_off_again() {
+    let (tree, fs) = machine("damon");
+    monitors(&tree);
+    let read = |file: &str| {
+        std::fs::read_to_string(tree.path().join("sys/kernel/mm/damon/admin/kdamonds").join(file)).unwrap()
+    };
+    let mut memory = Memory::new(accesses(Choice::Damon), &fs, false);
+    assert_eq!(memory.collector(), Some("damon"));
+    assert_eq!(read("nr_kdamonds"), "0\n", "asking changes nothing");
+    memory.look(&one(), at(0));
+    assert_eq!((read("0/state"), read("0/contexts/0/operations")), ("on".to_owned(), "vaddr".to_owned()));
+    assert_eq!(read("0/contexts/0/targets/0/pid_target"), "7");
+    memory.look(&one(), at(100));
+    // In pages of 4 KiB: two of node 0 five times and one of node 1 twenty times, for two threads.
+    if files::page_kb() == 4 {
+        assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 5), (NodeId(1), 10)]));
+    }
+    memory.look(&BTreeMap::new(), at(200));
+    assert_eq!(read("0/state"), "off");
+    drop(memory);
+    assert_eq!(read("nr_kdamonds"), "0");
+}
+
+#[test]
+fn monitors_of_somebody_else_are_left_alone() {
+    let (tree, fs) = machine("damon-taken");
+    monitors(&tree);
+    tree.write("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
+    let mut memory = Memory::new(accesses(Choice::Damon), &fs, false);
+    assert!(memory.notes().next().unwrap().contains("somebody else has made 1 monitor(s)"));
+    memory.look(&one(), at(0));
+    drop(memory);
+    let state = std::fs::read_to_string(tree.path().join("sys/kernel/mm/damon/admin/kdamonds/0/state")).unwrap();
+    assert_eq!(state, "", "nothing was written");
+}
+
+/// This process itself: what is touched between two looks is seen, what is not is not.
+#[test]
+fn accessed_bits_of_this_kernel() {
+    let fs = FsRoot::live();
+    let mut accessed = match Accessed::new(&fs) {
+        Ok(accessed) => accessed,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    let me = std::process::id();
+    let Ok(areas) = files::areas(&fs, me) else {
+        eprintln!("skipped: this kernel has no numa_maps");
+        return;
+    };
+    assert!(!areas.is_empty());
+    let size = 64 << 20;
+    let mut touched = vec![1_u8; size];
+    let left = vec![1_u8; 4 * size];
+    if let Err(e) = accessed.begin(me) {
+        eprintln!("skipped: accessed bits cannot be cleared here ({e})");
+        return;
+    }
+    for byte in touched.iter_mut().step_by(1024) {
+        *byte = byte.wrapping_add(1);
+    }
+    let areas = files::areas(&fs, me).unwrap();
+    let found: f64 = accessed.end(me, &areas).unwrap().values().sum();
+    let pages = |bytes: usize| (bytes >> 10) as f64 / files::page_kb() as f64;
+    assert!(found >= 0.9 * pages(size), "{found} pages");
+    // Other tests touch memory of their own meanwhile.
+    assert!(found < pages(size) + 0.9 * pages(4 * size), "{found} pages");
+    assert_eq!(left.len() + touched.len(), 5 * size);
+}
+
+#[test]
+fn memory_moves_only_where_it_may() {
+    let fs = FsRoot::live();
+    let me = std::process::id();
+    let mut mover = mover::Mover::new(&fs);
+    let Ok(allowed) = files::nodes_allowed(&fs, me) else {
+        eprintln!("skipped: this kernel tells of no memory nodes");
+        return;
+    };
+    let refused = mover.bring(me, &[NodeId(999)]).unwrap_err();
+    assert!(refused.to_string().contains("cpuset"), "{refused}");
+    // On one node everything is there already.
+    let here = NodeId(allowed.first().unwrap().0);
+    match mover.bring(me, &[here]) {
+        Ok(()) => {}
+        Err(e) => {
+            eprintln!("skipped: memory cannot be moved here ({e})");
+            return;
+        }
+    }
+    while !mover.is_idle() {
+        mover.go_on();
+    }
+    if allowed.len() == 1 {
+        assert_eq!((mover.moved(me), mover.notes()), (mover::Moved::default(), vec![]));
+    }
+}
+
+#[test]
+fn bound_memory_is_never_moved() {
+    let tree = TempDir::new("bound");
+    tree.write("proc/7/status", "Name:\tx\nMems_allowed_list:\t0-1\n");
+    tree.write("proc/7/maps", "1000-9000 rw-p 0 0 0\n20000-30000 rw-p 0 0 0\n40000-50000 r-xp 0 0 0 /bin/x\n");
+    tree.write(
+        "proc/7/numa_maps",
+        "1000 bind:0 anon=4 N0=4\n20000 interleave:0-1 anon=4 N0=2 N1=2\n40000 default file=/bin/x mapped=3 N0=3\n",
+    );
+    let mut mover = mover::Mover::new(&FsRoot::at(tree.path()));
+    assert!(mover.bring(7, &[NodeId(1)]).unwrap_err().to_string().contains("was bound"));
+    assert!(mover.bring(7, &[NodeId(2)]).unwrap_err().to_string().contains("cpuset does not allow memory of node 2"));
+    assert!(mover.is_idle());
+    // Nothing is elsewhere than on node 0, but what is bound; with a little of its own there it is no other.
+    tree.write("proc/7/maps", "1000-9000 rw-p 0 0 0\n20000-30000 rw-p 0 0 0\n");
+    tree.write("proc/7/numa_maps", "1000 bind:1 anon=4 N1=4\n20000 default anon=4 N0=4\n");
+    assert!(mover.bring(7, &[NodeId(0)]).unwrap_err().to_string().contains("was bound"));
+    tree.write("proc/7/numa_maps", "20000 default anon=4 N0=4\n");
+    assert!(mover.bring(7, &[NodeId(0)]).is_ok() && mover.is_idle(), "it is there already");
+}
