@@ -19,6 +19,7 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "clovertown-2s",
     "clx-8269-2s-snc2",
     "epyc-9454-2s",
+    "epyc-9454-2s-nps4",
     "harpertown-2s",
     "ivy-bridge-2s",
     "nehalem-i7-920",

@@ -51,6 +51,7 @@ fn counts_are_those_of_the_papers() {
         ("x3320", (1, 1, 2, 4, 4)),
         ("tilepro64", (1, 4, 64, 64, 64)),
         ("epyc-9454-2s", (2, 2, 16, 96, 192)),
+        ("epyc-9454-2s-nps4", (2, 8, 16, 96, 96)),
         ("clx-8269-2s-snc2", (2, 4, 2, 52, 52)),
     ] {
         let t = machine(name).topology;
