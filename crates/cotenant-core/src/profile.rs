@@ -4,7 +4,9 @@ mod contentiousness;
 mod measured;
 
 pub use contentiousness::Contentiousness;
-pub use measured::{AppStamp, By, Corun, Executable, Loss, MissCurve, MissPoint, Pressure, Score};
+pub use measured::{
+    AppStamp, By, Corun, Executable, Loss, MissCurve, MissPoint, Pressure, SENSITIVE, Score, loss_under, sensitive_from,
+};
 
 use crate::calibrate::profile::Record;
 use crate::parse::position;
@@ -100,11 +102,14 @@ pub struct AppProfile {
     /// How much its distance to its memory counts beside that of others, 0 or more; 1 where absent (Tumanov et al. §5.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
+    /// Threads that run at the same time, at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// Seconds that it takes alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_s: Option<f64>,
-    /// Loss of speed beside three co-runners with which it draws as much memory traffic as the jobs of a batch do on average, 0–1
-    /// (TPDS §4.4).
+    /// Loss of speed beside co-runners with which it draws as much memory traffic as the jobs of a batch do on average, 0–1
+    /// (TPDS §4.4). Where it is absent, the batch's own traffic and `degradation` tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_traffic_loss: Option<f64>,
     /// Events of one thread per second of its CPU time, measured where they can be counted: they stand in where the machine cannot
@@ -200,6 +205,7 @@ struct AppTable {
     sharing: Option<Spanned<f64>>,
     footprint_per_ms: Option<Spanned<f64>>,
     weight: Option<Spanned<f64>>,
+    threads: Option<std::num::NonZeroU32>,
     alone_s: Option<Spanned<f64>>,
     average_traffic_loss: Option<Spanned<f64>>,
     #[serde(default)]
@@ -260,6 +266,7 @@ pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileErr
                 footprint_per_ms: check(&name, "footprint_per_ms", t.footprint_per_ms, f64::MAX)?,
                 latency_sensitive: t.latency_sensitive,
                 weight: check(&name, "weight", t.weight, f64::MAX)?,
+                threads: t.threads.map(std::num::NonZeroU32::get),
                 alone_s: check(&name, "alone_s", t.alone_s, f64::MAX)?,
                 average_traffic_loss: check(&name, "average_traffic_loss", t.average_traffic_loss, 1.0)?,
                 per_cpu_s: rates(&name, t.per_cpu_s)?,
@@ -298,10 +305,11 @@ mod tests {
 
     #[test]
     fn profiles_of_applications() {
-        let text = "[app.search]\nweight = 2\nalone_s = 120\naverage_traffic_loss = 0.07\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
+        let text = "[app.search]\nweight = 2\nthreads = 3\nalone_s = 120\naverage_traffic_loss = 0.07\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n";
         let apps = parse_apps(text).unwrap();
         let search = AppProfile {
             weight: Some(2.0),
+            threads: Some(3),
             alone_s: Some(120.0),
             average_traffic_loss: Some(0.07),
             bus_per_ms: Some(7_000.0),
@@ -334,7 +342,12 @@ mod tests {
             corun: BTreeMap::from([("bst".to_owned(), Corun { suffers: loss.clone(), causes: Some(loss.clone()) })]),
             degradation: BTreeMap::from([(
                 "memory".to_owned(),
-                vec![Pressure { target_per_s: 5e6, reached_per_s: 4.9e6, loss }],
+                vec![Pressure {
+                    target_per_s: 5e6,
+                    reached_per_s: 4.9e6,
+                    loss,
+                    cpus: crate::CpuSet::parse_list("1,3").unwrap(),
+                }],
             )]),
             misses: Some(MissCurve {
                 by: By::Model,
@@ -360,7 +373,7 @@ mod tests {
             ),
             (
                 "[app.a]\nbus = 1",
-                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `weight`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `contentiousness_model`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `weight`, `threads`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `contentiousness_model`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
             ),
             (
                 "[app.a.sensitivity.l2]\nscore = nan\nlow = 0\nhigh = 0\nby = 'time'",

@@ -322,6 +322,7 @@ impl<Q: Queue> Batch<Q> {
             && std::mem::replace(&mut running.waits, false)
         {
             self.queue.turned(running.key, true);
+            self.observer.resumed(app.0 as usize);
         }
     }
 

@@ -277,6 +277,11 @@ impl Observer {
         }
     }
 
+    /// The application of that number (from 0) was let go on: whoever slept because of that is looked at in the next sample.
+    pub fn resumed(&mut self, app: usize) {
+        self.tasks.iter_mut().filter(|t| t.info.app.0 as usize == app).for_each(Task::resumed);
+    }
+
     /// What this machine can tell, and what it really told so far.
     pub fn tier(&self) -> TierReport {
         let found = tier::Found {

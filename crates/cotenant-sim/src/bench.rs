@@ -153,7 +153,7 @@ impl Bench for SimBench {
 mod tests {
     use super::*;
     use crate::tests::scenario;
-    use cotenant_core::characterize::{PARTS, Plan, characterize};
+    use cotenant_core::characterize::{Injectors, PARTS, Plan, characterize};
     use cotenant_core::profile::{AppProfile, By};
 
     /// The profile of a program on Clovertown.
@@ -167,6 +167,7 @@ mod tests {
             rounds: 2,
             kernels: vec!["bst-50mb".into(), "sledge-large".into()],
             by: None,
+            injectors: Injectors::default(),
         };
         let found = characterize(&plan, &mut bench).unwrap();
         (found.profile, found.left_out.into_iter().map(|left| left.name).collect())

@@ -5,12 +5,16 @@
 //! each repetition, `over_linux` = makespan / that of `linux` in the same repetition, `job_s` the mean time of a job from its start to its
 //! end, `gap_us` from the first stop to the last resume of a quantum, `gap_share` which fraction of the time that is.
 //!
-//! `overhead` lets all jobs run like `linux`, and stops and resumes them in every quantum: what the machinery alone costs. The jobs'
-//! rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das` take them in turns.
+//! `overhead` lets all jobs run like `linux`, and stops and resumes them in every quantum: what the machinery alone costs. That is a last
+//! object, `pairs`: `COTENANT_BENCH_PAIRS` (default 10) runs of both right after one another, either one first in turns; ratios of their
+//! makespans and of the jobs' CPU time, the mean and the half width of its 95 % confidence interval.
+//!
+//! The jobs' rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das` take them in turns.
 
 #[path = "../../../benches/report.rs"]
 mod report;
 
+use cotenant_core::stats::Summary;
 use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -40,6 +44,7 @@ const JOBS: [&str; 12] = [
 fn main() {
     let number = |name: &str, default: usize| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (runs, mib) = (number("COTENANT_BENCH_RUNS", 3), number("COTENANT_BENCH_MIB", 12));
+    let pairs = number("COTENANT_BENCH_PAIRS", 10);
     let folder = std::env::temp_dir().join(format!("cotenant-schedule-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder for the jobs");
     fs::write(folder.join("text"), text(mib << 20)).expect("room for the text");
@@ -54,6 +59,7 @@ fn main() {
             runs_of.entry(rival).or_default().push(summary);
         }
     }
+    let paired: Vec<[Value; 2]> = (0..pairs).map(|pair| one_pair(&folder, pair)).collect();
     let mut report = Report::new("schedule");
     for rival in RIVALS {
         let all =
@@ -68,10 +74,7 @@ fn main() {
             .iter()
             .flat_map(|run| run["jobs"].as_array().into_iter().flatten().filter_map(|job| job["seconds"].as_f64()))
             .collect();
-        let cpu: Vec<f64> = runs_of[rival]
-            .iter()
-            .map(|run| run["jobs"].as_array().into_iter().flatten().filter_map(|job| job["cpu_s"].as_f64()).sum())
-            .collect();
+        let cpu: Vec<f64> = runs_of[rival].iter().map(cpu_s).collect();
         report.row(json!({
             "policy": rival,
             "jobs": jobs.len(),
@@ -87,7 +90,43 @@ fn main() {
             "own_cpu": mean(&all("/overhead")),
         }));
     }
+    let makespan = |run: &Value| run["makespan_s"].as_f64().expect("a makespan");
+    let (spans, cpu) = (ratios(&paired, makespan), ratios(&paired, cpu_s));
+    report.row(json!({
+        "pairs": pairs,
+        "load_average": load_average(),
+        "overhead_over_linux": spans,
+        "mean": estimate(&spans),
+        "cpu_over_linux": cpu,
+        "cpu_mean": estimate(&cpu),
+    }));
     let _ = fs::remove_dir_all(&folder);
+}
+
+/// `linux` and `overhead`, in turning order.
+fn one_pair(folder: &Path, pair: usize) -> [Value; 2] {
+    if pair.is_multiple_of(2) {
+        let linux = schedule(folder, "linux");
+        [linux, schedule(folder, "overhead")]
+    } else {
+        let overhead = schedule(folder, "overhead");
+        [schedule(folder, "linux"), overhead]
+    }
+}
+
+/// CPU time of all jobs.
+fn cpu_s(run: &Value) -> f64 {
+    run["jobs"].as_array().into_iter().flatten().filter_map(|job| job["cpu_s"].as_f64()).sum()
+}
+
+fn ratios(pairs: &[[Value; 2]], of: impl Fn(&Value) -> f64) -> Vec<f64> {
+    pairs.iter().map(|[linux, overhead]| of(overhead) / of(linux)).collect()
+}
+
+/// The mean and the half width of its 95 % confidence interval; null where there are too few.
+fn estimate(ratios: &[f64]) -> Option<Value> {
+    let estimate = Summary::of(ratios).estimate()?;
+    Some(json!({ "value": estimate.value, "half_width": estimate.half_width }))
 }
 
 fn schedule(folder: &Path, rival: &str) -> Value {

@@ -20,6 +20,7 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "clx-8269-2s-snc2",
     "epyc-7742-2s-nps4",
     "epyc-9454-2s",
+    "epyc-9454-2s-nps4",
     "harpertown-2s",
     "ivy-bridge-2s",
     "knl-7210",

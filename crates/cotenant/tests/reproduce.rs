@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-const ALL: [&str; 32] = [
+const ALL: [&str; 33] = [
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -21,6 +21,7 @@ const ALL: [&str; 32] = [
     "feliu-balance",
     "feliu-timeline",
     "feliu-fairness",
+    "feliu-chiplets",
     "resense-sensitivity",
     "resense-small",
     "resense-medium",

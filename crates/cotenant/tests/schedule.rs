@@ -150,16 +150,51 @@ fn a_queue_in_toml_says_where_and_with_what() {
     let text = "env = { NAME = 'x' }\nretries = 1\n\
         [[job]]\nname = 'where'\ncommand = ['sh', '-c', 'pwd; echo $NAME $MORE']\ncwd = '/'\nenv = { MORE = 'y z' }\n\
         [[job]]\nname = 'twice'\ncommand = 'echo again; test -e twice && exit 0; touch twice; exit 3'\n\
-        [[job]]\nname = 'missing'\ncommand = ['no-such-program-here']\n";
+        [[job]]\nname = 'missing'\ncommand = ['no-such-program-here']\n\
+        [[job]]\nname = 'nowhere'\ncommand = 'true'\ncwd = '/proc/nonexistent'\n";
     let queue = Queue::new("toml", "q.toml", text);
     let output = queue.run(&["--json"]);
     assert_eq!(output.status.code(), Some(1));
     let summary = json(&output);
-    assert_eq!(results(&summary), ["done", "done", "not_started"]);
+    assert_eq!(results(&summary), ["done", "done", "not_started", "not_started"]);
     assert_eq!((&summary["jobs"][1]["attempts"], &summary["jobs"][2]["attempts"]), (&2.into(), &0.into()));
     assert!(summary["jobs"][2]["why"].as_str().unwrap().contains("command not found"), "{summary}");
+    assert!(
+        summary["jobs"][3]["why"].as_str().unwrap().contains("/proc/nonexistent: there is no such folder"),
+        "{summary}"
+    );
     assert_eq!(queue.log("where.out"), "/\nx y z\n");
     assert_eq!(queue.log("twice.out"), "again\nagain\n", "both attempts");
+}
+
+#[test]
+fn rates_that_cannot_be_counted_come_from_the_store() {
+    let loop_of = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
+    let queue = Queue::new("store", "list", &format!("{loop_of}\n{loop_of}\n{loop_of}\n"));
+    // A line for the shell goes by the name of its first word that sets no variable.
+    let loss = "{ loss = 0.2, low = 0.1, high = 0.3, by = 'time' }";
+    let profile = format!(
+        "[app.while]\nalone_s = 1\nper_cpu_s = {{ llc_misses = 3e6 }}\n\
+         [[app.while.degradation.memory]]\ntarget_per_s = 1e7\nreached_per_s = 1e7\nloss = {loss}\n"
+    );
+    fs::write(queue.path("while.toml"), profile).unwrap();
+    let with_store = |mut command: Command| {
+        command.env("XDG_DATA_HOME", queue.path("data"));
+        Manager::start(command).output()
+    };
+    let file = queue.path("while.toml");
+    let imported = with_store(queue.state.cotenant(&["profiles", "import", file.to_str().unwrap()]));
+    assert!(imported.status.success(), "{imported:?}");
+    let summary = json(&with_store(queue.command(&["--policy", "das", "--quantum", "5ms", "--json"])));
+    assert_eq!(results(&summary), ["done"; 3]);
+    let notes = summary["notes"].to_string();
+    assert!(!notes.contains("no job has the signal"), "by a counter or from the profile: {summary}");
+    if !notes.contains("while: what cannot be counted here is taken from its profile") {
+        world::skip("LLC misses are counted here");
+        return;
+    }
+    let rate = summary["jobs"][0]["per_cpu_us"]["llc_misses"].as_f64().unwrap();
+    assert!((rate - 3.0).abs() < 0.01, "{summary}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod tests;
 use crate::calibrate::LeftOut;
 use crate::cpuset::CpuSet;
 use crate::ids::CpuId;
-use crate::profile::{AppProfile, By, Corun, Loss, MissCurve, MissPoint, Pressure, Score};
+use crate::profile::{AppProfile, By, Corun, Loss, MissCurve, MissPoint, Pressure, Score, loss_under};
 use crate::signal::Signal;
 use crate::topology::Topology;
 use crate::topology::shared::{configurations, levels};
@@ -25,10 +25,13 @@ pub const PARTS: [&str; 4] = ["sensitivity", "corun", "degradation", "misses"];
 const PRESSURES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 /// The injectors, and the level at which their lines arrive.
-const INJECTORS: [(&str, &str); 2] = [("l2", "inject-l2"), ("memory", "inject-memory")];
+pub const INJECTORS: [(&str, &str); 2] = [("l2", "inject-l2"), ("memory", "inject-memory")];
 
 /// An injector is asked for at most so many times what is wanted, and at least for that part: what cannot be reached is not chased.
 const TUNED: f64 = 4.0;
+
+/// The application without injectors.
+const QUIET: &str = "without injectors";
 
 /// A run shorter than this says nothing: starting a program takes milliseconds.
 const SHORTEST_S: f64 = 0.02;
@@ -129,6 +132,20 @@ pub struct Plan<'a> {
     pub kernels: Vec<String>,
     /// What is compared; `None` = cycles, else progress, else time.
     pub by: Option<By>,
+    /// The injectors of `degradation`.
+    pub injectors: Injectors,
+}
+
+/// How many injectors, where, and how fast (Feliu et al. §4.2, figure 6).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Injectors {
+    /// One on each of these CPUs, which the application then leaves to them; empty: one, on the last core of a last-level cache.
+    pub cpus: CpuSet,
+    /// Units per second of each, by level (`l2`, `memory`); where a level is absent: a quarter, half, three quarters and all of what
+    /// one reaches alone.
+    pub rates: BTreeMap<String, Vec<f64>>,
+    /// All memory traffic, the application's own included, at which it is put into a class, lines per second (§4.4).
+    pub traffic_per_s: Option<f64>,
 }
 
 /// What was found.
@@ -195,8 +212,10 @@ struct Program {
     /// Level, CPUs of base and contend.
     configurations: Vec<(String, CpuSet, CpuSet)>,
     kernels: Vec<Beside>,
-    /// Level, the injectors at their most, and that rate per thread.
-    injectors: Vec<(String, Beside, f64)>,
+    /// Level, the injectors, and their rates.
+    injectors: Vec<(String, Beside, Vec<f64>)>,
+    /// The turn without them.
+    quiet: &'static str,
 }
 
 impl Program {
@@ -251,10 +270,13 @@ pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characteri
     }
     c.alone_s = first.seconds;
     c.alone_cpu_s = first.cpu_s;
+    c.units_per_s = first.units.map(|units| units / first.seconds);
+    c.profile.alone_s = Some(first.seconds);
     counted(&first, &mut c.profile);
     sensitivity(&program, &ran, plan.by, &mut c);
     coruns(&program, &ran, plan.by, bench, &mut c)?;
     degradation(&program, &ran, plan.by, &mut c);
+    class(plan, &first, &mut c);
     misses(&models, all, bench, &mut c)?;
     remarks(&first, &ran, &program, &mut c);
     Ok(c)
@@ -290,16 +312,24 @@ fn prepare(plan: &Plan<'_>, bench: &mut dyn Bench, c: &mut Characterization) -> 
         }
     }
     let wanted = |part: &str| plan.parts.contains(&part);
+    let placed = &plan.injectors.cpus;
+    if wanted("degradation") && !placed.is_empty() {
+        let cpus = plan.cpus.minus(placed);
+        if cpus.is_empty() {
+            c.leave_out("degradation", "the injectors leave no CPU to the application");
+        } else {
+            inject(plan, &cpus, placed, bench, &mut program)?;
+        }
+    }
+    let wanted = |part: &str| wanted(part) && (part == "corun" || placed.is_empty());
     let Some((cpus, beside)) = neighbours(plan.topology, &plan.cpus) else {
         for part in ["corun", "degradation"].into_iter().filter(|part| wanted(part)) {
             c.leave_out(part, "no two cores that may be used share a last-level cache");
         }
         return Ok(program);
     };
-    if wanted("corun") || wanted("degradation") {
-        program.turn("alone", &cpus, None);
-    }
     if wanted("corun") {
+        program.turn("alone", &cpus, None);
         for kernel in &plan.kernels {
             let kernel = Beside { kernel: kernel.clone(), cpus: vec![beside], rate: None };
             program.turn(format!("beside {}", kernel.kernel), &cpus, Some(kernel.clone()));
@@ -307,22 +337,44 @@ fn prepare(plan: &Plan<'_>, bench: &mut dyn Bench, c: &mut Characterization) -> 
         }
     }
     if wanted("degradation") {
-        for (level, kernel) in INJECTORS {
-            let injector = Beside { kernel: kernel.to_owned(), cpus: vec![beside], rate: None };
-            step(bench, 0.0, kernel)?;
-            let most = bench.alone(&injector)?;
-            for share in PRESSURES {
-                let beside = Beside { rate: Some(most * share), ..injector.clone() };
-                program.turn(pressure(level, share), &cpus, Some(beside));
-            }
-            program.injectors.push((level.to_owned(), injector, most));
-        }
+        inject(plan, &cpus, &CpuSet::single(beside), bench, &mut program)?;
     }
     Ok(program)
 }
 
-fn pressure(level: &str, share: f64) -> String {
-    format!("under {:.0} % of {level} traffic", share * 100.0)
+/// The turns of `degradation`: the application on some CPUs, alone and beside injectors on others.
+fn inject(
+    plan: &Plan<'_>,
+    cpus: &CpuSet,
+    beside: &CpuSet,
+    bench: &mut dyn Bench,
+    program: &mut Program,
+) -> Result<(), Stop> {
+    program.quiet = "alone";
+    if !program.turns.iter().any(|turn| turn.name == program.quiet && turn.trial.cpus == *cpus) {
+        program.quiet = QUIET;
+        program.turn(QUIET, cpus, None);
+    }
+    for (level, kernel) in INJECTORS {
+        let injector = Beside { kernel: kernel.to_owned(), cpus: beside.iter().collect(), rate: None };
+        let rates = if let Some(rates) = plan.injectors.rates.get(level) {
+            rates.clone()
+        } else {
+            step(bench, 0.0, kernel)?;
+            let most = bench.alone(&injector)? / beside.len().max(1) as f64;
+            PRESSURES.map(|share| most * share).to_vec()
+        };
+        for &rate in &rates {
+            let beside = Beside { rate: Some(rate), ..injector.clone() };
+            program.turn(pressure(level, rate), cpus, Some(beside));
+        }
+        program.injectors.push((level.to_owned(), injector, rates));
+    }
+    Ok(())
+}
+
+fn pressure(level: &str, rate: f64) -> String {
+    format!("under {level} traffic of {rate:.3e} lines/s each")
 }
 
 /// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of progress, and time.
@@ -394,14 +446,15 @@ fn coruns(
 }
 
 fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>, c: &mut Characterization) {
-    let Some(alone) = ran.get("alone") else { return };
-    for (level, injector, most) in &program.injectors {
-        let threads = injector.cpus.len() as f64;
-        let points = PRESSURES.iter().filter_map(|share| {
-            let together = ran.get(pressure(level, *share).as_str())?;
+    let Some(alone) = ran.get(program.quiet) else { return };
+    for (level, injector, rates) in &program.injectors {
+        let (threads, cpus) = (injector.cpus.len() as f64, injector.cpus.iter().copied().collect::<CpuSet>());
+        let points = rates.iter().filter_map(|rate| {
+            let together = ran.get(pressure(level, *rate).as_str())?;
             let reached: Vec<f64> = together.iter().filter_map(|ran| ran.beside_per_s).collect();
             let reached_per_s = reached.iter().sum::<f64>() / reached.len().max(1) as f64;
-            Some(Pressure { target_per_s: most * share * threads, reached_per_s, loss: loss(alone, together, by)? })
+            let (target_per_s, loss) = (rate * threads, loss(alone, together, by)?);
+            Some(Pressure { target_per_s, reached_per_s, loss, cpus: cpus.clone() })
         });
         let points: Vec<Pressure> = points.collect();
         if points.is_empty() {
@@ -409,6 +462,18 @@ fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>
         } else {
             c.profile.degradation.insert(level.clone(), points);
         }
+    }
+}
+
+/// The loss at the traffic that was asked for: the injectors draw what the application's own leaves of it (§4.4).
+fn class(plan: &Plan<'_>, alone: &Ran, c: &mut Characterization) {
+    let (Some(all), Some(points)) = (plan.injectors.traffic_per_s, c.profile.degradation.get("memory")) else { return };
+    match alone.counts.get(&Signal::LlcMisses) {
+        Some(own) => c.profile.average_traffic_loss = loss_under(points, (all - own / alone.seconds).max(0.0)),
+        None => c.leave_out("average_traffic_loss", "the application's own traffic cannot be counted here"),
+    }
+    if let Some(loss) = &mut c.profile.average_traffic_loss {
+        *loss = loss.clamp(0.0, 1.0); // a profile holds no gain
     }
 }
 

@@ -149,6 +149,46 @@ pub struct Pressure {
     pub reached_per_s: f64,
     /// What the application lost.
     pub loss: Loss,
+    /// CPUs of the injectors, one on each.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub cpus: CpuSet,
+}
+
+/// A loss from which on an application counts as *sensitive* to a traffic, else as little sensitive (TPDS §4.4).
+pub const SENSITIVE: f64 = 0.05;
+
+/// The loss under a traffic of injectors, lines per second: on the line through nothing and what was measured; beyond the last point
+/// as there. `None` without a measurement.
+pub fn loss_under(points: &[Pressure], traffic_per_s: f64) -> Option<f64> {
+    let mut before = (0.0, 0.0);
+    for (rate, loss) in in_order(points) {
+        if traffic_per_s <= rate {
+            let part = if rate > before.0 { (traffic_per_s.max(0.0) - before.0) / (rate - before.0) } else { 1.0 };
+            return Some(before.1 + part * (loss - before.1));
+        }
+        before = (rate, loss);
+    }
+    (!points.is_empty()).then_some(before.1)
+}
+
+/// The least traffic of injectors, lines per second, from which on an application is [`SENSITIVE`]; `None`: it is little sensitive, as
+/// far as was measured.
+pub fn sensitive_from(points: &[Pressure]) -> Option<f64> {
+    let mut before = (0.0, 0.0);
+    for (rate, loss) in in_order(points) {
+        if loss >= SENSITIVE {
+            return Some(before.0 + (SENSITIVE - before.1) / (loss - before.1) * (rate - before.0));
+        }
+        before = (rate, loss);
+    }
+    None
+}
+
+/// Traffic and loss of each point. Injectors that were asked for more and reached less come by what they reached.
+fn in_order(points: &[Pressure]) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = points.iter().map(|p| (p.reached_per_s, p.loss.loss)).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
 }
 
 /// How often an application misses in caches of several sizes.
@@ -266,6 +306,7 @@ impl AppProfile {
             footprint_per_ms: newer.footprint_per_ms.or(self.footprint_per_ms),
             latency_sensitive: self.latency_sensitive || newer.latency_sensitive,
             weight: newer.weight.or(self.weight),
+            threads: newer.threads.or(self.threads),
             alone_s: newer.alone_s.or(self.alone_s),
             average_traffic_loss: newer.average_traffic_loss.or(self.average_traffic_loss),
             footprint_bytes: newer.footprint_bytes.or(self.footprint_bytes),
@@ -335,6 +376,29 @@ mod tests {
         assert_eq!(Loss::of(&[(10.0, 12.5)], By::Time).map(|l| l.loss), Some(0.2));
         assert_eq!(Loss::of(&[(10.0, 8.0)], By::Time).map(|l| l.loss), Some(-0.25));
         assert_eq!(Loss::of(&[(0.0, 8.0)], By::Time), None);
+    }
+
+    #[test]
+    fn between_two_measurements_a_loss_is_on_the_line() {
+        let point = |reached_per_s, loss: f64| Pressure {
+            target_per_s: 9e9,
+            reached_per_s,
+            loss: Loss::of(&[(1.0 - loss, 1.0)], By::Time).unwrap(),
+            cpus: CpuSet::new(),
+        };
+        let points = [point(30e6, 0.20), point(10e6, 0.02)];
+        let near = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() < 1e-6, "{a:?} {b}");
+        // Half of the first; 0.02 and a quarter of 0.18; beyond the last nothing is known but that.
+        near(loss_under(&points, 5e6), 0.01);
+        near(loss_under(&points, 15e6), 0.065);
+        near(loss_under(&points, 90e6), 0.20);
+        near(loss_under(&points, -1.0), 0.0);
+        assert_eq!(loss_under(&[], 1.0), None);
+        // 0.05 is a sixth of the way from 0.02 to 0.20.
+        near(sensitive_from(&points), 10e6 + 20e6 / 6.0);
+        near(sensitive_from(&[point(10e6, 0.10)]), 5e6);
+        assert_eq!(sensitive_from(&points[1..]), None, "little sensitive");
+        assert_eq!(loss_under(&[point(0.0, 0.1)], 0.0), Some(0.1), "an injector that did nothing");
     }
 
     fn profile(score: f64, executable: &str) -> AppProfile {

@@ -166,6 +166,11 @@ impl Task {
         }
     }
 
+    /// It was let go on: it is not taken for asleep any more.
+    pub fn resumed(&mut self) {
+        (self.asleep, self.due) = (0, Time::default());
+    }
+
     /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at once: rates of
     /// events want one interval.
     pub fn glance(

@@ -9,7 +9,7 @@ use crate::words::{count, tell};
 use crate::{calibrated, machine_arg, settings, units, usage};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_core::calibrate::LeftOut;
-use cotenant_core::characterize::{self, Characterization, PARTS, Plan, Stop, contention};
+use cotenant_core::characterize::{self, Characterization, INJECTORS, Injectors, PARTS, Plan, Stop, contention};
 use cotenant_core::profile::{self, AppProfile, AppStamp, By};
 use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
@@ -53,6 +53,17 @@ pub struct Args {
     /// Run only on these CPUs, as in 0-3,8 [default: all that may be used]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
+    /// Injectors for degradation, one on each of these CPUs, which the command then leaves to them [default: one, on the last core of a
+    /// last-level cache]
+    #[arg(long, value_name = "LIST")]
+    injectors: Option<String>,
+    /// Rates of each injector, lines per second, as in memory=5e6,3e7; levels are l2 and memory [default: quarters of what one reaches]
+    #[arg(long, value_name = "LEVEL=RATE,…", value_parser = rates)]
+    rates: Vec<(String, Vec<f64>)>,
+    /// All memory traffic, the command's own included, at which it counts as sensitive or not, lines per second [default: that of the
+    /// batch in which das finds it]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    traffic: Option<f64>,
     /// The longest that a run may take; then it is ended, and nothing is written
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::duration)]
     timeout: Duration,
@@ -68,6 +79,27 @@ pub struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.trim().parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
+    rate.ok_or_else(|| format!("'{text}' is no rate; give lines per second, as in 5e6"))
+}
+
+fn rates(text: &str) -> Result<(String, Vec<f64>), String> {
+    let level = |(name, _): &(&str, &str)| INJECTORS.iter().any(|(level, _)| level == name);
+    let (level, list) =
+        text.split_once('=').filter(level).ok_or("give a level and its rates, as in memory=5e6,3e7 or l2=1e8")?;
+    Ok((level.to_owned(), list.split(',').map(rate).collect::<Result<_, _>>()?))
+}
+
+/// CPUs that this process may use, of those that are named.
+fn some_of(option: &str, list: &str, usable: &CpuSet) -> Result<CpuSet> {
+    let wanted = CpuSet::parse_list(list).map_err(|e| usage(format!("{option}: {e}")))?;
+    if !wanted.intersects(usable) {
+        return Err(usage(format!("{option} {wanted}: none of these CPUs can be used here; usable: {usable}")));
+    }
+    Ok(usable.and(&wanted))
 }
 
 /// `--by`.
@@ -120,13 +152,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         named => named.to_vec(),
     };
     let topology = machine_arg::resolve(None)?.machine.topology;
-    let mut cpus = sys::getaffinity(0)?.and(topology.usable());
-    if let Some(list) = &args.cpus {
-        let wanted = CpuSet::parse_list(list).map_err(|e| usage(format!("--cpus: {e}")))?;
-        if !wanted.intersects(&cpus) {
-            return Err(usage(format!("--cpus {wanted}: none of these CPUs can be used here; usable: {cpus}")));
-        }
-        cpus = cpus.and(&wanted);
+    let usable = sys::getaffinity(0)?.and(topology.usable());
+    let some = |option, list: &Option<String>| list.as_ref().map(|list| some_of(option, list, &usable)).transpose();
+    let cpus = some("--cpus", &args.cpus)?.unwrap_or_else(|| usable.clone());
+    let injectors = Injectors {
+        cpus: some("--injectors", &args.injectors)?.unwrap_or_default(),
+        rates: args.rates.iter().cloned().collect(),
+        traffic_per_s: args.traffic,
+    };
+    if cpus.is_subset(&injectors.cpus) {
+        let on = &injectors.cpus;
+        return Err(usage(format!("--injectors {on}: no CPU is left for the command; it may use {cpus}")));
     }
     let file = settings::executable_of(&args.command[0])
         .ok_or_else(|| usage(format!("{}: command not found; check the name and PATH", args.command[0].display())))?;
@@ -157,6 +193,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rounds: args.runs as usize,
         kernels,
         by: args.by.map(By::from),
+        injectors,
     };
     let result = characterize::characterize(&plan, &mut bench);
     let result = result.and_then(|found| predict(found, &parts, &topology, &mut bench));
@@ -237,9 +274,17 @@ fn write(path: &Path, name: &str, profile: &AppProfile) -> Result<PathBuf> {
 }
 
 fn json(name: &str, path: &Path, found: &Characterization) -> serde_json::Value {
+    let classes: BTreeMap<&String, serde_json::Value> = found
+        .profile
+        .degradation
+        .iter()
+        .map(|(level, points)| (level, profile::sensitive_from(points)))
+        .map(|(level, from)| (level, serde_json::json!({ "sensitive": from.is_some(), "from_per_s": from })))
+        .collect();
     serde_json::json!({
         "app": name,
         "path": path,
+        "classes": classes,
         "profile": found.profile,
         "left_out": found.left_out,
         "notes": found.notes,
@@ -287,7 +332,16 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
         for point in points {
             let what = format!("{level}, {:.3e} lines/s", point.reached_per_s);
             let (loss, asked) = (percent(point.loss.loss), point.target_per_s);
-            writeln!(out, "{what:<28} loses {loss:>8}, by {}; asked for {asked:.3e}", point.loss.by)?;
+            let by = point.loss.by;
+            writeln!(out, "{what:<28} loses {loss:>8}, by {by}; asked for {asked:.3e}, on CPUs {}", point.cpus)?;
+        }
+        let most = points.iter().map(|point| point.reached_per_s).fold(0.0, f64::max);
+        match profile::sensitive_from(points) {
+            Some(from) => writeln!(out, "{level:<28} sensitive: it loses 5 % from {from:.3e} lines/s of others on")?,
+            None => writeln!(
+                out,
+                "{level:<28} little sensitive: it loses less than 5 % up to {most:.3e} lines/s of others"
+            )?,
         }
     }
     if let Some(curve) = &p.misses {
@@ -307,6 +361,10 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
     let rates = [("bus_per_ms", p.bus_per_ms), ("sharing", p.sharing), ("footprint_per_ms", p.footprint_per_ms)];
     for (what, value) in rates.iter().filter_map(|(what, value)| Some((what, (*value)?))) {
         writeln!(out, "{what:<28} {value:>8.3}   counted")?;
+    }
+    if let Some(loss) = p.average_traffic_loss {
+        let class = if loss >= profile::SENSITIVE { "sensitive" } else { "little sensitive" };
+        writeln!(out, "{:<28} loses {:>8}: {class}", "at the traffic asked for", percent(loss))?;
     }
     for left in &found.left_out {
         writeln!(out, "{:<28} left out: {}", left.name, left.reason)?;

@@ -5,6 +5,8 @@
 //! that runs; shares of the target are compared per CPU, so that a job of many threads is weighed like as many jobs of one.
 
 mod allocate;
+#[cfg(test)]
+mod brute_force;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -13,7 +15,7 @@ use super::{Ctx, Policy, State};
 use crate::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, TaskId, Time};
-use crate::profile::AppProfile;
+use crate::profile::{AppProfile, SENSITIVE, loss_under};
 use crate::signal::Signal;
 use crate::view::{TaskView, View};
 use allocate::Levels;
@@ -21,11 +23,14 @@ use select::Selection;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A loss of speed from which on a job counts as *sensitive* (TPDS §4.4).
-const SENSITIVE: f64 = 0.05;
 /// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a fifth"; the unit is
 /// inferred).
 const PENALTY_PER_PERCENT: f64 = 0.2;
+
+/// Others have a CPU where they use more than this part of it: a batch need not do without the rest.
+const TAKEN: f64 = 0.5;
+/// Where nobody tells how long a thread waited for a CPU: one that uses more than this part of one would use a whole one.
+const RUNS: f64 = 0.1;
 
 /// One of the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +83,7 @@ struct Job {
     misses: Option<f64>,
     /// Accesses per second that arrive at its caches of each level, likewise.
     arrivals: Vec<(u8, f64)>,
-    /// Threads that ran then, at least 1.
+    /// CPUs that its threads asked for then, at least 1.
     width: usize,
     /// Selected for this quantum.
     runs: bool,
@@ -109,7 +114,8 @@ impl<'a> Round<'a> {
                 last = Some(&task.info.allowed);
             }
         }
-        let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > ctx.config.foreign_busy);
+        let taken = ctx.config.foreign_busy.max(TAKEN);
+        let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > taken);
         let idle: CpuSet = cpus.iter().filter(|cpu| !busy(cpu)).collect();
         Self { policy, ctx, view, tasks, cpus: if idle.is_empty() { cpus } else { idle } }
     }
@@ -129,20 +135,42 @@ impl<'a> Round<'a> {
         (all != self.cpus).then_some(all)
     }
 
-    /// What degradation adds to a job's need, transactions per second (TPDS §5.3).
-    fn penalty(&self, app: AppId) -> f64 {
-        let degradation = self.profile(app).and_then(|p| p.average_traffic_loss).unwrap_or(0.0);
-        let sensitive = self.policy == Quantum::Das && degradation >= SENSITIVE;
+    /// What degradation adds to a job's need, transactions per second (TPDS §5.3), where so many transactions per second are the ideal
+    /// average of all jobs.
+    fn penalty(&self, job: &Job, average: Option<f64>) -> f64 {
+        if self.policy != Quantum::Das {
+            return 0.0;
+        }
+        let degradation = self.profile(job.app).and_then(|p| {
+            p.average_traffic_loss.or_else(|| {
+                // Its co-runners draw what its own traffic leaves of the average (§4.4).
+                loss_under(p.degradation.get("memory")?, (average? - job.misses?).max(0.0))
+            })
+        });
+        let degradation = degradation.unwrap_or(0.0);
+        let sensitive = degradation >= SENSITIVE;
         if sensitive { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
+    }
+}
+
+/// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for none.
+fn wanted(task: &TaskView) -> f64 {
+    match (task.cpu_share(), task.per_s(Signal::RunQueueWait)) {
+        (None, _) => f64::from(u8::from(task.ran() != Some(false))),
+        (Some(used), Some(waited)) => (used + waited / 1e9).min(1.0),
+        (Some(used), None) => f64::from(u8::from(used > RUNS)),
     }
 }
 
 impl Job {
     /// Takes over the rates of a quantum in which the job ran.
     fn update(&mut self, tasks: &[&TaskView], levels: &Levels) {
-        let sum = |signal| tasks.iter().map(|t| t.per_s(signal)).sum::<Option<f64>>();
-        let ran = tasks.iter().filter(|t| t.ran() != Some(false)).count();
-        self.width = ran.max(1);
+        // Who was born in this quantum has no rates yet, and says nothing of those of the others.
+        let known: Vec<&TaskView> = tasks.iter().copied().filter(|t| t.ran().is_some()).collect();
+        let counted = if known.is_empty() { tasks } else { &known };
+        let sum = |signal| counted.iter().map(|t| t.per_s(signal)).sum::<Option<f64>>();
+        let wanted: f64 = tasks.iter().map(|t| wanted(t)).sum();
+        self.width = (wanted.round() as usize).max(1);
         if let Some(misses) = sum(Signal::LlcMisses) {
             self.misses = Some(misses);
         }
@@ -204,7 +232,9 @@ impl QuantumState {
         }
         let known: std::collections::BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
         for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
-            self.jobs.push(Job { app, width: tasks.len(), ..Job::default() });
+            // Until it has run, what is said of it counts: many threads only wait, such as a shell for its command.
+            let width = round.profile(app).and_then(|p| p.threads).map_or(tasks.len(), |n| n as usize);
+            self.jobs.push(Job { app, width: width.max(1), ..Job::default() });
             changed = true;
         }
         changed
@@ -310,7 +340,9 @@ impl Policy for Quantum {
         }
         let proposals = state.proposals(&round, &selection);
         let mut notes = Vec::new();
-        if *self != Self::Fifo && !state.jobs.is_empty() && state.jobs.iter().all(|job| job.misses.is_none()) {
+        // Before anybody has run there is nothing to know.
+        let seen = due && view.tasks.iter().any(|task| task.ran() == Some(true));
+        if *self != Self::Fifo && seen && state.jobs.iter().all(|job| job.misses.is_none()) {
             notes.push(format!(
                 "{}: no job has the signal {}, so jobs are taken in the order of the queue; characterize them, or see 'cotenant doctor'",
                 self.name(),

@@ -79,7 +79,8 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     let cores = round.cpus.len();
     let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };
     let allowed: Vec<Option<CpuSet>> = jobs.iter().map(|job| round.allowed(job.app)).collect();
-    let penalty: Vec<f64> = jobs.iter().map(|job| round.penalty(job.app)).collect();
+    let average = target(round, jobs, &vec![0.0; jobs.len()]).map(|per_cpu| per_cpu * cores as f64);
+    let penalty: Vec<f64> = jobs.iter().map(|job| round.penalty(job, average)).collect();
     let per_cpu = target(round, jobs, &penalty);
     let need = |i: usize, job: &Job| {
         let width = job.width.max(1) as f64;

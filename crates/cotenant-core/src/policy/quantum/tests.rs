@@ -10,22 +10,30 @@ use std::collections::BTreeSet;
 
 /// A job: threads, LLC misses and misses of the private caches (what arrives at the LLC) per µs, all threads together.
 #[derive(Clone, Copy, Debug)]
-struct Spec(u32, f64, f64);
+pub(super) struct Spec(pub u32, pub f64, pub f64);
 
-struct Bench {
+pub(super) struct Bench {
     policy: Quantum,
     topology: Topology,
-    apps: BTreeMap<String, AppProfile>,
+    pub apps: BTreeMap<String, AppProfile>,
     jobs: BTreeMap<u32, Spec>,
     allowed: BTreeMap<u32, &'static str>,
     state: State,
     last: Vec<ActionOutcome>,
     paused: BTreeSet<u32>,
+    /// Parts of a CPU that a task uses and waits for while it runs; else it uses a whole one.
+    asks: BTreeMap<u32, (f64, f64)>,
+    /// Tasks that were born in the last quantum.
+    newborn: BTreeSet<u32>,
+    /// Lines into the second level of cache per µs, by job.
+    l2_lines: BTreeMap<u32, f64>,
+    /// Part of each CPU that others use.
+    foreign: [f64; 4],
     at_ms: u64,
 }
 
 /// Task `t` of job `j` has the id `10·j + t`.
-fn bench(policy: Quantum, jobs: &[Spec]) -> Bench {
+pub(super) fn bench(policy: Quantum, jobs: &[Spec]) -> Bench {
     Bench {
         policy,
         topology: machine(1, 2, 2, 1),
@@ -35,6 +43,10 @@ fn bench(policy: Quantum, jobs: &[Spec]) -> Bench {
         state: State::Empty,
         last: Vec::new(),
         paused: BTreeSet::new(),
+        asks: BTreeMap::new(),
+        newborn: BTreeSet::new(),
+        l2_lines: BTreeMap::new(),
+        foreign: [0.0; 4],
         at_ms: 0,
     }
 }
@@ -49,17 +61,28 @@ impl Bench {
                 let count = |per_us: f64| (runs * per_us / f64::from(threads) * 1e5) as u64;
                 view = view.task(id, job, 0);
                 view = view.signal(Signal::LlcMisses, count(misses)).signal(Signal::PrivateMisses, count(arrivals));
-                view = view.signal(Signal::CpuTime, count(1_000.0));
+                let (used, waited) = self.asks.get(&id).copied().unwrap_or((1.0, 0.0));
+                view = view.signal(Signal::CpuTime, (runs * used * 1e8) as u64);
+                view = view.signal(Signal::RunQueueWait, (runs * waited * 1e8) as u64);
+                if self.newborn.contains(&id) {
+                    view = view.newborn();
+                }
+                if let Some(&lines) = self.l2_lines.get(&job) {
+                    view = view.signal(Signal::L2LinesIn, count(lines));
+                }
                 if let Some(list) = self.allowed.get(&job) {
                     view = view.allowed(list);
                 }
             }
         }
+        for (cpu, part) in (0..).zip(self.foreign).filter(|(_, part)| *part > 0.0) {
+            view = view.cpu_busy(cpu, part);
+        }
         view.view()
     }
 
     /// The next quantum; all of it is carried out.
-    fn turn(&mut self) -> Decision {
+    pub fn turn(&mut self) -> Decision {
         self.turn_but(&[])
     }
 
@@ -86,7 +109,7 @@ impl Bench {
     }
 
     /// The jobs of which no task is paused.
-    fn running(&self) -> Vec<u32> {
+    pub fn running(&self) -> Vec<u32> {
         self.jobs
             .iter()
             .filter(|(j, s)| (0..s.0).all(|t| !self.paused.contains(&(10 * **j + t))))
@@ -94,7 +117,7 @@ impl Bench {
             .collect()
     }
 
-    fn queue(&self) -> &QuantumState {
+    pub fn queue(&self) -> &QuantumState {
         match &self.state {
             State::Quantum(state) => state,
             other => panic!("{other:?}"),
@@ -110,7 +133,7 @@ impl Bench {
 }
 
 /// Eight jobs whose rates sum to 120, so 15 per CPU on average: IABW = 60.
-const EIGHT: [Spec; 8] = [
+pub(super) const EIGHT: [Spec; 8] = [
     Spec(1, 40.0, 80.0),
     Spec(1, 30.0, 60.0),
     Spec(1, 20.0, 25.0),
@@ -159,6 +182,21 @@ fn cas_balances_what_arrives_at_the_caches() {
 }
 
 #[test]
+fn caches_are_balanced_level_by_level() {
+    // Two L3s (CPUs 0-3 and 4-7) of two L2s of two cores. What arrives at the L3s is what the L2s miss, at the L2s what the L1s miss.
+    let arrive_at_l2 = [10.0, 10.0, 40.0, 10.0, 30.0, 20.0, 30.0, 50.0];
+    let mut bench = bench(Quantum::Cas, &arrive_at_l2.map(|misses| Spec(1, 1.0, misses)));
+    bench.topology = crate::topology::synthetic::parse("pack:1 l3:2 l2:2 l1d:2 core:1 pu:1").unwrap();
+    bench.l2_lines = (0..).zip([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).collect();
+    // L3s: 36 arrive, 18 each. 18/4 = 4.5 → 3 (5; 4 is as near, but stands behind); 13/3 = 4.3 → 4 (4); 9/2 = 4.5 → 2 (6, as near as 5
+    // with 3); 3/1 → 5. The rest: 1, 6, 0, 7.
+    // L2s of the first: 100 arrive. 50/2 = 25 → 4 (30, as near as 5 with 20); 20/1 → 5. The rest: 3 (10), 2 (40).
+    // Of the second: 25 → 6 (30); 20/1 → 1 (10, as near as 0). The rest: 0 (10), 7 (50).
+    bench.turn();
+    assert_eq!(bench.places(), "0→6 1→5 2→3 3→2 4→0 5→1 6→4 7→7");
+}
+
+#[test]
 fn das_lets_sensitive_jobs_count_for_more() {
     let mut bench = bench(Quantum::Das, &EIGHT);
     let degraded = |degradation| AppProfile { average_traffic_loss: Some(degradation), ..AppProfile::default() };
@@ -173,6 +211,30 @@ fn das_lets_sensitive_jobs_count_for_more() {
     assert_eq!(bench.running(), [0, 3, 4, 5]);
     // 80 + 70 + 20 + 50 arrive, without penalties: 110 per cache. 110/2 = 55 → 5 (50); 60/1 → 3 (70). The rest: 0 and 4.
     assert_eq!(bench.places(), "0→2 3→1 4→3 5→0");
+}
+
+#[test]
+fn das_finds_the_loss_at_the_batchs_own_traffic() {
+    use crate::profile::{By, Loss, Pressure};
+    let mut bench = bench(Quantum::Das, &EIGHT);
+    let point = |reached_per_s, loss: f64| Pressure {
+        target_per_s: reached_per_s,
+        reached_per_s,
+        loss: Loss::of(&[(1.0 - loss, 1.0)], By::Time).unwrap(),
+        cpus: CpuSet::new(),
+    };
+    // IABW is 60. App 1 draws 30: beside the other 30 it loses 30 %. App 5 draws 6: at 54 it loses 10 %. App 2, beside 40, 4 %. As above.
+    let curve = |points: &[Pressure]| AppProfile {
+        degradation: BTreeMap::from([("memory".to_owned(), points.to_vec())]),
+        ..AppProfile::default()
+    };
+    bench.apps = BTreeMap::from([
+        ("app1".into(), curve(&[point(20e6, 0.2), point(40e6, 0.4)])),
+        ("app2".into(), curve(&[point(20e6, 0.02), point(60e6, 0.06)])),
+        ("app5".into(), curve(&[point(54e6, 0.1)])),
+    ]);
+    bench.turn();
+    assert_eq!(bench.running(), [0, 3, 4, 5]);
 }
 
 #[test]
@@ -191,6 +253,16 @@ fn profiles_weigh_jobs_by_their_times_alone() {
     assert!((target(&mut bench) - 6.0).abs() < 1e-6);
     bench.apps = BTreeMap::from([("app0".into(), alone(1.0)), ("app1".into(), alone(3.0))]);
     assert!((target(&mut bench) - 4.0).abs() < 1e-6);
+    // In another phase it draws 6: (10·1 + 6·3)/4 = 7.
+    bench.jobs.insert(1, Spec(1, 6.0, 0.0));
+    assert!((target(&mut bench) - 7.0).abs() < 1e-6);
+    // One more comes, of which nothing is known, draws 2 and counts as if it took 1 s alone: (10 + 18 + 2)/5 = 6.
+    bench.jobs.insert(2, Spec(1, 2.0, 0.0));
+    target(&mut bench);
+    assert!((target(&mut bench) - 6.0).abs() < 1e-6);
+    // The first ends: (18 + 2)/4.
+    bench.jobs.remove(&0);
+    assert!((target(&mut bench) - 5.0).abs() < 1e-6);
 }
 
 #[test]
@@ -213,6 +285,52 @@ fn threads_of_a_job_run_together() {
     assert_eq!(wide.running(), [0]);
     wide.turn();
     assert_eq!(wide.running(), [1]);
+}
+
+#[test]
+fn a_job_takes_as_many_cpus_as_its_threads_ask_for() {
+    // Three tasks each: 0 is a shell, its command, and one that sleeps; 1 has one thread that runs and two that share a CPU with it;
+    // 2 has three that run half of the time.
+    let mut bench = bench(Quantum::Mas, &[Spec(3, 3.0, 0.0), Spec(3, 3.0, 0.0), Spec(3, 3.0, 0.0), Spec(1, 3.0, 0.0)]);
+    bench.asks = BTreeMap::from([(0, (0.001, 0.0)), (2, (0.0, 0.0))]);
+    bench.asks.extend([(10, (0.4, 0.6)), (11, (0.3, 0.7)), (12, (0.3, 0.7))]);
+    bench.asks.extend([20, 21, 22].map(|id| (id, (0.4, 0.1))));
+    bench.turn();
+    let widths =
+        |bench: &Bench| bench.queue().jobs.iter().map(|job| (job.app.0, job.width)).collect::<BTreeMap<_, _>>();
+    assert_eq!(widths(&bench), BTreeMap::from([(0, 1), (1, 3), (2, 2), (3, 1)]));
+    // 12 for 7 CPUs: 6.9 for 4. After the head 3.9/3 = 1.3: 2 (1.5 per CPU, off by 0.2; 1 by 0.3); 0.9/1: 1 does not fit.
+    assert_eq!(bench.running(), [0, 2, 3]);
+}
+
+#[test]
+fn a_job_that_starts_processes_all_the_time_has_a_rate() {
+    let mut bench = bench(Quantum::Mas, &[Spec(2, 8.0, 0.0), Spec(1, 1.0, 0.0)]);
+    bench.newborn = BTreeSet::from([1]);
+    let notes = bench.turn().notes;
+    let rate = |job| bench.queue().jobs.iter().find(|j| j.app == AppId(job)).unwrap().misses;
+    assert_eq!((rate(0), rate(1), notes.len()), (Some(4e6), Some(1e6), 0), "that of the thread that is known");
+}
+
+#[test]
+fn until_it_has_run_a_job_has_the_threads_that_are_said_of_it() {
+    let mut bench = bench(Quantum::Mas, &[Spec(1, 1.0, 0.0); 5]);
+    bench.turn();
+    // Two come: of one nothing is said, of the other that it has one thread.
+    bench.jobs.extend([(5, Spec(3, 3.0, 0.0)), (6, Spec(3, 3.0, 0.0))]);
+    bench.apps = BTreeMap::from([("app6".into(), AppProfile { threads: Some(1), ..AppProfile::default() })]);
+    bench.at_ms -= 150;
+    bench.turn();
+    let width = |app| bench.queue().jobs.iter().find(|job| job.app == AppId(app)).unwrap().width;
+    assert_eq!((width(5), width(6)), (3, 1));
+}
+
+#[test]
+fn cpus_that_others_mostly_use_are_not_filled() {
+    let mut bench = bench(Quantum::Mas, &EIGHT);
+    bench.foreign = [0.0, 0.4, 0.9, 0.0];
+    bench.turn();
+    assert_eq!(bench.running().len(), 3, "what is left of CPU 1 is more than half");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::lab::Lab;
 use super::row::{Result, Row, claim, level, row, tally};
 use anyhow::Context as _;
 use cotenant_core::characterize::contention::{self, Point};
-use cotenant_core::characterize::{Bench, Plan, Stop};
+use cotenant_core::characterize::{Bench, Injectors, Plan, Stop};
 use cotenant_core::stats::Summary;
 use cotenant_core::stats::regression;
 use cotenant_kernels::Kernel;
@@ -20,7 +20,15 @@ const WORK_S: f64 = 0.25;
 fn points(scenario: &Scenario, names: Vec<String>) -> anyhow::Result<Vec<Point>> {
     let topology = &scenario.machine.topology;
     let cpus = topology.usable().clone();
-    let plan = Plan { topology, cpus, parts: Vec::new(), rounds: 1, kernels: names, by: None };
+    let plan = Plan {
+        topology,
+        cpus,
+        parts: Vec::new(),
+        rounds: 1,
+        kernels: names,
+        by: None,
+        injectors: Injectors::default(),
+    };
     let mut bench_of = |name: &str| -> std::result::Result<Box<dyn Bench>, Stop> {
         let program = known(name).ok_or_else(|| Stop::Failed(format!("there is no program {name}")))?;
         Ok(Box::new(SimBench::new(scenario.sim.clone(), program, Some(1), WORK_S)))

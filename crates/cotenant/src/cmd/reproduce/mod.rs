@@ -52,7 +52,7 @@ pub struct Args {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 32] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 33] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -69,6 +69,7 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 32] = [
     ("feliu-balance", "Figure 11, §6.2", "how evenly the L2 caches are used", feliu::balance),
     ("feliu-timeline", "Figures 12 and 13, §6.2", "the same over time", feliu::timeline),
     ("feliu-fairness", "Figure 14, §6.2", "whom das makes faster than cas", feliu::fairness),
+    ("feliu-chiplets", "beyond the paper", "mas, cas and das under 16 caches and 8 memory nodes", feliu::chiplets),
     (
         "resense-sensitivity",
         "Tables IV and V, §3.1",

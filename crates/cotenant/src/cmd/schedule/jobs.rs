@@ -58,7 +58,7 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawJob {
-    name: Option<String>,
+    name: Option<Spanned<String>>,
     command: Spanned<toml::Value>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -132,11 +132,17 @@ fn of_toml(text: &str) -> At<Vec<JobSpec>> {
             Some(threads) => *threads.as_ref(),
             None => 1,
         };
+        let name = match job.name {
+            Some(name) if name.as_ref().trim().is_empty() => {
+                return Err((name.span().start, "name is empty; leave it out, or give one".to_owned()));
+            }
+            name => name.map(Spanned::into_inner),
+        };
         let base = base_name(&command);
         let mut env = file.env.clone();
         env.extend(job.env);
         jobs.push(JobSpec {
-            name: job.name.unwrap_or_else(|| format!("{}-{base}", i + 1)),
+            name: name.unwrap_or_else(|| format!("{}-{base}", i + 1)),
             app: job.profile.unwrap_or(base),
             env,
             cwd: job.cwd.or_else(|| file.cwd.clone()),
@@ -246,6 +252,7 @@ mod tests {
             ("[[job]]\nname = 'a'\n", "q.toml:1:1: missing field `command`"),
             ("[[job]]\ncommand = 'a'\nmemory = '1X'\n", "q.toml:3:10: memory: 'X' is no unit"),
             ("[[job]]\ncommand = 'a'\nthreads = 0\n", "q.toml:3:11: threads is at least 1"),
+            ("[[job]]\ncommand = 'a'\nname = ' '\n", "q.toml:3:8: name is empty"),
             ("[[job]]\ncommand = 'a'\nnice = 1\n", "q.toml:3:1: unknown field `nice`"),
             (
                 "[[job]]\ncommand = 'a'\nname = 'x/y'\n[[job]]\ncommand = 'a'\nname = 'x_y'\n",

@@ -303,6 +303,10 @@ fn profiles(args: &Args, topology: &Topology, specs: &[JobSpec]) -> Result<BTree
     for app in apps.values_mut() {
         app.stamp = None;
     }
+    for spec in specs {
+        let threads = apps.entry(spec.app.clone()).or_default().threads.get_or_insert(1);
+        *threads = spec.threads.try_into().unwrap_or(u32::MAX).max(*threads);
+    }
     Ok(apps)
 }
 
@@ -319,7 +323,10 @@ fn choose(
     }
     let threads: usize = specs.iter().map(|spec| spec.threads).sum();
     if threads <= cpus {
-        return Ok((Rival::Linux, Some(format!("{threads} threads have room on {cpus} CPUs"))));
+        return Ok((
+            Rival::Linux,
+            Some(format!("{} and {}", count(threads as u64, "thread"), count(cpus as u64, "CPU"))),
+        ));
     }
     let counted: Vec<Signal> = probe_tier(topology)?.present.iter().map(|p| p.signal).collect();
     let known = |signal: Signal| {
@@ -336,8 +343,8 @@ fn choose(
     if !shared {
         return Ok((Rival::Mas, Some("no two caches are shared, or what arrives at them is not known".to_owned())));
     }
-    let sensitive = |spec: &JobSpec| apps.get(&spec.app).is_some_and(|app| app.average_traffic_loss.is_some());
-    if specs.iter().any(sensitive) {
+    let sensitivity = |app: &AppProfile| app.average_traffic_loss.is_some() || app.degradation.contains_key("memory");
+    if specs.iter().any(|spec| apps.get(&spec.app).is_some_and(sensitivity)) {
         return Ok((Rival::Das, Some("the sensitivity of jobs is known".to_owned())));
     }
     Ok((Rival::Cas, Some("what arrives at several shared caches is known".to_owned())))

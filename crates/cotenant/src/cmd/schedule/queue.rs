@@ -135,6 +135,9 @@ impl Jobs {
     /// The command with its logs; both are appended to, so that no attempt is lost.
     fn program(&self, key: usize) -> Result<Program, String> {
         let spec = &self.all[key].spec;
+        if let Some(cwd) = spec.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+            return Err(format!("{}: there is no such folder; check cwd", cwd.display()));
+        }
         let mut command = spec.prepare();
         for (suffix, out) in [("out", true), ("err", false)] {
             let path = self.logs.join(format!("{}.{suffix}", file_name(&spec.name)));

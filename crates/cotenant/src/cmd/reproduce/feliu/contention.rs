@@ -2,7 +2,7 @@
 
 use super::super::lab::Lab;
 use super::super::row::{Result, Row, level, mean, row};
-use super::{Alone, Injector, ON_THIS_MODEL, alone, each, loss};
+use super::{Alone, Injector, MACHINE, ON_THIS_MODEL, alone, each, loss};
 
 /// Programs that lose more than half beside three injectors of 70/µs (§4.2).
 const HALVED: [&str; 5] = ["mcf", "libquantum", "milc", "soplex", "lbm"];
@@ -21,7 +21,7 @@ fn shared(paper: &[&str], ours: &[&str]) -> String {
 
 /// Figures 2–4.
 pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Result> {
-    let mut all = each(lab, "feliu-characterization", alone)?;
+    let mut all = each(lab, "feliu-characterization", |program| alone(MACHINE, program))?;
     let mut rows = Vec::new();
     for (name, found) in &all {
         rows.push(row(format!("{name}: IPC"), found.ipc, "instructions/cycle"));
@@ -44,10 +44,14 @@ pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Result
 /// Figures 5 and 7.
 pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Result> {
     let rates = [5.0, 10.0, 30.0, 50.0, 70.0];
-    let injectors = rates.iter().map(|&rate| Injector::Memory.tuned(rate)).collect::<anyhow::Result<Vec<String>>>()?;
+    let injectors =
+        rates.iter().map(|&rate| Injector::Memory.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
     let mut rows = Vec::new();
     let found = each(lab, "feliu-memory", |program| {
-        injectors.iter().map(|injector| loss(program, injector, &[1, 2, 3])).collect::<anyhow::Result<Vec<f64>>>()
+        injectors
+            .iter()
+            .map(|injector| loss(MACHINE, program, injector, &[1, 2, 3]))
+            .collect::<anyhow::Result<Vec<f64>>>()
     })?;
     for (name, losses) in &found {
         for (rate, loss) in rates.iter().zip(losses) {
@@ -66,7 +70,7 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Result> {
     ];
     let injector = &injectors[3];
     let by_place = each(lab, "feliu-memory", |program| {
-        places.iter().map(|(_, cpus)| loss(program, injector, cpus)).collect::<anyhow::Result<Vec<f64>>>()
+        places.iter().map(|(_, cpus)| loss(MACHINE, program, injector, cpus)).collect::<anyhow::Result<Vec<f64>>>()
     })?;
     for (name, losses) in &by_place {
         for ((place, _), loss) in places.iter().zip(losses) {
@@ -91,9 +95,10 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Result> {
 /// Figure 8.
 pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Result> {
     let rates = [20.0, 100.0, 200.0, 290.0];
-    let injectors = rates.iter().map(|&rate| Injector::L2.tuned(rate)).collect::<anyhow::Result<Vec<String>>>()?;
+    let injectors =
+        rates.iter().map(|&rate| Injector::L2.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
     let found = each(lab, "feliu-l2", |program| {
-        injectors.iter().map(|injector| loss(program, injector, &[1])).collect::<anyhow::Result<Vec<f64>>>()
+        injectors.iter().map(|injector| loss(MACHINE, program, injector, &[1])).collect::<anyhow::Result<Vec<f64>>>()
     })?;
     let mut rows = Vec::new();
     for (name, losses) in &found {
@@ -117,7 +122,7 @@ pub(super) fn degraded(program: &str, alone: &Alone, total: f64) -> anyhow::Resu
     if each <= 0.0 {
         return Ok(0.0); // alone it draws more than that
     }
-    loss(program, &Injector::Memory.tuned(each)?, &[1, 2, 3])
+    loss(MACHINE, program, &Injector::Memory.tuned(MACHINE, each)?, &[1, 2, 3])
 }
 
 /// A program, its rate alone and its loss.
@@ -126,7 +131,7 @@ type Degraded<'a> = &'a (&'static str, (f64, f64));
 /// Figure 9.
 pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Result> {
     let found = each(lab, "feliu-degradation", |program| {
-        let alone = alone(program)?;
+        let alone = alone(MACHINE, program)?;
         Ok((alone.tr_l2, degraded(program, &alone, 30.0)? * 100.0))
     })?;
     let rows: Vec<Row> = found.iter().map(|(name, (_, loss))| row(format!("{name}: loss"), *loss, "%")).collect();

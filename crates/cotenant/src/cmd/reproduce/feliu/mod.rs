@@ -1,8 +1,10 @@
 //! Cache-hierarchy contention and the quantum schedulers (Feliu et al., TPDS 2014), on the simulated Xeon X3320.
 
+mod chiplets;
 mod contention;
 mod schedule;
 
+pub(super) use chiplets::chiplets;
 pub(super) use contention::{characterization, degradation, l2, memory};
 pub(super) use schedule::{Schedules, balance, fairness, speedup, timeline};
 
@@ -18,7 +20,6 @@ use std::fmt::Write as _;
 
 /// The machine of the paper (§3).
 const MACHINE: &str = "x3320";
-const CLOCK_HZ: f64 = 2.5e9;
 /// Seconds of work of a measured program; the first of them warms the caches.
 const WORK_S: f64 = 0.5;
 const ON_THIS_MODEL: &str = "Programs are those of workloads/spec-cpu2006.toml, measured on a machine with private L2 caches of 1 MB: what arrives at the \
@@ -39,21 +40,23 @@ struct Alone {
     tr_l2: f64,
 }
 
-fn scenario(text: &str) -> anyhow::Result<Scenario> {
-    Lab::scenario_on(MACHINE, text)
+/// Cycles per second of a simulated machine.
+fn clock_hz(scenario: &Scenario) -> anyhow::Result<f64> {
+    scenario.machine.profile.clock_hz.context("the machine file has no clock_hz")
 }
 
 fn app(program: &str, cpu: usize) -> String {
     format!("[[app]]\nprogram = '{program}'\nwork_s = {WORK_S}\ncpus = '{cpu}'\n")
 }
 
-fn alone(program: &str) -> anyhow::Result<Alone> {
-    rates(&app(&format!("{program}06"), 0))
+fn alone(machine: &str, program: &str) -> anyhow::Result<Alone> {
+    rates(machine, &app(&format!("{program}06"), 0))
 }
 
 /// Rates of the first app of a scenario, after its caches have filled.
-fn rates(text: &str) -> anyhow::Result<Alone> {
-    let mut scenario = scenario(text)?;
+fn rates(machine: &str, text: &str) -> anyhow::Result<Alone> {
+    let mut scenario = Lab::scenario_on(machine, text)?;
+    let clock = clock_hz(&scenario)?;
     scenario.observation.cost_s = 0.0;
     let warm = Time((WORK_S / 2.0 * 1e9) as u64);
     let [mut cycles, mut instructions, mut arrivals, mut misses] = [0.0; 4];
@@ -66,7 +69,7 @@ fn rates(text: &str) -> anyhow::Result<Alone> {
         add(&mut misses, Signal::LlcMisses);
     })?;
     anyhow::ensure!(cycles > 0.0, "nothing was counted of the first program of\n{text}");
-    let us = cycles / CLOCK_HZ * 1e6;
+    let us = cycles / clock * 1e6;
     Ok(Alone { ipc: instructions / cycles, tr_l1: arrivals / us, tr_l2: misses / us })
 }
 
@@ -89,37 +92,38 @@ impl Injector {
         )
     }
 
-    fn measured(self, cpi: f64) -> anyhow::Result<f64> {
-        let found = rates(&format!("{}{}", app("inject", 0), self.program(cpi)))?;
+    fn measured(self, machine: &str, cpi: f64) -> anyhow::Result<f64> {
+        let found = rates(machine, &format!("{}{}", app("inject", 0), self.program(cpi)))?;
         Ok(if self == Self::Memory { found.tr_l2 } else { found.tr_l1 })
     }
 
     /// The program tuned to a rate (per microsecond, alone), or to the highest that it reaches.
-    fn tuned(self, rate: f64) -> anyhow::Result<String> {
+    fn tuned(self, machine: &str, rate: f64) -> anyhow::Result<String> {
+        let clock = clock_hz(&Lab::scenario_on(machine, &app("bzip206", 0))?)?;
         // Alone, an access takes ten instructions and what the machine adds; more cycles per instruction make it slower.
-        let (mut low, mut high) = (0.01, CLOCK_HZ / 1e6 / rate.max(1e-3) / 10.0);
+        let (mut low, mut high) = (0.01, clock / 1e6 / rate.max(1e-3) / 10.0);
         for _ in 0..20 {
             let cpi = (low * high).sqrt();
-            if self.measured(cpi)? > rate { low = cpi } else { high = cpi }
+            if self.measured(machine, cpi)? > rate { low = cpi } else { high = cpi }
         }
         Ok(self.program(high))
     }
 }
 
 /// The loss of IPC of a program on CPU 0 beside injectors on these CPUs.
-fn loss(program: &str, injector: &str, cpus: &[usize]) -> anyhow::Result<f64> {
+fn loss(machine: &str, program: &str, injector: &str, cpus: &[usize]) -> anyhow::Result<f64> {
     let mut text = format!("restart = true\n{}", app(&format!("{program}06"), 0));
-    let quiet = time(&text)?;
+    let quiet = time(machine, &text)?;
     for &cpu in cpus {
         let _ = write!(text, "[[app]]\nprogram = 'inject'\nwork_s = 0.2\ncpus = '{cpu}'\n");
     }
-    let beside = time(&format!("{text}{injector}"))?;
+    let beside = time(machine, &format!("{text}{injector}"))?;
     Ok(1.0 - quiet / beside)
 }
 
 /// Seconds of the first app's runs.
-fn time(text: &str) -> anyhow::Result<f64> {
-    let mut scenario = scenario(text)?;
+fn time(machine: &str, text: &str) -> anyhow::Result<f64> {
+    let mut scenario = Lab::scenario_on(machine, text)?;
     scenario.observation.cost_s = 0.0;
     let outcome = scenario.run(&Watch, KernelKind::default(), 1, |_| ())?;
     Ok(outcome.apps.first().context("no app")?.time_s)

@@ -3,7 +3,7 @@
 use super::super::lab::Lab;
 use super::super::row::{Result, Row, effect, geometric, highest, level, mean, row};
 use super::contention::degraded;
-use super::{Alone, ON_THIS_MODEL, alone, programs, scenario};
+use super::{Alone, MACHINE, ON_THIS_MODEL, alone, programs};
 use cotenant_core::policy;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
@@ -59,7 +59,7 @@ fn run(mix: &[&str], name: &str, seed: u64, work_s: f64, profiles: &BTreeMap<&st
     for program in mix {
         let _ = write!(text, "[[app]]\nprogram = '{program}06'\nwork_s = {work_s}\n");
     }
-    let mut scenario = scenario(&text)?;
+    let mut scenario = Lab::scenario_on(MACHINE, &text)?;
     for (app, profile) in &mut scenario.profiles {
         let program = app.strip_suffix("06").unwrap_or(app);
         *profile = profiles.get(program).cloned().unwrap_or_default();
@@ -99,7 +99,8 @@ fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
     let mut used: Vec<&'static str> = mixes.concat();
     used.sort_unstable();
     used.dedup();
-    let found = parallel(&used, |program| alone(program), |done| lab.show("feliu: programs alone", done, used.len()))?;
+    let found =
+        parallel(&used, |program| alone(MACHINE, program), |done| lab.show("feliu: programs alone", done, used.len()))?;
     let alone: BTreeMap<&str, Alone> = used.iter().copied().zip(found).collect();
     // All run equally long alone, so the average over programs is the average over time.
     let iabw = mean(mixes.iter().map(|mix| mean(mix.iter().map(|p| alone[p].tr_l2)) * 4.0));

@@ -4,7 +4,7 @@ use super::super::lab::Lab;
 use super::super::row::{Result, Row, claim, row, tally};
 use super::data::{PLATFORMS, Platform, printed};
 use super::{ASSUMED, pool, work_s};
-use cotenant_core::characterize::{Plan, characterize};
+use cotenant_core::characterize::{Injectors, Plan, characterize};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::stats::rank_correlation;
 use cotenant_sim::app::known;
@@ -28,7 +28,15 @@ pub(super) fn profiles(
     let one = |name: &String| -> anyhow::Result<AppProfile> {
         let program = known(name).ok_or_else(|| anyhow::anyhow!("there is no program '{name}'"))?;
         let cpus = topology.usable().clone();
-        let plan = Plan { topology, cpus, parts: vec!["sensitivity"], rounds: 1, kernels: Vec::new(), by: None };
+        let plan = Plan {
+            topology,
+            cpus,
+            parts: vec!["sensitivity"],
+            rounds: 1,
+            kernels: Vec::new(),
+            by: None,
+            injectors: Injectors::default(),
+        };
         let mut bench = SimBench::new(scenario.sim.clone(), program, None, work_s);
         let found = characterize(&plan, &mut bench).map_err(|stop| anyhow::anyhow!("{name}: {stop:?}"))?;
         Ok(found.profile)
