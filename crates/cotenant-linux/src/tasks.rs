@@ -7,8 +7,8 @@
 use crate::FsRoot;
 use crate::ends::{End, Ends};
 use crate::sys;
-use cotenant_core::{CpuSet, Time};
 use cotenant_core::proc_text::{self, Status, TaskStat};
+use cotenant_core::{CpuSet, Time};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;

@@ -271,7 +271,7 @@ fn wrong_words_start_nothing() {
             &["--high", &touch, "--low", &touch, "--controller", "relaxed-90", "--goal", "80%"],
             "a goal of its own, 90 %",
         ),
-        (&["--high", &touch, "--low", &touch, "--controller", "steady"], "use --controller tracking"),
+        (&["--high", &touch, "--low", &touch, "--controller", "steady"], "use --controller targeted"),
         (
             &["--high", &touch, "--low", &touch, "--metric", "cmd:echo 1", "--controller", "targeted"],
             "use --controller steady",

@@ -133,7 +133,7 @@ impl Policy for Qos {
             ),
             () if !windowed && steady => refuse(
                 "this controller waits for readings of latencies or of a metric from outside",
-                "use --controller tracking",
+                "use --controller targeted",
             ),
             () if config.limits && !steady => {
                 refuse("limits of CPU time keep a duty, and this controller wants naps", "use --controller steady")

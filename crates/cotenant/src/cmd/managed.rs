@@ -158,7 +158,9 @@ fn present(target: &Target) -> Result<()> {
 /// The name of a process that is alone, or the last folder of a control group.
 fn target_name(target: &Target) -> String {
     let name = match target {
-        Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => std::fs::read_to_string(format!("/proc/{}/comm", pids[0])).ok(),
+        Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => {
+            std::fs::read_to_string(format!("/proc/{}/comm", pids[0])).ok()
+        }
         Target::Cgroup(path) => path.file_name().map(|name| name.to_string_lossy().into_owned()),
         Target::Pids(_) | Target::Trees(_) => None,
     };

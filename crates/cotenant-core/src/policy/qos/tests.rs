@@ -286,7 +286,7 @@ fn what_does_not_fit_is_refused() {
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     for (controller, metric, limits, why) in [
         ("targeted", "p99", false, "use --controller steady"),
-        ("steady", PROGRESS, false, "use --controller tracking"),
+        ("steady", PROGRESS, false, "use --controller targeted"),
         ("balanced", IPC, true, "use --controller steady"),
     ] {
         let config = config(controller, metric, limits);

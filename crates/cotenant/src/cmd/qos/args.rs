@@ -55,7 +55,7 @@ pub struct Args {
     pub goal: Option<f64>,
     /// What decides: tracking, targeted, steady, the paper's utilisation-biased, balanced, qos-biased, conservative-90, relaxed-90 and
     /// conservative-80, or simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms where the metric is below LOW, below HIGH, or neither
-    /// [default: tracking; steady for latencies and metrics from outside]
+    /// [default: targeted; tracking for ipc; steady for latencies and metrics from outside]
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
     /// How programs are let nap
@@ -265,7 +265,16 @@ impl Args {
     /// What the controller is called.
     pub fn controller_name(&self, metrics: &[MetricArg]) -> String {
         let windowed = metrics.iter().any(|metric| metric.every().is_some());
-        self.controller.clone().unwrap_or_else(|| if windowed { "steady" } else { "tracking" }.to_owned())
+        // Progress comes in batches, of which the parts of a pause may see none; counters are finer.
+        let counted = metrics.iter().all(|metric| *metric == MetricArg::Ipc);
+        let default = if windowed {
+            "steady"
+        } else if counted {
+            "tracking"
+        } else {
+            "targeted"
+        };
+        self.controller.clone().unwrap_or_else(|| default.to_owned())
     }
 
     /// Time between two looks.
