@@ -49,6 +49,17 @@ impl Histogram {
         self.0.iter().fold(0, |sum, bucket| sum.saturating_add(bucket.count))
     }
 
+    /// Adds what another one holds.
+    pub fn add(&mut self, other: &Self) {
+        for bucket in &other.0 {
+            let at = self.0.partition_point(|known| (known.low, known.high) < (bucket.low, bucket.high));
+            match self.0.get_mut(at).filter(|known| known.low == bucket.low && known.high == bucket.high) {
+                Some(known) => known.count = known.count.saturating_add(bucket.count),
+                None => self.0.insert(at, *bucket),
+            }
+        }
+    }
+
     /// What came since `before`; `None` where a count went back, that is where the source began anew.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut old = before.0.iter().peekable();
@@ -101,6 +112,13 @@ mod tests {
         assert_eq!((h.quantile(0.0), h.quantile(1.0)), (Some(10.0), Some(40.0)));
         assert_eq!(of(&[(1.0, f64::INFINITY, 3)]).quantile(0.9), Some(1.0));
         assert_eq!(of(&[]).quantile(0.5), None);
+    }
+
+    #[test]
+    fn sums_hold_both() {
+        let mut sum = of(&[(0.0, 1.0, 5), (2.0, 3.0, 1)]);
+        sum.add(&of(&[(1.0, 2.0, 4), (2.0, 3.0, 2), (9.0, f64::INFINITY, 1)]));
+        assert_eq!(sum, of(&[(0.0, 1.0, 5), (1.0, 2.0, 4), (2.0, 3.0, 3), (9.0, f64::INFINITY, 1)]));
     }
 
     #[test]

@@ -57,6 +57,16 @@ pub const PAUSE_POINTS: &[&str] = &[
     "resume.signal.after",
 ];
 
+/// Crash points of limiting CPU time, see [`crate::quota`]; who undoes reaches the `resume.group.*` ones.
+pub const QUOTA_POINTS: &[&str] = &[
+    "quota.make.before",
+    "quota.make.after",
+    "quota.set.before",
+    "quota.set.after",
+    "quota.end.before",
+    "quota.end.after",
+];
+
 /// Crash points that only a guardian reaches; it also reaches the `restore.*` and `journal.remove.*` ones.
 pub const GUARDIAN_POINTS: &[&str] =
     &["guardian.start", "guardian.detached", "guardian.announced", "guardian.end.seen", "guardian.locked"];
@@ -80,7 +90,7 @@ pub fn be_guardian() {
 
 #[cfg(any(test, feature = "fault-injection"))]
 mod injection {
-    use super::{FIRED_VAR, GUARDIAN_POINTS, PAUSE_POINTS, POINTS, VAR};
+    use super::{FIRED_VAR, GUARDIAN_POINTS, PAUSE_POINTS, POINTS, QUOTA_POINTS, VAR};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -109,7 +119,7 @@ mod injection {
     }
 
     pub fn point(name: &'static str) {
-        let known = [POINTS, PAUSE_POINTS, GUARDIAN_POINTS].iter().any(|points| points.contains(&name));
+        let known = [POINTS, PAUSE_POINTS, QUOTA_POINTS, GUARDIAN_POINTS].iter().any(|points| points.contains(&name));
         debug_assert!(known, "unregistered crash point {name}");
         for plan in plans() {
             let here = plan.point == name && plan.guardian == IS_GUARDIAN.load(Ordering::Relaxed);

@@ -92,6 +92,7 @@ impl fmt::Display for Record {
                     Hierarchy::V1 => "1",
                     Hierarchy::V2 => "2",
                     Hierarchy::V1Cpu => "1cpu",
+                    Hierarchy::Resctrl => "resctrl",
                 };
                 let home = home.as_deref().map_or_else(|| "-".to_owned(), word_of);
                 write!(f, "group {version} {} {home}", word_of(path))
@@ -124,6 +125,7 @@ impl Record {
                     "1" => Hierarchy::V1,
                     "2" => Hierarchy::V2,
                     "1cpu" => Hierarchy::V1Cpu,
+                    "resctrl" => Hierarchy::Resctrl,
                     _ => return None,
                 },
                 path: path_of(word()?)?,

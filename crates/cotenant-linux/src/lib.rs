@@ -29,6 +29,7 @@ pub mod perf;
 pub mod progress;
 pub mod qos;
 pub mod quota;
+pub mod resctrl;
 pub mod restore;
 pub mod rivals;
 pub mod sys;

@@ -107,7 +107,10 @@ impl Quota {
             ("cpu.cfs_quota_us", quota)
         };
         let path = self.group.path.join(file);
-        group::write(&path, &value).map_err(|why| QuotaError::Group { path, why })
+        point("quota.set.before");
+        let set = group::write(&path, &value);
+        point("quota.set.after");
+        set.map_err(|why| QuotaError::Group { path, why })
     }
 
     /// Lifts the limit and removes the group; who is in it runs on in our own.
@@ -115,8 +118,10 @@ impl Quota {
     /// # Errors
     /// Where that fails; it stays journaled, for whoever undoes it at the end.
     pub fn end(self, applier: &mut Applier) -> Result<(), QuotaError> {
+        point("quota.end.before");
         self.set(None)?;
         undo::dissolve(&self.group).map_err(|why| QuotaError::Journal(why.to_string()))?;
+        point("quota.end.after");
         let _ = applier.journal_pause(&Record::Ungroup { path: self.group.path });
         Ok(())
     }
@@ -139,6 +144,12 @@ fn place() -> Option<(Hierarchy, PathBuf)> {
         let home = group::home(hierarchy)?;
         works(hierarchy, &home).then_some((hierarchy, home))
     })
+}
+
+/// Whether limits can be set here.
+#[cfg(test)]
+pub(crate) fn works_here() -> bool {
+    place().is_some()
 }
 
 fn works(hierarchy: Hierarchy, home: &Path) -> bool {

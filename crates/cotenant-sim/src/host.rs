@@ -203,6 +203,9 @@ impl Host for SimHost {
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let one = |order: &Order| {
+            if let Some(app) = order.action.app() {
+                return self.world.obey(app, &order.action);
+            }
             let Some(task) = order.action.task() else { return Outcome::NotThisMachine };
             let Some(thread) = self.thread(task) else { return Outcome::Gone };
             let t = &self.world.threads[thread];
@@ -222,7 +225,7 @@ impl Host for SimHost {
                 }
                 Action::Place { .. } => order.affinity.and(&t.allowed),
                 Action::Release { .. } => t.allowed.clone(),
-                Action::Nap { .. } | Action::Limit { .. } => return Outcome::NotThisMachine,
+                Action::Nap { .. } | Action::Limit { .. } => return Outcome::NotThisMachine, // done above
             };
             if mask.is_empty() {
                 return Outcome::Denied;

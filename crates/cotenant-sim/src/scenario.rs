@@ -7,9 +7,10 @@ use crate::machine::SimMachine;
 use crate::world::{AppSpec, Load};
 use cotenant_core::machine::Machine;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::Config;
+use cotenant_core::policy::{Config, High, QosConfig};
 use cotenant_core::profile::AppProfile;
-use cotenant_core::{CpuSet, Time};
+use cotenant_core::qos::{Controller, PRESETS};
+use cotenant_core::{AppId, CpuSet, Time};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -116,6 +117,8 @@ struct Settings {
     map: Option<Spanned<String>>,
     sam: Option<Spanned<String>>,
     atom: Option<Spanned<String>>,
+    qos: Option<Spanned<String>>,
+    goal: Option<Spanned<f64>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -242,6 +245,7 @@ impl Scenario {
             apps.push(spec);
         }
         distinguish(&mut apps);
+        config.qos = qos(file.policy.qos.as_ref(), file.policy.goal.as_ref(), &sensitive)?;
         let profile = |(app, latency_sensitive): (&AppSpec, bool)| {
             (app.name.clone(), AppProfile { latency_sensitive, ..AppProfile::default() })
         };
@@ -250,6 +254,36 @@ impl Scenario {
         let (restart, spots) = (file.restart, Spots::default());
         Ok(Self { machine, sim, apps, profiles, kernel, config, observation, end, restart, spots })
     }
+}
+
+/// Whom the policy `qos` serves: the latency-sensitive programs, by naps of all others; by instructions per cycle.
+fn qos(
+    name: Option<&Spanned<String>>,
+    goal: Option<&Spanned<f64>>,
+    sensitive: &[bool],
+) -> Result<Option<QosConfig>, Fault> {
+    let share = number("the policy", "goal", goal, Some(0.9), (0.01, 0.999), 0)?;
+    let wanted = name.map_or("targeted", |name| name.get_ref().as_str());
+    let controller = Controller::preset(wanted, share).ok_or_else(|| {
+        let at = name.map_or(0, |name| name.span().start);
+        (at, format!("there is no controller '{wanted}'; known: {}", PRESETS.join(", ")))
+    })?;
+    let apps = |wanted: bool| (0..).zip(sensitive).filter(move |(_, s)| **s == wanted).map(|(i, _)| AppId(i));
+    let high: Vec<High> = apps(true).map(|app| High { app, metric: "ipc".to_owned() }).collect();
+    if high.is_empty() || high.len() == sensitive.len() {
+        return match name {
+            Some(name) => Err((
+                name.span().start,
+                "qos serves latency-sensitive programs by naps of others; give some applications latency_sensitive = true, not all"
+                    .to_owned(),
+            )),
+            None => Ok(None),
+        };
+    }
+    // The simulated machine obeys at once, and its counters need no patience.
+    let (settle, patience) = (Duration::ZERO, Duration::ZERO);
+    let (low, place, limits) = (apps(false).collect(), true, false);
+    Ok(Some(QosConfig { controller, high, low, place, limits, settle, patience }))
 }
 
 /// Names that occur several times get a number: `mcf06`, `mcf06#2`.

@@ -7,6 +7,8 @@ use crate::machine::SimMachine;
 pub struct Demand {
     /// Part of the time that the thread has its CPU, 0–1.
     pub share: f64,
+    /// The largest part that it may have, where that is limited.
+    pub limit: Option<f64>,
     /// Seconds per instruction without any queue.
     pub base_s: f64,
     /// Lines per instruction that occupy a line buffer, over the lines that a core can have under way, times the idle latency: seconds

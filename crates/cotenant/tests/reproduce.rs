@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-const ALL: [&str; 33] = [
+const ALL: [&str; 40] = [
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -34,6 +34,13 @@ const ALL: [&str; 33] = [
     "tang-heuristic",
     "tang-atom",
     "tang-contentiousness",
+    "tang-model",
+    "tang-padding",
+    "tang-naps",
+    "tang-qos-compile",
+    "tang-rn-simple",
+    "tang-rn-targeted",
+    "tang-rn-overhead",
     "tumanov-heatmap",
     "tumanov-distance",
     "tumanov-stream",

@@ -1,14 +1,17 @@
 //! `qos`: keeps high-priority programs at their goal by naps of low-priority ones. The [controllers](crate::qos) say what comes next; this
 //! measures how fast the programs are in each phase and turns phases into actions.
 
+mod away;
+mod speed;
+
 use super::{Ctx, Policy, Refusal, State};
 use crate::action::{Action, ActionOutcome, Decision, Proposal, Reason};
 use crate::ids::{AppId, Time};
 use crate::qos::{self, Controller, LONGEST_NAP, Lasts, Phase, Seen, Why};
-use crate::sample::Direction;
-use crate::signal::Signal;
-use crate::view::{AppView, View};
+use crate::view::View;
+pub use away::Away;
 use serde::{Deserialize, Serialize};
+use speed::{Gathered, IPC, PROGRESS, speed};
 use std::time::Duration;
 
 /// A turn of running and napping where a duty is kept by both.
@@ -23,18 +26,12 @@ const AHEAD: Duration = Duration::from_millis(100);
 /// Weight of a new speed alone against those before.
 const ALONE_WEIGHT: f64 = 0.1;
 
-/// The metric that counters tell.
-const IPC: &str = "ipc";
-
-/// The metric that programs report themselves.
-const PROGRESS: &str = "progress";
-
 /// A program that is to keep its speed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct High {
     /// Which.
     pub app: AppId,
-    /// What tells its speed: `ipc`, `progress`, or the name of a metric from outside.
+    /// What tells its speed: `ipc`, `progress`, `latency_p50_s` or `latency_p99_s` as it reports them, or the name of a metric from outside.
     pub metric: String,
 }
 
@@ -47,6 +44,9 @@ pub struct QosConfig {
     pub high: Vec<High>,
     /// Who naps for it.
     pub low: Vec<AppId>,
+    /// Contention is answered by another place for the others first, where there is one.
+    #[serde(default)]
+    pub place: bool,
     /// Duties between nap and run are kept by limits of CPU time instead of turns.
     pub limits: bool,
     /// How late naps may be obeyed: so much of the beginning of a phase tells nothing of it; at most half of the phase.
@@ -70,6 +70,12 @@ pub struct QosState {
     napping_until: Time,
     /// Where a duty is kept by turns, when the present turn ends.
     turn_ends: Time,
+    /// Where who runs.
+    #[serde(default)]
+    pub away: Away,
+    /// Latencies on the way to a reading, by high-priority program.
+    #[serde(default)]
+    gathered: Vec<Gathered>,
     /// The limit that was ordered, thousandths of a CPU.
     limited: Option<u32>,
     /// Speed of each high-priority program in phases without the others; a moving mean.
@@ -119,24 +125,19 @@ impl Policy for Qos {
         };
         let windowed = config.high.iter().any(|high| ![IPC, PROGRESS].contains(&high.metric.as_str()));
         let steady = matches!(config.controller, Controller::Steady(_));
-        // An interval lies inside a phase for certain where two of them fit.
-        let shortest = config.controller.shortest_phase().filter(|phase| ctx.config.interval * 2 > *phase);
         match () {
             () if config.high.is_empty() => refuse("no program is of high priority", "name one with --high"),
             () if windowed && !steady => refuse(
-                "a metric from outside tells of longer times than this controller's phases",
+                "latencies and metrics from outside tell of longer times than this controller's phases",
                 "use --controller steady",
             ),
-            () if !windowed && steady => {
-                refuse("this controller waits for readings of a metric from outside", "use --controller targeted")
-            }
+            () if !windowed && steady => refuse(
+                "this controller waits for readings of latencies or of a metric from outside",
+                "use --controller targeted",
+            ),
             () if config.limits && !steady => {
                 refuse("limits of CPU time keep a duty, and this controller wants naps", "use --controller steady")
             }
-            () if shortest.is_some() => refuse(
-                &format!("looks every {:?} miss phases of {:?}", ctx.config.interval, shortest.unwrap_or_default()),
-                "look at least twice as often as that, with --interval",
-            ),
             () => Ok(()),
         }
     }
@@ -154,13 +155,16 @@ impl Policy for Qos {
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
             let actions = if needed { state.go_on(config, view, now) } else { state.let_go(now) };
             let why = state.phase.map_or(Why::Fine, |phase| phase.why);
+            if config.place {
+                proposals.extend(state.move_away(ctx, config, view, needed, now));
+            }
             for app in low {
                 proposals.extend(actions.iter().map(|action| Proposal {
                     action: action.of(app, ctx),
                     reason: Reason { what: why.to_string().into(), ..Reason::new("controller", "") },
                 }));
             }
-            wake_at = wake_at.min(state.next(now)).max(now + Duration::from_micros(100));
+            wake_at = wake_at.min(state.next(config, now)).max(now + Duration::from_micros(100));
         }
         Decision { proposals, state: State::Qos(Box::new(state)), wake_at, notes: Vec::new() }
     }
@@ -203,11 +207,14 @@ impl QosState {
             if self.is_over(config, phase, now) {
                 let speeds: Vec<Option<f64>> =
                     self.sums.iter().map(|sum| (sum.weight > 0.0).then(|| sum.speed / sum.weight)).collect();
-                if phase.duty <= 0.0 {
-                    self.note_alone(&speeds);
-                }
                 if let Some(state) = self.controller.take() {
+                    if phase.duty <= 0.0 && state.alone().is_none() {
+                        self.note_alone(&speeds);
+                    }
                     let (phase, controller) = config.controller.next(state, &Seen { speeds });
+                    if let Some(alone) = controller.alone() {
+                        self.alone = alone.to_vec();
+                    }
                     self.begin(phase, controller, now, config);
                     new = true;
                 }
@@ -238,6 +245,32 @@ impl QosState {
         nap.into_iter().chain(limit).collect()
     }
 
+    /// Orders about where the programs of low priority run: away from the others where contention has shown, anywhere when nobody needs
+    /// that any more. Naps and limits keep what is then left to be kept.
+    fn move_away(&mut self, ctx: &Ctx<'_>, config: &QosConfig, view: &View, needed: bool, now: Time) -> Vec<Proposal> {
+        self.away.note(config, view);
+        let contention =
+            self.began == now && self.phase.is_some_and(|phase| matches!(phase.why, Why::Contention | Why::Decrease));
+        let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app)).map(|task| task.info.id);
+        let propose = |action, what| Proposal { action, reason: Reason::new("place", what) };
+        if !needed {
+            let back = self.away.take_back();
+            let release = |task| propose(Action::Release { task }, "nobody is to be kept from contention any more");
+            return low.filter(|_| back).map(release).collect();
+        }
+        if !contention {
+            return Vec::new();
+        }
+        let Some(contexts) = self.away.send(ctx, now) else { return Vec::new() };
+        let place = |task| {
+            propose(
+                Action::Place { task, contexts: contexts.clone() },
+                "contention: away from the programs of high priority",
+            )
+        };
+        low.map(place).collect()
+    }
+
     fn note_alone(&mut self, speeds: &[Option<f64>]) {
         self.alone.resize(speeds.len(), None);
         for (alone, speed) in self.alone.iter_mut().zip(speeds) {
@@ -254,6 +287,7 @@ impl QosState {
         self.total.duty_s += seconds * phase.duty;
         self.total.speeds.resize(config.high.len(), 0.0);
         self.total.weights.resize(config.high.len(), 0.0);
+        self.gathered.resize_with(config.high.len(), Gathered::default);
         let settle = match phase.lasts {
             Lasts::For(time) => config.settle.min(time / 2),
             Lasts::Readings(_) => config.settle,
@@ -261,7 +295,9 @@ impl QosState {
         let from = self.began + settle;
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.apps.iter().find(|app| app.id == high.app) else { continue };
-            let Some((speed, weight, since)) = speed(view, app, &high.metric) else { continue };
+            let Some((speed, weight, since)) = speed(view, app, &high.metric, &mut self.gathered[i], from) else {
+                continue;
+            };
             self.total.speeds[i] += speed;
             self.total.weights[i] += weight;
             if since >= from {
@@ -322,10 +358,14 @@ impl QosState {
     }
 
     /// When something is due.
-    fn next(&self, now: Time) -> Time {
+    fn next(&self, config: &QosConfig, now: Time) -> Time {
         let Some(phase) = self.phase else { return Time(u64::MAX) };
         match phase.lasts {
-            Lasts::For(time) => self.began + time,
+            // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two are its own.
+            Lasts::For(time) => {
+                let settled = self.began + config.settle.min(time / 2);
+                if now < settled { settled } else { self.began + time }
+            }
             Lasts::Readings(_) if phase.duty > 0.0 && phase.duty < 1.0 && self.limited.is_none() => {
                 self.turn_ends.max(now)
             }
@@ -340,33 +380,6 @@ fn turn(duty: f64) -> (Duration, Duration) {
     let longer = (SHORTEST.as_secs_f64() / run.min(nap).max(1e-6)).max(1.0);
     let part = |seconds: f64| Duration::from_secs_f64((seconds * longer).min(1.0));
     (part(run), part(nap).min(LONGEST_NAP))
-}
-
-/// Speed times weight, weight, and since when that was measured; higher is better.
-fn speed(view: &View, app: &AppView, metric: &str) -> Option<(f64, f64, Time)> {
-    let seconds = view.interval.as_secs_f64();
-    let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
-    match metric {
-        PROGRESS => Some((app.progress_per_s? * seconds, seconds, since)),
-        IPC => {
-            let of = |signal| {
-                let tasks = view.tasks.iter().filter(|task| task.info.app == app.id);
-                tasks.filter_map(|task| task.per_s(signal)).sum::<f64>() * seconds
-            };
-            let cycles = of(Signal::Cycles);
-            (cycles > 0.0).then(|| (of(Signal::Instructions), cycles, since))
-        }
-        name => {
-            let (_, reading) = app.metrics.iter().find(|(other, _)| other == name)?;
-            let value = match reading.direction {
-                Direction::HigherIsBetter => reading.value,
-                Direction::LowerIsBetter => reading.value.recip(),
-            };
-            let usable = view.is_new(reading) && value.is_finite() && value > 0.0;
-            let since = Time(reading.at.0.saturating_sub(reading.window.as_nanos() as u64));
-            usable.then_some((value, 1.0, since))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,17 @@
 //! A controller is a pure state machine over *phases*: it says what the low-priority programs do next and for how long, is told how fast the
 //! high-priority programs were meanwhile, and says what comes then. Who carries the phases out is the host's affair.
 
+mod bandwidth;
 mod simple;
 mod steady;
 mod targeted;
+mod tracking;
 
+pub use bandwidth::Throttle;
 pub use simple::Simple;
 pub use steady::{Steady, SteadyState};
 pub use targeted::{Targeted, TargetedState};
+pub use tracking::{Tracking, TrackingState};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -101,6 +105,8 @@ pub enum Controller {
     Simple(Simple),
     /// Naps by the difference that they make (Algorithm 5).
     Targeted(Targeted),
+    /// A duty that follows what whole turns come to (ours).
+    Tracking(Tracking),
     /// For metrics with long windows (ours).
     Steady(Steady),
 }
@@ -113,12 +119,14 @@ pub enum State {
     Simple(bool),
     /// Of `targeted`.
     Targeted(TargetedState),
+    /// Of `tracking`.
+    Tracking(TrackingState),
     /// Of `steady`.
     Steady(SteadyState),
 }
 
 /// Names that [`Controller::preset`] knows: the six configurations of tables 6.1 and 6.2, and ours.
-pub const PRESETS: [&str; 8] = [
+pub const PRESETS: [&str; 9] = [
     "utilisation-biased",
     "balanced",
     "qos-biased",
@@ -126,11 +134,12 @@ pub const PRESETS: [&str; 8] = [
     "relaxed-90",
     "conservative-80",
     "targeted",
+    "tracking",
     "steady",
 ];
 
 impl Controller {
-    /// The controller of that name. `goal` (0–1, exclusive) is that of `targeted` and `steady`; the paper's presets bring theirs along.
+    /// The controller of that name. `goal` (0–1, exclusive) is that of `targeted`, `tracking` and `steady`; the paper's presets bring theirs along.
     pub fn preset(name: &str, goal: f64) -> Option<Self> {
         let ms = Duration::from_millis;
         Some(match name {
@@ -141,6 +150,7 @@ impl Controller {
             "relaxed-90" => Self::Targeted(Targeted::paper(0.9, 1.0, ms(12))),
             "conservative-80" => Self::Targeted(Targeted::paper(0.8, 0.4, ms(9))),
             "targeted" => Self::Targeted(Targeted::new(goal)),
+            "tracking" => Self::Tracking(Tracking::new(goal)),
             "steady" => Self::Steady(Steady::new(goal)),
             _ => return None,
         })
@@ -151,16 +161,8 @@ impl Controller {
         match self {
             Self::Simple(_) => None,
             Self::Targeted(targeted) => Some(targeted.goal),
+            Self::Tracking(tracking) => Some(tracking.goal),
             Self::Steady(steady) => Some(steady.goal),
-        }
-    }
-
-    /// The shortest phase in which it wants to know a speed; `None` where it waits for readings.
-    pub fn shortest_phase(&self) -> Option<Duration> {
-        match self {
-            Self::Simple(simple) => Some(simple.exec),
-            Self::Targeted(targeted) => Some(targeted.check_interval.min(targeted.exec)),
-            Self::Steady(_) => None,
         }
     }
 
@@ -171,6 +173,10 @@ impl Controller {
             Self::Targeted(targeted) => {
                 let (phase, state) = targeted.start();
                 (phase, State::Targeted(state))
+            }
+            Self::Tracking(tracking) => {
+                let (phase, state) = tracking.start();
+                (phase, State::Tracking(state))
             }
             Self::Steady(steady) => {
                 let (phase, state) = steady.start();
@@ -191,11 +197,26 @@ impl Controller {
                 let (phase, state) = targeted.next(state, seen);
                 (phase, State::Targeted(state))
             }
+            (Self::Tracking(tracking), State::Tracking(state)) => {
+                let (phase, state) = tracking.next(state, seen);
+                (phase, State::Tracking(state))
+            }
             (Self::Steady(steady), State::Steady(state)) => {
                 let (phase, state) = steady.next(state, seen);
                 (phase, State::Steady(state))
             }
             _ => self.start(),
+        }
+    }
+}
+
+impl State {
+    /// The speed alone of each program, where the controller keeps one; else the last naps tell.
+    pub fn alone(&self) -> Option<&[Option<f64>]> {
+        match self {
+            Self::Tracking(state) => Some(state.alone()),
+            Self::Steady(state) => Some(state.alone()),
+            Self::Simple(_) | Self::Targeted(_) => None,
         }
     }
 }

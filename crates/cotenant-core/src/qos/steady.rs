@@ -101,6 +101,10 @@ impl Steady {
 }
 
 impl SteadyState {
+    pub(super) fn alone(&self) -> &[Option<f64>] {
+        &self.baseline
+    }
+
     fn measured(&mut self, seen: &Seen) {
         self.pause = false;
         self.baseline.resize(seen.speeds.len(), None);

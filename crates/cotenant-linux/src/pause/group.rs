@@ -20,6 +20,8 @@ pub enum Hierarchy {
     V2,
     /// Version 1, the hierarchy with CPU time: what is frozen elsewhere is limited there.
     V1Cpu,
+    /// Resctrl: limits go with the folder of a group, and its tasks to the root.
+    Resctrl,
 }
 
 impl Hierarchy {
@@ -30,6 +32,7 @@ impl Hierarchy {
             Self::V2 => ("cgroup.freeze", ["0", "1"]),
             // "Frozen" is the least time that the kernel takes: 1 ms in each period.
             Self::V1Cpu => ("cpu.cfs_quota_us", ["-1", "1000"]),
+            Self::Resctrl => ("schemata", ["", ""]), // nothing there is frozen
         }
     }
 }
@@ -80,6 +83,10 @@ impl Group {
 
     /// Asks the kernel to freeze or to thaw it.
     pub fn freeze(&self, freeze: bool) -> Result<(), PauseError> {
+        if self.hierarchy == Hierarchy::Resctrl {
+            let there = fs::metadata(&self.path).map(|_| ());
+            return there.map_err(|why| PauseError::Group { path: self.path.clone(), why });
+        }
         let (file, values) = self.hierarchy.switch();
         let path = self.path.join(file);
         write(&path, values[usize::from(freeze)]).map_err(|why| PauseError::Group { path, why })
@@ -116,6 +123,7 @@ pub(crate) fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
         Hierarchy::V1 => Some("freezer"),
         Hierarchy::V1Cpu => Some("cpu"),
         Hierarchy::V2 => None,
+        Hierarchy::Resctrl => return None,
     };
     let mount = cgroup_mounts(Path::new("/"), controller).into_iter().next()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;

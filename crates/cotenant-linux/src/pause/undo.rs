@@ -1,7 +1,7 @@
 //! Letting everybody run again whom a journal names.
 
 use super::PauseError;
-use super::group::{self, Group};
+use super::group::{self, Group, Hierarchy};
 use crate::affinity::{self, Held};
 use crate::book::Identity;
 use crate::fault::point;
@@ -117,7 +117,7 @@ pub(crate) fn dissolve(group: &Group) -> Result<(), PauseError> {
     let home = group.home.as_deref().unwrap_or(Path::new("/")).join("cgroup.procs");
     for _ in 0..MAX_PASSES {
         for entry in fs::read_dir(&group.path).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if group.hierarchy != Hierarchy::Resctrl && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 dissolve(&Group { path: entry.path(), ..group.clone() })?;
             }
         }

@@ -1,12 +1,14 @@
 //! One program of low priority, and how it is let nap: from inside, where it has marks, else from outside.
 
 use super::identity;
+use crate::FsRoot;
 use crate::apply::Applier;
 use crate::book::Identity;
 use crate::pause::{Job, Mechanism, Pauses};
 use crate::progress::Orders;
 use crate::progress::orders::LONGEST_NAP;
 use crate::quota::Quota;
+use crate::resctrl::{Limited, Resctrl};
 use crate::sys;
 use crate::tasks::{Process, Target};
 use cotenant_core::{AppId, Outcome, Sample, Signal, Time};
@@ -43,6 +45,8 @@ pub enum Enforcer {
     Outside,
     /// By limits of CPU time; naps that measure are made as with `Auto`.
     Quota,
+    /// By limits of cache ways and memory bandwidth; naps that measure are made as with `Auto`.
+    Resctrl,
 }
 
 /// How a program slept.
@@ -68,6 +72,7 @@ pub(super) struct Low {
     enforcer: Enforcer,
     job: Option<Job>,
     quota: Option<Quota>,
+    limited: Option<Limited>,
     marked: BTreeMap<u32, Marked>,
     members: Vec<Identity>,
     root: Option<u32>,
@@ -98,6 +103,7 @@ impl Low {
             enforcer,
             job: None,
             quota: None,
+            limited: None,
             marked: BTreeMap::new(),
             members: Vec::new(),
             root: None,
@@ -126,6 +132,13 @@ impl Low {
                 return Ok(());
             }
         }
+        if self.enforcer == Enforcer::Resctrl {
+            let resctrl = Resctrl::find(&FsRoot::live())
+                .ok_or("resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto")?;
+            let limited = resctrl.make(applier).map_err(|why| why.to_string())?;
+            limited.enter(command).map_err(|why| why.to_string())?;
+            self.limited = Some(limited);
+        }
         let job = pauses.job(applier).map_err(|why| why.to_string())?;
         job.prepare(command).map_err(|why| why.to_string())?;
         self.job = Some(job);
@@ -134,7 +147,7 @@ impl Low {
 
     /// Takes on what runs already.
     pub fn attach(&mut self, applier: &mut Applier, target: &Target) -> Result<(), String> {
-        if self.enforcer == Enforcer::Quota {
+        if matches!(self.enforcer, Enforcer::Quota | Enforcer::Resctrl) {
             return Err("only programs that are started here can be limited: they would have to be moved to another control group; \
                         use --means auto"
                 .to_owned());
@@ -222,7 +235,7 @@ impl Low {
         self.inside = match self.enforcer {
             Enforcer::Inside => true,
             Enforcer::Outside => false,
-            Enforcer::Auto | Enforcer::Quota => hears > 0.0 && deaf <= IDLE * (hears + deaf),
+            Enforcer::Auto | Enforcer::Quota | Enforcer::Resctrl => hears > 0.0 && deaf <= IDLE * (hears + deaf),
         };
     }
 
@@ -291,14 +304,29 @@ impl Low {
         }
     }
 
-    pub fn limit(&mut self, cpu_permille: Option<u32>) -> Outcome {
-        let Some(quota) = &self.quota else { return Outcome::NotThisMachine };
-        match quota.set(cpu_permille) {
+    /// Limits it to so many thousandths of one of `cpus` CPUs, or lifts the limit.
+    pub fn limit(&mut self, cpu_permille: Option<u32>, cpus: u32) -> Outcome {
+        let set = match (&self.quota, &mut self.limited) {
+            (Some(quota), _) => quota.set(cpu_permille),
+            // The same share of cache and bandwidth as of all CPUs.
+            (None, Some(limited)) => {
+                limited.set(cpu_permille.map(|permille| f64::from(permille) / 1e3 / f64::from(cpus.max(1))))
+            }
+            (None, None) => return Outcome::NotThisMachine,
+        };
+        match set {
             Ok(()) => Outcome::Applied,
             Err(why) => {
                 self.notes.insert(why.to_string());
                 Outcome::Denied
             }
+        }
+    }
+
+    /// Brings limits nearer to what they are to be.
+    pub fn tend(&mut self, now: Time) {
+        if let Some(Err(why)) = self.limited.as_mut().map(|limited| limited.tend(now)) {
+            self.notes.insert(why.to_string());
         }
     }
 
@@ -331,7 +359,11 @@ impl Low {
             (None, false) => "nothing".to_owned(),
         };
         Slept {
-            means: self.quota.as_ref().map_or(by, ToString::to_string),
+            means: match (&self.quota, &self.limited) {
+                (Some(quota), _) => quota.to_string(),
+                (None, Some(_)) => "resctrl".to_owned(),
+                (None, None) => by,
+            },
             naps,
             inside_s,
             outside_s: outside.as_secs_f64(),
@@ -347,6 +379,11 @@ impl Low {
         let Some(applier) = applier else { return notes };
         if let Some(job) = self.job.take()
             && let Err(why) = job.end(applier)
+        {
+            notes.push(why.to_string());
+        }
+        if let Some(limited) = self.limited.take()
+            && let Err(why) = limited.end(applier)
         {
             notes.push(why.to_string());
         }

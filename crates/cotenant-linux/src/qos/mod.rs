@@ -7,11 +7,11 @@
 mod low;
 
 use crate::affinity;
-use crate::apply::{Applier, ApplyOptions};
+use crate::apply::{Applier, ApplyError, ApplyOptions};
 use crate::host::StartError;
 use crate::launch::{self, Child};
 use crate::metrics::{MetricSummary, Metrics};
-use crate::observe::{AppTarget, Observer, Options};
+use crate::observe::{AppTarget, NewTask, Observer, Options};
 use crate::pause::{Means, Pauses};
 use crate::restore::RestoreReport;
 use crate::sys;
@@ -136,12 +136,20 @@ impl QosHost {
         low: Vec<LowProgram>,
         options: QosOptions,
     ) -> Result<Self, StartError> {
+        Self::start_with(topology, high, low, options, ApplyOptions::new)
+    }
+
+    /// The same with a journal and a guardian as `apply` says.
+    pub(crate) fn start_with(
+        topology: &Topology,
+        high: Vec<HighProgram>,
+        low: Vec<LowProgram>,
+        options: QosOptions,
+        apply: impl FnOnce() -> Result<ApplyOptions, ApplyError>,
+    ) -> Result<Self, StartError> {
         // Signals are held back before anything starts, so that none is lost in between.
         let waiter = Waiter::new().map_err(StartError::Wait)?;
-        let apply = || {
-            let apply = ApplyOptions { other_users: options.other_users, ..ApplyOptions::new()? };
-            Applier::new(apply)
-        };
+        let apply = || Applier::new(ApplyOptions { other_users: options.other_users, ..apply()? });
         let applier = if options.act { Some(apply()?) } else { None };
         let observe = Options { other_users: options.other_users, ..Options::default() };
         let start = Instant::now();
@@ -286,7 +294,7 @@ impl QosHost {
         }
     }
 
-    fn ask_to_end(&mut self, signal: i32) {
+    pub(crate) fn ask_to_end(&mut self, signal: i32) {
         let high = self.programs.len() - self.low.len();
         for program in self.programs[..high.min(self.programs.len())].iter().filter(|program| program.is_awaited()) {
             if let Some(child) = &program.child {
@@ -312,7 +320,12 @@ impl QosHost {
 
     fn full(&mut self, at: Time) -> Result<Sample, HostError> {
         self.full_due = at + FULL_EVERY;
-        let sample = self.observer.sample(at, &mut |task| task.mask.clone()).map_err(|e| HostError {
+        let applier = &mut self.applier;
+        let mut allowed = |task: &NewTask| match applier {
+            Some(applier) => applier.original_mask(task),
+            None => task.mask.clone(),
+        };
+        let sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
             what: "sampling".to_owned(),
             why: e.to_string(),
             remedy: "everything has been let run".to_owned(),
@@ -324,11 +337,15 @@ impl QosHost {
                 && self.options.act
             {
                 low.look(at, self.observer.processes_of(i), &sample, AppId(i as u32));
+                low.tend(at);
             }
         }
         self.told.replace(self.slept());
         if let Some(applier) = &mut self.applier {
             applier.tend(at);
+            for (tid, allowed) in applier.take_changed() {
+                self.observer.set_allowed(tid, allowed);
+            }
         }
         Ok(sample)
     }
@@ -370,8 +387,15 @@ impl Host for QosHost {
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let high = self.programs.len() - self.low.len();
+        let cpus = self.topology.usable().len() as u32;
         let mut outcomes = Vec::with_capacity(orders.len());
         for order in orders {
+            if let (Action::Place { .. } | Action::Release { .. }, Some(applier)) = (&order.action, &mut self.applier) {
+                let (now, observer) = (Time::default() + self.start.elapsed(), &self.observer);
+                let placed = applier.apply(now, std::slice::from_ref(order), &|task| observer.info(task).cloned());
+                outcomes.extend(placed);
+                continue;
+            }
             let low = order.action.app().and_then(|app| app.index().checked_sub(high));
             let now = self.now();
             let until = match order.action {
@@ -384,7 +408,7 @@ impl Host for QosHost {
             };
             outcomes.push(match order.action {
                 Action::Nap { until: end, .. } => low.nap(applier, now, end, until),
-                Action::Limit { cpu_permille, .. } => low.limit(cpu_permille),
+                Action::Limit { cpu_permille, .. } => low.limit(cpu_permille, cpus),
                 _ => Outcome::NotThisMachine,
             });
         }

@@ -7,5 +7,8 @@ mod agents;
 mod batches;
 mod crash;
 mod crowd;
+mod keepers;
 mod pauses;
 mod roles;
+
+pub(crate) use roles::options;

@@ -17,10 +17,10 @@ use std::process::{Command, Stdio};
 pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while :; do echo >> "$1/$2"; sleep 0.02; done"#;
 
 /// The processes of a job: one stays in its group, one has left group and session, and the program itself.
-const BEATS: [&str; 3] = ["child", "leaver", "root"];
+pub const BEATS: [&str; 3] = ["child", "leaver", "root"];
 
 /// A program of three processes that all fork all the time.
-fn program(folder: &Path) -> Command {
+pub fn program(folder: &Path) -> Command {
     let mut command = Command::new("sh");
     let script = r#"sh -c "$2" beat "$1" child & setsid sh -c "$2" beat "$1" leaver & exec sh -c "$2" beat "$1" root"#;
     command.args(["-c", script, "job"]).arg(folder).arg(BEAT).stdin(Stdio::null());
@@ -66,7 +66,7 @@ pub fn pauser(args: &[String]) {
     }
 }
 
-fn pid(folder: &Path, beat: &str) -> Option<u32> {
+pub fn pid(folder: &Path, beat: &str) -> Option<u32> {
     fs::read_to_string(folder.join(format!("{beat}.pid"))).ok()?.trim().parse().ok()
 }
 

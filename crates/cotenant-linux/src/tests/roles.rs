@@ -33,6 +33,7 @@ fn role() {
         "subject" => subject(args[0].parse().unwrap()),
         "applier" => applier(&args),
         "batcher" => super::batches::batcher(&args),
+        "keeper" => super::keepers::keeper(&args),
         "pauser" => super::pauses::pauser(&args),
         other => panic!("no role {other}"),
     }

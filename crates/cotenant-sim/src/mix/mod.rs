@@ -161,6 +161,7 @@ fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
     }
     Demand {
         share: 1.0,
+        limit: None,
         base_s: p.cpi / machine.clock_hz + hits * machine.llc_s + misses * machine.miss_s(idle, p.mlp),
         floor_s: misses * idle / machine.lines_in_flight,
         uses,

@@ -9,6 +9,7 @@ mod machines;
 mod mesh;
 mod motion;
 mod near;
+mod niceness;
 mod optimum;
 mod pages;
 mod shared;
@@ -23,6 +24,7 @@ use cotenant_core::{CpuSet, Time};
 const IVY: &str = include_str!("../../../../machines/ivy-bridge-2s.toml");
 
 const CLOVERTOWN: &str = include_str!("../../../../machines/clovertown-2s.toml");
+const NEHALEM: &str = include_str!("../../../../machines/nehalem-i7-920.toml");
 const TILEPRO: &str = include_str!("../../../../machines/tilepro64.toml");
 const WESTMERE: &str = include_str!("../../../../machines/westmere-2s.toml");
 
@@ -31,6 +33,7 @@ pub(crate) fn scenario(text: &str) -> Scenario {
     let find = |name: &str| match name {
         "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
         "clovertown-2s" => Machine::parse(CLOVERTOWN).map_err(|e| e.to_string()),
+        "nehalem-i7-920" => Machine::parse(NEHALEM).map_err(|e| e.to_string()),
         "tilepro64" => Machine::parse(TILEPRO).map_err(|e| e.to_string()),
         "westmere-2s" => Machine::parse(WESTMERE).map_err(|e| e.to_string()),
         "two" => Machine::parse(shared::MACHINE).map_err(|e| e.to_string()),

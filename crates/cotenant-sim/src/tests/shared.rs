@@ -23,6 +23,7 @@ fn demand(bytes: f64, waits: f64, station: usize) -> Demand {
     let u = Use { station, bytes, waits, floor: bytes / 64.0 / 16.0, locality: 0.5 };
     Demand {
         share: 1.0,
+        limit: None,
         base_s: 0.4e-9 + waits * 80e-9,
         floor_s: u.floor * 80e-9,
         uses: vec![u],

@@ -22,7 +22,8 @@ impl World {
         // Everybody's equal part is always there.
         for cpu in &crowded {
             for &i in cpu {
-                self.demands[i].share = 1.0 / cpu.len() as f64;
+                let limit = self.demands[i].limit.unwrap_or(1.0);
+                self.demands[i].share = (1.0 / cpu.len() as f64).min(limit);
             }
         }
         self.speeds = speed::solve(&self.machine, &self.demands, &mut self.waits, at_s)?;
@@ -40,7 +41,8 @@ impl World {
     }
 
     fn waits_at(&self, demand: usize) -> bool {
-        self.demands[demand].cap.is_some() || self.demands[demand].team.is_some()
+        let d = &self.demands[demand];
+        d.cap.is_some() || d.team.is_some() || d.limit.is_some()
     }
 
     /// Divides each crowded CPU anew by what its threads were seen to need; whether that changed anything.
@@ -49,6 +51,7 @@ impl World {
         for cpu in crowded {
             let needs: Vec<f64> = cpu.iter().map(|&i| self.need(i)).collect();
             for (&i, share) in cpu.iter().zip(shares(&needs)) {
+                let share = share.min(self.demands[i].limit.unwrap_or(1.0));
                 changed |= (self.demands[i].share - share).abs() > CLOSE;
                 self.demands[i].share = share;
             }
@@ -62,7 +65,7 @@ impl World {
         let (cost, speed) = (d.cost_s(&self.waits), self.speeds[demand]);
         let team =
             if d.team.is_some() && speed * cost < d.share * (1.0 - CLOSE) { speed * cost } else { f64::INFINITY };
-        team.min(d.cap.map_or(f64::INFINITY, |cap| cap * cost))
+        team.min(d.cap.map_or(f64::INFINITY, |cap| cap * cost)).min(d.limit.unwrap_or(f64::INFINITY))
     }
 }
 

@@ -138,8 +138,10 @@ impl World {
             }
             let [l0, l1, l2] = m.coherence_s;
             let coherence_s = here.intra * l0 + here.near * l1 + here.inter * l2;
+            let limit = app.limit.map(|cpus| (cpus / f64::from(w.all)).min(1.0));
             demands.push(Demand {
-                share: 1.0 / f64::from(on_cpu[cpu]),
+                share: (1.0 / f64::from(on_cpu[cpu])).min(limit.unwrap_or(1.0)),
+                limit,
                 base_s: busy_s + coherence_s,
                 floor_s: 0.0,
                 uses,

@@ -38,6 +38,9 @@ impl World {
             self.apps[app].life = Life::Running;
             self.apps[app].run_began = self.now;
             self.touch_pages(app);
+            if self.apps[app].nap_until > self.now {
+                self.doze(app);
+            }
         }
         self.changed = true;
         self.kernel.disturb(self.now);
@@ -53,7 +56,7 @@ impl World {
         self.stand(thread, None);
         let t = &mut self.threads[thread];
         t.id = id;
-        t.paused = None;
+        (t.paused, t.napping) = (None, None);
         t.mask = pinned.map_or_else(|| t.allowed.clone(), |cpu| CpuSet::single(CpuId(cpu as u32)));
         t.phase = 0;
         t.phase_left = first.unwrap_or(f64::INFINITY);
@@ -144,7 +147,7 @@ impl World {
         let mut again = Vec::new();
         for a in ended {
             let app = &mut self.apps[a];
-            if self.threads[app.threads.clone()].iter().any(|t| t.cpu.is_some() || t.paused.is_some()) {
+            if self.threads[app.threads.clone()].iter().any(|t| t.cpu.or(t.paused).or(t.napping).is_some()) {
                 continue;
             }
             app.times.push((self.now - app.run_began) as f64 / 1e9);

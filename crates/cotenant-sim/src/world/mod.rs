@@ -6,6 +6,7 @@
 mod cpu_time;
 mod demand;
 mod events;
+mod nap;
 mod occupy;
 mod pages;
 mod report;
@@ -94,6 +95,10 @@ pub(crate) struct App {
     pub latency: Latency,
     /// Seconds, and the sum over them of what an instruction of its threads costs where none waits for another.
     pub cost: (f64, f64),
+    /// Until when all of it sleeps; 0 = it does not.
+    pub nap_until: Ns,
+    /// CPUs that it may use on average; `None` = as many as there are.
+    pub limit: Option<f64>,
 }
 
 /// A thread of the run under way; its slot serves the next run's, too.
@@ -106,6 +111,8 @@ pub(crate) struct Thread {
     pub cpu: Option<usize>,
     /// Where it ran before it was paused.
     pub paused: Option<usize>,
+    /// Where it ran before it fell asleep with all of its application.
+    pub napping: Option<usize>,
     /// CPUs that the user allows.
     pub allowed: CpuSet,
     /// CPUs that a policy has left it.
@@ -191,6 +198,7 @@ impl World {
                 id: 0,
                 cpu: None,
                 paused: None,
+                napping: None,
                 allowed: allowed.clone(),
                 mask: allowed.clone(),
                 phase: 0,
@@ -213,6 +221,8 @@ impl World {
                 times: Vec::new(),
                 latency: Latency::default(),
                 cost: (0.0, 0.0),
+                nap_until: 0,
+                limit: None,
             });
         }
         let way = |cpu: usize, node| machine.topology.way(cotenant_core::CpuId(cpu as u32), node).unwrap_or(f64::NAN);
@@ -271,7 +281,7 @@ impl World {
     pub fn held(&self) -> Vec<f64> {
         let mut held = vec![0.0; self.machine.caches.len()];
         for t in &self.threads {
-            if let Some(cpu) = t.cpu {
+            if let Some(cpu) = t.cpu.or(t.napping) {
                 held[self.places.llc.of[cpu]] += t.held;
             }
         }
@@ -283,7 +293,7 @@ impl World {
         let near = &self.machine.near[level];
         let mut held = vec![0.0; near.bytes.len()];
         for t in &self.threads {
-            if let Some(cache) = t.cpu.and_then(|cpu| near.of[cpu]) {
+            if let Some(cache) = t.cpu.or(t.napping).and_then(|cpu| near.of[cpu]) {
                 held[cache] += t.near[level];
             }
         }
@@ -371,6 +381,7 @@ impl World {
     }
 
     fn step(&mut self, until: Ns) -> Result<(), Unsettled> {
+        self.end_naps();
         self.kernel_turn();
         if self.fresh {
             self.refresh();
@@ -398,6 +409,9 @@ impl World {
         for app in &self.apps {
             if app.life == Life::Before {
                 end = end.min(app.spec.arrival.0);
+            }
+            if app.nap_until > self.now {
+                end = end.min(app.nap_until);
             }
         }
         if let Some(turn) = self.kernel.next_turn() {

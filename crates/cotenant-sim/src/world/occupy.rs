@@ -10,6 +10,13 @@ enum Level {
     Last,
 }
 
+/// A tenant: the index of a demand, or a thread that naps and asks for nothing.
+#[derive(Clone, Copy)]
+enum Who {
+    Runs(usize),
+    Naps(usize),
+}
+
 impl World {
     /// Lets the caches change hands for `dt` seconds; the largest part of one that did.
     pub(super) fn occupy(&mut self, dt: f64) -> f64 {
@@ -24,15 +31,19 @@ impl World {
             Level::Near(k) => m.near[k].bytes.len(),
             Level::Last => m.caches.len(),
         };
-        let mut on: Vec<Vec<usize>> = vec![Vec::new(); caches];
+        let cache_of = |cpu: usize| match level {
+            Level::Near(k) => m.near[k].of[cpu],
+            Level::Last => Some(self.places.llc.of[cpu]),
+        };
+        let mut on: Vec<Vec<Who>> = vec![Vec::new(); caches];
         for (i, &thread) in self.running.iter().enumerate() {
-            let Some(cpu) = self.threads[thread].cpu else { continue };
-            let cache = match level {
-                Level::Near(k) => m.near[k].of[cpu],
-                Level::Last => Some(self.places.llc.of[cpu]),
-            };
-            if let Some(cache) = cache {
-                on[cache].push(i);
+            if let Some(cache) = self.threads[thread].cpu.and_then(cache_of) {
+                on[cache].push(Who::Runs(i));
+            }
+        }
+        for (thread, t) in self.threads.iter().enumerate() {
+            if let Some(cache) = t.napping.and_then(cache_of) {
+                on[cache].push(Who::Naps(thread));
             }
         }
         let mut moved: f64 = 0.0;
@@ -41,12 +52,13 @@ impl World {
                 Level::Near(k) => m.near[k].bytes[cache],
                 Level::Last => m.caches[cache].bytes,
             };
-            let mut tenants: Vec<Tenant<'_>> = on.iter().map(|&i| self.tenant(level, i)).collect();
+            let mut tenants: Vec<Tenant<'_>> = on.iter().map(|&who| self.tenant(level, who)).collect();
             occupancy::advance(m.replacement, capacity, &mut tenants, dt);
             let held: Vec<f64> = tenants.iter().map(|t| t.held).collect();
             let mut change = 0.0;
-            for (&i, held) in on.iter().zip(held) {
-                let t = &mut self.threads[self.running[i]];
+            for (&who, held) in on.iter().zip(held) {
+                let thread = self.thread_of(who);
+                let t = &mut self.threads[thread];
                 let own = match level {
                     Level::Near(k) => &mut t.near[k],
                     Level::Last => &mut t.held,
@@ -59,9 +71,30 @@ impl World {
         moved
     }
 
-    fn tenant(&self, level: Level, running: usize) -> Tenant<'_> {
-        let (t, per) = (&self.threads[self.running[running]], &self.per[running]);
+    fn thread_of(&self, who: Who) -> usize {
+        match who {
+            Who::Runs(running) => self.running[running],
+            Who::Naps(thread) => thread,
+        }
+    }
+
+    fn tenant(&self, level: Level, who: Who) -> Tenant<'_> {
+        let t = &self.threads[self.thread_of(who)];
         let app = &self.apps[t.app];
+        let phase = &app.spec.program.phases[t.phase];
+        let (group, shared) = (t.app, app.spec.program.shared);
+        let running = match who {
+            Who::Runs(running) => running,
+            Who::Naps(_) => {
+                let held = match level {
+                    Level::Near(k) => t.near[k],
+                    Level::Last => t.held,
+                };
+                let nearer = Nearer::default();
+                return Tenant { held, rate: 0.0, curve: &phase.miss_ratio, group, shared, bound: held, nearer };
+            }
+        };
+        let per = &self.per[running];
         let (held, bound, before) = match level {
             Level::Near(k) => (t.near[k], per.near_bound[k], k),
             Level::Last => (t.held, per.bound, t.near.len()),
@@ -74,8 +107,7 @@ impl World {
         // What is held nearer is not held here, too.
         let elsewhere = if nearer.inclusive.is_none() { t.near[..before].iter().sum() } else { 0.0 };
         let bound = (bound - elsewhere).max(0.0);
-        let phase = &app.spec.program.phases[t.phase];
         let rate = self.speeds[running] * phase.llc_apki / 1000.0;
-        Tenant { held, rate, curve: &phase.miss_ratio, group: t.app, shared: app.spec.program.shared, bound, nearer }
+        Tenant { held, rate, curve: &phase.miss_ratio, group, shared, bound, nearer }
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::replace::replace;
 use crate::report::page::{Block, Section, html};
-use crate::report::{recording, result};
+use crate::report::{recording, regions, result};
 use crate::{usage, words};
 use anyhow::{Context, Result};
 use cotenant_core::record::{MAGIC, Recording, Tail};
+use cotenant_core::region;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -16,13 +17,15 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant report a.rec                                 a recording, as report.html
   cotenant report sim.json reproduce.json -o all.html   several on one page
+  cotenant report regions.toml                          contentious code, its source coloured by score
   cotenant report a.rec -o - | less                     on standard output";
 
 /// Arguments of `cotenant report`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Recordings (of `cotenant record` or `--record`) and results (of --json of sim and reproduce), told apart by what they hold
+    /// Recordings (of `cotenant record` or `--record`), results (of --json of sim and reproduce) and region files (of `cotenant regions`), told
+    /// apart by what they hold
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is standard output
@@ -89,6 +92,10 @@ fn read(path: &Path) -> Result<Vec<Section>> {
     file.read_to_end(&mut text).map_err(wrong)?;
     let text = String::from_utf8(text)
         .map_err(|_| usage(format!("{name}: this is neither a recording nor text; {remedy}")))?;
+    if regions::is_regions(&text) {
+        let found = region::parse(&text).map_err(|why| usage(format!("{name}:{why}")))?;
+        return Ok(vec![regions::section(name_of(path), &found, path.parent().unwrap_or(Path::new("")))]);
+    }
     result::sections(&name_of(path), &text).map_err(|why| usage(format!("{name}: {}", words::chain(&why))))
 }
 

@@ -3,6 +3,7 @@
 pub mod figure;
 pub mod page;
 pub mod recording;
+pub mod regions;
 pub mod result;
 
 /// Seconds since 1970 as a date and time in UTC (proleptic Gregorian calendar, after Hinnant's `civil_from_days`).

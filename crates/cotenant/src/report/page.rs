@@ -27,6 +27,30 @@ pub enum Block {
     Table(Table),
     /// A figure.
     Figure(Figure),
+    /// Source code.
+    Listing(Listing),
+}
+
+/// Lines of a source, coloured by score.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// What it shows.
+    pub caption: String,
+    /// Lines, in order; where some are left out, a gap is shown.
+    pub lines: Vec<SourceLine>,
+    /// The score that has the full colour.
+    pub highest: f64,
+}
+
+/// A line of a source.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SourceLine {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Its text.
+    pub text: String,
+    /// Its score; `None` outside all regions.
+    pub score: Option<f64>,
 }
 
 /// A table with a caption.
@@ -136,6 +160,10 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
             write_table(page, table);
             Ok(())
         }
+        Block::Listing(listing) => {
+            write_listing(page, listing);
+            Ok(())
+        }
         Block::Figure(figure) => writeln!(
             page,
             "<figure>\n<figcaption>{}</figcaption>\n{}</figure>",
@@ -173,6 +201,34 @@ fn write_table(page: &mut String, table: &Table) {
     }
 }
 
+/// Each line is a row, with its score as a number, too: colour alone tells not everybody.
+fn write_listing(page: &mut String, listing: &Listing) {
+    let caption = escape(&listing.caption);
+    let _ = writeln!(
+        page,
+        "<div class=\"scroll\"><table class=\"source\">\n<caption>{caption}</caption>\n<thead><tr><th scope=\"col\" class=\"n\">line</th>\
+         <th scope=\"col\">source</th><th scope=\"col\" class=\"n\">score</th></tr></thead>\n<tbody>"
+    );
+    let mut before = None;
+    for line in &listing.lines {
+        if before.is_some_and(|before| before + 1 < line.number) {
+            page.push_str("<tr class=\"gap\"><th scope=\"row\" class=\"n\">…</th><td></td><td></td></tr>\n");
+        }
+        before = Some(line.number);
+        let (style, score) = line.score.map_or_else(Default::default, |score| {
+            let part = if listing.highest > 0.0 { (score / listing.highest).clamp(0.0, 1.0) } else { 0.0 };
+            let style = format!(" style=\"background: rgba(214, 69, 35, {:.2})\"", 0.08 + 0.5 * part);
+            (style, format!("{score:.3}"))
+        });
+        let (number, text) = (line.number, escape(&line.text));
+        let _ = writeln!(
+            page,
+            "<tr{style}><th scope=\"row\" class=\"n\">{number}</th><td>{text}</td><td class=\"n\">{score}</td></tr>"
+        );
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,10 +244,15 @@ mod tests {
             Block::Warning(evil.into()),
             Block::Facts(vec![(evil.into(), evil.into())]),
             Block::Table(Table { folded: true, ..table }),
+            Block::Listing(Listing {
+                caption: evil.into(),
+                lines: vec![SourceLine { number: 1, text: evil.into(), score: Some(0.5) }],
+                highest: 1.0,
+            }),
         ];
         let page = html(evil, &[Section { title: evil.into(), blocks }, Section::default()]);
         assert!(!page.contains("<script") && !page.contains('\0'));
-        assert_eq!(page.matches("&lt;script&gt;alert(&#39;1&#39;)").count(), 12, "in every place");
+        assert_eq!(page.matches("&lt;script&gt;alert(&#39;1&#39;)").count(), 14, "in every place");
         assert!(page.contains("<th scope=\"row\">") && page.contains("<td class=\"n\">1</td>"));
     }
 }

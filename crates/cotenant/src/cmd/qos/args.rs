@@ -18,6 +18,12 @@ Examples:
   cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --goal 80% --low 'x264 …'
   cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json";
 
+/// Time between two readings of latencies that a busy program reports.
+const LATENCY_EVERY: Duration = Duration::from_secs(2);
+
+/// Time between two looks where phases have ends that are looked at anyway: it keeps orders to nap fresh.
+const INTERVAL: Duration = Duration::from_millis(25);
+
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -40,22 +46,23 @@ pub struct Args {
     /// Such programs that run already, by the folder of their control group: all in it nap; may be repeated
     #[arg(long, value_name = "PATH")]
     low_cgroup: Vec<PathBuf>,
-    /// What tells the speed of the programs of high priority, one for each in their order (the last one for the rest): progress, ipc, or a
-    /// metric from outside as --metric of cotenant run takes it [default: progress]
+    /// What tells the speed of the programs of high priority, one for each in their order (the last one for the rest): progress, ipc,
+    /// `latency_p50_s` or `latency_p99_s` as they report them, or a metric from outside as --metric of cotenant run takes it [default: progress]
     #[arg(long, value_name = "METRIC")]
     metric: Vec<MetricArg>,
     /// Share of its speed alone that each of them is to keep, as in 90% or 0.9 [default: 90%, or that of the controller]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub goal: Option<f64>,
-    /// What decides: targeted, steady, the paper's utilisation-biased, balanced, qos-biased, conservative-90, relaxed-90 and
+    /// What decides: tracking, targeted, steady, the paper's utilisation-biased, balanced, qos-biased, conservative-90, relaxed-90 and
     /// conservative-80, or simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms where the metric is below LOW, below HIGH, or neither
-    /// [default: targeted; steady for metrics from outside]
+    /// [default: targeted; tracking for ipc; steady for latencies and metrics from outside]
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
     /// How programs are let nap
     #[arg(long, value_name = "MEANS", default_value = "auto")]
     pub means: Means,
-    /// Time between two looks at the speed [default: 1ms; 10ms for metrics from outside]
+    /// Longest time between two looks at the speed; the ends of the controller's phases are looked at besides [default: 25ms; 10ms for
+    /// latencies and metrics from outside]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     interval: Option<Duration>,
     /// How far to go [default: enforce]
@@ -93,7 +100,8 @@ pub struct Output {
 /// `--means`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Means {
-    /// By their marks where they have some (cotenant cc), else by a freezer, else by SIGSTOP
+    /// Mildest first: other CPUs than those of the programs of high priority, where there are any; naps by their marks (cotenant cc), else by
+    /// a freezer, else by SIGSTOP
     Auto,
     /// By their marks alone
     Inside,
@@ -101,12 +109,19 @@ pub enum Means {
     Outside,
     /// By limits of CPU time, with --controller steady: cpu.max, or the CFS quota of version 1
     Quota,
+    /// By limits of cache ways and memory bandwidth through resctrl, with --controller steady (tested on a fake tree only)
+    Resctrl,
 }
 
 impl Means {
+    /// Whether programs are taken away from the others first.
+    pub fn place(self) -> bool {
+        self == Self::Auto
+    }
+
     /// Whether duties are kept by limits.
     pub fn limits(self) -> bool {
-        self == Self::Quota
+        matches!(self, Self::Quota | Self::Resctrl)
     }
 }
 
@@ -117,6 +132,7 @@ impl From<Means> for Enforcer {
             Means::Inside => Self::Inside,
             Means::Outside => Self::Outside,
             Means::Quota => Self::Quota,
+            Means::Resctrl => Self::Resctrl,
         }
     }
 }
@@ -128,6 +144,8 @@ pub enum MetricArg {
     Progress,
     /// Instructions per cycle.
     Ipc,
+    /// A quantile of the latencies that it reports: `latency_p50_s` or `latency_p99_s`.
+    Latency(&'static str),
     /// From outside.
     Outside(Box<Metric>),
 }
@@ -139,9 +157,11 @@ impl std::str::FromStr for MetricArg {
         match text {
             "progress" => Ok(Self::Progress),
             "ipc" => Ok(Self::Ipc),
+            "latency_p50_s" => Ok(Self::Latency("latency_p50_s")),
+            "latency_p99_s" => Ok(Self::Latency("latency_p99_s")),
             other => match other.parse::<Metric>() {
                 Ok(metric) => Ok(Self::Outside(Box::new(metric))),
-                Err(why) => Err(format!("{why}; or progress, or ipc")),
+                Err(why) => Err(format!("{why}; or progress, ipc, latency_p50_s or latency_p99_s")),
             },
         }
     }
@@ -153,6 +173,7 @@ impl MetricArg {
         match self {
             Self::Progress => "progress".to_owned(),
             Self::Ipc => "ipc".to_owned(),
+            Self::Latency(name) => (*name).to_owned(),
             Self::Outside(metric) => metric.name.clone(),
         }
     }
@@ -169,7 +190,9 @@ impl MetricArg {
     pub fn every(&self) -> Option<Duration> {
         match self {
             Self::Outside(metric) => Some(metric.every.max(metric.timeout)),
-            _ => None,
+            // Of programs with few requests a reading takes longer.
+            Self::Latency(_) => Some(LATENCY_EVERY),
+            Self::Progress | Self::Ipc => None,
         }
     }
 }
@@ -242,13 +265,22 @@ impl Args {
     /// What the controller is called.
     pub fn controller_name(&self, metrics: &[MetricArg]) -> String {
         let windowed = metrics.iter().any(|metric| metric.every().is_some());
-        self.controller.clone().unwrap_or_else(|| if windowed { "steady" } else { "targeted" }.to_owned())
+        // Progress comes in batches, of which the parts of a pause may see none; counters are finer.
+        let counted = metrics.iter().all(|metric| *metric == MetricArg::Ipc);
+        let default = if windowed {
+            "steady"
+        } else if counted {
+            "tracking"
+        } else {
+            "targeted"
+        };
+        self.controller.clone().unwrap_or_else(|| default.to_owned())
     }
 
     /// Time between two looks.
     pub fn interval(&self, metrics: &[MetricArg]) -> Duration {
         let windowed = metrics.iter().all(|metric| metric.every().is_some());
-        self.interval.unwrap_or(Duration::from_millis(if windowed { 10 } else { 1 }))
+        self.interval.unwrap_or(if windowed { Duration::from_millis(10) } else { INTERVAL })
     }
 }
 

@@ -7,6 +7,7 @@ use crate::recorder::{self, Recorder};
 use crate::{settings, usage};
 use anyhow::{Context, Result};
 pub use args::Args;
+use cotenant_core::pin::Pin;
 use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig};
 use cotenant_core::record::{Header, HostDescription};
 use cotenant_core::{AppId, Mode, host};
@@ -36,9 +37,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mode: Mode = args.mode.map_or(Mode::Enforce, Into::into);
     let config = Config {
         interval: args.interval(&metrics),
+        pin: Pin::Cpu,
         qos: Some(QosConfig {
             high: (0..).zip(&metrics).map(|(app, metric)| High { app: AppId(app), metric: metric.name() }).collect(),
             low: (high.len()..high.len() + low.len()).map(|app| AppId(app as u32)).collect(),
+            place: args.means.place(),
             limits: args.means.limits(),
             settle: SETTLE,
             patience: metrics.iter().filter_map(args::MetricArg::every).max().unwrap_or_default() * PATIENCE,

@@ -186,7 +186,7 @@ impl Table {
             let slept = self.slept.get(i - self.high).cloned().unwrap_or_default();
             let there = self.there_s[i].max(f64::MIN_POSITIVE);
             let inside = slept.inside_s / f64::from(slept.threads.max(1) as u32);
-            let limited = slept.means.starts_with("cpu.");
+            let limited = slept.means.starts_with("cpu.") || slept.means == "resctrl";
             let duty = (!limited).then(|| (1.0 - (inside + slept.outside_s) / there).clamp(0.0, 1.0));
             LowRow { name: name.clone(), cpus: self.cpu_s[i] / there, duty, slept }
         };

@@ -1,16 +1,17 @@
 //! The contentiousness model of Tang's dissertation, §5.2.1, fitted on the simulated Nehalem by the script that fits it on real machines.
 
 use super::lab::Lab;
-use super::row::{Result, Row, claim, level, row, tally};
+use super::row::{Result, Row, claim, level, mean, row, tally};
 use anyhow::Context as _;
 use cotenant_core::characterize::contention::{self, Point};
-use cotenant_core::characterize::{Bench, Injectors, Plan, Stop};
-use cotenant_core::stats::Summary;
-use cotenant_core::stats::regression;
+use cotenant_core::characterize::{Bench, Injectors, Plan, Stop, characterize};
+use cotenant_core::stats::{Summary, rank_correlation, regression};
 use cotenant_kernels::Kernel;
 use cotenant_sim::app::{embedded, known};
+use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;
 use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
 
 const MACHINE: &str = "nehalem-i7-920";
 /// Seconds of work of a run: caches of some MB are full after milliseconds.
@@ -44,6 +45,73 @@ fn fit_one(of: &[f64], on: &[f64]) -> Option<f64> {
 fn squared_correlation(points: &[Point], predictor: &dyn Fn(&Point) -> f64) -> f64 {
     let costs: Vec<f64> = points.iter().map(|p| p.contentiousness).collect();
     fit_one(&points.iter().map(predictor).collect::<Vec<_>>(), &costs).unwrap_or(0.0)
+}
+
+/// Figures 5.2–5.4: what each program costs each other one, and whether that is a property of the program.
+pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Result> {
+    let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
+    let spec = embedded().keys().filter(|name| name.ends_with("06")).cloned();
+    let names: Vec<String> = spec.step_by(if lab.effort.every > 1 { 6 } else { 1 }).collect();
+    let topology = &scenario.machine.topology;
+    let cpus = topology.usable().clone();
+    let plan = Plan { topology, cpus, parts: vec!["corun"], rounds: 1, kernels: names.clone(), by: None };
+    let suffers = |name: &String| -> anyhow::Result<BTreeMap<String, f64>> {
+        let program = known(name).with_context(|| format!("there is no program {name}"))?;
+        let mut bench = SimBench::new(scenario.sim.clone(), program, Some(1), WORK_S);
+        let found = characterize(&plan, &mut bench).map_err(|stop| anyhow::anyhow!("{name}: {stop:?}"))?;
+        Ok(found.profile.corun.iter().map(|(other, corun)| (other.clone(), corun.suffers.loss)).collect())
+    };
+    // By who suffers, then by who causes it.
+    let losses = parallel(&names, suffers, |done| lab.show("tang-contentiousness", done, names.len()))?;
+    let suffered: Vec<Vec<f64>> =
+        losses.iter().map(|row| names.iter().map(|by| row.get(by).copied().unwrap_or_default()).collect()).collect();
+    let n = names.len();
+    let sensitivity: Vec<f64> = suffered.iter().map(|row| mean(row.iter().copied())).collect();
+    let contentiousness: Vec<f64> = (0..n).map(|by| mean((0..n).map(|i| suffered[i][by]))).collect();
+    let mut rows: Vec<Row> = Vec::new();
+    for (name, (c, s)) in names.iter().zip(contentiousness.iter().zip(&sensitivity)) {
+        rows.push(row(format!("{name}: costs others, mean"), c * 100.0, "%"));
+        rows.push(row(format!("{name}: suffers, mean"), s * 100.0, "%"));
+    }
+    // Consistent: beside each co-runner the programs are in the order of the means.
+    let orders =
+        |of: &dyn Fn(usize) -> Vec<f64>, means: &[f64]| mean((0..n).filter_map(|i| rank_correlation(&of(i), means)));
+    let caused = orders(&|i| suffered[i].clone(), &contentiousness);
+    let says = "the order is fairly the same beside each co-runner (above 0.5)";
+    rows.push(claim("contentiousness: rank correlation, each co-runner with the mean", caused, "", says, caused > 0.5));
+    let borne = orders(&|by| (0..n).map(|i| suffered[i][by]).collect(), &sensitivity);
+    rows.push(claim("sensitivity: rank correlation, each co-runner with the mean", borne, "", says, borne > 0.5));
+    rows.extend(
+        fit_one(&sensitivity, &contentiousness)
+            .map(|r2| level("correlation of sensitivity and contentiousness", 0.48, r2.sqrt(), "")),
+    );
+    // Places among all, the highest first.
+    let place = |of: &[f64], name: &str| {
+        let at = names.iter().position(|other| other == name)?;
+        Some(of.iter().filter(|v| **v > of[at]).count() + 1)
+    };
+    let half = n / 2;
+    if let Some(first) = place(&contentiousness, "lbm06") {
+        rows.push(claim("lbm: its place by contentiousness", first as f64, "", "the most contentious", first == 1));
+    }
+    for (name, costs) in [("lbm06", true), ("libquantum06", true), ("omnetpp06", false), ("xalancbmk06", false)] {
+        let places = place(&contentiousness, name).zip(place(&sensitivity, name));
+        let Some((cost, suffer)) = places else { continue };
+        let (says, holds) = if costs {
+            ("highly contentious, less sensitive", cost <= half && cost < suffer)
+        } else {
+            ("highly sensitive, less contentious", suffer <= half && suffer < cost)
+        };
+        let label =
+            format!("{name}: place by contentiousness {cost}, by sensitivity {suffer}, of {n}; their difference");
+        rows.push(claim(label, cost as f64 - suffer as f64, "places", says, holds));
+    }
+    let verdict = tally(&rows);
+    let note = format!(
+        "Each program of workloads/spec-cpu2006.toml beside each, itself included, on two cores of {MACHINE}, {WORK_S} s of work; the paper takes 18, which it does not name, with their \
+         reference inputs to their end. The programs were measured on another machine."
+    );
+    Ok(Result { experiment: "", figure: "", rows, verdict, note })
 }
 
 /// §5.2.1: the fit on `SmashBench`, and what it says of programs that it has not seen.

@@ -6,6 +6,7 @@ mod evaluation;
 mod feliu;
 mod joint;
 mod lab;
+mod niceness;
 mod resense;
 mod row;
 mod sensitivity;
@@ -52,7 +53,7 @@ pub struct Args {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 33] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 40] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -88,10 +89,22 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 33] = [
     ("tang-atom", "Figures 4.4 and 4.5, §4.2", "AToM against best, average and worst mapping", tang::atom),
     (
         "tang-contentiousness",
-        "Equation 5.9, §5.2, §5.4",
-        "what makes a program costly to others",
-        contentiousness::model,
+        "Figures 5.2–5.4, §5.2.1",
+        "what programs cost each other, and what they suffer",
+        contentiousness::pairs,
     ),
+    ("tang-model", "Equation 5.9, §5.2, §5.4", "what makes a program costly to others", contentiousness::model),
+    ("tang-padding", "Figure 5.12, §5.4.3", "nops in a contentious program", niceness::padding),
+    ("tang-naps", "Figures 5.13–5.17, §5.4.3", "naps that a compiler inserted", niceness::naps),
+    ("tang-qos-compile", "Figures 5.18–5.23, §5.4.4", "such naps beside SPEC and a service", niceness::compiled),
+    ("tang-rn-simple", "Figures 6.5–6.10, §6.4.2", "naps by thresholds of the IPC", niceness::simple),
+    (
+        "tang-rn-targeted",
+        "Figures 6.11–6.26, §6.4",
+        "naps by the difference that they make, on two machines",
+        niceness::targeted,
+    ),
+    ("tang-rn-overhead", "Figures 6.22 and 6.23, §6.4.5", "what monitoring costs", niceness::overhead),
     ("tumanov-heatmap", "Figure 2, §3.2", "a kernel on each tile of a mesh", tumanov::heatmap),
     ("tumanov-distance", "Figure 3, §3.2", "a compiler's time over its distance from memory", tumanov::distance),
     ("tumanov-stream", "Figure 4, §4.3", "STREAM, watched and placed near its memory", tumanov::stream),

@@ -1,0 +1,70 @@
+//! A closed loop on memory bandwidth (ours): what hardware throttles to is inexact, so that the setting follows what is measured.
+
+use serde::{Deserialize, Serialize};
+
+/// Up to so much below its target, relatively, a program is left as it is.
+const BELOW: f64 = 0.1;
+
+/// What hardware can be set to, percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throttle {
+    /// The least setting, 1–100.
+    pub least: u32,
+    /// Settings are multiples of this, 1–100.
+    pub step: u32,
+}
+
+impl Throttle {
+    /// The setting after one of `percent` under which `measured` was seen where `target` is allowed, both bytes per second.
+    pub fn next(self, percent: u32, measured: f64, target: f64) -> u32 {
+        let step = self.step.max(1);
+        let next = if measured > target {
+            // As far as is proportional, and a step at least.
+            let wanted = (f64::from(percent) * target / measured) as u32;
+            (wanted / step * step).min(percent.saturating_sub(step))
+        } else if measured < target * (1.0 - BELOW) {
+            percent + step
+        } else {
+            percent
+        };
+        next.clamp(self.least.min(100), 100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn settings_follow_what_is_measured() {
+        let hardware = Throttle { least: 10, step: 10 };
+        // Twice as much as is allowed: half. A little too much: a step. Too little: a step back. Within a tenth below: stay.
+        assert_eq!(
+            [(100, 10.0), (50, 5.2), (40, 4.0), (40, 4.6), (100, 1.0), (10, 90.0)]
+                .map(|(at, gbs)| hardware.next(at, gbs, 5.0)),
+            [50, 40, 50, 40, 100, 10]
+        );
+    }
+
+    proptest! {
+        /// Whatever the hardware makes of a setting, as long as more is not less: it comes to rest at, or one step around, the highest
+        /// setting that keeps the target.
+        #[test]
+        fn it_comes_to_rest(full in 1.0..100.0f64, bend in 0.3..3.0f64, share in 0.2..1.0f64) {
+            let hardware = Throttle { least: 10, step: 10 };
+            let gives = |percent: u32| full * (f64::from(percent) / 100.0).powf(bend);
+            let target = share * full;
+            let mut at = 100;
+            let mut seen = Vec::new();
+            for round in 0..40 {
+                at = hardware.next(at, gives(at), target);
+                if round >= 20 {
+                    seen.push(at);
+                }
+            }
+            let best = (1..=10).map(|i| i * 10).filter(|p| gives(*p) <= target).max().unwrap_or(10);
+            prop_assert!(seen.iter().all(|p| p.abs_diff(best) <= 10), "{seen:?}, best {best}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The host of `qos` dies wherever: nobody stays stopped or limited.
+
+use super::pauses::{BEATS, pid, program};
+use super::roles::{command, dying, journals, options, say};
+use crate::affinity;
+use crate::fault;
+use crate::qos::{Enforcer, HighProgram, LowProgram, QosHost, QosOptions, What};
+use crate::restore::restore;
+use crate::sys;
+use crate::testing::{Player, TempDir, eventually};
+use crate::topology;
+use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Runs two programs as `cotenant qos` does: `STATE_DIR MEANS FOLDER STEP…`, the second one that of the pauser. Each step says what became of it.
+pub fn keeper(args: &[String]) {
+    let [state_dir, means, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MEANS FOLDER STEP…") };
+    let enforcer = if means == "quota" { Enforcer::Quota } else { Enforcer::Outside };
+    let topology = topology::live().unwrap().topology;
+    let mut sleep = Command::new("sh");
+    sleep.args(["-c", r#"echo $$ > "$1/high.pid"; exec sleep 1000"#, "high", folder]).stdin(Stdio::null());
+    let high = HighProgram { name: "high".into(), what: What::Command(sleep), metrics: Vec::new() };
+    let low = LowProgram { name: "low".into(), what: What::Command(program(Path::new(folder))) };
+    let qos = QosOptions { act: true, enforcer, counters: false, after: None, other_users: false };
+    let state_dir = Path::new(state_dir);
+    let mut host = QosHost::start_with(&topology, vec![high], vec![low], qos, || Ok(options(state_dir))).unwrap();
+    eventually("all of it runs", || BEATS.iter().all(|beat| pid(Path::new(folder), beat).is_some()));
+    let app = AppId(1);
+    for step in steps {
+        let now = host.sample().unwrap().at;
+        let action = match step.as_str() {
+            "nap" => Action::Nap { app, until: now + Duration::from_millis(30) },
+            "wake" => Action::Nap { app, until: now },
+            "limit" => Action::Limit { app, cpu_permille: Some(50) },
+            "lift" => Action::Limit { app, cpu_permille: None },
+            "end" => {
+                host.ask_to_end(libc::SIGKILL);
+                let finish = host.finish();
+                return say(&format!("end {} failed", finish.restored.failed));
+            }
+            other => panic!("no step {other}"),
+        };
+        let order = Order { action, affinity: CpuSet::new(), reason: Reason::new("test", "test") };
+        assert_eq!(host.apply(&[order]), [Outcome::Applied], "{step}: {:?}", host.notes());
+        say(step);
+        host.wait(now + Duration::from_millis(10));
+    }
+}
+
+/// The folder of a keeper's program, and its state; the program is killed when dropped.
+struct Kept(TempDir);
+
+impl Kept {
+    fn keeper(&self, means: &str, steps: &[&str]) -> Command {
+        let state = self.state();
+        let paths = [state.to_str().unwrap(), means, self.0.path().to_str().unwrap()];
+        let mut command = command("keeper", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>());
+        let ends = sys::SignalMask::of([libc::SIGCHLD]);
+        // The test harness has threads of its own, which would swallow it: it is held back in all of them.
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory but the mask's copy.
+        unsafe {
+            command.pre_exec(move || ends.apply());
+        }
+        command
+    }
+
+    fn state(&self) -> std::path::PathBuf {
+        self.0.path().join("state")
+    }
+
+    /// Who lives of the program goes on, in no group of ours, and nothing is left for `restore`.
+    fn is_undone(&self, case: &str) {
+        eventually(&format!("{case}: the guardian has finished"), || journals(&self.state()) == 0);
+        let report = restore(&self.state());
+        assert_eq!((report.resumed, report.failed), (0, 0), "{case}: {report:?}");
+        for beat in BEATS {
+            let Some(pid) = pid(self.0.path(), beat) else { continue }; // not started before the death, or ended at the end
+            let lives = || affinity::process_stat(pid).is_some_and(|stat| !stat.is_dead());
+            let size = || fs::metadata(self.0.path().join(beat)).map_or(0, |meta| meta.len());
+            let before = size();
+            eventually(&format!("{case}: {beat} ({pid}) runs"), || !lives() || size() > before + 1);
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            // A corpse that nobody has buried yet still names the group in which it died.
+            assert!(!lives() || !groups.contains("/cotenant-"), "{case}: {groups}");
+        }
+    }
+
+    fn clear(&self) {
+        for beat in BEATS.into_iter().chain(["high"]) {
+            if let Some(pid) = pid(self.0.path(), beat) {
+                let _ = sys::kill(pid, libc::SIGKILL);
+                let _ = sys::kill_group(pid);
+            }
+            let _ = fs::remove_file(self.0.path().join(format!("{beat}.pid")));
+            let _ = fs::remove_file(self.0.path().join(beat));
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn dies_everywhere(means: &str, points: &[&str], steps: &[&str]) {
+    let kept = Kept(TempDir::new("keeper"));
+    for point in points {
+        for n in 1.. {
+            let (fired, case) = (kept.0.path().join("fired"), format!("{means}: {point}, time {n}"));
+            let mut keeper = Player::start(dying(kept.keeper(means, steps), &format!("main:{point}:{n}"), &fired));
+            let status = keeper.end();
+            kept.is_undone(&case);
+            kept.clear();
+            if fs::remove_file(&fired).is_err() {
+                assert!(status.success(), "{case}: {status}");
+                assert!(n > 1, "{case}: never reached");
+                break;
+            }
+            assert_eq!(status.signal(), Some(libc::SIGKILL), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_dead_host_leaves_nobody_stopped() {
+    if super::pauses::mechanisms().len() < 2 {
+        eprintln!("skipped: no group can be frozen here, and signals are too slow for naps");
+        return;
+    }
+    let points: Vec<&str> = fault::PAUSE_POINTS.iter().copied().filter(|point| point.starts_with("pause.")).collect();
+    dies_everywhere("outside", &points, &["nap", "wake", "nap", "end"]);
+}
+
+#[test]
+fn a_dead_host_leaves_nobody_limited() {
+    if !crate::quota::works_here() {
+        eprintln!("skipped: CPU time cannot be limited here");
+        return;
+    }
+    dies_everywhere("quota", fault::QUOTA_POINTS, &["limit", "lift", "limit", "end"]);
+}
+
+#[test]
+fn a_guardian_that_dies_while_it_lifts_a_limit_is_made_up_for_by_restore() {
+    if !crate::quota::works_here() {
+        eprintln!("skipped: CPU time cannot be limited here");
+        return;
+    }
+    let kept = Kept(TempDir::new("keeper-guardian"));
+    for point in ["resume.group.before", "resume.group.after", "guardian.end.seen", "guardian.locked"] {
+        let (fired, case) = (kept.0.path().join("fired"), format!("guardian at {point}"));
+        let plans = format!("main:quota.set.after:1,guardian:{point}:1");
+        let mut keeper = Player::start(dying(kept.keeper("quota", &["limit"]), &plans, &fired));
+        keeper.end();
+        let guardian_died = || fs::read_to_string(&fired).is_ok_and(|text| text == point);
+        eventually(&format!("{case}: it dies there"), guardian_died);
+        eventually(&format!("{case}: restore finds its lock free"), || {
+            restore(&kept.state()).failed == 0 && journals(&kept.state()) == 0
+        });
+        kept.is_undone(&case);
+        kept.clear();
+        fs::remove_file(&fired).unwrap();
+    }
+}
