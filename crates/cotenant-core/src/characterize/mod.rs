@@ -270,7 +270,6 @@ pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characteri
     }
     c.alone_s = first.seconds;
     c.alone_cpu_s = first.cpu_s;
-    c.units_per_s = first.units.map(|units| units / first.seconds);
     c.profile.alone_s = Some(first.seconds);
     counted(&first, &mut c.profile);
     sensitivity(&program, &ran, plan.by, &mut c);

@@ -277,7 +277,15 @@ fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     let kernels: Vec<String> = ["bst-4mb", "naive-4mb", "sledge-small"].map(str::to_owned).to_vec();
     let of = |topology: &Topology, counted: bool, units: bool| {
         let cpus = topology.usable().clone();
-        let plan = Plan { topology, cpus, parts: vec![], rounds: 2, kernels: kernels.clone(), by: Some(By::CpuTime) };
+        let plan = Plan {
+            topology,
+            cpus,
+            parts: vec![],
+            rounds: 2,
+            kernels: kernels.clone(),
+            by: Some(By::CpuTime),
+            injectors: Injectors::default(),
+        };
         let mut begun = Vec::new();
         let mut bench_of = |name: &str| -> Result<Box<dyn Bench>, Stop> {
             begun.push(name.to_owned());

@@ -11,7 +11,7 @@ use crate::words::{count, tell};
 use crate::{calibrated, usage};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_core::characterize::contention::{self, FEWEST, Model};
-use cotenant_core::characterize::{Bench, Plan, Stop};
+use cotenant_core::characterize::{Bench, Injectors, Plan, Stop};
 use cotenant_core::machine::Machine;
 use cotenant_core::profile::{By, Contentiousness, MachineProfile};
 use cotenant_core::{CpuSet, Topology};
@@ -83,7 +83,15 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let shared = Kernels::new(app, program, length, kernels.len());
     // Kernels never wait: by CPU time others disturb them least.
-    let plan = Plan { topology, cpus: pair(topology, cpus), parts: Vec::new(), rounds, kernels, by: Some(By::CpuTime) };
+    let plan = Plan {
+        topology,
+        cpus: pair(topology, cpus),
+        parts: Vec::new(),
+        rounds,
+        kernels,
+        by: Some(By::CpuTime),
+        injectors: Injectors::default(),
+    };
     let mut bench_of =
         |name: &str| -> Result<Box<dyn Bench + '_>, Stop> { Ok(Box::new(KernelBench::new(&shared, name))) };
     let points = match contention::points(&plan, &mut bench_of) {

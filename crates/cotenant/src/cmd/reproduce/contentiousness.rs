@@ -54,7 +54,15 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Result> {
     let names: Vec<String> = spec.step_by(if lab.effort.every > 1 { 6 } else { 1 }).collect();
     let topology = &scenario.machine.topology;
     let cpus = topology.usable().clone();
-    let plan = Plan { topology, cpus, parts: vec!["corun"], rounds: 1, kernels: names.clone(), by: None };
+    let plan = Plan {
+        topology,
+        cpus,
+        parts: vec!["corun"],
+        rounds: 1,
+        kernels: names.clone(),
+        by: None,
+        injectors: Injectors::default(),
+    };
     let suffers = |name: &String| -> anyhow::Result<BTreeMap<String, f64>> {
         let program = known(name).with_context(|| format!("there is no program {name}"))?;
         let mut bench = SimBench::new(scenario.sim.clone(), program, Some(1), WORK_S);
