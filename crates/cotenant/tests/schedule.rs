@@ -169,32 +169,35 @@ fn a_queue_in_toml_says_where_and_with_what() {
 
 #[test]
 fn rates_that_cannot_be_counted_come_from_the_store() {
-    let loop_of = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
-    let queue = Queue::new("store", "list", &format!("{loop_of}\n{loop_of}\n{loop_of}\n"));
+    let queue = Queue::of_loops("store", 3);
     // A line for the shell goes by the name of its first word that sets no variable.
     let loss = "{ loss = 0.2, low = 0.1, high = 0.3, by = 'time' }";
     let profile = format!(
-        "[app.while]\nalone_s = 1\nper_cpu_s = {{ llc_misses = 3e6 }}\n\
-         [[app.while.degradation.memory]]\ntarget_per_s = 1e7\nreached_per_s = 1e7\nloss = {loss}\n"
+        "[app.echo]\nalone_s = 1\nper_cpu_s = {{ llc_misses = 3e6 }}\n\
+         [[app.echo.degradation.memory]]\ntarget_per_s = 1e7\nreached_per_s = 1e7\nloss = {loss}\n"
     );
-    fs::write(queue.path("while.toml"), profile).unwrap();
+    fs::write(queue.path("echo.toml"), profile).unwrap();
     let with_store = |mut command: Command| {
         command.env("XDG_DATA_HOME", queue.path("data"));
-        Manager::start(command).output()
+        Manager::start(command)
     };
-    let file = queue.path("while.toml");
-    let imported = with_store(queue.state.cotenant(&["profiles", "import", file.to_str().unwrap()]));
+    let file = queue.path("echo.toml");
+    let imported = with_store(queue.state.cotenant(&["profiles", "import", file.to_str().unwrap()])).output();
     assert!(imported.status.success(), "{imported:?}");
-    let summary = json(&with_store(queue.command(&["--policy", "das", "--quantum", "5ms", "--json"])));
+    let batch = with_store(queue.command(&["--policy", "das", "--quantum", "5ms", "--json"]));
+    // Each has run for many quanta.
+    eventually("all run", || (1..=3).all(|job| queue.beats(job) > 20));
+    queue.stop();
+    let summary = json(&batch.output());
     assert_eq!(results(&summary), ["done"; 3]);
     let notes = summary["notes"].to_string();
     assert!(!notes.contains("no job has the signal"), "by a counter or from the profile: {summary}");
-    if !notes.contains("while: what cannot be counted here is taken from its profile") {
+    if !notes.contains("echo: what cannot be counted here is taken from its profile") {
         world::skip("LLC misses are counted here");
         return;
     }
     let rate = summary["jobs"][0]["per_cpu_us"]["llc_misses"].as_f64().unwrap();
-    assert!((rate - 3.0).abs() < 0.01, "{summary}");
+    assert!((rate - 3.0).abs() < 0.1, "{summary}");
 }
 
 #[test]
