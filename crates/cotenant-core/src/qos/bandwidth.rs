@@ -19,8 +19,9 @@ impl Throttle {
     pub fn next(self, percent: u32, measured: f64, target: f64) -> u32 {
         let step = self.step.max(1);
         let next = if measured > target {
-            // As far as is proportional, and a step at least.
-            let wanted = (f64::from(percent) * target / measured) as u32;
+            // A step at least, and as far as the square root says: hardware that gives disproportionately little would be overshot
+            // by what is proportional, without end.
+            let wanted = (f64::from(percent) * (target / measured).sqrt()) as u32;
             (wanted / step * step).min(percent.saturating_sub(step))
         } else if measured < target * (1.0 - BELOW) {
             percent + step
@@ -39,9 +40,9 @@ mod tests {
     #[test]
     fn settings_follow_what_is_measured() {
         let hardware = Throttle { least: 10, step: 10 };
-        // Twice as much as is allowed: half. A little too much: a step. Too little: a step back. Within a tenth below: stay.
+        // Four times as much as is allowed: half. A little too much: a step. Too little: a step back. Within a tenth below: stay.
         assert_eq!(
-            [(100, 10.0), (50, 5.2), (40, 4.0), (40, 4.6), (100, 1.0), (10, 90.0)]
+            [(100, 20.0), (50, 5.2), (40, 4.0), (40, 4.6), (100, 1.0), (10, 90.0)]
                 .map(|(at, gbs)| hardware.next(at, gbs, 5.0)),
             [50, 40, 50, 40, 100, 10]
         );

@@ -16,6 +16,8 @@ pub(super) struct Seat {
     pub coord: Option<(i32, i32)>,
     /// Its distances to memory, in [`Board::rows`].
     pub row: usize,
+    /// Its last-level-cache domain.
+    pub domain: usize,
 }
 
 /// All places, in the order in which a machine is filled.
@@ -87,7 +89,8 @@ impl Board {
             let before = |c: &CpuId| *c < cpu && topology.usable().contains(*c);
             let rank = core.map_or(0, |core| core.iter().filter(before).count());
             let coord = topology.cpu(cpu).and_then(|c| c.coord);
-            seats.push(Seat { cpu, rank, coord, row });
+            let domain = topology.llc_of(cpu).unwrap_or(0);
+            seats.push(Seat { cpu, rank, coord, row, domain });
         }
         let nodes = topology.nodes().iter().map(|node| node.coord).collect::<Option<Vec<_>>>();
         let on_mesh = seats.iter().all(|seat| seat.coord.is_some());

@@ -162,16 +162,20 @@ pub(super) fn assignment(board: &Board, guests: &[Guest]) -> (Seating, bool) {
     let distances: Vec<Vec<f64>> = guests.iter().map(of).collect();
     let highest = distances.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
     // Whole numbers, as the library wants them: what a seat's distance costs, then more than all distances together for a rank, and
-    // more than all ranks together for no seat at all. A seat that is not allowed costs more than none.
+    // more than all ranks together for no seat at all. A seat that is not allowed costs more than none. Of equally dear seatings the one
+    // counts in which earlier guests have later domains: what a library takes of equals depends on the numbers of the cores.
     let finest = 1e6;
     let rank = (rows as i64 + 1) * 1_000_002;
     let none = rank * (rows as i64 + 1) * (board.seats.iter().map(|s| s.rank as i64).max().unwrap_or(0) + 1);
+    let domains = board.seats.iter().map(|seat| seat.domain + 1).max().unwrap_or(1);
+    let ties = (rows * rows * domains) as i64;
     let cost = |(g, column): (usize, usize)| match board.seats.get(column) {
-        None => none,
-        Some(_) if !board.admits(column, &guests[g]) => 2 * none,
+        None => none * ties,
+        Some(_) if !board.admits(column, &guests[g]) => 2 * none * ties,
         Some(seat) => {
             let away = i64::from(guests[g].home != Some(seat.cpu));
-            (distances[g][seat.row] / highest * finest).round() as i64 + away + rank * seat.rank as i64
+            ((distances[g][seat.row] / highest * finest).round() as i64 + away + rank * seat.rank as i64) * ties
+                + (g * seat.domain) as i64
         }
     };
     let (_, columns) = kuhn_munkres_min(&Matrix::from_fn(rows, seats + rows, cost));

@@ -24,7 +24,7 @@ fn guest(task: u32, shares: &[f64]) -> Guest {
 
 /// One core per row of distances.
 fn board(rows: &[&[f64]]) -> Board {
-    let seat = |row| Seat { cpu: CpuId(row as u32), rank: 0, coord: None, row };
+    let seat = |row| Seat { cpu: CpuId(row as u32), rank: 0, coord: None, row, domain: row };
     Board {
         seats: (0..rows.len()).map(seat).collect(),
         rows: rows.iter().map(|row| row.to_vec()).collect(),
