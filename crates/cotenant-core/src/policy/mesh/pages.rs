@@ -53,8 +53,13 @@ impl Fetched {
     pub(super) fn learn(&mut self, view: &View, outcomes: &[ActionOutcome], now: Time) {
         self.0.retain(|task, _| view.task(*task).is_some());
         for ActionOutcome { action, outcome } in outcomes {
-            if let (Action::Pages { task, .. }, Outcome::Denied) = (action, outcome) {
-                self.0.insert(*task, now + AFTER_REFUSAL);
+            let wait = match outcome {
+                Outcome::Denied => AFTER_REFUSAL,
+                Outcome::Stale => AGAIN,
+                _ => continue,
+            };
+            if let Action::Pages { task, .. } = action {
+                self.0.insert(*task, now + wait);
             }
         }
     }
