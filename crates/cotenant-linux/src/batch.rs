@@ -6,9 +6,9 @@
 use crate::affinity;
 use crate::apply::{Applier, ApplyOptions};
 use crate::book::Identity;
-use crate::host::StartError;
+use crate::host::{StartError, look};
 use crate::launch::Child;
-use crate::observe::{AppTarget, NewTask, Observer, Options};
+use crate::observe::{AppTarget, Observer, Options};
 use crate::pause::{Job, Means, Mechanism, Pauses};
 use crate::restore::RestoreReport;
 use crate::sys::{self, Usage};
@@ -397,19 +397,7 @@ impl<Q: Queue> Host for Batch<Q> {
             self.stop_all();
         }
         let at = self.now();
-        let applier = &mut self.applier;
-        self.observer.look_at_masks(&|tid, start, mask| {
-            (!applier.as_ref().is_some_and(|applier| applier.knows(tid, start))).then_some(mask)
-        });
-        let mut allowed = |task: &NewTask| match applier {
-            Some(applier) => applier.original_mask(task),
-            None => task.mask.clone(),
-        };
-        let mut sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
-            what: "sampling".to_owned(),
-            why: e.to_string(),
-            remedy: "all jobs run on".to_owned(),
-        })?;
+        let mut sample = look(&mut self.observer, &mut self.applier, at, &|own| own)?;
         for app in stand_in(&mut sample, &self.options.profiles) {
             self.notes.insert(format!("{app}: what cannot be counted here is taken from its profile (per_cpu_s)"));
         }

@@ -253,6 +253,30 @@ fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
     Applier::new(apply).map(Some)
 }
 
+/// A sample in which each task is allowed, of the mask that it would have without us, what `within` leaves.
+pub(crate) fn look(
+    observer: &mut Observer,
+    applier: &mut Option<Applier>,
+    at: Time,
+    within: &dyn Fn(CpuSet) -> CpuSet,
+) -> Result<Sample, HostError> {
+    observer.look_at_masks(&|tid, start, mask| {
+        let ours = applier.as_ref().is_some_and(|applier| applier.knows(tid, start));
+        (!ours).then(|| within(mask))
+    });
+    let mut allowed = |task: &NewTask| {
+        within(match applier {
+            Some(applier) => applier.original_mask(task),
+            None => task.mask.clone(),
+        })
+    };
+    observer.sample(at, &mut allowed).map_err(|e| HostError {
+        what: "sampling".to_owned(),
+        why: e.to_string(),
+        remedy: "what was changed has been given back".to_owned(),
+    })
+}
+
 /// Carries out orders of which some are about memory, in their order.
 fn apply_with_pages(
     now: Time,
@@ -292,23 +316,9 @@ impl Host for LinuxHost {
 
     fn sample(&mut self) -> Result<Sample, HostError> {
         let at = self.now();
-        let (applier, cpus) = (&mut self.applier, &self.cpus);
+        let cpus = &self.cpus;
         let within = |own: CpuSet| cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
-        self.observer.look_at_masks(&|tid, start, mask| {
-            let ours = applier.as_ref().is_some_and(|applier| applier.knows(tid, start));
-            (!ours).then(|| within(mask))
-        });
-        let mut allowed = |task: &NewTask| {
-            within(match applier {
-                Some(applier) => applier.original_mask(task),
-                None => task.mask.clone(),
-            })
-        };
-        let mut sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
-            what: "sampling".to_owned(),
-            why: e.to_string(),
-            remedy: "what was changed has been given back".to_owned(),
-        })?;
+        let mut sample = look(&mut self.observer, &mut self.applier, at, &within)?;
         if let Some(app) = sample.apps.first_mut() {
             app.metrics = self.metrics.readings();
         }

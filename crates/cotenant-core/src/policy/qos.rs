@@ -8,7 +8,7 @@ use super::{Ctx, Policy, Refusal, State};
 use crate::action::{Action, ActionOutcome, Decision, Proposal, Reason};
 use crate::ids::{AppId, Time};
 use crate::qos::{self, Controller, LONGEST_NAP, Lasts, Phase, Seen, Why};
-use crate::view::View;
+use crate::view::{TaskView, View};
 pub use away::Away;
 use serde::{Deserialize, Serialize};
 use speed::{Gathered, IPC, PROGRESS, speed};
@@ -251,24 +251,25 @@ impl QosState {
         self.away.note(config, view);
         let contention =
             self.began == now && self.phase.is_some_and(|phase| matches!(phase.why, Why::Contention | Why::Decrease));
-        let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app)).map(|task| task.info.id);
+        let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
         let propose = |action, what| Proposal { action, reason: Reason::new("place", what) };
         if !needed {
             let back = self.away.take_back();
-            let release = |task| propose(Action::Release { task }, "nobody is to be kept from contention any more");
+            let release = |task: &TaskView| {
+                propose(Action::Release { task: task.info.id }, "nobody is to be kept from contention any more")
+            };
             return low.filter(|_| back).map(release).collect();
         }
         if !contention {
             return Vec::new();
         }
         let Some(contexts) = self.away.send(ctx, now) else { return Vec::new() };
-        let place = |task| {
-            propose(
-                Action::Place { task, contexts: contexts.clone() },
-                "contention: away from the programs of high priority",
-            )
+        let place = |task: &TaskView| {
+            let contexts = contexts.and(&task.info.allowed); // who may not go there naps
+            let action = Action::Place { task: task.info.id, contexts };
+            propose(action, "contention: away from the programs of high priority")
         };
-        low.map(place).collect()
+        low.filter(|task| task.info.allowed.intersects(&contexts)).map(place).collect()
     }
 
     fn note_alone(&mut self, speeds: &[Option<f64>]) {

@@ -36,12 +36,19 @@ pub enum MoveError {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
     /// Pages that are on their new node now.
-    pub pages: u64,
+    pages: u64,
     /// The longest that one call took.
-    pub longest: Duration,
+    longest: Duration,
+}
+
+impl Moved {
+    fn add(&mut self, other: &Self) {
+        self.pages += other.pages;
+        self.longest = self.longest.max(other.longest);
+    }
 }
 
 /// Memory that is on its way.
@@ -59,24 +66,25 @@ struct Job {
 pub struct Mover {
     fs: FsRoot,
     jobs: BTreeMap<u32, Job>,
-    done: BTreeMap<u32, Moved>,
+    /// What has arrived, of all processes.
+    done: Moved,
     notes: BTreeSet<String>,
 }
 
-/// `move_pages(2)`. How each page fared: its node now, or a negative error.
-fn move_pages(pid: u32, pages: &[u64], nodes: &[libc::c_int], status: &mut [libc::c_int]) -> io::Result<()> {
-    assert!(pages.len() == nodes.len() && pages.len() == status.len());
-    // SAFETY: all three arrays have that many elements and outlive the call; the kernel writes to the last one alone. The addresses are of the
-    // other process and are not used here.
+/// `move_pages(2)`: how each page fared, its node now or a negative error. Without `nodes` nothing is moved.
+fn move_pages(pid: u32, pages: &[u64], nodes: Option<&[libc::c_int]>, status: &mut [libc::c_int]) -> io::Result<()> {
+    assert!(nodes.is_none_or(|nodes| pages.len() == nodes.len()) && pages.len() == status.len());
+    // SAFETY: all arrays have that many elements and outlive the call, and that of nodes may be null; the kernel writes to the last one alone.
+    // The addresses are of the other process and are not used here.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
             pid as libc::pid_t,
             pages.len(),
             pages.as_ptr(),
-            nodes.as_ptr(),
+            nodes.map_or(std::ptr::null(), <[_]>::as_ptr),
             status.as_mut_ptr(),
-            MOVE,
+            if nodes.is_some() { MOVE } else { 0 },
         )
     };
     // A positive result counts pages that could not be moved; each has its reason in its status.
@@ -97,7 +105,7 @@ fn far(fs: &FsRoot, pid: u32, to: &[NodeId]) -> io::Result<(VecDeque<(u64, u64)>
 impl Mover {
     /// Moves memory of the processes below that root.
     pub fn new(fs: &FsRoot) -> Self {
-        Self { fs: fs.clone(), jobs: BTreeMap::new(), done: BTreeMap::new(), notes: BTreeSet::new() }
+        Self { fs: fs.clone(), jobs: BTreeMap::new(), done: Moved::default(), notes: BTreeSet::new() }
     }
 
     /// Begins to bring the memory of a process to these nodes, in equal parts. What is on its way to other nodes stops.
@@ -148,9 +156,7 @@ impl Mover {
 
     fn finish(&mut self, pid: u32) {
         let Some(job) = self.jobs.remove(&pid) else { return };
-        let sum = self.done.entry(pid).or_default();
-        sum.pages += job.moved.pages;
-        sum.longest = sum.longest.max(job.moved.longest);
+        self.done.add(&job.moved);
     }
 
     /// Whether nothing is on its way.
@@ -158,19 +164,15 @@ impl Mover {
         self.jobs.is_empty()
     }
 
-    /// What was moved of a process whose memory has arrived.
-    pub fn moved(&self, pid: u32) -> Moved {
-        self.done.get(&pid).copied().unwrap_or_default()
-    }
-
     /// Remarks for people.
     pub fn notes(&self) -> Vec<String> {
-        let all = self.done.values().chain(self.jobs.values().map(|job| &job.moved));
-        let (pages, longest) = all.fold((0, Duration::ZERO), |(n, t), m| (n + m.pages, t.max(m.longest)));
-        let sum = (pages > 0).then(|| {
+        let mut all = self.done;
+        self.jobs.values().for_each(|job| all.add(&job.moved));
+        let sum = (all.pages > 0).then(|| {
             format!(
-                "{pages} pages were moved to other nodes and stay there; no call took longer than {:.1} ms",
-                longest.as_secs_f64() * 1e3
+                "{} pages were moved to other nodes and stay there; no call took longer than {:.1} ms",
+                all.pages,
+                all.longest.as_secs_f64() * 1e3
             )
         });
         self.notes.iter().cloned().chain(sum).collect()
@@ -196,7 +198,7 @@ impl Job {
         }
         // First where they are, which stops nobody: only those elsewhere are moved.
         let mut status = vec![-1; pages.len()];
-        query(pid, &pages, &mut status)?;
+        move_pages(pid, &pages, None, &mut status)?;
         let node = |address: u64| self.to[(address / page) as usize % self.to.len()].0 as libc::c_int;
         let far: Vec<u64> = pages
             .iter()
@@ -210,31 +212,13 @@ impl Job {
         let nodes: Vec<libc::c_int> = far.iter().map(|page| node(*page)).collect();
         let mut status = vec![-1; far.len()];
         let begin = Instant::now();
-        move_pages(pid, &far, &nodes, &mut status)?;
+        move_pages(pid, &far, Some(&nodes), &mut status)?;
         let took = begin.elapsed();
         self.moved.pages += status.iter().zip(&nodes).filter(|(on, to)| on == to).count() as u64;
         self.moved.longest = self.moved.longest.max(took);
         self.batch = next_batch(self.batch, far.len(), took);
         Ok(true)
     }
-}
-
-/// On which node each page is, or a negative error.
-fn query(pid: u32, pages: &[u64], status: &mut [libc::c_int]) -> io::Result<()> {
-    assert_eq!(pages.len(), status.len());
-    // SAFETY: as in `move_pages`; without nodes nothing is moved.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_move_pages,
-            pid as libc::pid_t,
-            pages.len(),
-            pages.as_ptr(),
-            std::ptr::null::<libc::c_int>(),
-            status.as_mut_ptr(),
-            0,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// How many pages the next call may ask for: what would have taken [`AIM`], not more than twice as many as now, and few again after one that took

@@ -285,7 +285,7 @@ fn memory_moves_only_where_it_may() {
         mover.go_on();
     }
     if allowed.len() == 1 {
-        assert_eq!((mover.moved(me), mover.notes()), (mover::Moved::default(), vec![]));
+        assert!(mover.notes().is_empty(), "{:?}", mover.notes());
     }
 }
 

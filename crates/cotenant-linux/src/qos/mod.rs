@@ -8,10 +8,10 @@ mod low;
 
 use crate::affinity;
 use crate::apply::{Applier, ApplyError, ApplyOptions};
-use crate::host::StartError;
+use crate::host::{StartError, look};
 use crate::launch::{self, Child};
 use crate::metrics::{MetricSummary, Metrics};
-use crate::observe::{AppTarget, NewTask, Observer, Options};
+use crate::observe::{AppTarget, Observer, Options};
 use crate::pause::{Means, Pauses};
 use crate::restore::RestoreReport;
 use crate::sys;
@@ -320,16 +320,7 @@ impl QosHost {
 
     fn full(&mut self, at: Time) -> Result<Sample, HostError> {
         self.full_due = at + FULL_EVERY;
-        let applier = &mut self.applier;
-        let mut allowed = |task: &NewTask| match applier {
-            Some(applier) => applier.original_mask(task),
-            None => task.mask.clone(),
-        };
-        let sample = self.observer.sample(at, &mut allowed).map_err(|e| HostError {
-            what: "sampling".to_owned(),
-            why: e.to_string(),
-            remedy: "everything has been let run".to_owned(),
-        })?;
+        let sample = look(&mut self.observer, &mut self.applier, at, &|own| own)?;
         let high = self.programs.len() - self.low.len();
         for (i, program) in self.programs.iter_mut().enumerate() {
             program.ended = !program.is_awaited() && self.observer.processes_of(i).next().is_none();

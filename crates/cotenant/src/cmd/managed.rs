@@ -8,6 +8,7 @@ use crate::words::{count, tell};
 use crate::{usage, words};
 use anyhow::{Context, Result, bail};
 use cotenant_core::moves::Move;
+use cotenant_core::policy::Ctx;
 use cotenant_core::record::{Header, HostDescription};
 use cotenant_core::{Mode, Outcome, Round, TaskId, Topology, host, view};
 use cotenant_linux::host::{Finish, HostOptions, LinuxHost, probe_tier};
@@ -105,7 +106,8 @@ pub(super) fn command(
     }
     let name = args.scope.name.clone().unwrap_or_else(|| base_name(&start.command[0]));
     // Opened before the command starts: a path that cannot be written must not cost the user a run.
-    let mut recorder = open_recorder(setup, to, start.command)?;
+    let words = start.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut recorder = open_recorder(to, &setup.ctx(), setup.policy.name(), setup.mode, words)?;
     let since = Instant::now();
     let child = Start::prepare(start.command, start.shown);
     let host = LinuxHost::launch(&setup.topology, name, child, &options(setup, args, recorder.is_some()))?;
@@ -128,7 +130,7 @@ pub(super) fn attached(
 ) -> Result<Summary> {
     present(&target)?;
     let name = args.scope.name.clone().unwrap_or_else(|| target_name(&target));
-    let mut recorder = open_recorder(setup, to, &[])?;
+    let mut recorder = open_recorder(to, &setup.ctx(), setup.policy.name(), setup.mode, Vec::new())?;
     let start = Instant::now();
     let options = options(setup, args, recorder.is_some());
     let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options)?;
@@ -180,19 +182,26 @@ fn with_recording(mut summary: Summary, recorder: Option<Recorder>) -> Summary {
     summary
 }
 
-fn open_recorder(setup: &Setup, to: Option<recorder::Target<'_>>, command: &[OsString]) -> Result<Option<Recorder>> {
+/// Opens a recording of what this policy does, where one was asked for.
+pub(super) fn open_recorder(
+    to: Option<recorder::Target<'_>>,
+    ctx: &Ctx<'_>,
+    policy: &str,
+    mode: Mode,
+    command: Vec<String>,
+) -> Result<Option<Recorder>> {
     let Some(to) = to else { return Ok(None) };
     let header = Header {
         cotenant: env!("CARGO_PKG_VERSION").to_owned(),
-        topology: setup.topology.clone(),
-        machine: setup.machine.clone(),
-        apps: setup.apps.clone(),
-        config: setup.config.clone(),
-        policy: setup.policy.name().to_owned(),
-        mode: setup.mode,
+        topology: ctx.topology.clone(),
+        machine: ctx.machine.clone(),
+        apps: ctx.apps.clone(),
+        config: ctx.config.clone(),
+        policy: policy.to_owned(),
+        mode,
         seeds: Vec::new(),
-        host: HostDescription { kernel: kernel_release(), tier: probe_tier(&setup.topology)?.to_string() },
-        command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        host: HostDescription { kernel: kernel_release(), tier: probe_tier(ctx.topology)?.to_string() },
+        command,
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|d| d.as_secs()),
         redacted: to.how.record_redacted,
     };
@@ -200,7 +209,7 @@ fn open_recorder(setup: &Setup, to: Option<recorder::Target<'_>>, command: &[OsS
     Ok(Some(recorder))
 }
 
-pub(super) fn kernel_release() -> String {
+fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
 }
 

@@ -39,6 +39,8 @@ struct Plant {
     /// Where threads are told: that of the first on CPU 0, that of the second where it is allowed; they are in each other's way on one
     /// package.
     allowed: Option<CpuSet>,
+    /// What the user allows the second one.
+    mask: Option<CpuSet>,
 }
 
 impl Plant {
@@ -60,6 +62,7 @@ impl Plant {
             actions: Vec::new(),
             rounds: 0,
             allowed: None,
+            mask: None,
         }
     }
 
@@ -108,7 +111,8 @@ impl Host for Plant {
         let thread = |id: u32, cpu, seconds: f64| {
             let mut counters = Counters::default();
             counters.set(Signal::CpuTime, Count::exact((seconds * 1e9) as u64));
-            let allowed = self.topology.usable().clone();
+            let mask = self.mask.clone().filter(|_| id == 1);
+            let allowed = mask.unwrap_or_else(|| self.topology.usable().clone());
             let info = TaskInfo { id: TaskId(id), app: AppId(id), allowed, ..TaskInfo::default() };
             TaskSample { info: Arc::new(info), cpu, counters, ..TaskSample::default() }
         };
@@ -232,6 +236,18 @@ fn another_place_comes_before_naps() {
     let task = TaskId(1);
     assert_eq!(moves, [&Action::Place { task, contexts: to }, &Action::Release { task }], "and back in the end");
     assert_eq!(state.away.place(), None);
+
+    // Only as far as its own mask goes: CPU 2, and no other CPU at all.
+    for (mask, to) in [("0,2", Some("2")), ("0-1", None)] {
+        let mut plant = Plant { topology: plant.topology.clone(), ..Plant::new(0.4, 6) };
+        plant.mask = CpuSet::parse_list(mask).ok();
+        plant.allowed.clone_from(&plant.mask);
+        run(&mut plant, &config);
+        let moves: Vec<&Action> = plant.actions.iter().filter(|action| action.task().is_some()).collect();
+        let expected = to.map(|to| Action::Place { task, contexts: CpuSet::parse_list(to).unwrap() });
+        assert_eq!(moves, expected.iter().collect::<Vec<_>>(), "{mask}");
+        assert!(plant.actions.iter().any(|action| matches!(action, Action::Nap { .. })));
+    }
 }
 
 #[test]

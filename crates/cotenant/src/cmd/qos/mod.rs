@@ -3,13 +3,12 @@
 mod args;
 mod show;
 
-use crate::recorder::{self, Recorder};
+use super::managed::open_recorder;
 use crate::{settings, usage};
 use anyhow::{Context, Result};
 pub use args::Args;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig};
-use cotenant_core::record::{Header, HostDescription};
 use cotenant_core::{AppId, Mode, host};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::qos::{HighProgram, LowProgram, QosHost, QosOptions};
@@ -17,7 +16,7 @@ use cotenant_linux::sys;
 use show::Table;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How late naps may be obeyed: marks look every 2 ms, a freezer takes less.
 const SETTLE: Duration = Duration::from_millis(2);
@@ -60,7 +59,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 
     let names: Vec<String> = high.iter().chain(&low).map(|program| program.name.clone()).collect();
-    let mut recorder = open_recorder(args.record.target(), &ctx, mode, &names)?;
+    let mut recorder = open_recorder(args.record.target(), &ctx, Qos.name(), mode, names.clone())?;
     let mut table = Table::new(args, &names, &metrics, &config);
     let options = QosOptions {
         act: mode == Mode::Enforce,
@@ -96,29 +95,4 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     summary.exit_code = finish.exit_code;
     show::report(&summary, args)?;
     Ok(ExitCode::from(finish.exit_code))
-}
-
-fn open_recorder(
-    to: Option<recorder::Target<'_>>,
-    ctx: &Ctx<'_>,
-    mode: Mode,
-    names: &[String],
-) -> Result<Option<Recorder>> {
-    let Some(to) = to else { return Ok(None) };
-    let header = Header {
-        cotenant: env!("CARGO_PKG_VERSION").to_owned(),
-        topology: ctx.topology.clone(),
-        machine: ctx.machine.clone(),
-        apps: ctx.apps.clone(),
-        config: ctx.config.clone(),
-        policy: Qos.name().to_owned(),
-        mode,
-        seeds: Vec::new(),
-        host: HostDescription { kernel: super::managed::kernel_release(), tier: probe_tier(ctx.topology)?.to_string() },
-        command: names.to_vec(),
-        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|d| d.as_secs()),
-        redacted: to.how.record_redacted,
-    };
-    let recorder = Recorder::create(to.path, &header, to.how.record_limit).map_err(|e| usage(e.to_string()))?;
-    Ok(Some(recorder))
 }
