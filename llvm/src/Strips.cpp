@@ -3,12 +3,17 @@
 #include "llvm/Analysis/AssumptionCache.h"
 #include "llvm/Analysis/BlockFrequencyInfo.h"
 #include "llvm/Analysis/LoopInfo.h"
+#include "llvm/Analysis/OptimizationRemarkEmitter.h"
 #include "llvm/Analysis/ScalarEvolution.h"
+#include "llvm/Analysis/TargetTransformInfo.h"
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/MDBuilder.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Cloning.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "llvm/Transforms/Utils/LoopUtils.h"
+#include "llvm/Transforms/Utils/UnrollLoop.h"
 
 using namespace llvm;
 
@@ -18,6 +23,13 @@ namespace cotenant {
 static constexpr double StripCost = 16384;
 // Iterations that a strip has at most: what waits for memory in each takes some 100 ns, and a strip must stay well below 2 ms.
 static constexpr uint64_t MostIterations = 4096;
+
+// Instructions of a loop that may be there twice, once for few iterations.
+static constexpr double MostCopied = 256;
+
+// And of one that is unrolled so as to count less often: two or three of these do the counting. A loop whose loads wait for memory has as many on
+// their way as fit into the processor's window (256 on Zen 3), so that each instruction more is paid for in full.
+static constexpr double MostUnrolled = 128;
 
 // Whether L counts by a constant, compares what it counts with a bound at its end, and goes on while they differ (or while it is below).
 bool Strips::findBound(const Loop &L, Strip &S) const {
@@ -67,6 +79,66 @@ static Instruction *firstPlace(BasicBlock &BB) {
   return Place;
 }
 
+// Whether L is to be cut into strips of these.
+bool Strips::isCut(const Loop &L, const Selection &Selected, ScalarEvolution &SE, Strip &S) const {
+  if (!Selected.has(&L) || !L.getLoopPreheader() || !L.getLoopLatch() || L.getHeader()->isEHPad() ||
+      !isa<BranchInst>(L.getLoopLatch()->getTerminator()))
+    return false;
+  double Cost = Selected.iteration(&L);
+  unsigned Trips = SE.getSmallConstantMaxTripCount(const_cast<Loop *>(&L));
+  if (Trips && Trips * Cost < StripCost)
+    return false;
+  S = {L.getHeader(), L.getLoopLatch()};
+  S.Iterations = bit_floor(static_cast<uint64_t>(std::clamp(StripCost / Cost, 1.0, double(MostIterations))));
+  S.Weight = static_cast<uint64_t>(std::clamp(S.Iterations * Cost, 1.0, 1e9));
+  // What is live across setjmp had better be as few values as possible.
+  if (S.Iterations > 1 && !F.callsFunctionThatReturnsTwice())
+    findBound(L, S);
+  S.HasCopy = S.Bound && L.isInnermost() && L.isSafeToClone() && Cost <= MostCopied;
+  return true;
+}
+
+// Lets small loops that have to count their iterations do so once in several, of which each keeps its way out.
+void Strips::unrollCounted() {
+  if (F.hasOptNone() || F.hasOptSize() || F.callsFunctionThatReturnsTwice())
+    return;
+  auto MayUnroll = [](const Loop &L) {
+    MDNode *Says = L.getLoopID();
+    return L.isSafeToClone() && !(Says && GetUnrollMetadata(Says, "llvm.loop.unroll.disable"));
+  };
+  SmallVector<BasicBlock *> Headers;
+  {
+    LoopInfo &LI = AM.getResult<LoopAnalysis>(F);
+    Selection Selected(F, AM.getResult<BlockFrequencyAnalysis>(F), O);
+    ScalarEvolution &SE = AM.getResult<ScalarEvolutionAnalysis>(F);
+    auto Loops = LI.getLoopsInPreorder();
+    for (Loop *L : reverse(Loops)) // inner loops first
+      if (Strip S; isCut(*L, Selected, SE, S) && !S.Bound && MayUnroll(*L))
+        Headers.push_back(L->getHeader());
+  }
+  for (BasicBlock *Header : Headers) {
+    AM.invalidate(F, PreservedAnalyses::none());
+    LoopInfo &LI = AM.getResult<LoopAnalysis>(F);
+    Loop *L = LI.getLoopFor(Header);
+    if (!L || L->getHeader() != Header)
+      continue;
+    double Size = 0;
+    for (const BasicBlock *BB : L->blocks())
+      Size += Selection::cost(*BB);
+    auto Copies = static_cast<unsigned>(std::min(MostUnrolled / std::max(Size, 1.0), 8.0));
+    if (Copies < 2)
+      continue;
+    auto &DT = AM.getResult<DominatorTreeAnalysis>(F);
+    auto &SE = AM.getResult<ScalarEvolutionAnalysis>(F);
+    formLCSSARecursively(*L, DT, &LI, &SE);
+    UnrollLoopOptions How{};
+    How.Count = bit_floor(Copies);
+    UnrollLoop(L, How, &LI, &SE, &DT, &AM.getResult<AssumptionAnalysis>(F), &AM.getResult<TargetIRAnalysis>(F),
+               &AM.getResult<OptimizationRemarkEmitterAnalysis>(F), /*PreserveLCSSA=*/false);
+  }
+  AM.invalidate(F, PreservedAnalyses::none());
+}
+
 bool Strips::plan(bool MayRecurse) {
   {
     Selection Selected(F, AM.getResult<BlockFrequencyAnalysis>(F), O);
@@ -82,27 +154,17 @@ bool Strips::plan(bool MayRecurse) {
     if (Changed)
       AM.invalidate(F, PreservedAnalyses::none());
   }
+  unrollCounted();
   // Those of the loops as they are now.
   LoopInfo &Now = AM.getResult<LoopAnalysis>(F);
   Selection Selected(F, AM.getResult<BlockFrequencyAnalysis>(F), O);
   ScalarEvolution &SE = AM.getResult<ScalarEvolutionAnalysis>(F);
-  bool ReturnsTwice = F.callsFunctionThatReturnsTwice();
 
   SmallPtrSet<const BasicBlock *, 32> Covered;
   for (Loop *L : Now.getLoopsInPreorder()) {
-    if (!Selected.has(L) || !L->getLoopPreheader() || !L->getLoopLatch() || L->getHeader()->isEHPad() ||
-        !isa<BranchInst>(L->getLoopLatch()->getTerminator()))
+    Strip S;
+    if (!isCut(*L, Selected, SE, S))
       continue;
-    double Cost = Selected.iteration(L);
-    unsigned Trips = SE.getSmallConstantMaxTripCount(L);
-    if (Trips && Trips * Cost < StripCost)
-      continue;
-    Strip S{L->getHeader(), L->getLoopLatch(), 1, 1};
-    S.Iterations = bit_floor(static_cast<uint64_t>(std::clamp(StripCost / Cost, 1.0, double(MostIterations))));
-    S.Weight = static_cast<uint64_t>(std::clamp(S.Iterations * Cost, 1.0, 1e9));
-    // What is live across setjmp had better be as few values as possible.
-    if (S.Iterations > 1 && !ReturnsTwice)
-      findBound(*L, S);
     Covered.insert(L->block_begin(), L->block_end());
     Loops.push_back(S);
   }
@@ -120,6 +182,52 @@ bool Strips::plan(bool MayRecurse) {
           !(BB.getUniquePredecessor() && Selected.has(BB.getUniquePredecessor())))
         Add(BB);
   return !Loops.empty() || !Places.empty();
+}
+
+// Whether more than a strip is left; also said of a loop that is entered beyond its bound.
+static Value *seemsLong(IRBuilder<> &B, const Strips::Strip &S, Value *Counter, ConstantInt *Length) {
+  Value *Left = S.Step > 0 ? B.CreateSub(S.Bound, Counter) : B.CreateSub(Counter, S.Bound);
+  return B.CreateICmpUGT(Left, Length);
+}
+
+static ConstantInt *lengthOf(Type *Counter, uint64_t Iterations, int64_t Step) {
+  return ConstantInt::get(cast<IntegerType>(Counter), Iterations * static_cast<uint64_t>(std::abs(Step)));
+}
+
+// A copy of the loop as it is, for whoever enters it for a strip or less: the usual case of inner loops, which then pay for one question in
+// front. What the code generator makes of a loop with strips may also be longer than what it makes of the loop alone.
+void Strips::copyForFew(const Strip &S) {
+  AM.invalidate(F, PreservedAnalyses::none());
+  LoopInfo &LI = AM.getResult<LoopAnalysis>(F);
+  Loop *L = LI.getLoopFor(S.Header);
+  BasicBlock *Before = L ? L->getLoopPreheader() : nullptr;
+  if (!Before || L->getHeader() != S.Header)
+    return;
+  formLCSSA(*L, AM.getResult<DominatorTreeAnalysis>(F), &LI, nullptr);
+  SmallVector<BasicBlock *> Exits, Copies;
+  L->getUniqueExitBlocks(Exits);
+  ValueToValueMapTy Map;
+  for (BasicBlock *BB : L->blocks()) {
+    BasicBlock *Copy = CloneBasicBlock(BB, Map, ".few", &F);
+    Map[BB] = Copy;
+    Copies.push_back(Copy);
+  }
+  remapInstructionsInBlocks(Copies, Map);
+  for (BasicBlock *Exit : Exits)
+    for (PHINode &Phi : Exit->phis())
+      for (unsigned I = 0, N = Phi.getNumIncomingValues(); I < N; I++)
+        if (BasicBlock *From = Phi.getIncomingBlock(I); L->contains(From)) {
+          Value *Copied = Map.lookup(Phi.getIncomingValue(I));
+          Phi.addIncoming(Copied ? Copied : Phi.getIncomingValue(I), cast<BasicBlock>(Map[From]));
+        }
+  auto *Enter = cast<BranchInst>(Before->getTerminator());
+  IRBuilder<> B(Enter);
+  B.SetCurrentDebugLocation(S.Latch->getTerminator()->getDebugLoc());
+  Value *First = S.Counter->getIncomingValueForBlock(Before);
+  // One comparison: what is entered beyond its bound, which is rare, may as well be cut.
+  Value *Long = seemsLong(B, S, First, lengthOf(First->getType(), S.Iterations, S.Step));
+  B.CreateCondBr(Long, S.Header, cast<BasicBlock>(Map[S.Header]));
+  Enter->eraseFromParent();
 }
 
 // Cuts the loop at its bound; the block between two strips.
@@ -154,14 +262,12 @@ BasicBlock *Strips::cutAtBound(const Strip &S) {
     if (Before != Latch)
       Before->getTerminator()->replaceSuccessorWith(Header, Outer);
 
-  // Few iterations, the usual case of inner loops: a branch that is foretold, and the loop's own bound. A minimum would make the end of the
-  // loop wait for its computation.
+  // A branch that is foretold, and the loop's own bound. A minimum would make the end of the loop wait for its computation.
   IRBuilder<> B(Outer);
   B.SetCurrentDebugLocation(At);
-  Value *Left = S.Step > 0 ? B.CreateSub(S.Bound, Counter) : B.CreateSub(Counter, S.Bound);
-  auto *Length = ConstantInt::get(Counter->getType(), S.Iterations * static_cast<uint64_t>(std::abs(S.Step)));
-  Value *IsLong = B.CreateICmpUGT(Left, Length);
-  if (S.Continues != CmpInst::ICMP_NE) // a loop that is entered beyond its bound ends after one iteration
+  ConstantInt *Length = lengthOf(Counter->getType(), S.Iterations, S.Step);
+  Value *IsLong = seemsLong(B, S, Counter, Length);
+  if (S.Continues != CmpInst::ICMP_NE) // entered beyond its bound, a loop ends after one iteration
     IsLong = B.CreateLogicalAnd(B.CreateICmp(S.Continues, Counter, S.Bound), IsLong);
   auto *Long = BasicBlock::Create(Context, "cotenant.long", &F, Header);
   auto *Enter = BasicBlock::Create(Context, "cotenant.enter", &F, Header);
@@ -249,6 +355,8 @@ void Strips::apply(const Runtime &Calls) {
   for (const Place &P : Places)
     mark(P.Before, P.Weight, Calls);
   for (const Strip &S : Loops) {
+    if (S.HasCopy)
+      copyForFew(S);
     BasicBlock *Between = S.Bound ? cutAtBound(S) : cutByCounter(S);
     mark(Between->getTerminator(), S.Weight, Calls);
   }

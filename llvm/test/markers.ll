@@ -10,7 +10,10 @@ target triple = "x86_64-pc-linux-gnu"
 ; RUNTIME: declare extern_weak void @cotenant_marker_1(ptr
 
 ; A loop that counts to a bound runs to the end of its strip instead: 16,384 / 5 instructions, down to a power of two.
+; Who enters it for no more than a strip runs a copy of it as it is.
 ; CHECK-LABEL: define void @fill
+; CHECK: [[MUCH:%.*]] = icmp ugt i64 %{{.*}}, 2048
+; CHECK-NEXT: br i1 [[MUCH]], label %cotenant.strip, label %loop.few
 ; CHECK: cotenant.strip:
 ; CHECK-NEXT: [[I:%.*]] = phi i64 [ 0, %entry ], [ %i.next, %{{.*}} ]
 ; CHECK-NEXT: [[LEFT:%.*]] = sub i64 %n, [[I]]
@@ -39,6 +42,13 @@ target triple = "x86_64-pc-linux-gnu"
 ; CHECK-NEXT: br i1 [[E]], label %[[CALLS:.*]], label %{{.*}}, !prof
 ; CHECK: [[CALLS]]:
 ; CHECK-NEXT: call preserve_mostcc void @__cotenant_marked()
+; CHECK: loop.few:
+; CHECK-NEXT: %i.few = phi i64 [ 0, %entry ], [ %i.next.few, %loop.few ]
+; CHECK-NEXT: getelementptr
+; CHECK-NEXT: store i64
+; CHECK-NEXT: %i.next.few = add
+; CHECK-NEXT: icmp eq i64 %i.next.few, %n
+; CHECK-NEXT: br i1 %{{.*}}, label %exit, label %loop.few, !llvm.loop
 define void @fill(ptr %a, i64 %n) {
 entry:
   br label %loop
@@ -74,17 +84,67 @@ exit:
   ret void
 }
 
-; No bound: a counter in a register.
+; No bound: a counter in a register, once in eight iterations of so small a loop, each with its way out.
 ; CHECK-LABEL: define i64 @chase
 ; CHECK: loop:
-; CHECK-NEXT: %cotenant.left = phi i32 [ 4096, %entry ], [ [[LESS:%.*]], %cotenant.tick ], [ 4096, %{{.*}} ]
+; CHECK-NEXT: %cotenant.left = phi i32 [ 512, %entry ], [ [[LESS:%.*]], %cotenant.tick ], [ 512, %{{.*}} ]
+; CHECK: br i1 %done, label %exit, label %loop.1
+; CHECK: br i1 %done.7, label %exit, label %cotenant.tick
 ; CHECK: cotenant.tick:
 ; CHECK-NEXT: [[LESS]] = sub i32 %cotenant.left, 1
 ; CHECK-NEXT: icmp eq i32 [[LESS]], 0
+; CHECK: threadlocal.address
 ; REGION-NOT: threadlocal.address
 ; REGION-LABEL: define i64 @chase
 ; REGION: threadlocal.address
 define i64 @chase(ptr %a, i64 %end) {
+entry:
+  br label %loop
+loop:
+  %at = phi i64 [ 1, %entry ], [ %next, %loop ]
+  %p = getelementptr i64, ptr %a, i64 %at
+  %next = load i64, ptr %p
+  %done = icmp eq i64 %next, %end
+  br i1 %done, label %exit, label %loop
+exit:
+  ret i64 %next
+}
+
+; Each iteration counted: where its author or its compiler wants no copies, and where size or the debugger matter more.
+; CHECK-LABEL: define i64 @as_it_is
+; CHECK: %cotenant.left = phi i32 [ 4096, %entry ]
+; CHECK-NOT: next.1
+; CHECK-LABEL: define i64 @small
+; CHECK: %cotenant.left = phi i32 [ 4096, %entry ]
+; CHECK-NOT: next.1
+; CHECK-LABEL: define i64 @debugged
+; CHECK: %cotenant.left = phi i32 [ 4096, %entry ]
+; CHECK-NOT: next.1
+define i64 @as_it_is(ptr %a, i64 %end) {
+entry:
+  br label %loop
+loop:
+  %at = phi i64 [ 1, %entry ], [ %next, %loop ]
+  %p = getelementptr i64, ptr %a, i64 %at
+  %next = load i64, ptr %p
+  %done = icmp eq i64 %next, %end
+  br i1 %done, label %exit, label %loop, !llvm.loop !2
+exit:
+  ret i64 %next
+}
+define i64 @small(ptr %a, i64 %end) optsize {
+entry:
+  br label %loop
+loop:
+  %at = phi i64 [ 1, %entry ], [ %next, %loop ]
+  %p = getelementptr i64, ptr %a, i64 %at
+  %next = load i64, ptr %p
+  %done = icmp eq i64 %next, %end
+  br i1 %done, label %exit, label %loop
+exit:
+  ret i64 %next
+}
+define i64 @debugged(ptr %a, i64 %end) noinline optnone {
 entry:
   br label %loop
 loop:
@@ -155,3 +215,5 @@ define i64 @straight(i64 %n) {
 
 !0 = distinct !{!0, !1}
 !1 = !{!"llvm.loop.isvectorized", i32 1}
+!2 = distinct !{!2, !3}
+!3 = !{!"llvm.loop.unroll.disable"}

@@ -187,3 +187,39 @@ fn a_marked_program_naps_when_it_is_told_to() {
         program.wait().unwrap();
     }
 }
+
+#[test]
+fn naps_and_padding_are_studied_on_this_machine() {
+    let Some(data) = installed() else { return };
+    let words = ["reproduce", "--real", "--quick", "--json", "tang-naps", "tang-padding"];
+    let output = cotenant(data, &words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(1) && said.contains("two CPUs") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let results: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |study: &str, label: &str| {
+        let found = results.iter().find(|result| result["experiment"] == study).unwrap();
+        let rows = found["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["label"].as_str().unwrap().starts_with(label)).cloned()
+    };
+    let row = of("tang-naps", "naps 10/20 ms: share of the time").expect("a program that naps");
+    assert!((row["paper"].as_f64().unwrap() - 1.0 / 3.0).abs() < 1e-9, "{row}");
+    // It naps, whatever the load; how well it keeps the rate is the benchmark's to say.
+    assert!((0.01..0.9).contains(&row["measured"].as_f64().unwrap()), "{row}");
+    for label in
+        ["batch as it is: speed of bst-8mb", "batch 10/20 ms: speed of bst-8mb", "batch 10/20 ms: its own rate"]
+    {
+        let row = of("tang-naps", label).unwrap_or_else(|| panic!("{label}"));
+        assert!(row["measured"].as_f64().unwrap() > 0.0 && row["interval"].is_array(), "{row}");
+    }
+    assert!(of("tang-padding", "batch padded with 100 nops: its own rate").is_some(), "{results:?}");
+    // Without the pass it is one line.
+    let empty = folder("no-pass");
+    let output = cotenant(&empty, &words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.trim_end().lines().count() == 1, "{said}");
+    assert!(said.contains("install-pass"), "{said}");
+}

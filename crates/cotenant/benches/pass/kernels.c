@@ -1,5 +1,5 @@
-/* Each kernel of cotenant-kernels with marks and without, in one process and in turn: prints, per kernel, the median over the pairs of CPU time
- * with / CPU time without, and its quartiles. `kernels PLAIN.so MARKED.so PAIRS` */
+/* Each kernel of cotenant-kernels in two builds, in one process and in turn: prints, per kernel, the median over the pairs of CPU time of
+ * the second / CPU time of the first. `kernels FIRST.so SECOND.so PAIRS` */
 #define _GNU_SOURCE
 #include "kernels.h"
 
@@ -60,7 +60,7 @@ static void *symbol(void *library, const char *name)
 static struct ck_work work(const struct kernel *k, unsigned char *own, unsigned char *shared, uint64_t units)
 {
     return (struct ck_work){.progress = &progress, .stop = (const _Atomic uint32_t *)&go, .own = own, .own_bytes = k->bytes,
-                            .shared = shared, .shared_bytes = 1 << 16, .id = 1, .limit = units, .knob = k->knob};
+                            .shared = shared, .shared_bytes = 1 << 16, .id = 1, .limit = units, .knob = k->knob, .deadline_ns = UINT64_MAX};
 }
 
 static double run(body *f, const struct kernel *k, unsigned char *own, unsigned char *shared, uint64_t units)
@@ -81,10 +81,10 @@ int main(int argc, char **argv)
 {
     if (argc != 4)
         return 2;
-    void *plain = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), *marked = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
-    if (!plain || !marked)
+    void *first = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), *second = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
+    if (!first || !second)
         return fprintf(stderr, "%s\n", dlerror()), 1;
-    cpu_ns = (clock_function *)symbol(plain, "ck_cpu_time_ns");
+    cpu_ns = (clock_function *)symbol(first, "ck_cpu_time_ns");
     int pairs = atoi(argv[3]);
     double *ratios = calloc((size_t)pairs, sizeof *ratios);
     for (const struct kernel *k = kernels; k < kernels + sizeof kernels / sizeof *kernels; k++) {
@@ -94,9 +94,9 @@ int main(int argc, char **argv)
             return perror("mmap"), 1;
         if (k->init) {
             struct ck_work w = work(k, own, shared, 0);
-            ((body *)symbol(plain, k->init))(&w);
+            ((body *)symbol(first, k->init))(&w);
         }
-        body *without = (body *)symbol(plain, k->body), *with = (body *)symbol(marked, k->body);
+        body *without = (body *)symbol(first, k->body), *with = (body *)symbol(second, k->body);
         uint64_t units = 1024;
         while (run(without, k, own, shared, units) < 5e6) /* 5 to 10 ms of CPU time */
             units *= 2;
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
             ratios[i] = b / a;
         }
         qsort(ratios, (size_t)pairs, sizeof *ratios, ascending);
-        printf("%s\t%.5f\t%.5f\t%.5f\n", k->name, ratios[pairs / 2], ratios[pairs / 4], ratios[pairs * 3 / 4]);
+        printf("%s\t%.5f\n", k->name, ratios[pairs / 2]);
         fflush(stdout);
         munmap(own, k->bytes);
         munmap(shared, 1 << 16);
