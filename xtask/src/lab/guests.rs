@@ -13,12 +13,24 @@ pub enum Arch {
     Arm64,
 }
 
+/// Which kernel a guest boots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kernel {
+    /// Debian 12's for clouds: 6.1.
+    Stable,
+    /// That of its backports: 6.12, which has DAMON, and whose cpusets remember the mask that a thread asked for.
+    Backports,
+    /// Ubuntu 24.04's first: 6.8, which has idle page tracking.
+    Ubuntu,
+}
+
 /// A machine to emulate. CPUs are numbered socket by socket, die by die, core by core, thread by thread.
 #[derive(Debug)]
 pub struct Guest {
     pub name: &'static str,
     pub what: &'static str,
     pub arch: Arch,
+    pub kernel: Kernel,
     pub sockets: usize,
     /// Per socket.
     pub dies: usize,
@@ -30,6 +42,8 @@ pub struct Guest {
     pub distances: &'static [&'static [u32]],
     /// How many nodes, the last ones, have memory alone.
     pub memory_only: usize,
+    /// After so long it hangs.
+    pub seconds: u64,
     /// Whether continuous integration runs it.
     pub quick: bool,
     pub scenarios: &'static [&'static str],
@@ -43,12 +57,14 @@ const TWO_SOCKETS: Guest = Guest {
     name: "two-sockets",
     what: "2 sockets x 2 dies x 1 core x 2 threads, 2 nodes",
     arch: Arch::Amd64,
+    kernel: Kernel::Stable,
     sockets: 2,
     dies: 2,
     cores: 1,
     threads: 2,
     distances: &[&[10, 21], &[21, 10]],
     memory_only: 0,
+    seconds: 45,
     quick: true,
     scenarios: &["topology", "static", "sam"],
 };
@@ -57,12 +73,14 @@ const FOUR_NODES: Guest = Guest {
     name: "four-nodes",
     what: "4 sockets x 2 cores, 4 nodes with asymmetric distances",
     arch: Arch::Amd64,
+    kernel: Kernel::Stable,
     sockets: 4,
     dies: 1,
     cores: 2,
     threads: 1,
     distances: &[&[10, 16, 22, 28], &[17, 10, 16, 22], &[23, 17, 10, 16], &[29, 23, 17, 10]],
     memory_only: 0,
+    seconds: 45,
     quick: true,
     scenarios: &["topology", "restore"],
 };
@@ -70,15 +88,40 @@ const FOUR_NODES: Guest = Guest {
 const MEMORY_NODE: Guest = Guest {
     name: "memory-node",
     what: "2 sockets x 2 cores, 2 nodes and a third of memory alone",
-    arch: Arch::Amd64,
-    sockets: 2,
-    dies: 1,
-    cores: 2,
-    threads: 1,
     distances: &[&[10, 21, 17], &[21, 10, 28], &[17, 28, 10]],
     memory_only: 1,
     quick: false,
     scenarios: &["topology", "static"],
+    ..TWO_PACKAGES
+};
+
+/// Another socket is another place for who disturbs; few CPUs, since what is emulated here is busy.
+const TWO_PACKAGES: Guest = Guest {
+    name: "ladder",
+    what: "2 sockets x 2 cores",
+    arch: Arch::Amd64,
+    kernel: Kernel::Stable,
+    sockets: 2,
+    dies: 1,
+    cores: 2,
+    threads: 1,
+    distances: &[],
+    memory_only: 0,
+    seconds: 45,
+    quick: true,
+    scenarios: &["ladder"],
+};
+
+/// Half of its memory is enough for a process that counts as large.
+const TWO_NODES: Guest = Guest {
+    name: "idle-pages",
+    what: "2 sockets x 1 core, 2 nodes",
+    kernel: Kernel::Ubuntu,
+    cores: 1,
+    distances: &[&[10, 21], &[21, 10]],
+    quick: false,
+    scenarios: &["idle-pages"],
+    ..TWO_PACKAGES
 };
 
 /// All guests.
@@ -93,12 +136,14 @@ pub const GUESTS: &[Guest] = &[
         name: "ten-cores",
         what: "2 sockets x 10 cores x 2 threads, 2 nodes",
         arch: Arch::Amd64,
+        kernel: Kernel::Stable,
         sockets: 2,
         dies: 1,
         cores: 10,
         threads: 2,
         distances: &[&[10, 21], &[21, 10]],
         memory_only: 0,
+        seconds: 45,
         quick: false,
         scenarios: &["topology", "static"],
     },
@@ -106,12 +151,14 @@ pub const GUESTS: &[Guest] = &[
         name: "chiplets",
         what: "64 CPUs with 8 L3s: 2 sockets x 4 dies x 4 cores x 2 threads, 2 nodes",
         arch: Arch::Amd64,
+        kernel: Kernel::Stable,
         sockets: 2,
         dies: 4,
         cores: 4,
         threads: 2,
         distances: &[&[10, 32], &[32, 10]],
         memory_only: 0,
+        seconds: 45,
         quick: false,
         scenarios: &["topology", "static"],
     },
@@ -121,16 +168,26 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "sam-nodes", quick: false, scenarios: &["sam-nodes"], ..FOUR_NODES },
     MEMORY_NODE,
     Guest { name: "far-memory", scenarios: &["far-memory"], ..MEMORY_NODE },
+    Guest { name: "quota", what: "1 socket x 2 cores", sockets: 1, scenarios: &["quota"], ..TWO_PACKAGES },
+    Guest { name: "naps", what: "1 socket x 2 cores", sockets: 1, quick: false, scenarios: &["naps"], ..TWO_PACKAGES },
+    TWO_PACKAGES,
+    Guest { name: "refused", quick: false, scenarios: &["refused"], ..TWO_PACKAGES },
+    TWO_NODES,
+    Guest { name: "mappings", kernel: Kernel::Stable, seconds: 150, scenarios: &["mappings"], ..TWO_NODES },
+    Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
+    Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
     Guest {
         name: "one-cpu",
         what: "1 CPU",
         arch: Arch::Amd64,
+        kernel: Kernel::Stable,
         sockets: 1,
         dies: 1,
         cores: 1,
         threads: 1,
         distances: &[],
         memory_only: 0,
+        seconds: 45,
         quick: true,
         scenarios: &["topology", "single", SHELL],
     },
@@ -138,12 +195,14 @@ pub const GUESTS: &[Guest] = &[
         name: "arm",
         what: "aarch64, 4 cores with a PMU",
         arch: Arch::Arm64,
+        kernel: Kernel::Stable,
         sockets: 1,
         dies: 1,
         cores: 4,
         threads: 1,
         distances: &[],
         memory_only: 0,
+        seconds: 45,
         quick: false,
         scenarios: &["topology", "counters", "static"],
     },
@@ -175,8 +234,11 @@ impl Guest {
         let Self { sockets, dies, cores, threads, .. } = self;
         // aarch64's machine has no dies.
         let dies = if self.arch == Arch::Amd64 { format!(",dies={dies}") } else { String::new() };
+        // QEMU 7.2's CMPXCHG16B spoils the flags: Linux 6.12 dies of it at its first allocations.
+        let cpu = if self.kernel == Kernel::Stable { "" } else { ",cx16=off" };
+        let cpu = format!("max,vendor=GenuineIntel{cpu}");
         let mut args: Vec<String> = match self.arch {
-            Arch::Amd64 => ["-M", "q35", "-cpu", "max,vendor=GenuineIntel"].map(Into::into).to_vec(),
+            Arch::Amd64 => ["-M", "q35", "-cpu", &cpu].map(Into::into).to_vec(),
             // Only with a fixed shift do the counters count.
             Arch::Arm64 => ["-M", "virt,gic-version=3", "-cpu", "neoverse-n1,pmu=on", "-icount", "shift=1,sleep=off"]
                 .map(Into::into)
@@ -309,12 +371,14 @@ mod tests {
         name: "t",
         what: "t",
         arch: Arch::Amd64,
+        kernel: Kernel::Stable,
         sockets: 1,
         dies: 1,
         cores: 1,
         threads: 1,
         distances: &[],
         memory_only: 0,
+        seconds: 45,
         quick: false,
         scenarios: &[],
     };

@@ -23,6 +23,13 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ("freezer", include_str!("guest/freezer.sh")),
     ("hotplug", include_str!("guest/hotplug.sh")),
     ("rival", include_str!("guest/rival.sh")),
+    ("quota", include_str!("guest/quota.sh")),
+    ("naps", include_str!("guest/naps.sh")),
+    ("ladder", include_str!("guest/ladder.sh")),
+    ("refused", include_str!("guest/refused.sh")),
+    ("mappings", include_str!("guest/mappings.sh")),
+    ("damon", include_str!("guest/damon.sh")),
+    ("idle-pages", include_str!("guest/idle-pages.sh")),
     ("counters", include_str!("guest/counters.sh")),
     ("single", include_str!("guest/single.sh")),
 ];
@@ -63,7 +70,7 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
 const APPLETS: &[&str] = &[
     "awk", "cat", "cp", "cttyhack", "cut", "echo", "grep", "head", "kill", "killall", "ls", "mkdir", "mount", "nproc",
     "pidof", "poweroff", "printf", "ps", "rm", "sed", "seq", "setsid", "sh", "sleep", "sort", "tail", "taskset", "tee",
-    "timeout", "tr", "true", "vi", "wc",
+    "timeout", "tr", "true", "umount", "uname", "vi", "wc",
 ];
 
 #[derive(Default)]

@@ -11,7 +11,7 @@ mod shell;
 
 use anyhow::{Result, bail};
 use console::{End, Report};
-use guests::{Arch, GUESTS, Guest, SHELL};
+use guests::{Arch, GUESTS, Guest, Kernel, SHELL};
 use parts::Parts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -63,12 +63,12 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
     };
     let mut tally = Tally::default();
-    let mut parts: BTreeMap<Arch, Result<Parts, String>> = BTreeMap::new();
+    let mut parts: BTreeMap<(Arch, Kernel), Result<Parts, String>> = BTreeMap::new();
     for guest in chosen {
         tally.guests += 1;
-        let parts = match parts.entry(guest.arch) {
+        let parts = match parts.entry((guest.arch, guest.kernel)) {
             Entry::Occupied(gathered) => gathered.into_mut(),
-            Entry::Vacant(none) => none.insert(Parts::gather(root, guest.arch, args.profile())?),
+            Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
         };
         match parts {
             Ok(parts) => tally.run(guest, parts)?,
@@ -90,7 +90,7 @@ fn named(name: &str) -> Result<&'static Guest> {
 }
 
 fn open_shell(root: &Path, guest: &Guest, profile: &str) -> Result<ExitCode> {
-    let parts = match Parts::gather(root, guest.arch, profile)? {
+    let parts = match Parts::gather(root, guest, profile)? {
         Ok(parts) => parts,
         Err(missing) => bail!("guest {}: {missing}", guest.name),
     };

@@ -1,12 +1,21 @@
-//! What a guest is made of: a Debian kernel and busybox, fetched but never installed, the static binary, and a helper in C.
+//! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
 
-use super::guests::Arch;
+use super::guests::{Arch, Guest, Kernel};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Files of one architecture.
+/// Names a mirror of Ubuntu, which Debian's package lists do not know.
+const MIRROR: &str = "COTENANT_LAB_UBUNTU";
+
+/// The one kernel that is from there, of which this machine has no key: a package of Ubuntu 24.04 as it was released, and what it has to be.
+const UBUNTU: (&str, &str) = (
+    "pool/main/l/linux-signed/linux-image-6.8.0-31-generic_6.8.0-31.31_amd64.deb",
+    "fd2ed023c84163e62c73d3b7b613a9b004bd31e335641c23d42bd249e489fbe6",
+);
+
+/// Files of one architecture, with one of its kernels.
 #[derive(Debug)]
 pub struct Parts {
     /// Where they are, and what is made of them.
@@ -56,7 +65,8 @@ impl Parts {
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.
-    pub fn gather(root: &Path, arch: Arch, profile: &str) -> Result<Result<Self, String>> {
+    pub fn gather(root: &Path, guest: &Guest, profile: &str) -> Result<Result<Self, String>> {
+        let arch = guest.arch;
         let (compiler, emulator, packages) = arch.tools();
         for tool in [compiler, emulator] {
             if Command::new(tool).arg("--version").output().is_err() {
@@ -82,7 +92,7 @@ impl Parts {
                 "{compiler} links nothing statically; apt-get install --no-install-recommends {packages}"
             )));
         }
-        let fetched = match debian(&lab, arch) {
+        let (kernel, busybox) = match fetch(&lab, arch, guest.kernel) {
             Ok(fetched) => fetched,
             Err(why) => return Ok(Err(format!("{why:#}"))),
         };
@@ -95,7 +105,6 @@ impl Parts {
                 .arg(source),
         )?;
         let cotenant = build(root, &lab, profile, target, compiler)?;
-        let [kernel, busybox] = fetched;
         Ok(Ok(Self { lab, kernel, busybox, cotenant, spin }))
     }
 }
@@ -125,59 +134,132 @@ fn build(root: &Path, lab: &Path, profile: &str, target: &str, linker: &str) -> 
     Ok(to.join(target).join(profile).join("cotenant"))
 }
 
-/// Kernel and busybox, unpacked. Fetched with lists of packages of their own, so that neither the machine's architectures nor its
-/// packages change, and nobody needs to be root.
-fn debian(lab: &Path, arch: Arch) -> Result<[PathBuf; 2]> {
-    let at = lab.join(arch.debian());
-    let unpacked = at.join("root");
-    if let Ok(found) = find(&unpacked) {
-        return Ok(found);
-    }
-    for folder in ["lists/partial", "cache/archives/partial", "deb"] {
-        fs::create_dir_all(at.join(folder))?;
-    }
-    let set = |name: &str, value: &str| ["-o".to_owned(), format!("{name}={value}")];
-    let path = |name: &str| at.join(name).display().to_string();
-    let options: Vec<String> = [
-        set("APT::Architecture", arch.debian()),
-        set("APT::Architectures", arch.debian()),
-        set("APT::Sandbox::User", ""),
-        set("Acquire::Languages", "none"),
-        set("Dir::State::Lists", &path("lists")),
-        set("Dir::State::status", "/dev/null"),
-        set("Dir::Cache", &path("cache")),
-    ]
-    .concat();
-    let apt = |program: &str, args: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(&options).args(args).current_dir(at.join("deb"));
-        command
+/// A kernel and busybox, unpacked.
+fn fetch(lab: &Path, arch: Arch, kernel: Kernel) -> Result<(PathBuf, PathBuf)> {
+    let name = arch.debian();
+    let missing = |what: &str| {
+        format!("{what} cannot be had; get online, check /etc/apt/sources.list (Debian 12) and try `apt-get update`")
     };
-    let offline = || {
-        format!(
-            "the packages linux-image-cloud-{0} and busybox-static:{0} cannot be had; get online, check /etc/apt/sources.list (Debian 12) and try `apt-get update`",
-            arch.debian()
-        )
-    };
-    done(&mut apt("apt-get", &["-qq", "update"])).with_context(offline)?;
-    let kernel = format!("linux-image-cloud-{}", arch.debian());
-    let depends = done(&mut apt("apt-cache", &["depends", &kernel])).with_context(offline)?;
-    let image = depends.split_whitespace().find(|word| word.starts_with("linux-image-") && *word != kernel);
-    let image = image.with_context(|| format!("{kernel} names no kernel; is /etc/apt/sources.list Debian's?"))?;
-    done(&mut apt("apt-get", &["-qq", "download", image, "busybox-static"])).with_context(offline)?;
-    for package in fs::read_dir(at.join("deb"))? {
-        done(Command::new("dpkg").arg("-x").arg(package?.path()).arg(&unpacked))?;
+    let debian = Packages::at(lab.join(name), arch, None)?;
+    let stable = debian
+        .image(&["busybox-static"])
+        .with_context(|| missing(&format!("the packages linux-image-cloud-{name} and busybox-static:{name}")))?;
+    let busybox = debian.unpacked().join("bin/busybox");
+    if !busybox.exists() {
+        bail!("{}: no busybox; remove the folder and try again", debian.unpacked().display());
     }
-    find(&unpacked)
+    let found = match kernel {
+        Kernel::Stable => stable,
+        Kernel::Backports => {
+            let backports = Packages::at(lab.join(format!("{name}-backports")), arch, Some(&backports(&debian)?))?;
+            backports.image(&[]).with_context(|| missing("the kernel of bookworm-backports"))?
+        }
+        Kernel::Ubuntu => {
+            let mirror = std::env::var(MIRROR).with_context(|| {
+                format!("the kernel is Ubuntu's; set {MIRROR} to the address of a mirror, as http://MIRROR/ubuntu")
+            })?;
+            let address = format!("{}/{}", mirror.trim_end_matches('/'), UBUNTU.0);
+            let ubuntu = Packages::at(lab.join(format!("{name}-ubuntu")), arch, None)?;
+            ubuntu.given(&address, UBUNTU.1).with_context(|| missing(&address))?
+        }
+    };
+    Ok((found, busybox))
 }
 
-fn find(unpacked: &Path) -> Result<[PathBuf; 2]> {
-    let files = fs::read_dir(unpacked.join("boot"))?.collect::<Result<Vec<_>, _>>()?;
-    let kernel = files.iter().find(|file| file.file_name().to_string_lossy().starts_with("vmlinuz"));
-    let busybox = unpacked.join("bin/busybox");
-    match kernel {
-        Some(kernel) if busybox.exists() => Ok([kernel.path(), busybox]),
-        _ => bail!("{}: no kernel or no busybox; remove the folder and try again", unpacked.display()),
+/// The line for apt that names backports on the mirror from which this machine has Debian 12.
+fn backports(debian: &Packages) -> Result<String> {
+    let targets = done(
+        &mut debian.apt("apt-get", &["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]),
+    )?;
+    let mirror = targets.lines().find_map(|line| line.strip_prefix("bookworm "));
+    let mirror =
+        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get its backports from")?;
+    Ok(format!("deb {mirror} bookworm-backports main\n"))
+}
+
+/// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages change, and nobody needs to
+/// be root.
+struct Packages {
+    at: PathBuf,
+    arch: Arch,
+    options: Vec<String>,
+}
+
+impl Packages {
+    /// `source`: other than what the machine's own lists name.
+    fn at(at: PathBuf, arch: Arch, source: Option<&str>) -> Result<Self> {
+        for folder in ["lists/partial", "cache/archives/partial", "deb"] {
+            fs::create_dir_all(at.join(folder)).with_context(|| at.display().to_string())?;
+        }
+        let set = |name: &str, value: &str| ["-o".to_owned(), format!("{name}={value}")];
+        let path = |name: &str| at.join(name).display().to_string();
+        let mut options = [
+            set("APT::Architecture", arch.debian()),
+            set("APT::Architectures", arch.debian()),
+            set("APT::Sandbox::User", ""),
+            set("Acquire::Languages", "none"),
+            set("Dir::State::Lists", &path("lists")),
+            set("Dir::State::status", "/dev/null"),
+            set("Dir::Cache", &path("cache")),
+        ]
+        .concat();
+        if let Some(source) = source {
+            fs::write(at.join("sources.list"), source).with_context(|| path("sources.list"))?;
+            options.extend(set("Dir::Etc::sourcelist", &path("sources.list")));
+            options.extend(set("Dir::Etc::sourceparts", "-"));
+        }
+        Ok(Self { at, arch, options })
+    }
+
+    fn apt(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.options).args(args).current_dir(self.at.join("deb"));
+        command
+    }
+
+    fn unpacked(&self) -> PathBuf {
+        self.at.join("root")
+    }
+
+    /// The kernel for clouds, unpacked with `others`; fetched where it is not here yet.
+    fn image(&self, others: &[&str]) -> Result<PathBuf> {
+        if let Ok(found) = self.kernel() {
+            return Ok(found);
+        }
+        done(&mut self.apt("apt-get", &["-qq", "update"]))?;
+        let kernel = format!("linux-image-cloud-{}", self.arch.debian());
+        let depends = done(&mut self.apt("apt-cache", &["depends", &kernel]))?;
+        let image = depends.split_whitespace().find(|word| word.starts_with("linux-image-") && *word != kernel);
+        let image = image.with_context(|| format!("{kernel} names no kernel; is /etc/apt/sources.list Debian's?"))?;
+        done(self.apt("apt-get", &["-qq", "download", image]).args(others))?;
+        self.unpack()
+    }
+
+    /// The kernel of a package that is given by its address and its SHA-256.
+    fn given(&self, address: &str, sum: &str) -> Result<PathBuf> {
+        if let Ok(found) = self.kernel() {
+            return Ok(found);
+        }
+        done(
+            &mut self
+                .apt("/usr/lib/apt/apt-helper", &["download-file", address, "linux.deb", &format!("SHA256:{sum}")]),
+        )?;
+        self.unpack()
+    }
+
+    fn unpack(&self) -> Result<PathBuf> {
+        for package in fs::read_dir(self.at.join("deb"))? {
+            done(Command::new("dpkg").arg("-x").arg(package?.path()).arg(self.unpacked()))?;
+        }
+        self.kernel()
+    }
+
+    fn kernel(&self) -> Result<PathBuf> {
+        let files = fs::read_dir(self.unpacked().join("boot"))?.collect::<Result<Vec<_>, _>>()?;
+        let kernel = files.iter().find(|file| file.file_name().to_string_lossy().starts_with("vmlinuz"));
+        let kernel =
+            kernel.with_context(|| format!("{}: no kernel; remove the folder and try again", self.at.display()))?;
+        Ok(kernel.path())
     }
 }
 

@@ -16,7 +16,7 @@ for name in $(cat /lab/scenarios); do
     echo "@lab begin $name"
     status=0
     # Longer than the host waits for a guest unless it is busy itself: that decides.
-    timeout 170 sh -eu $LAB_TRACE "/lab/$name.sh" >/tmp/said 2>&1 </dev/null || status=$?
+    timeout "$LAB_SECONDS" sh -eu $LAB_TRACE "/lab/$name.sh" >/tmp/said 2>&1 </dev/null || status=$?
     [ ! -e /tmp/topology.json ] || { echo "@lab topology $(cat /tmp/topology.json)"; rm /tmp/topology.json; }
     case $status in
         0) echo "@lab pass $name" ;;

@@ -3,9 +3,9 @@ fail() { echo "FAILED: $*"; exit 1; }
 # The time of a scenario is over: what it waited for is said before it ends.
 trap 'echo "FAILED: out of time while waiting for: ${awaited:-nothing}"; show; exit 143' TERM
 
-# Waits until a command succeeds; about 15 s at most.
+# Waits until a command succeeds; about 15 s at most, unless $patience says how many tenths of a second.
 await() {
-    tries=150 awaited="$*"
+    tries=${patience:-150} awaited="$*"
     until "$@"; do
         tries=$((tries - 1))
         [ $tries -gt 0 ] || { show; fail "waited in vain for: $*"; }
@@ -134,6 +134,47 @@ guardian_of() {
         set -- "$1" ${line##*) }
         [ "$3" != "$1" ] || echo "$p"
     done
+}
+
+# What `qos` needs of a program that it starts: it goes on at SIGTERM, so that the end of Cotenant is not its own.
+stubborn='(trap "" TERM; SPIN_BUSY=1 exec spin 1) & wait'
+# start_qos ARGS...: a Cotenant that starts it as the program of low priority; $spin is its pid.
+start_qos() {
+    manage qos -v --high 'sleep 1000' --low "$stubborn" "$@"
+    await pidof spin
+    spin=$(pidof spin)
+    await has_workers "$spin" 1
+}
+# measure PID: sets $ran and $passed to milliseconds of CPU time and of time since it was called last.
+measure() {
+    read -r now rest </proc/uptime
+    now=${now%.*}${now#*.}0 sum=0
+    for path in "/proc/$1/task"/*; do
+        read -r ns rest <"$path/schedstat"
+        sum=$((sum + ns / 1000000))
+    done
+    ran=$((sum - ${ran_before:-0})) passed=$((now - ${passed_before:-0})) ran_before=$sum passed_before=$now
+}
+# runs_freely PID: for a second from now on it runs for more than half of the time. runs_rarely PID N: for N seconds for less than a third.
+runs_freely() { measure "$1"; sleep 1; measure "$1"; [ $((ran * 2)) -gt $passed ]; }
+runs_rarely() { measure "$1"; sleep "$2"; measure "$1"; [ $((ran * 3)) -lt $passed ]; }
+# no_groups FOLDER: no group of Cotenant's is there.
+no_groups() { set -- "$1"/cotenant-*; [ ! -e "$1" ]; }
+
+# end_by WAY STANDS: Cotenant ends by SIGTERM (term), by kill -9 (kill), or with its guardian (both): then STANDS holds until `cotenant restore`.
+end_by() {
+    case $1 in
+        term) end_cotenant ;;
+        kill) kill -9 "$cotenant" ;;
+        both)
+            guardian=$(guardian_of "$cotenant")
+            [ -n "$guardian" ] || fail "there is no guardian"
+            kill -9 "$cotenant" "$guardian"
+            await gone "$guardian"
+            $2 || { show; fail "somebody else undid it: nothing is left for 'cotenant restore'"; }
+            cotenant restore
+            ;;
+    esac
 }
 
 # What helps to understand a failure.

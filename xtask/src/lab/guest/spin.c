@@ -3,7 +3,8 @@
 // Each works for 1 ms and sleeps for 9: a guest's CPUs share one of the host's, and whoever spins takes its time from the others.
 // With SPIN_BUSY in the environment they do not sleep, and the kernel leaves one alone on its socket where it is.
 // With SPIN_MEMORY=CPU the program has 16 MiB that were written on that CPU, so on its node; with SPIN_NODE=NODE on that node, which needs no CPU.
-// With SPIN_BOUND besides they are bound to it. With SPIN_TOUCH=NODE there are 4 MiB more on that node, and they alone are touched.
+// With SPIN_BOUND besides they are bound to it; with SPIN_MIB=N they are so many. With SPIN_TOUCH=NODE there are 4 MiB more on that node, and they alone
+// are touched. With SPIN_MAPPINGS=N it has so many mappings more.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -23,7 +24,6 @@
 #endif
 
 static cpu_set_t all;
-static char memory[16 << 20] __attribute__((aligned(4096)));
 static volatile char *touched;
 #define TOUCHED (4 << 20)
 
@@ -48,6 +48,26 @@ static void from_node(long node)
 {
 	unsigned long mask = node < 0 ? 0 : 1UL << node;
 	must(syscall(SYS_set_mempolicy, node < 0 ? 0 : 2, node < 0 ? NULL : &mask, node < 0 ? 0UL : 64UL));
+}
+
+static long number(const char *name, long otherwise)
+{
+	return getenv(name) ? atol(getenv(name)) : otherwise;
+}
+
+static char *reserve(size_t bytes)
+{
+	void *there = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	must(there == MAP_FAILED);
+	return there;
+}
+
+// A mapping of its own: neighbours with the same rights would be one.
+static char *map(size_t bytes)
+{
+	char *there = reserve(bytes + 4096);
+	must(mprotect(there, bytes, PROT_READ | PROT_WRITE));
+	return there;
 }
 
 static void *spin(void *cpu)
@@ -76,26 +96,34 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: spin CPU...\n");
 		return 2;
 	}
+	size_t bytes = (size_t)number("SPIN_MIB", 16) << 20;
 	if (getenv("SPIN_MEMORY")) {
-		bind(atol(getenv("SPIN_MEMORY")));
-		memset(memory, 1, sizeof memory);
+		bind(number("SPIN_MEMORY", 0));
+		memset(map(bytes), 1, bytes);
 		must(sched_setaffinity(0, sizeof all, &all));
 	}
 	if (getenv("SPIN_NODE")) {
-		unsigned long mask = 1UL << atol(getenv("SPIN_NODE"));
+		unsigned long mask = 1UL << number("SPIN_NODE", 0);
+		char *memory = map(bytes);
 		if (getenv("SPIN_BOUND"))
-			must(syscall(SYS_mbind, memory, sizeof memory, 2, &mask, 64UL, 0));
-		from_node(atol(getenv("SPIN_NODE")));
-		memset(memory, 1, sizeof memory);
+			must(syscall(SYS_mbind, memory, bytes, 2, &mask, 64UL, 0));
+		from_node(number("SPIN_NODE", 0));
+		memset(memory, 1, bytes);
 		from_node(-1);
 	}
 	if (getenv("SPIN_TOUCH")) {
-		void *there = mmap(NULL, TOUCHED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		must(there == MAP_FAILED);
-		from_node(atol(getenv("SPIN_TOUCH")));
+		char *there = map(TOUCHED);
+		from_node(number("SPIN_TOUCH", 0));
 		memset(there, 1, TOUCHED);
 		from_node(-1);
 		touched = there;
+	}
+	if (getenv("SPIN_MAPPINGS")) {
+		// Neighbours with other rights are mappings of their own.
+		long n = number("SPIN_MAPPINGS", 0);
+		char *there = reserve(n * 4096);
+		for (long i = 0; i < n; i += 2)
+			must(mprotect(there + i * 4096, 4096, PROT_READ));
 	}
 	for (int i = 1; i < argc; i++)
 		if (pthread_create(&thread, NULL, spin, (void *)atol(argv[i]))) {

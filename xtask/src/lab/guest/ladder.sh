@@ -1,0 +1,28 @@
+# `qos --means auto` climbs from the mildest means on, each where the one before does not do: another place, naps, cpu.max.
+. /lab/lib.sh
+echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
+echo 100 >/tmp/speed # what is measured alone
+manage qos -v --record /tmp/ladder.rec --high 'SPIN_BUSY=1 exec taskset -c 0 spin 0' --low 'SPIN_BUSY=1 exec spin 1' \
+    --metric 'cmd:cat /tmp/speed,every=500ms'
+has_group() { set -- /sys/fs/cgroup/cotenant-cpu-*; group=$1; [ -e "$1/cgroup.procs" ] && read -r spin <"$1/cgroup.procs"; }
+await has_group
+await has_workers "$spin" 1
+limit_is() { read -r max <"$group/cpu.max"; [ "$max" = "$1 100000" ]; }
+await grep -q 'more is tried' /tmp/cotenant
+limit_is max || fail "it is limited though nothing is wrong"
+masks_are "$spin" 0-3 || { show; fail "it was sent away though nothing is wrong"; }
+
+# From now on the goal is missed whatever is done. First it is sent where the other program does not run: to the other package.
+echo 1 >/tmp/speed
+await masks_are "$spin" 2-3
+limit_is max || fail "it is limited before naps were tried"
+# At last it is limited to the least duty, a twentieth of four CPUs.
+patience=300
+await limit_is 20000
+await grep -q 'low on CPUs 2-3; limits, since naps did not keep the goal' /tmp/cotenant
+await grep -q 'pauses by cpu.max, limit in force: cpu.max 20000 100000' /tmp/cotenant
+masks_are "$spin" 2-3 || { show; fail "a limit brought it back to where it was"; }
+end_cotenant
+grep -q 'means besides naps: low on CPUs 2-3; limits' /tmp/cotenant || { show; fail "the summary does not say which means were in force"; }
+cotenant why /tmp/ladder.rec spin >/tmp/why
+grep -q '→ 2-3; place: contention: away from the programs of high priority' /tmp/why || { cat /tmp/why; fail "the recording does not say why it was sent away"; }
