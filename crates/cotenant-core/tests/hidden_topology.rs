@@ -61,3 +61,30 @@ fn measured_machines_show_what_they_are() {
         }
     }
 }
+
+/// Why `machines/knl-7210.toml` gives no coordinates: what latencies between tiles differ by is how far each is from where the lines' directory was, one
+/// constant per tile, and not how far they are from each other.
+#[test]
+fn a_meshs_latencies_need_not_tell_where_tiles_are() {
+    let Some(folder) = folder() else { return };
+    let mut files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let path = files.find(|path| path.to_string_lossy().contains("7210")).unwrap();
+    let latencies = Latencies::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let tiles = 32;
+    // Cores 2n and 2n + 1 share tile n: the mean of four round trips.
+    let between = |a: usize, b: usize| {
+        let all = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(i, j)| latencies.get(2 * a + i, 2 * b + j).unwrap());
+        all.iter().sum::<f64>() / 4.0
+    };
+    let pairs: Vec<(usize, usize)> = (0..tiles).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
+    let mean = pairs.iter().map(|&(a, b)| between(a, b)).sum::<f64>() / pairs.len() as f64;
+    // Least squares for `mean + constant(a) + constant(b)`, in closed form as every pair is there once.
+    let of = |tile: usize| (0..tiles).filter(|other| *other != tile).map(|other| between(tile, other)).sum::<f64>();
+    let constants: Vec<f64> =
+        (0..tiles).map(|tile| (of(tile) - (tiles - 1) as f64 * mean) / (tiles - 2) as f64).collect();
+    let squares = |fit: &dyn Fn(usize, usize) -> f64| -> f64 {
+        pairs.iter().map(|&(a, b)| (between(a, b) - fit(a, b)).powi(2)).sum()
+    };
+    let explained = 1.0 - squares(&|a, b| mean + constants[a] + constants[b]) / squares(&|_, _| mean);
+    assert!((0.90..0.91).contains(&explained), "{explained}");
+}

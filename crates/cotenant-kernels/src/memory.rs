@@ -2,6 +2,7 @@
 
 use std::alloc::{self, Layout};
 use std::fs;
+use std::path::Path;
 use std::ptr::NonNull;
 
 /// Page size that alignment assumes; larger pages only mean that two buffers may share one.
@@ -42,12 +43,64 @@ impl Drop for Memory {
     }
 }
 
-/// Bytes that the system says it can still give out without swapping, at most the limit of a container; `None` where it does not say.
+/// Bytes that the system says it can still give out without swapping, at most what the control groups that we are in still allow; `None`
+/// where it does not say.
 pub fn available() -> Option<u64> {
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = limits.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()).min();
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    [from_meminfo(&text), limit].into_iter().flatten().min()
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let groups = from_groups(Path::new("/sys/fs/cgroup"), &text("/proc/self/cgroup"));
+    [from_meminfo(&text("/proc/meminfo")), groups].into_iter().flatten().min()
+}
+
+/// How a version of control groups tells of memory.
+struct Version {
+    /// Its controller, and the folder of that below the mounts.
+    controller: &'static str,
+    limit: &'static str,
+    used: &'static str,
+    /// What of it the kernel can take back, in `memory.stat`: the page cache.
+    back: [&'static str; 2],
+}
+
+const VERSIONS: [Version; 2] = [
+    Version { controller: "", limit: "memory.max", used: "memory.current", back: ["inactive_file", "active_file"] },
+    Version {
+        controller: "memory",
+        limit: "memory.limit_in_bytes",
+        used: "memory.usage_in_bytes",
+        back: ["total_inactive_file", "total_active_file"],
+    },
+];
+
+impl Version {
+    /// What a group still allows; `None` where it has no limit.
+    fn room(&self, group: &Path) -> Option<u64> {
+        let text = |name: &str| fs::read_to_string(group.join(name)).ok();
+        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+        let limit = number(self.limit)?;
+        let stat = text("memory.stat").unwrap_or_default();
+        let pairs = stat.lines().filter_map(|line| line.split_once(' '));
+        let back =
+            pairs.filter(|(name, _)| self.back.contains(name)).filter_map(|(_, bytes)| bytes.parse::<u64>().ok());
+        let used = number(self.used).unwrap_or(0).saturating_sub(back.sum());
+        Some(limit.saturating_sub(used))
+    }
+}
+
+/// The least of what the group that we are in and those above it still allow.
+fn from_groups(mounts: &Path, own: &str) -> Option<u64> {
+    let path_of = |controller: &str| {
+        own.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|name| name == controller).then_some(path)
+        })
+    };
+    let of = |version: &Version| {
+        // In a container it may be the path outside, and the mount the one inside.
+        let path = Path::new(path_of(version.controller).unwrap_or("/"));
+        let below = |group: &Path| Some(mounts.join(version.controller).join(group.strip_prefix("/").ok()?));
+        path.ancestors().filter_map(|group| version.room(&below(group)?)).min()
+    };
+    VERSIONS.iter().filter_map(of).min()
 }
 
 fn from_meminfo(text: &str) -> Option<u64> {
@@ -68,5 +121,33 @@ mod tests {
         {
             assert_eq!(from_meminfo(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn control_groups_allow_what_is_left_of_their_limits() {
+        let mounts = std::env::temp_dir().join(format!("cotenant-groups-{}", std::process::id()));
+        let file = |path: &str, text: &str| {
+            let path = mounts.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(from_groups(&mounts, "0::/\n"), None);
+        // Version 2: a slice of 1,000 of which 700 are used, 300 by the page cache; the session in it has no limit of its own.
+        file("user.slice/memory.max", "1000\n");
+        file("user.slice/memory.current", "700\n");
+        file("user.slice/memory.stat", "anon 400\ninactive_file 100\nactive_file 200\n");
+        file("user.slice/me.scope/memory.max", "max\n");
+        file("user.slice/me.scope/memory.current", "500\n");
+        let own = "1:name=systemd:/x\n0::/user.slice/me.scope\n";
+        assert_eq!(from_groups(&mounts, own), Some(600));
+        file("user.slice/memory.current", "9000\n");
+        assert_eq!(from_groups(&mounts, own), Some(0), "more than the limit");
+        assert_eq!(from_groups(&mounts, "0::/other\n"), None);
+        // Version 1, with the path that it has outside of the container.
+        file("memory/memory.limit_in_bytes", "5000\n");
+        file("memory/memory.usage_in_bytes", "1500\n");
+        file("memory/memory.stat", "inactive_file 7\ntotal_inactive_file 300\ntotal_active_file 200\n");
+        assert_eq!(from_groups(&mounts, "3:cpu,cpuacct:/\n4:memory:/docker/abc\n0::/\n"), Some(4_000));
+        fs::remove_dir_all(&mounts).unwrap();
     }
 }

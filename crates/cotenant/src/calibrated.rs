@@ -1,7 +1,8 @@
 //! The calibrated profile of this machine: where it lies, and what it holds for.
 
 use crate::replace::replace;
-use crate::settings;
+use crate::words::tell;
+use crate::{settings, usage};
 use anyhow::{Context, Result};
 use cotenant_core::Topology;
 use cotenant_core::calibrate::profile::{self, Stamp, fingerprint};
@@ -73,6 +74,20 @@ pub(crate) fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) 
     let changes = record.stamp.differences(&stamp(topology));
     let remark = |change| format!("{} is stale: the {change}; calibrate again", path.display());
     changes.into_iter().map(remark).collect()
+}
+
+/// The machine with the memory latencies that its profile has in place of what its firmware tells.
+///
+/// # Errors
+/// Where those that the user wrote are of another machine.
+pub(crate) fn measured(profile: &MachineProfile, topology: Topology) -> Result<Topology> {
+    let (topology, note) = profile.measured(topology).map_err(|why| {
+        usage(format!(
+            "the memory latencies of the profile are not those of this machine: {why}; correct [memory_latency]"
+        ))
+    })?;
+    note.iter().for_each(tell);
+    Ok(topology)
 }
 
 /// The contentiousness model of this machine, where there is one that says something; and why not, where there is another.

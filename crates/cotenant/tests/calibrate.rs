@@ -246,7 +246,7 @@ fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
         return;
     }
     let regions = || {
-        let out = run(data, &["regions", "-q", "--", "true"]);
+        let out = run(data, &["regions", "-q", "--source", "cachegrind", "--", "true"]);
         (text(&out.stdout), text(&out.stderr))
     };
     let (found, _) = regions();

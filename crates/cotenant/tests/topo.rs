@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn topo(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cotenant")).arg("topo").args(args).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    command.arg("topo").args(args).env("XDG_DATA_HOME", "/proc/nonexistent").output().unwrap()
 }
 
 fn stdout(args: &[&str]) -> String {

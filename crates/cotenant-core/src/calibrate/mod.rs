@@ -6,6 +6,7 @@
 
 mod bench;
 mod compare;
+mod distances;
 mod measured;
 pub mod picture;
 pub mod profile;
@@ -18,11 +19,13 @@ use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, NodeId};
 use crate::topology::Topology;
 use crate::topology::hidden::{self, Latencies, Level};
+use crate::topology::latency::MemoryLatencies;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What can be measured, by the names that `--only` takes.
-pub const PARTS: [&str; 7] = ["clock", "core-to-core", "smt", "migration", "coherence", "bandwidth", "remote"];
+pub const PARTS: [&str; 8] =
+    ["clock", "core-to-core", "smt", "migration", "coherence", "bandwidth", "distances", "remote"];
 
 /// Computation between two shared accesses, in steps of 4 cycles, from the rarest sharing to the most (SAM §2.1).
 const COMPUTE: [u64; 8] = [8192, 4096, 2048, 1024, 512, 256, 128, 64];
@@ -118,6 +121,8 @@ pub struct Calibration {
     pub levels: Vec<Level>,
     /// Where that is not what the system claims.
     pub differences: Vec<Difference>,
+    /// Latencies from CPUs to memory nodes, where there are several.
+    pub memory: Option<MemoryLatencies>,
     /// Whether it was ended before its time.
     pub interrupted: bool,
 }
@@ -207,6 +212,8 @@ struct Values {
     numbers: BTreeMap<String, Vec<f64>>,
     /// Why memory could not be bound to a node.
     no_remote: Option<String>,
+    /// The same, of the part `distances`.
+    no_distances: Option<String>,
 }
 
 impl Values {
@@ -311,6 +318,7 @@ fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Valu
                 }
             }
         }
+        "distances" => return Ok(distances::measure(part, plan, bench, values, done)),
         _ => {
             let Some((near, far)) = remote_pair(plan) else { return Ok(true) };
             for (name, node) in [("local", near.0), ("remote", far)] {
@@ -367,6 +375,7 @@ fn conclude(plan: &Plan<'_>, wanted: &[&str], values: &Values) -> Calibration {
             }
             "coherence" => coherence(plan, values, &mut c),
             "bandwidth" => plan.nodes.iter().for_each(|(node, cpus)| bandwidth(*node, cpus.len(), values, &mut c)),
+            "distances" => distances::conclude(plan, values, &mut c),
             _ => remote(plan, values, &mut c),
         }
     }

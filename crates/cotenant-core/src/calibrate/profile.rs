@@ -5,6 +5,7 @@ use crate::ids::CpuId;
 use crate::profile::{Contentiousness, High, MachineProfile, Thresholds};
 use crate::topology::Topology;
 use crate::topology::hidden::Level;
+use crate::topology::latency::MemoryLatencies;
 use serde::{Deserialize, Serialize};
 
 /// What a profile holds for.
@@ -43,6 +44,7 @@ pub fn fingerprint(topology: &Topology) -> String {
     let mut parts = topology.parts().clone();
     parts.cpus.iter_mut().for_each(|cpu| cpu.allowed = true);
     parts.nodes.iter_mut().for_each(|node| (node.allowed, node.bytes) = (true, None));
+    parts.distances.iter_mut().for_each(|distances| distances.source = None);
     let parts = serde_json::to_vec(&parts).unwrap_or_default();
     format!("{}c{}n-{:08x}", topology.online().len(), topology.nodes().len(), crc32fast::hash(&parts))
 }
@@ -80,6 +82,9 @@ pub struct Record {
     /// Where the latencies show other groups than the system claims.
     #[serde(default)]
     pub shared_otherwise: Vec<Difference>,
+    /// From CPUs to memory nodes, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_latency: Option<MemoryLatencies>,
 }
 
 /// Writes the profile of a machine as [`crate::machine::parse_profile`] reads it.
@@ -97,6 +102,8 @@ pub fn write(profile: &MachineProfile) -> String {
         #[serde(skip_serializing_if = "Option::is_none")]
         contentiousness: Option<&'a Contentiousness>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        memory_latency: Option<&'a MemoryLatencies>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         calibration: Option<&'a Record>,
     }
     let file = File {
@@ -105,6 +112,7 @@ pub fn write(profile: &MachineProfile) -> String {
         thresholds: profile.thresholds,
         heuristic: profile.heuristic,
         contentiousness: profile.contentiousness.as_deref(),
+        memory_latency: profile.memory_latency.as_deref(),
         calibration: profile.calibration.as_deref(),
     };
     let text = toml::to_string(&file).unwrap_or_else(|e| format!("# {e}\n"));
@@ -118,8 +126,9 @@ fn tenths(ns: f64) -> f64 {
 impl Record {
     /// Of a calibration.
     pub fn new(stamp: Stamp, calibration: &Calibration) -> Self {
-        let Calibration { figures, left_out, curves, latencies, latency_spread_ns, levels, differences, .. } =
-            calibration.clone();
+        let Calibration {
+            figures, left_out, curves, latencies, latency_spread_ns, levels, differences, memory, ..
+        } = calibration.clone();
         let cpus = latencies.as_ref().map_or(vec![], |l| l.cpus().to_vec());
         let rows = (0..cpus.len()).map(|i| {
             let cell = |j| latencies.as_ref().and_then(|l| l.get(i, j)).unwrap_or(0.0);
@@ -137,6 +146,7 @@ impl Record {
             curves,
             shared: levels,
             shared_otherwise: differences,
+            memory_latency: memory,
         }
     }
 
@@ -164,6 +174,7 @@ impl Record {
             thresholds: self.thresholds(),
             heuristic: before.heuristic,
             contentiousness: before.contentiousness,
+            memory_latency: before.memory_latency,
             calibration: Some(Box::new(self)),
         }
     }

@@ -150,7 +150,14 @@ fn what_a_machine_cannot_tell_is_left_out_with_a_reason() {
     };
     assert_eq!(
         left_out(&machine(1, 1, 2, 1)),
-        ["shared", "smt_factor", "coherence_per_cycle", "socket_bandwidth_per_s.0", "remote_per_cycle"],
+        [
+            "shared",
+            "smt_factor",
+            "coherence_per_cycle",
+            "socket_bandwidth_per_s.0",
+            "memory_latency",
+            "remote_per_cycle"
+        ],
         "two CPUs: one cache, one node, too few to saturate the memory"
     );
     let one = left_out(&machine(1, 1, 1, 1));
@@ -160,13 +167,13 @@ fn what_a_machine_cannot_tell_is_left_out_with_a_reason() {
 #[test]
 fn it_ends_when_asked_to() {
     let topology = machine(1, 1, 2, 1);
-    let mut bench = MadeUp { stop_after: 11, ..MadeUp::new(&topology, 0.0) };
+    let mut bench = MadeUp { stop_after: 12, ..MadeUp::new(&topology, 0.0) };
     let c = calibrate(&topology, topology.usable(), &PARTS, 5, &mut bench).unwrap();
     assert!(c.interrupted);
     assert_eq!(
         c.figure("clock_hz").unwrap().measured.rounds,
         2,
-        "seven parts and two CPUs in the first round, one part in the second"
+        "eight parts and two CPUs in the first round, one part in the second"
     );
 }
 

@@ -21,7 +21,7 @@ pub fn node(id: u32, cpus: &str) -> MemoryNode {
 }
 
 pub fn slit(rows: &[&[f64]]) -> Distances {
-    Distances { unit: super::DistanceUnit::Slit, rows: rows.iter().map(|r| r.to_vec()).collect() }
+    Distances { unit: super::DistanceUnit::Slit, rows: rows.iter().map(|r| r.to_vec()).collect(), source: None }
 }
 
 /// Packages × LLCs × cores × contexts, numbered consecutively; one memory node per package.

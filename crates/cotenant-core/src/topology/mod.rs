@@ -4,6 +4,8 @@
 //! CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
 
 pub mod hidden;
+pub mod hmat;
+pub mod latency;
 pub mod notation;
 pub mod render;
 pub mod report;
@@ -148,6 +150,9 @@ pub struct Distances {
     /// `rows[i][j]`: from the CPUs of the i-th node (or the i-th core where there is one row per core) to the memory of the j-th
     /// node, in the order of [`Topology::nodes`] and [`Topology::cores`].
     pub rows: Vec<Vec<f64>>,
+    /// Where they come from, for people; `None` where the unit says it, or nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// What a topology is built from; the order of the lists does not matter.
@@ -168,6 +173,9 @@ pub struct Parts {
     /// order of each core's lowest CPU.
     #[serde(default)]
     pub distances: Option<Distances>,
+    /// What the firmware tells of how fast memory is for those nearest to it, in ascending order of node id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accesses: Vec<hmat::Access>,
 }
 
 /// The most CPUs that a machine may have: twice the largest `NR_CPUS` of any Linux architecture, so that a typo cannot exhaust
@@ -250,6 +258,7 @@ impl Topology {
     pub fn new(mut parts: Parts) -> Result<Self, TopologyError> {
         parts.cpus.sort_by_key(|c| c.id);
         parts.nodes.sort_by_key(|n| n.id);
+        parts.accesses.sort_by_key(|a| a.node);
         parts.resources.sort_by_key(|r| (r.kind, r.level, r.cpus.first(), std::cmp::Reverse(r.cpus.len())));
         if let Some(pair) = parts.cpus.windows(2).find(|w| w[0].id == w[1].id) {
             return Err(TopologyError::Twice(format!("CPU {}", pair[0].id)));

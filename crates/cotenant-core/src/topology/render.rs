@@ -1,7 +1,7 @@
 //! The machine as a person reads it: a tree of text. For tools: [`report`](super::report); pictures: [`svg`](super::svg).
 
 use super::tree::{Item, Tree};
-use super::{CacheType, DistanceUnit, Distances, Kind, MemoryNode, Topology};
+use super::{CacheType, DistanceUnit, Distances, Kind, MemoryNode, Topology, hmat};
 use crate::cpuset::CpuSet;
 use crate::ids::CpuId;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ pub(super) fn size(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-fn per_second(bytes: u64) -> String {
+pub(super) fn per_second(bytes: u64) -> String {
     scaled(bytes as f64, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
-fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+pub(super) fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut at = 0;
     // What rounds to a whole step is written in the next unit.
     while value >= step - 0.5 && at + 1 < units.len() {
@@ -100,6 +100,9 @@ pub fn text(topology: &Topology) -> String {
     }
     if let Some(d) = &topology.parts().distances {
         out += &distances(topology, d);
+    }
+    for line in hmat::lines(topology) {
+        out.extend([line.as_str(), "\n"]);
     }
     out
 }
@@ -280,6 +283,11 @@ impl Lines<'_> {
     }
 }
 
+/// To a tenth, which no distance is known better than.
+fn rounded(distance: f64) -> String {
+    ((distance * 10.0).round() / 10.0).to_string()
+}
+
 /// The table of distances, or what range it spans where it is too wide.
 fn distances(topology: &Topology, d: &Distances) -> String {
     let unit = match d.unit {
@@ -287,6 +295,7 @@ fn distances(topology: &Topology, d: &Distances) -> String {
         DistanceUnit::Nanoseconds => "ns",
         DistanceUnit::Hops => "hops",
     };
+    let unit = d.source.as_ref().map_or_else(|| unit.to_owned(), |source| format!("{unit}, {source}"));
     let nodes = topology.nodes();
     let per_node = d.rows.len() == nodes.len();
     // Cores with equal rows share a line.
@@ -300,7 +309,7 @@ fn distances(topology: &Topology, d: &Distances) -> String {
     }
     if nodes.len() > TABLE || rows.len() > TABLE {
         let (least, most) = d.rows.iter().flatten().fold((f64::MAX, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
-        return format!("Distances ({unit}): {least} to {most}; JSON has the table\n");
+        return format!("Distances ({unit}): {} to {}; JSON has the table\n", rounded(least), rounded(most));
     }
     let names: Vec<String> = rows
         .iter()
@@ -316,7 +325,7 @@ fn distances(topology: &Topology, d: &Distances) -> String {
         })
         .collect();
     let heads: Vec<String> = nodes.iter().map(|n: &MemoryNode| format!("node {}", n.id)).collect();
-    let cells: Vec<Vec<String>> = rows.iter().map(|(_, row)| row.iter().map(ToString::to_string).collect()).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(|(_, row)| row.iter().map(|cell| rounded(*cell)).collect()).collect();
     let left = names.iter().map(String::len).max().unwrap_or(0);
     let wide = heads.iter().chain(cells.iter().flatten()).map(String::len).max().unwrap_or(0);
     let mut out = format!("Distances ({unit}), from CPUs of the row to memory of the column:\n");
@@ -362,6 +371,22 @@ Distances (SLIT, 10 = local), from CPUs of the row to memory of the column:
   node 1      21      10
 ";
         assert_eq!(text(&Topology::new(parts).unwrap()), expected);
+    }
+
+    #[test]
+    fn distances_say_where_they_come_from() {
+        let mut parts = regular(1, 2, 2, 1);
+        let rows = [90.0, 90.0, 104.2, 104.2].map(|ns| vec![ns]).to_vec();
+        let source = Some("measured on a Monday".to_owned());
+        parts.distances = Some(Distances { unit: DistanceUnit::Nanoseconds, rows, source });
+        let text = text(&Topology::new(parts).unwrap());
+        let expected = "\
+Distances (ns, measured on a Monday), from CPUs of the row to memory of the column:
+            node 0
+  CPUs 0-1      90
+  CPUs 2-3   104.2
+";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The machine as tools read it: JSON with stable keys.
 
+use super::hmat::Access;
 use super::render::{cpus_of, is_last_level, offline};
 use super::tree::{Item, Tree};
 use super::{CacheType, Distances, Kind, Topology};
@@ -38,6 +39,9 @@ pub struct Report<'t> {
     /// Distances to memory, as [`Distances`] has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distances: Option<&'t Distances>,
+    /// What the firmware's HMAT tells, as [`Access`] has it.
+    #[serde(skip_serializing_if = "<[Access]>::is_empty")]
+    pub accesses: &'t [Access],
 }
 
 /// A vertex in JSON.
@@ -96,6 +100,7 @@ pub fn json(topology: &Topology) -> serde_json::Value {
         memory_only: tree.cpuless.iter().map(|&i| alone(Item::Node(i))).collect(),
         offline: offline(topology),
         distances: topology.parts().distances.as_ref(),
+        accesses: &topology.parts().accesses,
     };
     serde_json::json!(report)
 }

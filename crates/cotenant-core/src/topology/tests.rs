@@ -83,7 +83,7 @@ fn contradictions_are_refused() {
     let crowd = Parts { cpus: cpus(MAX_CPUS as u32 + 1), ..Parts::default() };
     assert!(matches!(Topology::new(crowd), Err(TopologyError::TooMany(_))));
     let mut shape = two_sockets();
-    shape.distances = Some(Distances { unit: DistanceUnit::Slit, rows: vec![vec![10.0]] });
+    shape.distances = Some(Distances { unit: DistanceUnit::Slit, rows: vec![vec![10.0]], source: None });
     assert!(matches!(Topology::new(shape), Err(TopologyError::Distances(_))));
 }
 

@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         };
         let rows: Vec<Vec<f64>> =
             order.iter().map(|&i| order.iter().map(|&j| values[i * indexes.len() + j]).collect()).collect();
-        Ok((rows.len() > 1).then_some(Distances { unit: DistanceUnit::Slit, rows }))
+        Ok((rows.len() > 1).then_some(Distances { unit: DistanceUnit::Slit, rows, source: None }))
     }
 
     fn float(&self, node: Element<'a>, name: &str) -> Result<f64, XmlError> {

@@ -89,7 +89,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
         cpus::read(&fs, &online, &info, &mut assembly);
         caches::read(&fs, &online, &mut assembly);
     }
-    let (nodes, distances) = nodes::read(&fs, &online, &mut assembly);
+    let nodes::Memory { nodes, distances, accesses } = nodes::read(&fs, &online, &mut assembly);
     let (allowed_cpus, allowed_nodes) = fs.allowed(&mut assembly);
     let is_allowed = |set: &Option<CpuSet>, id| set.as_ref().is_none_or(|s| s.contains(id));
     let classes = kinds::classes(&fs, &online, &info);
@@ -106,6 +106,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
             .collect(),
         nodes,
         distances,
+        accesses,
         ..Parts::default()
     };
     if parts.nodes.is_empty() {

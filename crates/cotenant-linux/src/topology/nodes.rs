@@ -3,12 +3,21 @@
 use super::sysfs::{NODE, Sysfs};
 use cotenant_core::parse;
 use cotenant_core::topology::assembly::Assembly;
+use cotenant_core::topology::hmat::{self, Access};
 use cotenant_core::topology::{DistanceUnit, Distances, MemoryNode};
 use cotenant_core::{CpuSet, NodeId};
 
+/// What is known of memory.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) nodes: Vec<MemoryNode>,
+    pub(super) distances: Option<Distances>,
+    pub(super) accesses: Vec<Access>,
+}
+
 /// Reads the nodes; none where the kernel knows no NUMA. As in hwloc, a node whose CPUs belong to an earlier node already (buggy
 /// firmware) is left out, except where the user asked for such nodes (`numa=fake=`).
-pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> (Vec<MemoryNode>, Option<Distances>) {
+pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memory {
     let listed = match fs.list(&format!("{NODE}/online")) {
         Some(list) => list.iter().map(|n| n.0).collect(),
         None => fs.numbered(NODE, "node").unwrap_or_default(),
@@ -33,11 +42,58 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> (Vec<
         nodes.push(MemoryNode { id: NodeId(id), cpus: cpus.and(online), bytes, allowed: true, coord: None });
         kept.push(column);
     }
-    let distances = if nodes.len() > 1 { distances(fs, &listed, &kept) } else { None };
+    let accesses: Vec<Access> = nodes.iter().filter_map(|node| access(fs, node.id, out)).collect();
+    let slit = if nodes.len() > 1 { distances(fs, &listed, &kept) } else { None };
+    // Nanoseconds tell more than the SLIT's ratios, which are often the same few numbers on every machine.
+    let told = (nodes.len() > 1 && !accesses.is_empty()).then(|| hmat::distances(&nodes, &accesses, slit.as_ref()));
+    let distances = match told {
+        Some(Ok(told)) => Some(told),
+        Some(Err(why)) => {
+            out.note(format!("the firmware's HMAT is not used as distance: {why}"));
+            slit
+        }
+        None => slit,
+    };
     if nodes.len() > 1 && distances.is_none() {
         out.note(format!("{NODE}/node*/distance is absent or malformed; distances between nodes are unknown"));
     }
-    (nodes, distances)
+    Memory { nodes, distances, accesses }
+}
+
+/// How fast a node is for those nearest to it: of CPUs where the kernel tells them apart from devices (class 1, Linux 5.10 and later), else of all.
+fn access(fs: &Sysfs<'_>, node: NodeId, out: &mut Assembly) -> Option<Access> {
+    let class = |class: u32| {
+        let folder = format!("{NODE}/node{node}/access{class}/initiators");
+        let near = fs.numbered(&folder, "node").filter(|near| !near.is_empty())?;
+        Some((folder, near.into_iter().map(NodeId).collect()))
+    };
+    let (folder, initiators) = class(1).or_else(|| class(0))?;
+    let mut value = |name: &str, plausible: &std::ops::RangeInclusive<u64>| {
+        let path = format!("{folder}/{name}");
+        // A file that is absent or says 0 tells nothing.
+        let text = fs.text(&path)?;
+        let value = parse::number(&text).ok();
+        if value == Some(0) {
+            return None;
+        }
+        let believed = value.filter(|value| plausible.contains(value));
+        if believed.is_none() {
+            out.note(format!(
+                "{path} says '{}', which is not believed",
+                text.trim().chars().take(40).collect::<String>()
+            ));
+        }
+        believed
+    };
+    let bytes = |megabytes: u64| megabytes * 1_000_000;
+    Some(Access {
+        node,
+        initiators,
+        read_ns: value("read_latency", &hmat::PLAUSIBLE_NS),
+        write_ns: value("write_latency", &hmat::PLAUSIBLE_NS),
+        read_bytes_per_s: value("read_bandwidth", &hmat::PLAUSIBLE_MBS).map(bytes),
+        write_bytes_per_s: value("write_bandwidth", &hmat::PLAUSIBLE_MBS).map(bytes),
+    })
 }
 
 fn distances(fs: &Sysfs<'_>, listed: &[u32], kept: &[usize]) -> Option<Distances> {
@@ -46,5 +102,5 @@ fn distances(fs: &Sysfs<'_>, listed: &[u32], kept: &[usize]) -> Option<Distances
         (row.len() == listed.len()).then(|| kept.iter().map(|&to| row[to]).collect())
     };
     let rows = kept.iter().map(row).collect::<Option<Vec<Vec<f64>>>>()?;
-    Some(Distances { unit: DistanceUnit::Slit, rows })
+    Some(Distances { unit: DistanceUnit::Slit, rows, source: None })
 }

@@ -1,3 +1,5 @@
+mod hmat;
+
 use super::*;
 use cotenant_core::topology::{CacheType, Kind};
 use std::path::PathBuf;

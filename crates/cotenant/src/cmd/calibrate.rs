@@ -1,18 +1,19 @@
 //! `cotenant calibrate`: this machine's own numbers.
 
-mod contention;
+pub(crate) mod contention;
 
 use super::print;
 use crate::live_bench::LiveBench;
 use crate::others::Others;
 use crate::replace::replace;
-use crate::words::tell;
+use crate::words::{count, tell};
 use crate::{calibrated, machine_arg, usage};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_core::CpuSet;
 use cotenant_core::calibrate::profile::Record;
 use cotenant_core::calibrate::{self, Calibration, Difference, PARTS, picture};
 use cotenant_core::topology::hidden::Role;
+use cotenant_core::topology::latency::MemoryLatencies;
 use cotenant_kernels::Caches;
 use cotenant_linux::sys;
 use std::fs;
@@ -39,7 +40,7 @@ pub struct Args {
     /// Write the profile here [default: below the data folder, where every command looks for this machine's]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, remote
+    /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, distances, remote
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Fit the contentiousness model instead, to `SmashBench` beside itself: about ten minutes; the rest of the profile stays
@@ -171,6 +172,16 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -
         let pairs = (0..n).flat_map(|a| (0..a).filter_map(move |b| latencies.get(a, b)));
         let (least, most) = pairs.fold((f64::INFINITY, 0.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
         writeln!(out, "latency from CPU to CPU, one way: {least:.1} to {most:.1} ns")?;
+    }
+    if let Some(MemoryLatencies { nodes, rows }) = &c.memory {
+        let cells = || rows.iter().flat_map(|row| &row.ns).copied();
+        let (least, most) = (cells().fold(f64::INFINITY, f64::min), cells().fold(0.0, f64::max));
+        writeln!(
+            out,
+            "latency from {} of CPUs to memory of {} nodes: {least:.1} to {most:.1} ns; cotenant topo shows them",
+            count(rows.len() as u64, "group"),
+            nodes.len()
+        )?;
     }
     sharing(out, c)?;
     for left in &c.left_out {

@@ -1,9 +1,11 @@
 //! `cotenant topo`: what is shared by whom.
 
 use super::print;
-use crate::words::tell;
-use crate::{machine_arg, usage};
+use crate::words::{chain, tell};
+use crate::{calibrated, machine_arg, settings, usage};
 use anyhow::Context;
+use cotenant_core::Topology;
+use cotenant_core::profile::MachineProfile;
 use cotenant_core::topology::{render, report, svg};
 use cotenant_linux::{FsRoot, gather};
 use std::fs;
@@ -24,6 +26,10 @@ pub struct Args {
     /// synthetic description [default: this machine]
     #[arg(long, value_name = "MACHINE")]
     pub from: Option<String>,
+    /// Take distances from the table `memory_latency` or the calibration of this profile [default, of this machine: where it has been calibrated,
+    /// what that found]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Print JSON instead of a tree
     #[arg(long)]
     pub json: bool,
@@ -34,6 +40,22 @@ pub struct Args {
     /// in .tar (unpack it first), else a folder. Hardware only: no names, no command lines, no addresses
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub gather: Option<PathBuf>,
+}
+
+/// The calibrated profile of this machine; a damaged one is no reason not to show the machine.
+fn own_profile(topology: &Topology) -> MachineProfile {
+    match calibrated::load(topology) {
+        Ok((profile, stale)) => {
+            if profile.calibration.as_ref().is_some_and(|record| record.memory_latency.is_some()) {
+                stale.iter().for_each(tell);
+            }
+            profile
+        }
+        Err(why) => {
+            tell(format_args!("not used: {}; calibrate again, or remove it", chain(&why)));
+            MachineProfile::default()
+        }
+    }
 }
 
 /// Runs the subcommand.
@@ -48,7 +70,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for note in &found.notes {
         tell(note);
     }
-    let topology = &found.machine.topology;
+    let profile = match &args.profile {
+        Some(path) => settings::read_profile(path)?,
+        None if found.is_live => own_profile(&found.machine.topology),
+        None => MachineProfile::default(),
+    };
+    let topology = &calibrated::measured(&profile, found.machine.topology)?;
     if let Some(path) = &args.svg {
         fs::write(path, svg::svg(topology))
             .with_context(|| format!("{}: the picture cannot be written", path.display()))?;

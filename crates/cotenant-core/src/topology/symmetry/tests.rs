@@ -222,7 +222,8 @@ fn blades_are_a_level_of_their_own() {
             })
             .collect()
     };
-    parts.distances = Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows: (0..24).map(row).collect() });
+    parts.distances =
+        Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows: (0..24).map(row).collect(), source: None });
     let machine = Topology::new(parts).unwrap();
     let symmetry = Symmetry::new(&machine);
     assert!(symmetry.is_exact());
@@ -265,7 +266,8 @@ fn a_ring_of_nodes_turns_and_flips() {
     let mut parts = regular(6, 1, 2, 1);
     let hops = |a: usize, b: usize| a.abs_diff(b).min(6 - a.abs_diff(b));
     let row = |i| (0..6).map(|j| 10.0 + 6.0 * hops(i, j) as f64).collect();
-    parts.distances = Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows: (0..6).map(row).collect() });
+    parts.distances =
+        Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows: (0..6).map(row).collect(), source: None });
     let machine = Topology::new(parts).unwrap();
     let symmetry = Symmetry::new(&machine);
     assert!(symmetry.is_exact());
@@ -280,7 +282,8 @@ fn too_many_symmetries_are_not_claimed() {
     // A 7-dimensional hypercube has 2^7 · 7! > MAX_SKELETON symmetries between its nodes; each node's cores still swap.
     let mut parts = regular(128, 1, 2, 1);
     let row = |i: u32| (0..128).map(|j| 10.0 + f64::from((i ^ j).count_ones())).collect();
-    parts.distances = Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows: (0..128).map(row).collect() });
+    parts.distances =
+        Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows: (0..128).map(row).collect(), source: None });
     let machine = Topology::new(parts).unwrap();
     let symmetry = Symmetry::new(&machine);
     assert!(!symmetry.is_exact());
@@ -386,7 +389,7 @@ prop_compose! {
             let rows = if per_core { cores } else { nodes };
             let at = |i: usize, j: usize| if symmetric && !per_core { values[i.min(j) * 6 + i.max(j)] } else { values[i * 6 + j] };
             let rows = (0..rows).map(|i| (0..nodes).map(|j| at(i, j)).collect()).collect();
-            parts.distances = Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows });
+            parts.distances = Some(Distances { unit: crate::topology::DistanceUnit::Slit, rows, source: None });
         }
         Topology::new(parts).unwrap()
     }

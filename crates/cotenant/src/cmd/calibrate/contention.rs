@@ -9,18 +9,20 @@ use crate::progress::{Progress, about};
 use crate::store::Store;
 use crate::words::{count, tell};
 use crate::{calibrated, usage};
-use anyhow::{Context, Result, anyhow, bail};
-use cotenant_core::characterize::contention::{self, FEWEST, Model};
+use anyhow::{Context, Result, anyhow};
+use cotenant_core::characterize::contention::{self, FEWEST, Model, Point};
 use cotenant_core::characterize::{Bench, Injectors, Plan, Stop};
 use cotenant_core::machine::Machine;
 use cotenant_core::profile::{By, Contentiousness, MachineProfile};
 use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
 use cotenant_linux::sys;
+use std::cell::RefCell;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The longest that a kernel may take for its work of less than a second.
@@ -53,7 +55,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     // A damaged profile is found before anything is measured: whatever could be measured would be lost.
     let other = "name another file with -o";
     calibrated::read(path).map_err(|why| usage(format!("{why}; mend or remove it, or {other}")))?;
-    if fs::read_to_string(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
+    if path.is_file() && fs::read_to_string(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
         return Err(usage(format!(
             "{}: this is a machine file, which would lose its topology; {other}",
             path.display()
@@ -78,27 +80,11 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let begin = Instant::now();
     let mut others = Others::watch(topology, cpus);
     let before = sys::children_cpu_time();
-    let progress = Progress::new(!args.json);
-    let app = AppBench::new(topology, Vec::new(), "kernel".to_owned(), false, TIMEOUT, progress)?;
-    let program = std::env::current_exe().context("this program's own file is not known")?;
-    let shared = Kernels::new(app, program, length, kernels.len());
-    // Kernels never wait: by CPU time others disturb them least.
-    let plan = Plan {
-        topology,
-        cpus: pair(topology, cpus),
-        parts: Vec::new(),
-        rounds,
-        kernels,
-        by: Some(By::CpuTime),
-        injectors: Injectors::default(),
-    };
-    let mut bench_of =
-        |name: &str| -> Result<Box<dyn Bench + '_>, Stop> { Ok(Box::new(KernelBench::new(&shared, name))) };
-    let points = match contention::points(&plan, &mut bench_of) {
-        Ok(points) => points,
-        Err(Stop::Interrupted) => bail!("interrupted: nothing was written, and what was measured is lost"),
-        Err(Stop::Failed(why) | Stop::Missing(why)) => return Err(anyhow!("{why}")),
-    };
+    let study = Study::new(kernels, rounds, length, topology, cpus, !args.json)?;
+    let points = study.points().map_err(|stop| match stop {
+        Stop::Interrupted => anyhow!("interrupted: nothing was written, and what was measured is lost"),
+        Stop::Failed(why) | Stop::Missing(why) => anyhow!("{why}"),
+    })?;
     let model =
         contention::model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
     let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));
@@ -136,8 +122,49 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     })
 }
 
+/// Kernels as the applications of characterization, each beside all, on two cores that share a last-level cache.
+pub(crate) struct Study<'a> {
+    pub kernels: Rc<RefCell<Kernels<'a>>>,
+    pub plan: Plan<'a>,
+}
+
+impl<'a> Study<'a> {
+    /// With runs as long as each kernel's work takes alone.
+    pub fn new(
+        kernels: Vec<String>,
+        rounds: usize,
+        length: Duration,
+        topology: &'a Topology,
+        cpus: &CpuSet,
+        shown: bool,
+    ) -> Result<Self> {
+        let progress = Progress::new(shown);
+        let app = AppBench::new(topology, Vec::new(), "kernel".to_owned(), false, TIMEOUT, progress)?;
+        let program = std::env::current_exe().context("this program's own file is not known")?;
+        let shared = Kernels::new(app, program, length, kernels.len());
+        // Kernels never wait: by CPU time others disturb them least.
+        let plan = Plan {
+            topology,
+            cpus: pair(topology, cpus),
+            parts: vec!["corun"],
+            rounds,
+            kernels,
+            by: Some(By::CpuTime),
+            injectors: Injectors::default(),
+        };
+        Ok(Self { kernels: shared, plan })
+    }
+
+    /// What they cost each other, and the lines that they bring in.
+    pub fn points(&self) -> Result<Vec<Point>, Stop> {
+        let mut bench_of =
+            |name: &str| -> Result<Box<dyn Bench + '_>, Stop> { Ok(Box::new(KernelBench::new(&self.kernels, name))) };
+        contention::points(&self.plan, &mut bench_of)
+    }
+}
+
 /// Two cores that share a last-level cache, where there are such: each program is one thread, beside another one.
-fn pair(topology: &Topology, cpus: &CpuSet) -> CpuSet {
+pub(crate) fn pair(topology: &Topology, cpus: &CpuSet) -> CpuSet {
     let firsts: CpuSet = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
     let domains = topology.llc_domains().iter().map(|domain| domain.cpus.and(&firsts));
     let domain = domains.into_iter().find(|domain| domain.len() > 1);

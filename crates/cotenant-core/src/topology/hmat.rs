@@ -1,0 +1,149 @@
+//! What the firmware tells of memory in its heterogeneous memory attribute table (HMAT, ACPI 6.2 and later), as the kernel passes it on: of each node
+//! how fast it is for the nodes nearest to it (`Documentation/admin-guide/mm/numaperf.rst`), and nothing for the others.
+
+use super::render::{per_second, scaled};
+use super::{DistanceUnit, Distances, MemoryNode, Topology};
+use crate::ids::NodeId;
+use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
+
+/// Latencies that are believed, ns. The kernel writes 0 where it was told nothing; no memory answers within a nanosecond, and what takes longer than
+/// a disk is none.
+pub const PLAUSIBLE_NS: RangeInclusive<u64> = 1..=100_000;
+/// Bandwidths that are believed, MB/s: up to 100 TB/s.
+pub const PLAUSIBLE_MBS: RangeInclusive<u64> = 1..=100_000_000;
+
+/// How fast a memory node is for those nearest to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Access {
+    /// The memory.
+    pub node: NodeId,
+    /// The nodes nearest to it, ascending.
+    pub initiators: Vec<NodeId>,
+    /// Latency of reads from these, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_ns: Option<u64>,
+    /// Latency of writes, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_ns: Option<u64>,
+    /// Bandwidth of reads, bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_bytes_per_s: Option<u64>,
+    /// Bandwidth of writes, bytes per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_bytes_per_s: Option<u64>,
+}
+
+impl Access {
+    /// What a load waits for: that is what slows programs down, so writes count only where nothing is told of reads.
+    fn latency(&self) -> Option<f64> {
+        self.read_ns.or(self.write_ns).map(|ns| ns as f64)
+    }
+}
+
+/// Distances in nanoseconds from what is told of the nearest nodes; from the others in proportion to the SLIT, whose distances are by their definition
+/// latencies relative to each other.
+///
+/// # Errors
+/// Why there are none: what is told must be of every node that holds memory, or latencies would be compared with ratios; and without a SLIT, of every
+/// pair.
+pub fn distances(nodes: &[MemoryNode], told: &[Access], slit: Option<&Distances>) -> Result<Distances, String> {
+    let holds_memory = |node: &MemoryNode| node.bytes != Some(0);
+    let of = |node: &MemoryNode| {
+        let access = told.iter().find(|access| access.node == node.id)?;
+        let near = |other: &MemoryNode| access.initiators.contains(&other.id);
+        nodes.iter().any(near).then_some((access, access.latency()?))
+    };
+    let silent: Vec<String> =
+        nodes.iter().filter(|node| holds_memory(node) && of(node).is_none()).map(|node| node.id.to_string()).collect();
+    if !silent.is_empty() {
+        return Err(format!("no latency of node {}", silent.join(", ")));
+    }
+    // Where no memory is no pages are; the cell is never asked for, but a table has no holes.
+    let slowest = nodes.iter().filter_map(of).map(|(_, ns)| ns).fold(0.0, f64::max);
+    let cell = |from: usize, to: usize| {
+        let Some((access, ns)) = of(&nodes[to]) else { return Ok(slowest) };
+        let near = |node: usize| access.initiators.contains(&nodes[node].id);
+        if near(from) {
+            return Ok(ns);
+        }
+        let untold = || format!("no latency from node {} to node {}, and no SLIT", nodes[from].id, nodes[to].id);
+        let rows = &slit.ok_or_else(untold)?.rows;
+        let nearest =
+            (0..nodes.len()).filter(|&node| near(node)).map(|node| rows[node][to]).fold(f64::INFINITY, f64::min);
+        // Who is not among the nearest is not nearer than they, whatever the SLIT says.
+        if nearest > 0.0 { Ok((ns * rows[from][to] / nearest).max(ns)) } else { Err(untold()) }
+    };
+    let row = |from| (0..nodes.len()).map(|to| cell(from, to)).collect::<Result<Vec<f64>, String>>();
+    let rows = (0..nodes.len()).map(row).collect::<Result<_, String>>()?;
+    Ok(Distances { unit: DistanceUnit::Nanoseconds, rows, source: Some("the firmware's HMAT".to_owned()) })
+}
+
+/// One line of text per node that the firmware tells of.
+pub(super) fn lines(topology: &Topology) -> impl Iterator<Item = String> {
+    topology.parts().accesses.iter().map(|access| {
+        let both = |read: Option<String>, write: Option<String>| match (read, write) {
+            (Some(read), Some(write)) if read == write => Some(read),
+            (Some(read), Some(write)) => Some(format!("{read} (writes {write})")),
+            (Some(read), None) => Some(read),
+            (None, write) => write.map(|write| format!("writes {write}")),
+        };
+        let ns = |ns: Option<u64>| ns.map(|ns| scaled(ns as f64, 1000.0, &["ns", "µs"]));
+        let latency = both(ns(access.read_ns), ns(access.write_ns));
+        let bandwidth = both(access.read_bytes_per_s.map(per_second), access.write_bytes_per_s.map(per_second));
+        let told: Vec<String> = [latency, bandwidth].into_iter().flatten().collect();
+        let from: Vec<String> = access.initiators.iter().map(ToString::to_string).collect();
+        let told = if told.is_empty() { "nothing that can be believed".to_owned() } else { told.join(", ") };
+        format!("Node {} from node {} (HMAT): {told}", access.node, from.join(","))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{node, slit};
+    use super::*;
+
+    fn access(of: u32, initiators: &[u32], read_ns: Option<u64>, write_ns: Option<u64>) -> Access {
+        let initiators = initiators.iter().map(|n| NodeId(*n)).collect();
+        Access { node: NodeId(of), initiators, read_ns, write_ns, read_bytes_per_s: None, write_bytes_per_s: None }
+    }
+
+    #[test]
+    fn the_nearest_are_told_and_the_others_in_proportion() {
+        let nodes = [node(0, "0"), node(1, "1"), node(2, "")];
+        let slit = slit(&[&[10.0, 21.0, 14.0], &[20.0, 10.0, 28.0], &[17.0, 28.0, 10.0]]);
+        let told =
+            [access(0, &[0], Some(100), Some(150)), access(1, &[1], None, Some(110)), access(2, &[0], Some(250), None)];
+        let found = distances(&nodes, &told, Some(&slit)).unwrap();
+        assert_eq!(found.unit, DistanceUnit::Nanoseconds);
+        // 110 × 21 / 10; 100 × 20 / 10; 250 from node 0, so 250 × 28 / 14 from node 1, and never nearer than node 0.
+        assert_eq!(found.rows, [[100.0, 231.0, 250.0], [200.0, 110.0, 500.0], [170.0, 308.0, 250.0]]);
+    }
+
+    #[test]
+    fn what_is_told_of_some_alone_is_not_mixed_with_ratios() {
+        let mut nodes = [node(0, "0"), node(1, "1")];
+        let slit = slit(&[&[10.0, 20.0], &[20.0, 10.0]]);
+        let one = [access(0, &[0], Some(100), None)];
+        assert_eq!(distances(&nodes, &one, Some(&slit)).unwrap_err(), "no latency of node 1");
+        assert_eq!(distances(&nodes, &[], Some(&slit)).unwrap_err(), "no latency of node 0, 1");
+        // Initiators that do not exist, and no number at all.
+        let strange = [one[0].clone(), access(1, &[7], Some(100), None)];
+        assert!(distances(&nodes, &strange, Some(&slit)).is_err());
+        assert!(distances(&nodes, &[one[0].clone(), access(1, &[1], None, None)], Some(&slit)).is_err());
+        // A node without memory needs no latency.
+        nodes[1].bytes = Some(0);
+        assert_eq!(distances(&nodes, &one, Some(&slit)).unwrap().rows, [[100.0, 100.0], [200.0, 100.0]]);
+    }
+
+    #[test]
+    fn without_a_slit_every_pair_is_to_be_told() {
+        let nodes = [node(0, "0-1"), node(1, "")];
+        let told = [access(0, &[0, 1], Some(90), None), access(1, &[0, 1], Some(300), None)];
+        assert_eq!(distances(&nodes, &told, None).unwrap().rows, [[90.0, 300.0], [90.0, 300.0]]);
+        let told = [access(0, &[0], Some(90), None), access(1, &[0], Some(300), None)];
+        assert_eq!(distances(&nodes, &told, None).unwrap_err(), "no latency from node 1 to node 0, and no SLIT");
+        let zero = slit(&[&[0.0, 0.0], &[0.0, 0.0]]);
+        assert!(distances(&nodes, &told, Some(&zero)).is_err());
+    }
+}
