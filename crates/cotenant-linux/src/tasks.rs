@@ -120,6 +120,26 @@ impl Follower {
         self.targets.push(target);
     }
 
+    /// Follows a target no more. Returns the threads of it that were followed.
+    pub fn drop_target(&mut self, target: usize) -> Vec<u32> {
+        self.targets[target] = Target::Pids(Vec::new());
+        self.kin.retain(|_, of| *of != target);
+        let mut threads = Vec::new();
+        self.processes.retain(|_, process| {
+            let stays = process.target != target;
+            if !stays {
+                threads.extend(&process.threads);
+            }
+            stays
+        });
+        threads
+    }
+
+    /// The next update lists everything, whatever the short cuts say.
+    pub fn list_soon(&mut self) {
+        (self.next_slow, self.next_full, self.last_pid) = (Time::default(), Time::default(), None);
+    }
+
     /// Processes that live, by id.
     pub fn processes(&self) -> &BTreeMap<u32, Process> {
         &self.processes
@@ -159,7 +179,8 @@ impl Follower {
             }
             self.look_at_threads(pid, born, slow, full, &mut changes);
         }
-        if born || slow {
+        let asked = self.started < self.targets.len();
+        if born || slow || asked {
             self.find_processes(before, at, slow, ends, &mut changes);
         }
         self.started = self.targets.len();

@@ -4,11 +4,14 @@ mod program;
 
 use cotenant_core::topology::{Cpu, Parts};
 use cotenant_core::{CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use cotenant_linux::FsRoot;
+use cotenant_linux::ends::Ends;
 use cotenant_linux::memory;
 use cotenant_linux::observe::{AppTarget, Counting, NewTask, Observer, Options};
-use cotenant_linux::tasks::Target;
+use cotenant_linux::tasks::{Follower, Target};
 use program::{Program, threads_of};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that must happen; nothing waits for it in vain unless the test fails.
@@ -106,6 +109,45 @@ fn threads_that_come_and_go_are_followed() {
         }
         assert!(watch.last.tasks.iter().all(|t| t.info.pid == program.pid() && t.cpu.is_some()));
         assert!(watch.last.tasks.iter().all(|t| !t.info.allowed.is_empty()));
+    }
+}
+
+#[test]
+fn who_is_left_behind_by_an_application_that_has_ended_is_somebody_else() {
+    let (mut left, other) = (Program::start(3), Program::start(2));
+    let mut watch = Watch::tree(&left);
+    watch.observer.add_app(AppTarget { name: "other".into(), target: Target::Trees(vec![other.pid()]) });
+    let apps = |watch: &Watch| watch.last.apps.iter().map(|app| app.id.0).collect::<Vec<_>>();
+    watch.sample();
+    assert_eq!((watch.tids().len(), apps(&watch)), (5, vec![0, 1]));
+    watch.observer.end_app(0);
+    left.ask("spawn 2");
+    watch.sample();
+    assert_eq!((watch.tids(), apps(&watch)), (threads_of(other.pid()), vec![1]));
+}
+
+#[test]
+fn a_target_that_is_added_is_found_though_nobody_was_born() {
+    let (first, second) = (Program::start(1), Program::start(2));
+    // A `/proc` whose last pid never changes.
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nobody-was-born");
+    let _ = std::fs::remove_dir_all(&root);
+    let proc = root.join("proc");
+    std::fs::create_dir_all(&proc).unwrap();
+    std::fs::write(proc.join("loadavg"), "0.00 0.00 0.00 1/100 4000\n").unwrap();
+    for pid in [first.pid(), second.pid()] {
+        std::os::unix::fs::symlink(format!("/proc/{pid}"), proc.join(pid.to_string())).unwrap();
+    }
+    let targets = |pid| [Target::Trees(vec![pid]), Target::Pids(vec![pid])];
+    for (known, added) in targets(first.pid()).into_iter().zip(targets(second.pid())) {
+        let mut follower = Follower::new(&FsRoot::at(&root), vec![known], None);
+        let ends = Ends::new().unwrap();
+        follower.update(Time(0), &[], &[], &ends);
+        assert_eq!(follower.processes().keys().copied().collect::<Vec<_>>(), [first.pid()]);
+        follower.add_target(added);
+        let changes = follower.update(Time(1), &[], &[], &ends);
+        assert_eq!(follower.processes()[&second.pid()].target, 1);
+        assert_eq!(changes.born.len(), 2);
     }
 }
 
