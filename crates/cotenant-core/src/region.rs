@@ -2,6 +2,7 @@
 //! format is `docs/reference/regions.md`.
 
 pub mod found;
+pub mod sampled;
 
 use crate::parse::position;
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use crate::affinity;
 use crate::apply::{Applier, ApplyOptions};
 use crate::book::Identity;
 use crate::host::{StartError, look};
-use crate::launch::Child;
+use crate::launch::{Child, LaunchError};
 use crate::observe::{AppTarget, Observer, Options};
 use crate::pause::{Job, Means, Mechanism, Pauses};
 use crate::restore::RestoreReport;
@@ -22,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
+
+/// Time between two looks whether those have ended whom jobs left behind when they were asked to stop.
+const LEFT: Duration = Duration::from_millis(20);
 
 /// What is counted of jobs: transactions at each level of cache, and speed.
 const SIGNALS: [Signal; 7] = [
@@ -51,10 +54,12 @@ pub trait Queue {
     fn next(&mut self) -> Option<Program>;
     /// It runs, as this process.
     fn started(&mut self, key: usize, id: Identity);
+    /// It cannot be started beside those that run: it is to be the next one again.
+    fn put_back(&mut self, key: usize);
     /// It does not run.
     fn not_started(&mut self, key: usize, why: String);
-    /// It has ended.
-    fn ended(&mut self, key: usize, status: ExitStatus, usage: Usage);
+    /// It has ended; whether it was asked to.
+    fn ended(&mut self, key: usize, status: ExitStatus, usage: Usage, asked: bool);
     /// A job runs, or waits from now on.
     fn turned(&mut self, key: usize, runs: bool);
     /// Nothing more is to be started: somebody asked to stop.
@@ -114,6 +119,8 @@ struct Running {
     job: Option<Job>,
     /// It was chosen to wait.
     waits: bool,
+    /// It was asked to end before it had.
+    asked: bool,
 }
 
 /// The machine that this is, with a queue of jobs.
@@ -211,13 +218,18 @@ impl<Q: Queue> Batch<Q> {
         while let Some(Program { key, name, command }) = self.queue.next() {
             match self.launch_one(key, name, command) {
                 Ok(()) => any = true,
-                Err(why) => self.queue.not_started(key, why),
+                Err(why @ LaunchError::NoProcess { .. }) if !self.running.is_empty() => {
+                    self.note(format!("jobs waited until others had ended: {why}"));
+                    self.queue.put_back(key);
+                    return any;
+                }
+                Err(why) => self.queue.not_started(key, why.to_string()),
             }
         }
         any
     }
 
-    fn launch_one(&mut self, key: usize, name: String, mut command: Command) -> Result<(), String> {
+    fn launch_one(&mut self, key: usize, name: String, mut command: Command) -> Result<(), LaunchError> {
         let mut job = match (&mut self.pauses, &mut self.applier) {
             (Some(pauses), Some(applier)) => pauses.job(applier).map_err(|why| self.notes.insert(why.to_string())).ok(),
             _ => None,
@@ -245,11 +257,12 @@ impl<Q: Queue> Batch<Q> {
                 if let (Some(job), Some(applier)) = (job, &mut self.applier) {
                     let _ = job.end(applier);
                 }
-                return Err(why.to_string());
+                return Err(why);
             }
         };
         let pid = child.pid();
         let id = (pid, affinity::process_stat(pid).map_or(0, |stat| stat.start_ticks));
+        self.queue.started(key, id); // first of all: whoever goes on after a crash must know of it
         if let (Some(started), Some(applier)) = (&mut job, &mut self.applier)
             && let Err(why) = started.started(applier, id)
         {
@@ -258,21 +271,21 @@ impl<Q: Queue> Batch<Q> {
         }
         self.waiter.watch_job(&child);
         self.observer.add_app(AppTarget { name, target: Target::Trees(vec![pid]) });
-        self.running.push(Running { key, app: AppId(self.apps), child, job, waits: false });
+        self.running.push(Running { key, app: AppId(self.apps), child, job, waits: false, asked: false });
         self.apps += 1;
-        self.queue.started(key, id);
         Ok(())
     }
 
     fn ended(&mut self, pid: u32, status: ExitStatus, usage: Usage) {
         let Some(i) = self.running.iter().position(|r| r.child.pid() == pid) else { return };
-        let Running { key, job, .. } = self.running.swap_remove(i);
+        let Running { key, app, job, asked, .. } = self.running.swap_remove(i);
         if let (Some(job), Some(applier)) = (job, &mut self.applier)
             && let Err(why) = job.end(applier)
         {
             self.note(why);
         }
-        self.queue.ended(key, status, usage);
+        self.observer.end_app(app.0 as usize);
+        self.queue.ended(key, status, usage, asked);
     }
 
     /// Stops everybody for the moment of the decision; also who has left a job that waits since it was stopped.
@@ -330,30 +343,52 @@ impl<Q: Queue> Batch<Q> {
     fn signal_all(&mut self, signal: i32) {
         for running in &mut self.running {
             running.waits = false;
+            running.asked |= affinity::process_stat(running.child.pid()).is_some_and(|stat| !stat.is_dead());
             let members = self.observer.members(running.app.0 as usize);
-            match &mut running.job {
-                Some(job) => {
-                    job.signal(signal, &members);
-                    if let Err(why) = job.resume() {
-                        self.notes.insert(why.to_string());
-                    }
+            if let Some(job) = &mut running.job {
+                job.signal(signal, &members);
+                if let Err(why) = job.resume() {
+                    self.notes.insert(why.to_string());
                 }
-                None => {
-                    // Not reaped yet, so the number is its own.
-                    let _ = sys::signal_group(running.child.pid(), signal);
-                }
+            } else {
+                // Not reaped yet, so the number is its own.
+                let _ = sys::signal_group(running.child.pid(), signal);
+                Job::of_processes().signal(signal, &members);
             }
         }
     }
 
     /// Ends all jobs: politely, then not.
     fn wind_up(&mut self) -> Wake {
+        // A job's first process may end sooner than those that it has started, and the last look may be long ago.
+        let at = self.now();
+        self.observer.list_soon();
+        let _ = look(&mut self.observer, &mut self.applier, at, &|own| own);
+        // Who has ended by now has done so by itself.
+        let mut twice = false;
+        while let Ok(event) = self.waiter.wait(Some(Instant::now())) {
+            match event {
+                Event::JobExited(pid, status, usage) => self.ended(pid, status, usage),
+                Event::Signal(signal) => twice |= asks_to_stop(signal),
+                Event::Tick => break,
+                Event::Other(_) | Event::ChildExited(_) => {}
+            }
+        }
         self.queue.stop();
+        let of = |running: &Running| self.observer.members(running.app.0 as usize);
+        let members: Vec<Identity> = self.running.iter().flat_map(of).collect();
         self.signal_all(libc::SIGTERM);
         let mut deadline = Some(Instant::now() + self.options.grace);
-        while !self.running.is_empty() {
-            match self.waiter.wait(deadline) {
+        if twice {
+            deadline = None;
+            self.signal_all(libc::SIGKILL);
+        }
+        while !self.running.is_empty() || deadline.is_some() && members.iter().any(lives) {
+            // Nobody tells of the end of who is left behind.
+            let alone = self.running.is_empty().then(|| Instant::now() + LEFT);
+            match self.waiter.wait(deadline.into_iter().chain(alone).min()) {
                 Ok(Event::JobExited(pid, status, usage)) => self.ended(pid, status, usage),
+                Ok(Event::Tick) if deadline.is_some_and(|deadline| Instant::now() < deadline) => {}
                 Ok(Event::Tick) => {
                     deadline = None;
                     self.note(format!(
@@ -374,8 +409,16 @@ impl<Q: Queue> Batch<Q> {
                 }
             }
         }
+        if deadline.is_none() {
+            Job::of_processes().signal(libc::SIGKILL, &members);
+        }
         Wake::Exit
     }
+}
+
+/// Whether a process lives still.
+fn lives(id: &Identity) -> bool {
+    affinity::process_stat(id.0).is_some_and(|stat| stat.start_ticks == id.1 && !stat.is_dead())
 }
 
 /// Known to who follows them; a control group knows its own.

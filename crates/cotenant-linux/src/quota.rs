@@ -6,9 +6,9 @@
 use crate::apply::Applier;
 use crate::fault::point;
 use crate::journal::{Owner, Record};
-use crate::pause::Hierarchy;
 use crate::pause::group::{self, Group};
 use crate::pause::undo;
+use crate::pause::{Hierarchy, Job};
 use crate::sys;
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -31,7 +31,7 @@ pub enum QuotaError {
     /// No hierarchy has the controller where we may make groups.
     #[error(
         "CPU time cannot be limited here: no control group with the cpu controller in which groups can be made; \
-         run as root, or in a delegated group (systemd-run --user -p Delegate=yes), or use --means auto"
+         run as root, in a scope with that controller (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
     )]
     None,
     /// A file of the group cannot be written.
@@ -60,10 +60,10 @@ impl Quota {
     /// [`QuotaError`]
     pub fn make(applier: &mut Applier) -> Result<Self, QuotaError> {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let (hierarchy, home) = place().ok_or(QuotaError::None)?;
+        let (hierarchy, parent, home) = place().ok_or(QuotaError::None)?;
         let me = Owner::me().map_err(|why| QuotaError::Journal(why.to_string()))?;
         let name = format!("cotenant-cpu-{}-{}-{}", me.pid, me.start, MADE.fetch_add(1, Ordering::Relaxed));
-        let path = home.join(name);
+        let path = parent.join(name);
         let record = Record::Group { hierarchy, path: path.clone(), home: Some(home.clone()) };
         applier.journal_pause(&record).map_err(QuotaError::Journal)?;
         let group = Group { hierarchy, path, home: Some(home) };
@@ -92,11 +92,17 @@ impl Quota {
         self.group.hierarchy == Hierarchy::V2
     }
 
-    /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit.
+    /// Its group as one that can be frozen, where that is the same: in version 2 a process has one group. Let the command enter by that,
+    /// and resume it before the end.
+    pub fn job(&self) -> Option<Job> {
+        self.is_v2().then(|| Job::lent(&self.group))
+    }
+
+    /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit. What was written, as people read it.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn set(&self, cpu_permille: Option<u32>) -> Result<(), QuotaError> {
+    pub fn set(&self, cpu_permille: Option<u32>) -> Result<String, QuotaError> {
         let (file, value) = if self.is_v2() {
             let quota = cpu_permille.map_or_else(|| "max".to_owned(), |p| quota_us(p, PERIOD_US).to_string());
             ("cpu.max", format!("{quota} {PERIOD_US}"))
@@ -110,7 +116,8 @@ impl Quota {
         point("quota.set.before");
         let set = group::write(&path, &value);
         point("quota.set.after");
-        set.map_err(|why| QuotaError::Group { path, why })
+        set.map_err(|why| QuotaError::Group { path, why })?;
+        Ok(format!("{file} {value}"))
     }
 
     /// Lifts the limit and removes the group; who is in it runs on in our own.
@@ -138,12 +145,30 @@ fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
     (u64::from(cpu_permille) * period_us / 1000).max(LEAST_US)
 }
 
-/// The hierarchy and the group below which one with a limit can be made: tried.
-fn place() -> Option<(Hierarchy, PathBuf)> {
+/// The hierarchy, the group below which one with a limit can be made, and ours, to which who is in it goes in the end: tried.
+fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
         let home = group::home(hierarchy)?;
-        works(hierarchy, &home).then_some((hierarchy, home))
+        let parent = parents(hierarchy, &home).find(|parent| works(hierarchy, parent, &home))?.to_owned();
+        Some((hierarchy, parent, home))
     })
+}
+
+/// Our own group, and in version 2 the one around it: a group with processes hands no controllers on to those below it, but for the root.
+fn parents(hierarchy: Hierarchy, home: &Path) -> impl Iterator<Item = &Path> {
+    let beside = hierarchy == Hierarchy::V2 && !is_limited(home);
+    let around = home.parent().filter(|around| beside && around.join("cgroup.procs").exists());
+    std::iter::once(home).chain(around)
+}
+
+/// Whether who is started beside a group would escape a limit of it. That of processes, which systemd sets everywhere, is not meant for us.
+fn is_limited(group: &Path) -> bool {
+    [("cpu.max", "max"), ("memory.max", "max"), ("memory.high", "max"), ("cpuset.cpus", "")].iter().any(
+        |(file, none)| {
+            let text = fs::read_to_string(group.join(file));
+            text.is_ok_and(|text| text.split_whitespace().next().unwrap_or_default() != *none)
+        },
+    )
 }
 
 /// Whether limits can be set here.
@@ -152,21 +177,45 @@ pub(crate) fn works_here() -> bool {
     place().is_some()
 }
 
-fn works(hierarchy: Hierarchy, home: &Path) -> bool {
+fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
     let file = if hierarchy == Hierarchy::V2 { "cpu.max" } else { "cpu.cfs_quota_us" };
-    let probe = home.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let probe = parent.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id()));
     if fs::create_dir(&probe).is_err() {
         return false;
     }
     let value = if hierarchy == Hierarchy::V2 { "max 100000" } else { "-1" };
+    // Who moves a process needs the right to write the list of what is around both groups, too.
     let writable = group::write(&probe.join(file), value).is_ok()
-        && OpenOptions::new().write(true).open(home.join("cgroup.procs")).is_ok();
+        && [home, parent].iter().all(|group| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok());
     fs::remove_dir(&probe).is_ok() && writable
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn beside_our_group_where_nothing_is_escaped() {
+        let tree = TempDir::new("quota-place");
+        let home = tree.path().join("slice/session");
+        tree.write("slice/session/cgroup.procs", "");
+        let of = |hierarchy| parents(hierarchy, &home).map(Path::to_owned).collect::<Vec<_>>();
+        assert_eq!(of(Hierarchy::V2), std::slice::from_ref(&home), "around it is no group");
+        tree.write("slice/cgroup.procs", "");
+        assert_eq!(of(Hierarchy::V2), [home.clone(), tree.path().join("slice")]);
+        assert_eq!(of(Hierarchy::V1Cpu), std::slice::from_ref(&home));
+        for (file, none, some) in [
+            ("cpu.max", "max 100000\n", "50000 100000\n"),
+            ("memory.max", "max\n", "4096\n"),
+            ("cpuset.cpus", "\n", "0-1\n"),
+        ] {
+            tree.write(&format!("slice/session/{file}"), some);
+            assert_eq!(of(Hierarchy::V2), std::slice::from_ref(&home), "{file}");
+            tree.write(&format!("slice/session/{file}"), none);
+            assert_eq!(of(Hierarchy::V2).len(), 2, "{file}");
+        }
+    }
 
     #[test]
     fn quotas_are_shares_of_the_period() {

@@ -197,13 +197,13 @@ fn traffic(group: &Path) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::testing::TempDir;
     use crate::tests::options;
 
     /// A mount with two caches of 12 ways and two memory domains.
-    fn tree(dir: &TempDir) -> FsRoot {
+    pub(crate) fn tree(dir: &TempDir) -> FsRoot {
         let mount = dir.path().join("sys/fs/resctrl");
         for (name, text) in [
             ("schemata", "    MB:0=100;1=100\n    L3:0=fff;1=fff\n"),

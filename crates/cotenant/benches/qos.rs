@@ -1,18 +1,21 @@
 //! What a program of high priority keeps, and a batch program gets, side by side in five ways: as they are, under `nice -n 19`, a CPU quota,
 //! CPU weights, and naps by `cotenant qos` at a goal of 90 %.
 //!
-//! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds; in each the program runs alone and in all five ways, in
-//! another order each time, so that every figure is a ratio to the run alone of its own round. `COTENANT_BENCH_SECONDS` (default 10) each;
+//! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all five ways, in another order each time, for
+//! `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone for half of that, and every figure is a
+//! ratio to the mean of the two runs alone right before and behind it: shared hosts give memory more or less speed from second to second.
 //! `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses pairs, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are
 //! hardly in each other's way, one core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
-//! `sledge-large`, compilations, stress-ng. What is not installed is left out, and said so. Root: groups of version 1 are made.
+//! `sledge-large`, compilations, stress-ng. `compute/compute`, which have nothing to share, shows what `cotenant qos` itself costs both. What is not installed is left out, and said so. Root: groups of version 1 are made.
 //!
 //! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of its interval of at least
-//! 95 % by order statistics (below 6 rounds: of all rounds); `batch_cpus`, median CPU time per second of the batch program; `monitor_cpus`.
+//! 95 % by order statistics (below 6 rounds: of all rounds); `p99_kept`, the same of p99 alone over p99, which is what `cotenant qos` is told to
+//! keep where there is one; `batch_cpus`, median CPU time per second of the batch program; `monitor_cpus`.
 
 #[path = "../../../benches/report.rs"]
 mod report;
 
+use cotenant_core::stats::median::middle;
 use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,50 +26,64 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
-const WAYS: [&str; 6] = ["alone", "together", "nice", "quota", "weight", "naps"];
+const WAYS: [&str; 5] = ["together", "nice", "quota", "weight", "naps"];
 const PORT: u16 = 26_379;
 
-/// A program of high priority: what is run, which number that it prints is its speed, and how `cotenant qos` is told.
+/// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and its p99 where it answers questions.
 struct High {
     name: &'static str,
     needs: &'static str,
     line: String,
-    speed: fn(&str) -> Option<f64>,
     metric: String,
 }
 
 fn high(seconds: f64) -> Vec<High> {
-    let last = |text: &str| text.split([',', '"', '\n']).find_map(|word| word.trim().parse::<f64>().ok());
-    let kernel = |text: &str| serde_json::from_str::<Value>(text).ok()?.get("per_second")?.as_f64();
-    let tps = |text: &str| text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    let requests = seconds * 50_000.0;
+    let log = std::env::temp_dir().join(format!("study-{}.log", std::process::id())).display().to_string();
     vec![
         High {
             name: "kernel",
             needs: "sh",
-            line: format!("{COTENANT} kernel chase --seconds {seconds} --json"),
-            speed: kernel,
+            line: format!(
+                "{COTENANT} kernel chase --seconds {seconds} --json | sed -n 's/.*\"per_second\": *\\([0-9.e]*\\).*/\\1/p' | head -n 1"
+            ),
+            metric: "progress".to_owned(),
+        },
+        High {
+            name: "compute",
+            needs: "sh",
+            line: format!(
+                "{COTENANT} kernel cpu --seconds {seconds} --json | sed -n 's/.*\"per_second\": *\\([0-9.e]*\\).*/\\1/p' | head -n 1"
+            ),
             metric: "progress".to_owned(),
         },
         High {
             name: "redis",
             needs: "redis-benchmark",
             line: format!(
-                "timeout {seconds} redis-benchmark -p {PORT} -t get -n 100000000 -c 10 >/dev/null; redis-cli -p {PORT} info commandstats | tr -d '\\r' | sed -n 's/^cmdstat_get:calls=\\([0-9]*\\),.*/\\1/p'; redis-cli -p {PORT} config resetstat >/dev/null"
+                "redis-benchmark -p {PORT} -t get -n {requests} -c 10 --csv | tr -d '\"' | sed -n 's/^GET,\\([0-9.]*\\),[^,]*,[^,]*,[^,]*,[^,]*,\\([0-9.]*\\),.*/\\1 \\2/p'"
             ),
-            speed: last,
             metric: format!("redis:{PORT}:p99"),
         },
         High {
             name: "postgres",
             needs: "pgbench",
-            line: format!("pgbench -n -S -c 4 -T {seconds} 2>/dev/null"),
-            speed: tps,
-            metric: "postgres:5432:p99".to_owned(),
+            line: format!(
+                "rm -f {log}*; tps=$(pgbench -n -S -c 4 -T {seconds} -l --sampling-rate=0.05 --log-prefix={log} 2>/dev/null | sed -n 's/^tps = \\([0-9.]*\\).*/\\1/p'); p99=$(cat {log}* | awk '{{ print $3 }}' | sort -n | awk '{{ t[NR] = $1 }} END {{ print t[int(NR * 0.99)] }}'); rm -f {log}*; echo $tps $p99"
+            ),
+            metric: format!("postgres:127.0.0.1:{PORT}:p99"),
         },
     ]
 }
 
-const LOW: [(&str, &str, &str); 3] = [
+/// What the program printed: its speed, and its p99 or 0.
+fn said(text: &str) -> Option<[f64; 2]> {
+    let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
+    Some([numbers.next()?, numbers.next().unwrap_or(0.0)])
+}
+
+const LOW: [(&str, &str, &str); 4] = [
+    ("compute", "sh", "exec $COTENANT kernel cpu --seconds 100000 >/dev/null"),
     ("sledge", "sh", "exec $COTENANT kernel sledge-large --seconds 100000 >/dev/null"),
     (
         "compile",
@@ -81,29 +98,41 @@ fn is_there(program: &str) -> bool {
     found.is_ok_and(|status| status.success())
 }
 
-/// A server that the benchmark talks to, ended when dropped.
-struct Server(Option<Child>);
+/// A server that the benchmark talks to, and its folder; ended and removed when dropped.
+struct Server(Option<Child>, PathBuf);
 
 impl Server {
     fn of(name: &str) -> Option<Self> {
-        if name != "redis" {
-            let ready = name != "postgres"
-                || Command::new("pgbench").args(["-i", "-q"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
-            return ready.then_some(Self(None));
-        }
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &PORT.to_string(), "--save", ""]).stdout(Stdio::null());
-        let server = Self(Some(command.spawn().ok()?));
-        sleep(Duration::from_secs(1));
-        Some(server)
+        let folder = std::env::temp_dir().join(format!("study-{}.server", std::process::id()));
+        let data = folder.display();
+        let line = match name {
+            "redis" => format!("exec redis-server --port {PORT} --save '' --dir {data}"),
+            // PostgreSQL refuses root.
+            "postgres" => format!(
+                "PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); cd /; chown postgres {data}; exec setpriv --reuid postgres --regid postgres --clear-groups sh -c \
+                 'initdb -A trust -D {data}/db >&2 && exec postgres -D {data}/db -p {PORT} -k {data}'"
+            ),
+            _ => return Some(Self(None, folder)),
+        };
+        fs::create_dir_all(&folder).ok()?;
+        let child = shell(&line, None).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let server = Self(Some(child), folder);
+        let ready = format!(
+            "for i in $(seq 60); do {} >/dev/null 2>&1 && exit; sleep 0.5; done; exit 1",
+            if name == "redis" { format!("redis-cli -p {PORT} ping") } else { "psql -c 'select 1'".to_owned() }
+        );
+        let fill = if name == "postgres" { "&& pgbench -i -q 2>/dev/null" } else { "" };
+        let filled = shell(&format!("({ready}) {fill}"), None).stdout(Stdio::null()).status();
+        filled.is_ok_and(|status| status.success()).then_some(server)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            let _ = child.kill();
+            let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
             let _ = child.wait();
+            let _ = fs::remove_dir_all(&self.1);
         }
     }
 }
@@ -154,31 +183,40 @@ fn shell(line: &str, cpus: Option<&str>) -> Command {
     if let Some(cpus) = cpus {
         command.args(["-c", cpus, "sh"]);
     }
-    command.args(["-c", line]).env("COTENANT", COTENANT).stdin(Stdio::null());
+    command.args(["-c", line]).stdin(Stdio::null());
+    told(&mut command);
     command
 }
 
-/// Speed, CPUs that the batch program used, CPUs that Cotenant used.
-fn run(high: &High, low: &str, way: &str, groups: &Groups, cpus: Option<&str>) -> Option<[f64; 3]> {
+/// Where things are.
+fn told(command: &mut Command) {
+    let port = PORT.to_string();
+    let postgres = [("PGHOST", "127.0.0.1"), ("PGPORT", &port), ("PGUSER", "postgres"), ("PGDATABASE", "postgres")];
+    command.env("COTENANT", COTENANT).envs(postgres);
+}
+
+/// Speed, p99 or 0, CPUs that the batch program used, CPUs that Cotenant used.
+fn run(high: &High, low: &str, way: &str, groups: &Groups, cpus: Option<&str>) -> Option<[f64; 4]> {
     let join: Vec<String> =
         groups.0.iter().map(|path| format!("echo $$ > {}/cgroup.procs; ", path.display())).collect();
     let join = join.concat();
     groups.set("cpu.cfs_quota_us", if way == "quota" { "50000" } else { "-1" });
     groups.set("cpu.shares", if way == "weight" { "2" } else { "1024" });
     let (begin, before) = (Instant::now(), groups.used_s());
-    let told = if way == "naps" {
-        let said = std::env::temp_dir().join(format!("study-{}", std::process::id()));
-        let line = format!("{{ {}; }} > {}", high.line, said.display());
+    let output = if way == "naps" {
+        let file = std::env::temp_dir().join(format!("study-{}", std::process::id()));
+        let line = format!("{{ {}; }} > {}", high.line, file.display());
         let low = format!("{join}{low}");
         let words = ["qos", "--json", "--goal", "90%", "--metric", &high.metric, "--high", &line, "--low", &low];
         let mut command = Command::new(if cpus.is_some() { "taskset" } else { COTENANT });
         if let Some(cpus) = cpus {
             command.args(["-c", cpus, COTENANT]);
         }
-        let child = command.args(words).env("COTENANT", COTENANT).stderr(Stdio::piped()).spawn().ok()?;
+        told(&mut command);
+        let child = command.args(words).stderr(Stdio::piped()).spawn().ok()?;
         let pid = child.id().to_string();
         // The batch program has no end of its own.
-        let watch = said.clone();
+        let watch = file.clone();
         let waiter = std::thread::spawn(move || child.wait_with_output());
         while fs::metadata(&watch).map_or(true, |meta| meta.len() == 0) && !waiter.is_finished() {
             sleep(Duration::from_millis(50));
@@ -190,9 +228,10 @@ fn run(high: &High, low: &str, way: &str, groups: &Groups, cpus: Option<&str>) -
         let out = waiter.join().ok()?.ok()?;
         let summary: Value =
             String::from_utf8_lossy(&out.stderr).lines().find_map(|line| serde_json::from_str(line).ok())?;
-        let text = fs::read_to_string(&said).ok()?;
-        let _ = fs::remove_file(&said);
-        return Some([(high.speed)(&text)?, used / seconds, summary["overhead"].as_f64()?]);
+        let text = fs::read_to_string(&file).ok()?;
+        let _ = fs::remove_file(&file);
+        let [speed, p99] = said(&text)?;
+        return Some([speed, p99, used / seconds, summary["overhead"].as_f64()?]);
     } else {
         if way != "alone" {
             let nice = if way == "nice" { "nice -n 19 " } else { "" };
@@ -203,16 +242,8 @@ fn run(high: &High, low: &str, way: &str, groups: &Groups, cpus: Option<&str>) -
     };
     let (used, seconds) = (groups.used_s() - before, begin.elapsed().as_secs_f64());
     groups.clear();
-    Some([(high.speed)(&String::from_utf8_lossy(&told.stdout))?, used / seconds, 0.0])
-}
-
-/// Median, and the ends of the interval.
-fn middle(values: &[f64]) -> [f64; 3] {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let n = sorted.len();
-    let cut = (n as f64 / 2.0 - (n as f64).sqrt() - 0.5).max(0.0) as usize;
-    [f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]), sorted[cut], sorted[n - 1 - cut]]
+    let [speed, p99] = said(&String::from_utf8_lossy(&output.stdout))?;
+    Some([speed, p99, used / seconds, 0.0])
 }
 
 fn main() {
@@ -224,7 +255,7 @@ fn main() {
         return;
     };
     let mut report = Report::new("qos");
-    for high in high(seconds) {
+    for (high, quiet) in high(seconds).iter().zip(&high(seconds / 2.0)) {
         let chosen =
             |low: &str| only.as_ref().is_none_or(|only| format!("{}/{low}", high.name).contains(only.as_str()));
         if !LOW.iter().any(|low| chosen(low.0)) {
@@ -240,22 +271,31 @@ fn main() {
                 eprintln!("skipped: {low} is not installed");
                 continue;
             }
-            let mut found: BTreeMap<&str, [Vec<f64>; 3]> = BTreeMap::new();
+            let mut found: BTreeMap<&str, [Vec<f64>; 4]> = BTreeMap::new();
             for round in 0..runs {
-                let of = |i: usize| WAYS[(i + round) % WAYS.len()];
-                let all: BTreeMap<&str, [f64; 3]> = (0..WAYS.len())
-                    .filter_map(|i| Some((of(i), run(&high, line, of(i), &groups, cpus.as_deref())?)))
-                    .collect();
-                let Some([alone, ..]) = all.get("alone").copied() else { continue };
-                for (way, [speed, batch, monitor]) in all {
-                    let rows = found.entry(way).or_default();
-                    rows.iter_mut().zip([speed / alone, batch, monitor]).for_each(|(row, value)| row.push(value));
+                let Some(mut before) = run(quiet, line, "alone", &groups, cpus.as_deref()) else { continue };
+                for i in 0..WAYS.len() {
+                    let way = WAYS[(i + round) % WAYS.len()];
+                    let beside = run(high, line, way, &groups, cpus.as_deref());
+                    let Some(behind) = run(quiet, line, "alone", &groups, cpus.as_deref()) else { break };
+                    if let Some([speed, p99, batch, monitor]) = beside {
+                        let alone = |i: usize| f64::midpoint(before[i], behind[i]);
+                        let row = [speed / alone(0), alone(1) / p99, batch, monitor];
+                        let rows = found.entry(way).or_default();
+                        rows.iter_mut().zip(row).for_each(|(row, value)| row.push(value));
+                    }
+                    before = behind;
                 }
             }
-            for (way, [kept, batch, monitor]) in found.into_iter().filter(|(way, _)| *way != "alone") {
-                let [median, least, most] = middle(&kept);
+            for (way, [kept, quick, batch, monitor]) in found {
+                let kept_of_all = middle(&kept);
+                let p99 = quick
+                    .iter()
+                    .all(|ratio| ratio.is_finite())
+                    .then(|| middle(&quick))
+                    .map(|m| [m.value, m.low, m.high]);
                 report.row(json!({ "subject": high.name, "batch": low, "way": way, "cpus": cpus, "rounds": kept.len(), "seconds": seconds,
-                    "kept": median, "least": least, "most": most, "batch_cpus": middle(&batch)[0], "monitor_cpus": middle(&monitor)[0] }));
+                    "kept": kept_of_all.value, "least": kept_of_all.low, "most": kept_of_all.high, "p99_kept": p99, "batch_cpus": middle(&batch).value, "monitor_cpus": middle(&monitor).value }));
             }
         }
     }

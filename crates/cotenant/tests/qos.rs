@@ -6,15 +6,16 @@ mod testing;
 #[path = "harm/world.rs"]
 mod world;
 
+use cotenant_core::CpuSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use testing::{TempDir, eventually};
-use world::{State, comm, signal};
+use world::{Pin, State, all_have, comm, masks, signal};
 
-/// Tells a copy of this test binary what to be: `high`, `marked` or `plain`, and into which folder it writes its process id.
+/// Tells a copy of this test binary what to be: `high`, `busy`, `marked` or `plain`, and into which folder it writes its process id.
 const ROLE: &str = "COTENANT_QOS_ROLE";
 
 /// The programs that the other tests run; nothing when it is run as a test.
@@ -31,6 +32,7 @@ fn program() {
                 cotenant_rt::units(1);
                 std::thread::sleep(Duration::from_micros(200));
             }
+            "busy" => cotenant_rt::units(1),
             "marked" => cotenant_rt::mark(),
             _ => std::hint::spin_loop(),
         }
@@ -52,15 +54,24 @@ const ALWAYS: [&str; 2] = ["--controller", "simple:1e17,1e18,2/1/0"];
 
 impl Run {
     fn start(state: &State, low: &str, options: &[&str]) -> Self {
+        Self::start_on(state, None, low, options)
+    }
+
+    /// With a program of high priority that is always busy on one CPU, where one is given.
+    fn start_on(state: &State, cpu: Option<&str>, low: &str, options: &[&str]) -> Self {
         let folder = TempDir::new("qos");
         let this = std::env::current_exe().unwrap();
         let line = |role: &str| {
             let (folder, this) = (folder.path().display(), this.display());
-            format!("{ROLE}='{role}:{folder}' exec '{this}' --exact program --nocapture >/dev/null")
+            let on = cpu.filter(|_| role == "busy").map_or_else(String::new, |cpu| format!("taskset -c {cpu} "));
+            format!("{ROLE}='{role}:{folder}' exec {on}'{this}' --exact program --nocapture >/dev/null")
         };
-        let (high, low) = (line("high"), line(low));
+        let (high, low) = (line(if cpu.is_some() { "busy" } else { "high" }), line(low));
         let words = [&["qos", "-v", "--high", &high, "--low", &low], options].concat();
-        let mut command = state.cotenant(&words);
+        Self::of(state.cotenant(&words), folder)
+    }
+
+    fn of(mut command: Command, folder: TempDir) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut cotenant = command.spawn().unwrap();
         let stderr = BufReader::new(cotenant.stderr.take().unwrap());
@@ -169,6 +180,83 @@ fn an_unmarked_program_is_paused() {
 }
 
 #[test]
+fn another_place_comes_before_naps_on_real_cpus() {
+    let Some(pin) = Pin::find() else { return };
+    let state = State::new("qos-place");
+    let mut run = Run::start_on(&state, Some(&pin.cpu), "plain", &ALWAYS);
+    let (high, low) = (run.pid_of("busy"), run.pid_of("plain"));
+    assert!(all_have(high, &pin.cpu));
+    // As far away as there is room: with two CPUs that is the other one.
+    run.hear(&["low on CPUs "]);
+    let cpu = CpuSet::parse_list(&pin.cpu).unwrap();
+    let away = |mask: &String| CpuSet::parse_list(mask).is_ok_and(|cpus| !cpus.intersects(&cpu));
+    eventually("the other one runs elsewhere", || !masks(low).is_empty() && masks(low).iter().all(away));
+    // Nothing of it is left, however Cotenant ends.
+    run.kill();
+    eventually("it may run where it could", || all_have(low, &pin.own));
+    runs_on("it runs on", low);
+    eventually("the journal goes", || state.journals() == 0);
+}
+
+#[test]
+fn a_limit_is_kept_and_told() {
+    let state = State::new("qos-quota");
+    let mut run = Run::start(&state, "plain", &["--means", "quota"]);
+    let mut heard = None;
+    eventually("a limit or why there is none", || {
+        heard = run
+            .said
+            .try_iter()
+            .find(|line| line.contains("limit in force: cpu.") || line.contains("cannot be limited"));
+        heard.is_some()
+    });
+    if heard.is_some_and(|line| line.contains("cannot be limited")) {
+        eprintln!("skipped: CPU time cannot be limited here");
+        return;
+    }
+    let (said, code) = run.terminate();
+    assert_eq!(code, Some(143), "{said:?}");
+    assert_eq!((state.journals(), groups_of(run.cotenant.id()).len()), (0, 0));
+}
+
+#[test]
+fn programs_are_named_by_rules() {
+    let state = State::new("qos-rules");
+    let folder = TempDir::new("qos-rules-programs");
+    let start = |name: &str, role: &str| {
+        let path = folder.path().join(name);
+        fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        let role = format!("{role}:{}", folder.path().display());
+        let mut command = Command::new(&path);
+        command.args(["--exact", "program", "--nocapture"]).env(ROLE, role).stdout(Stdio::null());
+        (path, command.spawn().unwrap())
+    };
+    let (path, mut high) = start("qos-important", "high");
+    let (_, mut low) = start("qos-batch", "plain");
+    let rules = folder.path().join("rules.toml");
+    let text = format!(
+        "[[rule]]\nname = 'important'\nexecutable = '{}'\nrole = 'high'\n[[rule]]\nexecutable = 'qos-batch'\nrole = 'low'\n[[rule]]\nexecutable = 'no-such'\nrole = 'low'\n",
+        path.display()
+    );
+    fs::write(&rules, text).unwrap();
+    // Long enough for signals: nobody may move them to a group.
+    let words = ["qos", "-v", "--config", rules.to_str().unwrap(), "--controller", "simple:1e17,1e18,4/1/0"];
+    let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
+    run.hear(&["high important: "]);
+    run.hear(&["low qos-batch: ", " pauses by SIGSTOP"]);
+    let (said, code) = run.terminate();
+    assert_eq!(code, Some(0), "they were not started by it: {said:?}");
+    assert!(said.iter().any(|line| line.contains("the rule no-such matches nobody")), "{said:?}");
+    runs_on("who was paused runs on", low.id());
+    let ended = [&mut high, &mut low].map(|program| program.try_wait().unwrap());
+    assert_eq!((ended, state.journals()), ([None, None], 0), "nobody is signalled who was not started here");
+    for program in [&mut high, &mut low] {
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+}
+
+#[test]
 fn advice_stops_nobody() {
     let state = State::new("qos-advise");
     let mut run = Run::start(&state, "plain", &[&ALWAYS[..], &["--mode", "advise"]].concat());
@@ -261,7 +349,18 @@ fn wrong_words_start_nothing() {
     let folder = TempDir::new("qos-words");
     let file = folder.path().join("started");
     let touch = format!("touch {}", file.display());
-    let cases: [(&[&str], &str); 9] = [
+    let file_of = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let none = file_of("none.toml", "interval = '50ms'");
+    let role = file_of("role.toml", "[[rule]]\nexecutable = 'a'\nrole = 'middle'");
+    let both = file_of("both.toml", "[[rule]]\nexecutable = 'a'\ncgroup = '/b'\nrole = 'low'");
+    let metric = file_of("metric.toml", "\n[[rule]]\nexecutable = 'a'\nrole = 'low'\nmetric = 'ipc'");
+    let wrong = file_of("wrong.toml", "[[rule]]\nexecutable = 'a'\nrole = 'high'\nmetric = 'x'");
+    let nobody = file_of("nobody.toml", "[[rule]]\nexecutable = 'no-such-program-runs'\nrole = 'high'");
+    let cases: [(&[&str], &str); 16] = [
         (&["--high", &touch], "no program may nap for it"),
         (&["--low", &touch], "no program is to keep its speed"),
         (&["--high", &touch, "--low", &touch, "--goal", "110%"], "no share"),
@@ -271,12 +370,22 @@ fn wrong_words_start_nothing() {
             &["--high", &touch, "--low", &touch, "--controller", "relaxed-90", "--goal", "80%"],
             "a goal of its own, 90 %",
         ),
-        (&["--high", &touch, "--low", &touch, "--controller", "steady"], "use --controller targeted"),
+        (&["--high", &touch, "--low", &touch, "--controller", "steady"], "use --controller tracking"),
         (
             &["--high", &touch, "--low", &touch, "--metric", "cmd:echo 1", "--controller", "targeted"],
             "use --controller steady",
         ),
-        (&["--high", &touch, "--low", &touch, "--means", "quota"], "use --controller steady"),
+        (
+            &["--high", &touch, "--low", &touch, "--means", "quota", "--controller", "targeted"],
+            "use --controller tracking",
+        ),
+        (&["--config", &none], "no program is named"),
+        (&["--config", &none, "--high", &touch], "leave it out"),
+        (&["--config", &role], "role.toml:3:8: unknown variant `middle`"),
+        (&["--config", &both], "both.toml:1:1: a rule matches by either executable or cgroup"),
+        (&["--config", &metric], "metric.toml:2:1: metric is for role"),
+        (&["--config", &wrong], "wrong.toml:1:1: metric"),
+        (&["--config", &nobody], "no rule with role = \"high\""),
     ];
     for (words, why) in cases {
         let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).arg("qos").args(words).output().unwrap();

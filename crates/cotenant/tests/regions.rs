@@ -1,9 +1,11 @@
-//! `cotenant regions`: the code that misses is found, the same each time, and the pass' reader takes the file.
+//! `cotenant regions`: the code that misses is found, the same each time, and the pass' reader takes the file; what is sampled falls on the
+//! functions and lines that ran.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const SOURCE: &str = r"
 #include <stdlib.h>
@@ -51,12 +53,13 @@ fn contentious_code_is_found() {
     fs::write(&source, SOURCE).unwrap();
     let cc = Command::new("cc").args(["-O1", "-g", "-o"]).arg(&program).arg(&source).status().unwrap();
     assert!(cc.success());
-    let words = ["-o", file.to_str().unwrap(), "--", program.to_str().unwrap()];
+    let words = ["--source", "cachegrind", "-o", file.to_str().unwrap(), "--", program.to_str().unwrap()];
     let out = regions(&words);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(7), "the program's own: {said}");
     assert!(said.contains("simulated: ") && said.contains("contentious ("), "{said}");
     let text = fs::read_to_string(&file).unwrap();
+    assert!(text.lines().next().unwrap().contains("(cachegrind: "), "{text}");
     let regions_found = cotenant_core::region::parse(&text).unwrap();
     let of = |name: &str| regions_found.iter().find(|r| r.function.as_deref() == Some(name)).expect(name);
     let (contentious, quiet) = (of("contentious"), of("quiet"));
@@ -83,4 +86,110 @@ fn what_cannot_be_run_says_so() {
     assert_eq!(out.status.code(), Some(2));
     let out = regions(&["-o", "/proc/nonexistent/file", "--", "true"]);
     assert_eq!(out.status.code(), Some(2), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+const HOT: &str = r"
+#include <time.h>
+static volatile long sum;
+__attribute__((noinline)) void hot(long n) {
+    for (long i = 0; i < n; i++)
+        sum += i * i;
+}
+__attribute__((noinline)) void cold(long n) {
+    for (long i = 0; i < n; i++)
+        sum -= i;
+}
+static inline __attribute__((always_inline)) long inlined(long n) {
+    for (long i = 0; i < n; i++)
+        sum ^= i * 3 + n;
+    return sum;
+}
+int main(void) {
+    struct timespec used;
+    do {
+        hot(200000);
+        cold(20000);
+        inlined(60000);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    } while (used.tv_sec == 0 && used.tv_nsec < 400000000);
+    return 3;
+}
+";
+
+/// Samples of time through all that samples of counters go through; `None`, aloud, where the kernel lets nobody sample.
+fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_core::region::Region>, String)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let file = format!("{}/sampled-{}.toml", env!("CARGO_TARGET_TMPDIR"), COUNT.fetch_add(1, Ordering::Relaxed));
+    let out = regions(&[&["--source", "clock", "-o", &file], words].concat());
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    if out.status.code() == Some(1) && said.contains("cannot be sampled") {
+        let _ = writeln!(std::io::stderr(), "skipped: {said}");
+        return None;
+    }
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.lines().next().is_some_and(|line| line.contains("(counters: cpu-clock, ")), "{text}{said}");
+    Some((out.status.code(), cotenant_core::region::parse(&text).unwrap(), said))
+}
+
+#[test]
+fn samples_fall_on_the_functions_and_lines_that_ran() {
+    if !found("cc") {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regions-sampled");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let (source, program) = (folder.join("hot.c"), folder.join("hot"));
+    fs::write(&source, HOT).unwrap();
+    let cc = Command::new("cc").args(["-O1", "-g", "-o"]).arg(&program).arg(&source).status().unwrap();
+    assert!(cc.success());
+    let program = program.to_str().unwrap();
+    let Some((code, regions, said)) = sampled(&["--", program]) else { return };
+    assert_eq!(code, Some(3), "the program's own: {said}");
+    let of = |name: &str| {
+        regions.iter().find(|r| r.function.as_deref() == Some(name)).unwrap_or_else(|| panic!("{name}: {said}"))
+    };
+    let hot = of("hot");
+    assert_eq!(regions[0].function, hot.function, "{said}");
+    assert!(hot.coverage > 0.4 && hot.file.as_ref().unwrap().ends_with("hot.c"), "{hot:?}");
+    let (first, last) = hot.lines.unwrap();
+    assert!((4..=7).contains(&first) && (4..=7).contains(&last), "{first}-{last}");
+    // Where it was written, not where it was inlined.
+    let (first, last) = of("inlined").lines.unwrap();
+    assert!((12..=16).contains(&first) && (12..=16).contains(&last), "{first}-{last}");
+
+    // What it starts is seen, too, and so are children that nobody waits for before the end.
+    let line = format!("{program} & {program}; wait");
+    let Some((_, regions, said)) = sampled(&["--", "sh", "-c", &line]) else { return };
+    assert_eq!(regions[0].function.as_deref(), Some("hot"), "{said}");
+}
+
+#[test]
+fn samples_of_a_kernel_fall_on_its_loop() {
+    let own = env!("CARGO_BIN_EXE_cotenant");
+    let Some((code, regions, said)) = sampled(&["--", own, "kernel", "blockie-small", "--units", "200000000"]) else {
+        return;
+    };
+    assert_eq!(code, Some(0), "{said}");
+    // Hundreds of megabytes of symbols, in Rust and C.
+    let found =
+        regions.iter().find(|r| r.function.as_deref() == Some("ck_blockie")).unwrap_or_else(|| panic!("{said}"));
+    assert!(found.coverage > 0.1 && found.file.as_ref().unwrap().ends_with("smash.c"), "{found:?}: {said}");
+}
+
+#[test]
+fn without_counters_it_says_so_and_auto_simulates() {
+    let out = regions(&["-q", "--source", "counters", "--", "true"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    if !said.contains("--source counters: ") {
+        let _ = writeln!(std::io::stderr(), "skipped: this machine has counters to sample: {said}");
+        return;
+    }
+    assert_eq!((out.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("--source cachegrind simulates"), "{said}");
+    if found("valgrind") {
+        let out = regions(&["--", "true"]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success() && said.contains("caches are simulated: "), "{said}");
+    }
 }

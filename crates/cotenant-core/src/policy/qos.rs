@@ -2,6 +2,7 @@
 //! measures how fast the programs are in each phase and turns phases into actions.
 
 mod away;
+mod ladder;
 mod speed;
 
 use super::{Ctx, Policy, Refusal, State};
@@ -10,8 +11,9 @@ use crate::ids::{AppId, Time};
 use crate::qos::{self, Controller, LONGEST_NAP, Lasts, Phase, Seen, Why};
 use crate::view::{TaskView, View};
 pub use away::Away;
+pub use ladder::{Climbed, Ladder};
 use serde::{Deserialize, Serialize};
-use speed::{Gathered, IPC, PROGRESS, speed};
+use speed::{Batches, Gathered, IPC, PROGRESS, Told, Wanted, speed};
 use std::time::Duration;
 
 /// A turn of running and napping where a duty is kept by both.
@@ -23,6 +25,15 @@ const SHORTEST: Duration = Duration::from_millis(5);
 /// In a pause that has no end yet, naps are ordered so far ahead.
 const AHEAD: Duration = Duration::from_millis(100);
 
+/// Naps that go on are ordered anew so long before they end.
+const RENEWED: Duration = Duration::from_millis(50);
+
+/// In a pause that measures, progress is looked at so often where it comes in batches, which are counted from one to the other, and else.
+const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
+
+/// Where nothing is known, it is looked whether it has become known.
+const KNOWN: Duration = Duration::from_millis(25);
+
 /// Weight of a new speed alone against those before.
 const ALONE_WEIGHT: f64 = 0.1;
 
@@ -33,6 +44,16 @@ pub struct High {
     pub app: AppId,
     /// What tells its speed: `ipc`, `progress`, `latency_p50_s` or `latency_p99_s` as it reports them, or the name of a metric from outside.
     pub metric: String,
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limits {
+    /// CPU time.
+    CpuTime,
+    /// Ways of the last-level cache, and memory bandwidth.
+    Caches,
 }
 
 /// Whom `qos` serves, and how.
@@ -47,8 +68,11 @@ pub struct QosConfig {
     /// Contention is answered by another place for the others first, where there is one.
     #[serde(default)]
     pub place: bool,
-    /// Duties between nap and run are kept by limits of CPU time instead of turns.
-    pub limits: bool,
+    /// Duties between nap and run are kept by these instead of turns.
+    pub limits: Option<Limits>,
+    /// They come to be where naps are not obeyed, or do not keep the goal.
+    #[serde(default)]
+    pub climb: bool,
     /// How late naps may be obeyed: so much of the beginning of a phase tells nothing of it; at most half of the phase.
     pub settle: Duration,
     /// How long a reading of a metric is waited for.
@@ -73,11 +97,17 @@ pub struct QosState {
     /// Where who runs.
     #[serde(default)]
     pub away: Away,
+    /// Whether naps do.
+    #[serde(default)]
+    pub ladder: Ladder,
     /// Latencies on the way to a reading, by high-priority program.
     #[serde(default)]
     gathered: Vec<Gathered>,
-    /// The limit that was ordered, thousandths of a CPU.
+    /// The limit of CPU time that was ordered, thousandths of all CPUs.
     limited: Option<u32>,
+    /// The limit of cache ways and memory bandwidth that was ordered, thousandths.
+    #[serde(default)]
+    caches: Option<u32>,
     /// Speed of each high-priority program in phases without the others; a moving mean.
     pub alone: Vec<Option<f64>>,
     /// Sums since the beginning.
@@ -97,6 +127,12 @@ pub struct QosSums {
     pub speeds: Vec<f64>,
     /// Seconds for progress, cycles for IPC, readings for metrics from outside.
     pub weights: Vec<f64>,
+    /// Its speed alone, added up likewise; the speed alone between two measurements of it is the mean of both.
+    #[serde(default)]
+    alones: Vec<f64>,
+    /// The weights since the last of these measurements.
+    #[serde(default)]
+    pending: Vec<f64>,
 }
 
 /// A speed in the making.
@@ -105,6 +141,38 @@ struct Sum {
     speed: f64,
     weight: f64,
     readings: u32,
+    #[serde(default)]
+    batches: Batches,
+}
+
+impl QosSums {
+    /// Enters what was pending where a speed alone was measured anew.
+    fn settle(&mut self, before: &[Option<f64>], now: &[Option<f64>]) {
+        self.alones.resize(self.pending.len(), 0.0);
+        for (i, (sum, pending)) in self.alones.iter_mut().zip(&mut self.pending).enumerate() {
+            let of = |alone: &[Option<f64>]| alone.get(i).copied().flatten();
+            // None before: it is from here that it is known. None now: what was known holds on.
+            let alone = match (of(before), of(now)) {
+                (Some(before), Some(now)) if before.to_bits() != now.to_bits() => f64::midpoint(before, now),
+                (None, Some(now)) => now,
+                (Some(before), None) => before,
+                _ => continue,
+            };
+            *sum += alone * std::mem::take(pending);
+        }
+    }
+}
+
+impl Sum {
+    /// By all that was counted.
+    fn counted(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.speed / self.weight)
+    }
+
+    /// From batch to batch where progress comes in such, and was looked at often enough for that.
+    fn mean(&self) -> Option<f64> {
+        if self.batches.are_seen() { self.batches.per_second() } else { self.counted() }
+    }
 }
 
 /// The policy.
@@ -133,16 +201,17 @@ impl Policy for Qos {
             ),
             () if !windowed && steady => refuse(
                 "this controller waits for readings of latencies or of a metric from outside",
-                "use --controller targeted",
+                "use --controller tracking",
             ),
-            () if config.limits && !steady => {
-                refuse("limits of CPU time keep a duty, and this controller wants naps", "use --controller steady")
-            }
+            () if config.limits.is_some() && !config.controller.keeps_duties() => refuse(
+                "limits of CPU time keep a duty, and this controller wants naps",
+                "use --controller tracking, or steady for latencies and metrics from outside",
+            ),
             () => Ok(()),
         }
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, results: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = match state {
             State::Qos(state) => *state,
             _ => QosState::default(),
@@ -153,7 +222,8 @@ impl Policy for Qos {
             let present = |app: AppId| view.apps.iter().any(|a| a.id == app);
             let low: Vec<AppId> = config.low.iter().copied().filter(|app| present(*app)).collect();
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
-            let actions = if needed { state.go_on(config, view, now) } else { state.let_go(now) };
+            state.ladder.note(ctx, config, view, results, state.phase);
+            let actions = if needed { state.go_on(config, view, now) } else { state.let_go(config, now) };
             let why = state.phase.map_or(Why::Fine, |phase| phase.why);
             if config.place {
                 proposals.extend(state.move_away(ctx, config, view, needed, now));
@@ -174,7 +244,9 @@ impl Policy for Qos {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Nap(Time),
+    /// Thousandths of all CPUs.
     Limit(Option<u32>),
+    Caches(Option<u32>),
 }
 
 impl Step {
@@ -185,11 +257,20 @@ impl Step {
                 let cpus = ctx.topology.usable().len() as u32;
                 Action::Limit { app, cpu_permille: share.map(|permille| (permille * cpus).max(1)) }
             }
+            Self::Caches(permille) => Action::LimitCaches { app, permille },
         }
     }
 }
 
 impl QosState {
+    /// What a high-priority program did since the beginning, by its place, as a share of what it would have done alone.
+    pub fn kept(&self, high: usize) -> Option<f64> {
+        let of = |sums: &[f64]| sums.get(high).copied().unwrap_or(0.0);
+        let alone = self.alone.get(high).copied().flatten()?;
+        let alone = of(&self.total.alones) + of(&self.total.pending) * alone;
+        (alone > 0.0).then(|| of(&self.total.speeds) / alone)
+    }
+
     /// Mean speed of a high-priority program, by its place, since the beginning.
     pub fn mean(&self, high: usize) -> Option<f64> {
         let (speed, weight) = (self.total.speeds.get(high)?, self.total.weights.get(high)?);
@@ -205,16 +286,19 @@ impl QosState {
         } else if let Some(phase) = self.phase {
             self.measure(config, view, phase);
             if self.is_over(config, phase, now) {
-                let speeds: Vec<Option<f64>> =
-                    self.sums.iter().map(|sum| (sum.weight > 0.0).then(|| sum.speed / sum.weight)).collect();
+                let speeds: Vec<Option<f64>> = self.sums.iter().map(Sum::mean).collect();
+                let counted = self.sums.iter().map(Sum::counted).collect();
+                let grain = self.sums.iter().filter_map(|sum| sum.batches.grain()).max();
                 if let Some(state) = self.controller.take() {
+                    let before = self.alone.clone();
                     if phase.duty <= 0.0 && state.alone().is_none() {
                         self.note_alone(&speeds);
                     }
-                    let (phase, controller) = config.controller.next(state, &Seen { speeds });
+                    let (phase, controller) = config.controller.next(state, &Seen { speeds, counted, grain });
                     if let Some(alone) = controller.alone() {
                         self.alone = alone.to_vec();
                     }
+                    self.total.settle(&before, &self.alone);
                     self.begin(phase, controller, now, config);
                     new = true;
                 }
@@ -232,15 +316,15 @@ impl QosState {
     }
 
     /// Nobody needs anything any more.
-    fn let_go(&mut self, now: Time) -> Vec<Step> {
+    fn let_go(&mut self, config: &QosConfig, now: Time) -> Vec<Step> {
         (self.controller, self.phase) = (None, None);
-        self.free(now)
+        self.free(config, now)
     }
 
-    /// What ends a nap and a limit.
-    fn free(&mut self, now: Time) -> Vec<Step> {
+    /// What ends a nap and limits.
+    fn free(&mut self, config: &QosConfig, now: Time) -> Vec<Step> {
         let nap = (self.napping_until > now).then_some(Step::Nap(now));
-        let limit = self.limited.take().map(|_| Step::Limit(None));
+        let limit = self.limit(config, None);
         self.napping_until = self.napping_until.min(now);
         nap.into_iter().chain(limit).collect()
     }
@@ -288,29 +372,44 @@ impl QosState {
         self.total.duty_s += seconds * phase.duty;
         self.total.speeds.resize(config.high.len(), 0.0);
         self.total.weights.resize(config.high.len(), 0.0);
+        self.total.pending.resize(config.high.len(), 0.0);
         self.gathered.resize_with(config.high.len(), Gathered::default);
-        let settle = match phase.lasts {
-            Lasts::For(time) => config.settle.min(time / 2),
-            Lasts::Readings(_) => config.settle,
-        };
-        let from = self.began + settle;
+        let from = self.began + settle(config, phase);
+        let readings = if let Lasts::Readings(n) = phase.lasts { n } else { 1 };
+        let goals = self.goals(config, phase);
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.apps.iter().find(|app| app.id == high.app) else { continue };
-            let Some((speed, weight, since)) = speed(view, app, &high.metric, &mut self.gathered[i], from) else {
-                continue;
-            };
+            let wanted = Wanted { from, readings, goal: goals.get(i).copied().flatten() };
+            let told = speed(view, app, &high.metric, &mut self.gathered[i], &wanted);
+            let Some(Told { speed, weight, since, readings }) = told else { continue };
             self.total.speeds[i] += speed;
             self.total.weights[i] += weight;
+            self.total.pending[i] += weight;
             if since >= from {
                 let sum = &mut self.sums[i];
-                *sum = Sum { speed: sum.speed + speed, weight: sum.weight + weight, readings: sum.readings + 1 };
+                (sum.speed, sum.weight) = (sum.speed + speed, sum.weight + weight);
+                sum.readings += readings;
+                if high.metric == PROGRESS && phase.why == Why::Baseline {
+                    sum.batches.look(speed, view.at);
+                }
             }
         }
+    }
+
+    /// The speed that each high-priority program is to have in this phase, as far as that is known; none in a pause that measures.
+    fn goals(&self, config: &QosConfig, phase: Phase) -> Vec<Option<f64>> {
+        let alone =
+            self.controller.as_ref().filter(|_| phase.duty > 0.0).and_then(qos::State::alone).unwrap_or_default();
+        let goal = config.controller.goal();
+        alone.iter().map(|alone| Some((*alone)? * goal?)).collect()
     }
 
     fn is_over(&self, config: &QosConfig, phase: Phase, now: Time) -> bool {
         match phase.lasts {
             Lasts::For(time) => now >= self.began + time,
+            Lasts::UntilKnown(time) => {
+                now >= self.began + time || self.sums.iter().any(|sum| sum.weight > 0.0 && sum.speed > 0.0)
+            }
             Lasts::Readings(n) => {
                 let known = self.sums.iter().filter(|sum| sum.readings > 0);
                 let enough = self.sums.iter().any(|sum| sum.readings > 0) && known.clone().all(|sum| sum.readings >= n);
@@ -323,38 +422,54 @@ impl QosState {
     fn steps(&mut self, config: &QosConfig, new: bool, now: Time) -> Vec<Step> {
         let Some(Phase { duty, lasts, .. }) = self.phase else { return Vec::new() };
         if duty >= 1.0 {
-            return self.free(now);
+            return self.free(config, now);
         }
+        let limits = config.limits.is_some() || self.ladder.limits();
         if duty <= 0.0 {
-            let until = match lasts {
-                Lasts::For(time) => self.began + time,
+            let end = match lasts {
+                Lasts::For(time) | Lasts::UntilKnown(time) => self.began + time,
                 Lasts::Readings(_) => now + AHEAD,
             };
-            // A nap without an end is renewed when half of it is over.
-            let due = new || (matches!(lasts, Lasts::Readings(_)) && self.napping_until - now < AHEAD / 2);
-            return if due { self.nap(until) } else { Vec::new() };
-        }
-        if config.limits {
-            let permille = ((duty * 1e3).round() as u32).max(1);
-            let mut steps = if self.napping_until > now { vec![Step::Nap(now)] } else { Vec::new() };
-            self.napping_until = self.napping_until.min(now);
-            if self.limited.replace(permille) != Some(permille) {
-                steps.push(Step::Limit(Some(permille)));
+            let until = end.min(now + LONGEST_NAP);
+            // A nap whose end is not yet ordered is renewed when that is near.
+            let due = self.napping_until < end && self.napping_until - now <= RENEWED;
+            self.total.naps += u64::from(new);
+            let mut steps = if new || due { self.nap(until) } else { Vec::new() };
+            // Who does not obey naps well is limited as far as that goes, too.
+            if self.ladder.limits() {
+                steps.extend(self.limit(config, Some(1)));
             }
             return steps;
         }
-        if now < self.turn_ends {
-            return Vec::new();
+        if limits {
+            let mut steps = if self.napping_until > now { vec![Step::Nap(now)] } else { Vec::new() };
+            self.napping_until = self.napping_until.min(now);
+            steps.extend(self.limit(config, Some(((duty * 1e3).round() as u32).max(1))));
+            return steps;
         }
+        let lifted = self.limit(config, None);
+        let (run, nap) = match lasts {
+            // A phase with an end is one turn.
+            Lasts::For(time) if new => (time.mul_f64(duty), time.mul_f64(1.0 - duty).min(LONGEST_NAP)),
+            Lasts::Readings(_) if now >= self.turn_ends => turn(duty),
+            _ => return lifted,
+        };
         // The turn begins with its nap.
-        let (run, nap) = turn(duty);
         self.turn_ends = now + run + nap;
-        self.nap(now + nap)
+        self.total.naps += 1;
+        lifted.into_iter().chain(self.nap(now + nap)).collect()
+    }
+
+    /// The orders that make this share of all CPUs the limit, where it is not.
+    fn limit(&mut self, config: &QosConfig, permille: Option<u32>) -> Vec<Step> {
+        let [cpu, caches] = self.ladder.kinds(config, permille);
+        let cpu = (std::mem::replace(&mut self.limited, cpu) != cpu).then_some(Step::Limit(cpu));
+        let caches = (std::mem::replace(&mut self.caches, caches) != caches).then_some(Step::Caches(caches));
+        cpu.into_iter().chain(caches).collect()
     }
 
     fn nap(&mut self, until: Time) -> Vec<Step> {
         self.napping_until = until;
-        self.total.naps += 1;
         vec![Step::Nap(until)]
     }
 
@@ -364,14 +479,34 @@ impl QosState {
         match phase.lasts {
             // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two are its own.
             Lasts::For(time) => {
-                let settled = self.began + config.settle.min(time / 2);
-                if now < settled { settled } else { self.began + time }
+                let settled = self.began + settle(config, phase);
+                let renewed = Time(self.napping_until.0.saturating_sub(RENEWED.as_nanos() as u64));
+                let napping = phase.duty <= 0.0 && self.napping_until < self.began + time;
+                let told = |(high, sum): (&High, &Sum)| (high.metric == PROGRESS).then(|| sum.batches.may_be());
+                let fine = config.high.iter().zip(&self.sums).filter_map(told).max();
+                let fine = fine.filter(|_| phase.why == Why::Baseline).map(|batches| FINE[usize::from(!batches)]);
+                let next = if now < settled { settled } else { self.began + time };
+                let next = if napping { next.min(renewed.max(now)) } else { next };
+                fine.map_or(next, |fine| next.min(now + fine))
             }
-            Lasts::Readings(_) if phase.duty > 0.0 && phase.duty < 1.0 && self.limited.is_none() => {
+            Lasts::UntilKnown(time) => (self.began + time).min(now + KNOWN),
+            Lasts::Readings(_) if now < self.began + settle(config, phase) => self.began + settle(config, phase),
+            Lasts::Readings(_)
+                if phase.duty > 0.0 && phase.duty < 1.0 && (self.limited, self.caches) == (None, None) =>
+            {
                 self.turn_ends.max(now)
             }
             Lasts::Readings(_) => Time(u64::MAX),
         }
+    }
+}
+
+/// How much of the beginning of a phase tells nothing of it.
+fn settle(config: &QosConfig, phase: Phase) -> Duration {
+    match phase.lasts {
+        _ if config.controller.counts_all() => Duration::ZERO,
+        Lasts::For(time) | Lasts::UntilKnown(time) => config.settle.min(time / 2),
+        Lasts::Readings(_) => config.settle,
     }
 }
 

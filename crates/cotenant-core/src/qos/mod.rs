@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// No nap that a controller asks for is longer.
+/// No nap that a controller asks for is longer, but for pauses that measure, which are ordered in pieces of at most this.
 pub const LONGEST_NAP: Duration = Duration::from_millis(200);
 
 /// What the low-priority programs do for some time.
@@ -39,6 +39,8 @@ pub struct Phase {
 pub enum Lasts {
     /// So long.
     For(Duration),
+    /// So long at most, and only until a speed is known.
+    UntilKnown(Duration),
     /// Until the metric has been read so many times about this phase alone.
     Readings(u32),
 }
@@ -84,16 +86,25 @@ impl fmt::Display for Why {
 }
 
 /// How a phase went.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// Mean speed of each high-priority program in it, higher is better, in any unit; `None` where nothing is known.
     pub speeds: Vec<Option<f64>>,
+    /// The same by all that was counted in it, however coarsely: nothing is lost between one phase and the next.
+    pub counted: Vec<Option<f64>>,
+    /// How far apart batches of progress are, where the phase told that; the longest of all programs.
+    pub grain: Option<Duration>,
 }
 
 impl Seen {
     /// Of one program.
     pub fn one(speed: f64) -> Self {
-        Self { speeds: vec![Some(speed)] }
+        Self::of(vec![Some(speed)])
+    }
+
+    /// Of several.
+    pub fn of(speeds: Vec<Option<f64>>) -> Self {
+        Self { counted: speeds.clone(), speeds, grain: None }
     }
 }
 
@@ -164,6 +175,16 @@ impl Controller {
             Self::Tracking(tracking) => Some(tracking.goal),
             Self::Steady(steady) => Some(steady.goal),
         }
+    }
+
+    /// Whether it goes by whole turns, of which nothing may be left out.
+    pub fn counts_all(&self) -> bool {
+        matches!(self, Self::Tracking(_))
+    }
+
+    /// Whether it asks for duties, which limits of CPU time keep as well as naps do.
+    pub fn keeps_duties(&self) -> bool {
+        matches!(self, Self::Tracking(_) | Self::Steady(_))
     }
 
     /// The first phase.

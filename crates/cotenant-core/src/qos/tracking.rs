@@ -1,49 +1,93 @@
-//! For speeds that can be told within milliseconds (ours): the duty of the low-priority programs follows what whole turns of running and
-//! napping come to, from a speed alone that is measured in pauses long enough for caches to fill.
+//! For speeds that can be told within a fraction of a second (ours): the duty of the low-priority programs follows what whole turns of
+//! running and napping come to, from a speed alone that is measured in pauses long enough for caches to fill.
 //!
 //! `targeted` takes the speed in a nap of some milliseconds for the speed alone. A program whose data others have pushed out of a cache of
 //! some MB has not got it back by then: it is as slow asleep as awake, no difference is seen, and nobody naps. Here a pause goes on until
 //! the speed has stopped rising, and what naps really gain, cold caches included, is in the mean over a turn.
+//!
+//! The promise is about the mean over everything, pauses and learning included. So it begins with a pause and a small duty, keeps an account
+//! of what was gained or lost against the goal, pays debts within a second or so and spends credit slowly. Where the machine gives more or less
+//! from second to second, a speed alone that is seconds old is wrong to both sides, and errors do not cancel: too low a one lets the others take
+//! what it likes, too high a one cannot make the program faster than alone. So it is measured as often as costs nothing, and what the account
+//! took it for is put right when it is known better. Progress that comes in batches
+//! is counted over as many turns as it takes to see enough of them; no batch is lost between two such windows, so the account stays right.
 
-use super::{LONGEST_NAP, Phase, Seen, Why, nap, phase, usable};
+use super::{Lasts, Phase, Seen, Why, nap, phase, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The least duty.
 const LEAST: f64 = 0.05;
 
-/// From here on there are no naps: the shortest one would end a turn that is longer than programs stay the same.
+/// The first duty.
+const FIRST: f64 = 0.1;
+
+/// From here on there are no naps: the shortest one would be shorter than is well obeyed.
 const ALL: f64 = 0.95;
 
-/// The duty rises by no more than this factor per turn.
-const RISE: f64 = 1.5;
+/// The duty rises by no more than this factor at a time.
+const RISE: f64 = 2.0;
 
-/// Part of the way to the duty that the last turn says is right, in logarithms: steps of all of it overshoot where loss grows faster than
+/// Part of the way to the duty that the last turns say is right, in logarithms: steps of all of it overshoot where loss grows faster than
 /// the duty.
 const DAMPING: f64 = 0.7;
 
-/// Up to so much above the goal the duty stays as it is.
-const HOLD: f64 = 0.01;
-
-/// Weight of a new turn, or of a new speed alone, against those before.
+/// Weight of a new measurement against those before.
 const WEIGHT: f64 = 0.5;
 
 /// A speed alone that differs by more than this is that of another phase of the program: the ones before do not count.
 const OTHER: f64 = 0.1;
 
-/// A part of a pause that is faster than the one before by less than this is not faster.
-const RISEN: f64 = 0.02;
+/// A part of a pause that is faster than the one before by less than this share of the allowed loss is not faster.
+const RISEN: f64 = 0.2;
+
+/// A program that is faster than alone by more than this was slower when that was measured.
+const TOO_FAST: f64 = 0.1;
+
+/// A pause lasts so long at least: shorter ones are at the mercy of noise; where progress comes in batches, of when these come.
+const SHORTEST_PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
+
+/// And at most, however long the speed goes on rising.
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+
+/// Without any progress for so long, and four batches, nothing is known any more.
+const SILENT: Duration = Duration::from_millis(500);
+
+/// So many batches tell a speed.
+const BATCHES: u32 = 20;
+
+/// Debts are paid back, and credit is spent, within about so many seconds.
+const HORIZON_S: [f64; 2] = [1.0, 4.0];
+
+/// For that, the allowed loss is multiplied by no less and no more.
+const ALLOWANCE: [f64; 2] = [0.3, 1.25];
+
+/// The account holds at most so many seconds of allowed loss: debt, and credit.
+const ACCOUNT_S: [f64; 2] = [5.0, 1.0];
+
+/// Where nobody needs naps, the speed alone is measured so much less often.
+const CALM: u32 = 4;
+
+/// Where they are needed it is measured more often, since shared machines give more and less from second to second: so that pauses take this
+/// share of the time in which the others sleep anyway.
+const PAUSED: f64 = 0.5;
+
+/// But no more than so much more often.
+const OFTEN: u32 = 4;
+
+/// Pauses that told nothing make the next ones rarer: twice as rare each, up to so often.
+const FAILURES: u32 = 5;
 
 /// Its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tracking {
     /// Share of its speed alone that a program is to keep, 0–1, exclusive.
     pub goal: f64,
-    /// A turn of running and napping.
+    /// A turn of running and napping; at most the longest nap.
     pub turn: Duration,
-    /// The shortest part of a turn, and the first part of a pause; each further part is as long as all before it.
+    /// The first part of a pause; each further part is as long as all before it.
     pub shortest: Duration,
-    /// Time between two pauses that measure the speed alone.
+    /// Time between two pauses that measure the speed alone, at most, while others nap.
     pub between: Duration,
 }
 
@@ -51,18 +95,46 @@ pub struct Tracking {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrackingState {
     step: Step,
+    /// Length of the phase that goes on.
+    lasts: Duration,
     /// Speed alone of each program.
     alone: Vec<Option<f64>>,
-    /// Speeds in the part before, of a pause or of a turn.
+    /// Speeds in the part of a pause before.
     before: Vec<Option<f64>>,
+    /// What each program did since this was looked at last.
+    work: Vec<Work>,
+    /// Time since then, and of it that in which the others ran, seconds.
+    window_s: [f64; 2],
     /// What the program that suffers most loses of its speed alone, over the duty; a moving mean.
     loss: Option<f64>,
+    /// Seconds of its speed alone that the program that suffers most has beyond its goal.
+    credit_s: f64,
     /// The duty.
     duty: f64,
     /// How long the pause has lasted.
     paused: Duration,
     /// Time since the last pause.
     since: Duration,
+    /// Time without any progress.
+    silent: Duration,
+    /// How far apart batches of progress are.
+    grain: Duration,
+    /// Pauses in a row that told nothing.
+    failed: u32,
+    /// Time between this pause and the one before.
+    #[serde(default)]
+    behind: Duration,
+    /// Whether a pause that was taken in doubt told what was known, and the doubt goes on.
+    sure: bool,
+}
+
+/// What a program did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Work {
+    /// Speed × seconds.
+    done: f64,
+    /// Seconds of which that is known.
+    seconds: f64,
 }
 
 /// What the last phase was.
@@ -72,58 +144,78 @@ enum Step {
     /// A part of a pause.
     #[default]
     Pause,
-    /// The nap of a turn.
-    Nap,
-    /// The run of a turn.
-    Run,
+    /// A turn.
+    Turn,
     /// A run while the speed is not known.
     Unknown,
 }
 
 impl Tracking {
-    /// With the parameters that the tests hold: turns of 100 ms, since caches of some MB take tens of milliseconds to fill.
+    /// With the parameters that the tests hold: turns of 200 ms, since caches of some MB take tens of milliseconds to fill, and fill once
+    /// per turn.
     pub fn new(goal: f64) -> Self {
         let ms = Duration::from_millis;
-        Self { goal, turn: ms(100), shortest: ms(10), between: ms(2_000) }
+        Self { goal, turn: ms(200), shortest: ms(25), between: ms(4_000) }
     }
 
     pub(super) fn start(&self) -> (Phase, TrackingState) {
-        self.pause(TrackingState { duty: 1.0, ..TrackingState::default() })
+        self.pause(TrackingState { duty: FIRST, silent: SILENT, ..TrackingState::default() })
     }
 
     pub(super) fn next(&self, mut state: TrackingState, seen: &Seen) -> (Phase, TrackingState) {
-        if !seen.speeds.iter().any(|speed| usable(*speed).is_some()) {
-            let unknown = TrackingState { step: Step::Unknown, ..TrackingState::default() };
-            return (phase(1.0, self.turn, Why::Unknown), unknown);
+        let known = seen.speeds.iter().any(|speed| usable(*speed).is_some());
+        let heard = seen.counted.iter().any(|speed| usable(*speed).is_some());
+        state.silent = if heard { Duration::ZERO } else { state.silent.saturating_add(state.lasts) };
+        state.grain = seen.grain.unwrap_or(state.grain);
+        if state.silent > SILENT + state.grain * 4 {
+            let since = if state.step == Step::Unknown { state.since } else { Duration::ZERO };
+            // Before it has begun, a program says nothing either.
+            let in_vain = state.step == Step::Pause && state.paused > self.shortest;
+            let failed = (state.failed + u32::from(in_vain)).min(FAILURES);
+            return self.unknown(TrackingState { since, failed, ..TrackingState::default() });
         }
         match state.step {
-            Step::Unknown => self.start(),
+            Step::Unknown if known && !self.waits(&state) => {
+                self.pause(TrackingState { duty: FIRST, failed: state.failed, ..TrackingState::default() })
+            }
+            Step::Unknown => self.unknown(state),
             Step::Pause => {
-                let longer = state.paused + state.paused;
-                if longer <= LONGEST_NAP && state.rises(seen) {
+                state.count(seen, 0.0);
+                let least = SHORTEST_PAUSE[usize::from(!state.grain.is_zero())];
+                let more = state.paused < least || !known || state.rises(seen, RISEN * (1.0 - self.goal));
+                if more && state.paused < LONGEST_PAUSE {
                     state.before.clone_from(&seen.speeds);
-                    let part = state.paused;
-                    state.paused = longer;
-                    return (nap(part, Why::Baseline), state);
+                    (state.lasts, state.paused) = (state.paused, state.paused * 2);
+                    return (phase(0.0, state.lasts, Why::Baseline), state);
                 }
-                state.learn(seen);
+                if !known {
+                    let failed = (state.failed + 1).min(FAILURES);
+                    return self.unknown(TrackingState { failed, ..TrackingState::default() });
+                }
+                let before = state.alone.clone();
+                state.learn(&seen.speeds);
+                self.correct(&mut state, &before);
+                self.settle(&mut state);
                 self.turn(state, Why::Between)
             }
-            Step::Nap => {
-                state.before.clone_from(&seen.speeds);
-                state.step = Step::Run;
-                let (run, _) = self.parts(state.duty);
-                state.since += run;
-                (phase(1.0, run, Why::Between), state)
-            }
-            Step::Run => {
-                let Some(kept) = self.kept(&state, seen) else { return self.pause(state) }; // known now, unknown in the pause
-                let loss = (1.0 - kept) / state.duty;
+            Step::Turn => {
+                let duty = state.duty;
+                state.count(seen, duty);
+                state.since += self.turn;
+                if state.window_s[0] < (state.grain * BATCHES).as_secs_f64() {
+                    let why = if duty < 1.0 { Why::Hold } else { Why::Fine };
+                    return self.turn(state, why);
+                }
+                let share = state.window_s[1] / state.window_s[0];
+                let Some(kept) = self.settle(&mut state) else { return self.pause(state) }; // known now, unknown in the pause
+                let loss = (1.0 - kept) / share;
                 let loss = state.loss.map_or(loss, |mean| mean + WEIGHT * (loss - mean));
                 state.loss = Some(loss);
                 let why = self.adapt(&mut state, loss);
-                let doubtful = state.duty <= LEAST && state.since >= self.between / 4;
-                if state.since >= self.between || doubtful { self.pause(state) } else { self.turn(state, why) }
+                let doubtful = state.duty <= LEAST && kept < self.goal || kept > 1.0 + TOO_FAST;
+                let due = if doubtful && !state.sure { self.between / OFTEN } else { self.due(&state) };
+                state.sure = doubtful && (state.sure || state.since >= due);
+                if state.since >= due { self.pause(state) } else { self.turn(state, why) }
             }
         }
     }
@@ -131,69 +223,86 @@ impl Tracking {
     /// The duty that is right where the loss is in proportion to it, or some of the way there.
     fn adapt(&self, state: &mut TrackingState, loss: f64) -> Why {
         let before = state.duty;
-        let kept = 1.0 - loss * before;
-        if !(self.goal..=self.goal + HOLD).contains(&kept) {
-            let way = (1.0 - self.goal) / (1.0 - kept).max(f64::MIN_POSITIVE);
-            state.duty = (before * way.powf(DAMPING).min(RISE)).clamp(LEAST, 1.0);
-        }
-        if state.duty > ALL && kept >= self.goal {
+        let allowed = (1.0 - self.goal) * self.allowance(state.credit_s);
+        let way = allowed / (loss * before).max(f64::MIN_POSITIVE);
+        state.duty = (before * way.powf(DAMPING).min(RISE)).clamp(LEAST, 1.0);
+        if state.duty > ALL {
             state.duty = 1.0;
         }
         match () {
             () if state.duty >= 1.0 => Why::Fine,
-            () if kept < self.goal => Why::Contention,
-            () if state.duty > before => Why::Increase,
-            () => Why::Hold,
+            () if state.duty > before * 1.1 => Why::Increase,
+            () => Why::Contention,
         }
     }
 
-    /// Run and nap of a turn.
-    fn parts(&self, duty: f64) -> (Duration, Duration) {
-        let (run, nap) = (self.turn.mul_f64(duty), self.turn.mul_f64(1.0 - duty));
-        if duty > ALL {
-            (self.turn, Duration::ZERO)
-        } else if run < self.shortest {
-            (self.shortest, self.shortest.mul_f64((1.0 - duty) / duty))
-        } else if nap < self.shortest {
-            (self.shortest.mul_f64(duty / (1.0 - duty)), self.shortest)
-        } else {
-            (run, nap)
-        }
+    /// By what the allowed loss is multiplied, so that the account comes back to nothing.
+    fn allowance(&self, credit_s: f64) -> f64 {
+        let [pay, spend] = HORIZON_S;
+        let horizon = if credit_s < 0.0 { pay } else { spend };
+        (1.0 + credit_s / ((1.0 - self.goal) * horizon)).clamp(ALLOWANCE[0], ALLOWANCE[1])
     }
 
-    /// A turn, which begins with its nap, if it has one.
+    /// Enters what was done since this was looked at last into the account. Share of its speed alone that the program that suffers most
+    /// kept in that time.
+    fn settle(&self, state: &mut TrackingState) -> Option<f64> {
+        let share = |(work, alone): (&Work, &Option<f64>)| {
+            (work.seconds > 0.0).then_some((work.done / work.seconds / (*alone)?, work.seconds))
+        };
+        let kept = state.work.iter().zip(&state.alone).filter_map(share).min_by(|a, b| a.0.total_cmp(&b.0));
+        state.work.clear();
+        state.window_s = [0.0; 2];
+        let (kept, seconds) = kept?;
+        let [debt, credit] = ACCOUNT_S.map(|seconds| seconds * (1.0 - self.goal));
+        state.credit_s = (state.credit_s + (kept - self.goal) * seconds).clamp(-debt, credit);
+        Some(kept)
+    }
+
+    /// Enters into the account that the speed alone was not what it was taken for since the pause before: on average it was the mean of what the
+    /// two pauses told. In work and not in shares of it, so that errors to both sides cancel.
+    fn correct(&self, state: &mut TrackingState, before: &[Option<f64>]) {
+        let ratio = |(before, now): (&Option<f64>, &Option<f64>)| Some((*now)? / (*before)?);
+        let Some(ratio) = before.iter().zip(&state.alone).filter_map(ratio).max_by(f64::total_cmp) else { return };
+        let missed_s = self.goal * state.behind.as_secs_f64() * (ratio - 1.0) / 2.0;
+        let [debt, credit] = ACCOUNT_S.map(|seconds| seconds * (1.0 - self.goal));
+        state.credit_s = ((state.credit_s - missed_s) / ratio).clamp(-debt, credit);
+    }
+
+    /// Time from the last pause to the next.
+    fn due(&self, state: &TrackingState) -> Duration {
+        if state.duty >= 1.0 {
+            return self.between * CALM;
+        }
+        // Two looks at the duty, which batches make long ones, are between two pauses at least.
+        let least = (state.grain * BATCHES * 2).clamp(self.between / OFTEN, self.between);
+        state.paused.div_f64(PAUSED * (1.0 - state.duty)).clamp(least, self.between)
+    }
+
+    /// Whether the last pause told nothing, and it is too early for the next.
+    fn waits(&self, state: &TrackingState) -> bool {
+        state.failed > 0 && state.since < self.between * (1_u32 << state.failed.min(FAILURES))
+    }
+
     fn turn(&self, mut state: TrackingState, why: Why) -> (Phase, TrackingState) {
-        state.before.clear();
-        let (run, asleep) = self.parts(state.duty);
-        if asleep.is_zero() {
-            state.step = Step::Run;
-            state.since += run;
-            return (phase(1.0, run, why), state);
-        }
-        state.step = Step::Nap;
-        state.since += asleep;
-        (nap(asleep, why), state)
+        (state.step, state.lasts) = (Step::Turn, self.turn);
+        (phase(state.duty, self.turn, why), state)
     }
 
     fn pause(&self, state: TrackingState) -> (Phase, TrackingState) {
-        let (step, paused) = (Step::Pause, self.shortest);
-        let since = Duration::ZERO;
-        (nap(paused, Why::Baseline), TrackingState { step, paused, since, before: Vec::new(), ..state })
+        let (step, lasts, paused) = (Step::Pause, self.shortest, self.shortest);
+        let (before, work, window_s, behind) = (Vec::new(), Vec::new(), [0.0; 2], state.since);
+        let state =
+            TrackingState { step, lasts, before, work, window_s, paused, behind, since: Duration::ZERO, ..state };
+        (nap(paused, Why::Baseline), state)
     }
 
-    /// Share of its speed alone that the program that suffers most kept over the turn that ends with a run.
-    fn kept(&self, state: &TrackingState, seen: &Seen) -> Option<f64> {
-        let (run, nap) = self.parts(state.duty);
-        let (run, nap) = (run.as_secs_f64(), nap.as_secs_f64());
-        let share = |(i, speed): (usize, &Option<f64>)| {
-            let (running, alone) = (usable(*speed)?, state.alone.get(i).copied().flatten()?);
-            let mean = match state.before.get(i).copied().flatten().and_then(|speed| usable(Some(speed))) {
-                Some(napping) => (run * running + nap * napping) / (run + nap),
-                None => running,
-            };
-            Some(mean / alone)
-        };
-        seen.speeds.iter().enumerate().filter_map(share).min_by(f64::total_cmp)
+    /// A run until something is known.
+    fn unknown(&self, mut state: TrackingState) -> (Phase, TrackingState) {
+        state.silent = SILENT;
+        state.since += self.turn;
+        (state.step, state.lasts) = (Step::Unknown, self.turn);
+        let lasts = if self.waits(&state) { Lasts::For(self.turn) } else { Lasts::UntilKnown(self.turn) };
+        (Phase { duty: 1.0, lasts, why: Why::Unknown }, state)
     }
 }
 
@@ -202,23 +311,43 @@ impl TrackingState {
         &self.alone
     }
 
-    /// Whether any program is still getting faster in the pause.
-    fn rises(&self, seen: &Seen) -> bool {
-        let before = |i: usize| self.before.get(i).copied().flatten();
+    /// Adds what was done in the phase that has ended.
+    fn count(&mut self, seen: &Seen, duty: f64) {
+        let seconds = self.lasts.as_secs_f64();
+        self.window_s = [self.window_s[0] + seconds, self.window_s[1] + seconds * duty];
+        self.work.resize(seen.counted.len(), Work::default());
+        for (work, speed) in self.work.iter_mut().zip(&seen.counted) {
+            // None in this phase is a speed, too: the next batch is on its way.
+            if let Some(speed) = speed.filter(|speed| speed.is_finite() && *speed >= 0.0) {
+                *work = Work { done: work.done + speed * seconds, seconds: work.seconds + seconds };
+            }
+        }
+    }
+
+    /// Whether any program is still getting faster in the pause, by more than a share.
+    fn rises(&self, seen: &Seen, by: f64) -> bool {
+        let before = |i: usize| self.before.get(i).copied().flatten().and_then(|speed| usable(Some(speed)));
         seen.speeds.iter().enumerate().any(|(i, speed)| match (before(i), usable(*speed)) {
-            (Some(before), Some(now)) => now > before * (1.0 + RISEN),
+            (Some(before), Some(now)) => now > before * (1.0 + by),
             (None, now) => now.is_some(),
             _ => false,
         })
     }
 
-    fn learn(&mut self, seen: &Seen) {
-        self.alone.resize(seen.speeds.len(), None);
-        for (alone, speed) in self.alone.iter_mut().zip(&seen.speeds) {
+    fn learn(&mut self, speeds: &[Option<f64>]) {
+        self.failed = 0;
+        self.alone.resize(speeds.len(), None);
+        for (alone, speed) in self.alone.iter_mut().zip(speeds) {
             // A program without a speed has none of before either: it may be another by now.
             *alone = usable(*speed).map(|speed| match *alone {
                 Some(before) if (speed / before - 1.0).abs() <= OTHER => before + WEIGHT * (speed - before),
-                _ => speed,
+                other => {
+                    self.sure = false;
+                    if other.is_some() {
+                        self.loss = None; // it was about another speed
+                    }
+                    speed
+                }
             });
         }
     }

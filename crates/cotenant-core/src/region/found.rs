@@ -46,8 +46,12 @@ impl Model {
         if ns <= 0.0 {
             return 0.0;
         }
-        let between = counts.first_misses.saturating_sub(counts.last_misses) as f64;
-        (self.a * between / ns + self.b * counts.last_misses as f64 / ns + self.c).max(0.0)
+        self.at(counts.first_misses as f64 / ns, counts.last_misses as f64 / ns)
+    }
+
+    /// The score of code that brings in so many lines per nanosecond, 0 or more. Lines into the last level came into the one above it, too.
+    pub fn at(&self, upper_per_ns: f64, last_per_ns: f64) -> f64 {
+        (self.a * (upper_per_ns - last_per_ns).max(0.0) + self.b * last_per_ns + self.c).max(0.0)
     }
 }
 

@@ -9,11 +9,12 @@ mod probe;
 mod stop;
 
 use command::Command;
+use cotenant_core::histogram::Histogram;
 use cotenant_core::metric::{Measured, Meter, MeterError, Metric, QUANTILE, ScrapeError, Source};
 use cotenant_core::{Direction, Reading, Time};
 use http::Http;
 use log::Log;
-use probe::Probe;
+use probe::{Answers, Probe};
 use serde::Serialize;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,8 +31,10 @@ const TELL_AFTER: u32 = 3;
 /// Metrics at most: each has a thread.
 const MOST: usize = 32;
 
-/// Names that what programs report themselves already has.
-const RESERVED: [&str; 3] = ["progress", "latency_p50_s", "latency_p99_s"];
+/// Whether what programs report themselves is called so already.
+fn is_reserved(name: &str) -> bool {
+    name == "progress" || name.starts_with("latency_p") && name.ends_with("_s")
+}
 
 /// Why metrics cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -187,6 +190,8 @@ impl Shared {
 #[derive(Debug)]
 pub struct Metrics {
     shared: Vec<Arc<Mutex<Shared>>>,
+    /// What the first server that is asked answered.
+    answers: Option<Answers>,
     /// Those that must end before this does: they have started programs.
     threads: Vec<JoinHandle<()>>,
     stopper: Option<Stopper>,
@@ -206,13 +211,17 @@ impl Metrics {
             if metrics[..i].iter().any(|other| other.name == metric.name) {
                 return Err(StartError::Twice(metric.name.clone()));
             }
-            if RESERVED.contains(&metric.name.as_str()) {
+            if is_reserved(&metric.name) {
                 return Err(StartError::Reserved(metric.name.clone()));
             }
         }
         let fetchers = metrics.iter().map(Fetcher::new).collect::<Result<Vec<_>, _>>()?;
         let (stopper, stop) = stop::pair()?;
-        let mut started = Self { shared: Vec::new(), threads: Vec::new(), stopper: Some(stopper), start };
+        let answers = fetchers.iter().find_map(|fetcher| match fetcher {
+            Fetcher::Probe(probe) => Some(probe.answers()),
+            _ => None,
+        });
+        let mut started = Self { shared: Vec::new(), answers, threads: Vec::new(), stopper: Some(stopper), start };
         for (metric, fetcher) in metrics.iter().zip(fetchers) {
             let shared = Arc::new(Mutex::new(Shared {
                 direction: metric.direction,
@@ -252,6 +261,11 @@ impl Metrics {
             Some((shared.summary.name.clone(), reading))
         };
         self.shared.iter().filter_map(reading).collect()
+    }
+
+    /// How long the first server that is asked took to answer, nanoseconds, since the beginning; `None` where none is asked.
+    pub fn latency_ns(&self) -> Option<Histogram> {
+        self.answers.as_ref().map(Answers::so_far)
     }
 
     /// One line for each metric that fails again and again, once: a server that was started just now may not answer yet.

@@ -1,17 +1,27 @@
-//! How long a server takes to answer, as a client sees it: a small question every few milliseconds on a connection of its own, and a quantile
-//! of the times of one window. The server's own counts say nothing of what waits in front of it.
+//! How long a server takes to answer, as a client sees it: a small question now and then on a connection of its own, and a quantile of the
+//! times of one window. The server's own counts say nothing of what waits in front of it.
+//!
+//! Questions are asked at random moments (a Poisson process), so that no rhythm of the server, of who disturbs it, or of Cotenant's own turns is
+//! met or missed. Moments that pass while an answer is waited for count as well, with what was left to wait: else a server that stands still for
+//! a second would count as one slow answer among hundreds of quick ones. Questions sent in one go would all wait behind the same things, and
+//! tell no more than one of them.
 
 use super::FetchError;
 use super::stop::Stop;
 use cotenant_core::Direction;
+use cotenant_core::histogram::Histogram;
 use cotenant_core::metric::{Measured, Protocol};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time between the end of a question and the next.
-const GAP: Duration = Duration::from_millis(2);
+/// Questions in a window, on average: as many as it takes that one is beyond a p99.
+const QUESTIONS: u32 = 100;
+
+/// Mean time between two questions, at least.
+const LEAST_GAP: Duration = Duration::from_millis(2);
 
 /// Longer answers are refused, bytes.
 const MOST: u64 = 1 << 20;
@@ -25,6 +35,42 @@ pub struct Probe {
     window: Duration,
     timeout: Duration,
     connection: Option<Connection>,
+    moments: Moments,
+    /// When the next question is due; `None` before the first.
+    due: Option<Instant>,
+    answers: Answers,
+}
+
+/// All answers so far, nanoseconds; who holds a copy sees what comes.
+#[derive(Clone, Debug, Default)]
+pub struct Answers(Arc<Mutex<Histogram>>);
+
+impl Answers {
+    /// As of now.
+    pub fn so_far(&self) -> Histogram {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).count_one(ns);
+    }
+}
+
+/// Gaps between random moments: those of a Poisson process.
+#[derive(Debug)]
+struct Moments {
+    mean: Duration,
+    random: u64,
+}
+
+impl Moments {
+    fn gap(&mut self) -> Duration {
+        // The generator of PCG's paper without its output function: the upper bits are good enough for that.
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let uniform = ((self.random >> 11) + 1) as f64 / (1_u64 << 53) as f64; // above 0, at most 1
+        self.mean.mul_f64(-uniform.ln())
+    }
 }
 
 /// What is read and written.
@@ -37,42 +83,60 @@ struct Connection(BufReader<Box<dyn Stream>>);
 
 impl Probe {
     pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
-        Self { protocol, address: address.to_owned(), quantile, window, timeout, connection: None }
+        let moments = Moments { mean: (window / QUESTIONS).max(LEAST_GAP), random: 1 };
+        let (address, answers) = (address.to_owned(), Answers::default());
+        Self { protocol, address, quantile, window, timeout, connection: None, moments, due: None, answers }
     }
 
-    /// Asks for the length of a window.
+    /// All answers, from now on too.
+    pub fn answers(&self) -> Answers {
+        self.answers.clone()
+    }
+
+    /// Asks for the length of a window, once at least.
     pub fn fetch(&mut self, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         let begin = Instant::now();
-        let mut times = Vec::new();
-        loop {
-            let asked = Instant::now();
-            self.ask().map_err(|why| {
+        let before = self.answers.so_far();
+        let end = begin + self.window;
+        let mut due = self.due.take().unwrap_or(begin);
+        let mut asked = false;
+        while due < end || !asked {
+            if stop.within(due.saturating_duration_since(Instant::now())) {
+                return Err(FetchError::Stopped);
+            }
+            let [sent, answered] = self.ask().map_err(|why| {
                 self.connection = None;
                 self.failed(&why)
             })?;
-            // The first one of a connection also makes it.
-            times.push(asked.elapsed());
-            if stop.within(GAP) {
-                return Err(FetchError::Stopped);
-            }
-            let window = begin.elapsed();
-            if window >= self.window {
-                let count = times.len() as u64;
-                let value = quantile(&mut times, self.quantile).as_secs_f64();
-                return Ok(Some(Measured { value, window, count, direction: Direction::LowerIsBetter }));
+            asked = true;
+            self.answers.add(answered - sent);
+            due = sent + self.moments.gap();
+            while due <= answered {
+                self.answers.add(answered - due);
+                due += self.moments.gap();
             }
         }
+        self.due = Some(due);
+        if stop.within(end.saturating_duration_since(Instant::now())) {
+            return Err(FetchError::Stopped);
+        }
+        let since = self.answers.so_far().since(&before).unwrap_or_default();
+        let value = since.quantile(self.quantile).unwrap_or_default() / 1e9;
+        Ok(Some(Measured { value, window: begin.elapsed(), count: since.count(), direction: Direction::LowerIsBetter }))
     }
 
-    fn ask(&mut self) -> io::Result<()> {
+    /// When a question was sent, and answered. To connect is no question.
+    fn ask(&mut self) -> io::Result<[Instant; 2]> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => self.connection.insert(connect(self.protocol, &self.address, self.timeout)?),
         };
+        let sent = Instant::now();
         match self.protocol {
             Protocol::Redis => connection.ping(),
             Protocol::Postgres => connection.query(),
-        }
+        }?;
+        Ok([sent, Instant::now()])
     }
 
     fn failed(&self, why: &io::Error) -> FetchError {
@@ -82,13 +146,6 @@ impl Probe {
         let why = why.to_string().replace('\n', " ");
         FetchError::Probe { what: format!("{}:{}", self.protocol.name(), self.address), why }
     }
-}
-
-/// The value below which that share of the times lies (nearest rank); they are not empty.
-fn quantile(times: &mut [Duration], q: f64) -> Duration {
-    times.sort_unstable();
-    let rank = (times.len() as f64 * q).ceil() as usize;
-    times[rank.clamp(1, times.len()) - 1]
 }
 
 fn connect(protocol: Protocol, address: &str, timeout: Duration) -> io::Result<Connection> {
@@ -226,7 +283,8 @@ mod tests {
     #[test]
     fn redis_answers() {
         let measured = probe(Protocol::Redis, &server(vec![(6, b"+PONG\r\n".to_vec())])).unwrap().unwrap();
-        assert!(measured.value > 0.0 && measured.count >= 1 && measured.window >= Duration::from_millis(20));
+        // Waits are whole milliseconds.
+        assert!(measured.value > 0.0 && measured.count >= 1 && measured.window >= Duration::from_millis(19));
         let why =
             probe(Protocol::Redis, &server(vec![(6, b"-NOAUTH Authentication required.\r\n".to_vec())])).unwrap_err();
         assert!(why.to_string().contains("NOAUTH"), "{why}");
@@ -260,10 +318,45 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_those_that_were_seen() {
-        let mut times: Vec<Duration> = (1..=100).rev().map(Duration::from_micros).collect();
-        assert_eq!(quantile(&mut times, 0.99), Duration::from_micros(99));
-        assert_eq!(quantile(&mut times, 0.5), Duration::from_micros(50));
-        assert_eq!(quantile(&mut times[..1], 1.0), Duration::from_micros(1));
+    fn a_server_that_stands_still_is_seen_to() {
+        // It answers at once, but once for a long time not: the moments in which a question would have waited count as well.
+        let stands = Duration::from_millis(300);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for n in 0.. {
+                if stream.read_exact(&mut [0; 6]).is_err() {
+                    return;
+                }
+                if n == 3 {
+                    std::thread::sleep(stands);
+                }
+                if stream.write_all(b"+PONG\r\n").is_err() {
+                    return;
+                }
+            }
+        });
+        let (_stopper, stop) = stop::pair().unwrap();
+        let window = Duration::from_secs(1); // every 10 ms a question
+        let mut probe = Probe::new(Protocol::Redis, &address, 0.99, window, Duration::from_secs(20));
+        let answers = probe.answers();
+        let measured = probe.fetch(&stop).unwrap().unwrap();
+        let (seen, half) = (answers.so_far(), stands.as_nanos() as f64 / 2.0);
+        assert_eq!(seen.count(), measured.count);
+        // Some thirty moments fell into it, and half of these had half of it still to wait: hardly ever fewer than five.
+        assert!(seen.above(half) >= 5.0, "{seen:?}");
+        assert!(measured.value >= half / 1e9, "{measured:?}");
+    }
+
+    #[test]
+    fn moments_are_random_and_have_their_mean() {
+        let mut moments = Moments { mean: Duration::from_millis(10), random: 1 };
+        let gaps: Vec<f64> = (0..10_000).map(|_| moments.gap().as_secs_f64() * 1e3).collect();
+        let mean = gaps.iter().sum::<f64>() / 1e4;
+        // Of an exponential distribution e^-1 of the gaps are longer than the mean, and e^-3 longer than three times that.
+        let longer = |ms: f64| gaps.iter().filter(|gap| **gap > ms).count() as f64 / 1e4;
+        assert!((mean - 10.0).abs() < 0.5, "{mean}");
+        assert!((longer(10.0) - 0.3679).abs() < 0.02 && (longer(30.0) - 0.0498).abs() < 0.01);
     }
 }

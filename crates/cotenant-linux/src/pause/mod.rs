@@ -198,6 +198,11 @@ impl Job {
         Ok(Self::new(How::Group(group)))
     }
 
+    /// A group that somebody else of us made and removes: who is limited there can be frozen there, too. Not to be ended by [`Job::end`].
+    pub(crate) fn lent(group: &Group) -> Self {
+        Self::new(How::Group(group.clone()))
+    }
+
     /// Lets a command that is about to be started begin inside the job, in a session and process group of its own.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 pub mod counters;
 mod page;
 pub mod plan;
+pub mod sampling;
 
 #[cfg(test)]
 mod fake;

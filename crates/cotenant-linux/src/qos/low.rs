@@ -6,8 +6,10 @@ use crate::apply::Applier;
 use crate::book::Identity;
 use crate::pause::{Job, Mechanism, Pauses};
 use crate::progress::Orders;
+#[cfg(doc)]
+use crate::progress::orders::FRESH;
 use crate::progress::orders::LONGEST_NAP;
-use crate::quota::Quota;
+use crate::quota::{Quota, QuotaError};
 use crate::resctrl::{Limited, Resctrl};
 use crate::sys;
 use crate::tasks::{Process, Target};
@@ -29,14 +31,18 @@ const DEAF: Duration = Duration::from_millis(300);
 /// Less CPU time than this between two looks tells nothing, nanoseconds.
 const LITTLE_NS: f64 = 1e6;
 
+/// Orders to nap are stood by so often: they are stale after [`FRESH`].
+const STAND_BY: Duration = Duration::from_millis(33);
+
 /// Processes without marks that use less than this share of a program's CPU time need not nap: shells that wait.
 const IDLE: f64 = 0.05;
 
-/// How naps are brought about.
+/// How naps are brought about, and limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcer {
-    /// From inside where the program has marks, else from outside.
+    /// Naps from inside where the program has marks, else from outside. Limits of CPU time, and of cache ways and memory bandwidth, where
+    /// they are asked for. What of this cannot be had here is left out.
     #[default]
     Auto,
     /// By its marks alone.
@@ -64,6 +70,10 @@ pub struct Slept {
     pub pauses: u64,
     /// Threads that have marks and were seen last.
     pub threads: usize,
+    /// The limit in force, as it was written; absent where there is none.
+    pub limit: Option<String>,
+    /// Limits that were set.
+    pub limits: u64,
 }
 
 /// The program.
@@ -84,8 +94,13 @@ pub(super) struct Low {
     before: (u64, f64),
     paused_since: Option<Time>,
     wakes_at: Option<Time>,
+    /// When a nap from inside ends, and when it is to be stood by.
+    napping: Option<(Time, Time)>,
     outside: Duration,
     pause_count: u64,
+    /// Limits in force, as they were written: of CPU time, and of caches.
+    written: [Option<String>; 2],
+    limits: u64,
     pub notes: BTreeSet<String>,
 }
 
@@ -113,31 +128,48 @@ impl Low {
             before: (0, 0.0),
             paused_since: None,
             wakes_at: None,
+            napping: None,
             outside: Duration::ZERO,
             pause_count: 0,
+            written: [None, None],
+            limits: 0,
             notes: BTreeSet::new(),
         }
     }
 
     /// Makes ready what a program that is about to be started needs.
     pub fn prepare(&mut self, applier: &mut Applier, pauses: &mut Pauses, command: &mut Command) -> Result<(), String> {
-        if self.enforcer == Enforcer::Quota {
-            let quota = Quota::make(applier).map_err(|why| why.to_string())?;
-            quota.enter(command).map_err(|why| why.to_string())?;
-            // In version 2 a process has one group: who is limited cannot be frozen, too.
-            let frozen_elsewhere = !quota.is_v2();
-            self.quota = Some(quota);
-            if !frozen_elsewhere {
-                self.job = Some(Job::of_processes());
-                return Ok(());
+        let auto = self.enforcer == Enforcer::Auto;
+        if auto || self.enforcer == Enforcer::Quota {
+            match Quota::make(applier) {
+                Ok(quota) => self.quota = Some(quota),
+                Err(why) if !auto => return Err(why.to_string()),
+                Err(_) => {} // a rung less
             }
         }
-        if self.enforcer == Enforcer::Resctrl {
-            let resctrl = Resctrl::find(&FsRoot::live())
-                .ok_or("resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto")?;
-            let limited = resctrl.make(applier).map_err(|why| why.to_string())?;
-            limited.enter(command).map_err(|why| why.to_string())?;
-            self.limited = Some(limited);
+        if auto || self.enforcer == Enforcer::Resctrl {
+            match Resctrl::find(&FsRoot::live()).map(|resctrl| resctrl.make(applier)) {
+                Some(Ok(limited)) => {
+                    limited.enter(command).map_err(|why| why.to_string())?;
+                    self.limited = Some(limited);
+                }
+                Some(Err(why)) if !auto => return Err(why.to_string()),
+                None if !auto => {
+                    return Err(
+                        "resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto"
+                            .to_owned(),
+                    );
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+        if let Some(job) = self.quota.as_ref().and_then(Quota::job) {
+            job.prepare(command).map_err(|why| why.to_string())?;
+            self.job = Some(job);
+            return Ok(());
+        }
+        if let Some(quota) = &self.quota {
+            quota.enter(command).map_err(|why| why.to_string())?;
         }
         let job = pauses.job(applier).map_err(|why| why.to_string())?;
         job.prepare(command).map_err(|why| why.to_string())?;
@@ -196,7 +228,7 @@ impl Low {
                 } else {
                     known.orders = Orders::of(pid, process).ok().flatten();
                     if known.orders.is_none() {
-                        known.next_look = at + super::FULL_EVERY; // it begins just now, or has none
+                        known.next_look = at + super::FULL_EVERY[0]; // it begins just now, or has none
                     }
                 }
             }
@@ -245,7 +277,7 @@ impl Low {
             for orders in self.orders() {
                 orders.withdraw();
             }
-            self.wakes_at = None;
+            (self.wakes_at, self.napping) = (None, None);
             self.resume(now);
             return Outcome::Applied;
         }
@@ -257,6 +289,7 @@ impl Low {
                 orders.nap(until, LONGEST_NAP);
                 any = true;
             }
+            self.napping = Some((end, now + STAND_BY));
             return if any { Outcome::Applied } else { Outcome::Gone };
         }
         let Some(job) = &mut self.job else { return Outcome::NotThisMachine };
@@ -267,9 +300,9 @@ impl Low {
         }
         match job.pause(applier, &self.members) {
             Ok(()) => {
+                self.pause_count += u64::from(self.paused_since.is_none());
                 self.paused_since.get_or_insert(now);
                 self.wakes_at = Some(end);
-                self.pause_count += 1;
                 Outcome::Applied
             }
             Err(why) => {
@@ -304,18 +337,28 @@ impl Low {
         }
     }
 
-    /// Limits it to so many thousandths of one of `cpus` CPUs, or lifts the limit.
-    pub fn limit(&mut self, cpu_permille: Option<u32>, cpus: u32) -> Outcome {
-        let set = match (&self.quota, &mut self.limited) {
-            (Some(quota), _) => quota.set(cpu_permille),
-            // The same share of cache and bandwidth as of all CPUs.
-            (None, Some(limited)) => {
-                limited.set(cpu_permille.map(|permille| f64::from(permille) / 1e3 / f64::from(cpus.max(1))))
-            }
-            (None, None) => return Outcome::NotThisMachine,
-        };
+    /// Limits it to so many thousandths of one CPU, or lifts that limit.
+    pub fn limit(&mut self, cpu_permille: Option<u32>) -> Outcome {
+        let Some(quota) = &self.quota else { return Outcome::NotThisMachine };
+        let set = quota.set(cpu_permille).map(|text| cpu_permille.map(|_| text));
+        self.note_limit(0, set)
+    }
+
+    /// Limits it to so many thousandths of the ways of caches and of its memory bandwidth, or lifts that limit.
+    pub fn limit_caches(&mut self, permille: Option<u32>) -> Outcome {
+        let Some(limited) = &mut self.limited else { return Outcome::NotThisMachine };
+        let share = permille.map(|permille| f64::from(permille) / 1e3);
+        let set = limited.set(share).map(|()| share.map(|share| format!("resctrl {:.0} %", share * 100.0)));
+        self.note_limit(1, set)
+    }
+
+    fn note_limit(&mut self, kind: usize, set: Result<Option<String>, QuotaError>) -> Outcome {
         match set {
-            Ok(()) => Outcome::Applied,
+            Ok(text) => {
+                self.limits += u64::from(text.is_some());
+                self.written[kind] = text;
+                Outcome::Applied
+            }
             Err(why) => {
                 self.notes.insert(why.to_string());
                 Outcome::Denied
@@ -330,9 +373,16 @@ impl Low {
         }
     }
 
-    /// Stands by what was ordered.
-    pub fn stand_by(&self) {
+    /// Stands by what was ordered, where that is due; when it is due again.
+    pub fn stand_by(&mut self, now: Time) -> Option<Time> {
+        let (end, due) = self.napping.filter(|(end, _)| *end > now)?;
+        if due > now {
+            return Some(due);
+        }
         self.orders().for_each(Orders::stand_by);
+        let next = now + STAND_BY;
+        self.napping = Some((end, next));
+        (next < end).then_some(next)
     }
 
     fn orders(&self) -> impl Iterator<Item = &Orders> {
@@ -358,17 +408,21 @@ impl Low {
             (Some(job), false) => job.mechanism().to_string(),
             (None, false) => "nothing".to_owned(),
         };
+        let written: Vec<&str> = self.written.iter().flatten().map(String::as_str).collect();
+        let by_limits = self.limits > 0 || matches!(self.enforcer, Enforcer::Quota | Enforcer::Resctrl);
         Slept {
             means: match (&self.quota, &self.limited) {
-                (Some(quota), _) => quota.to_string(),
-                (None, Some(_)) => "resctrl".to_owned(),
-                (None, None) => by,
+                (Some(quota), _) if by_limits => quota.to_string(),
+                (None, Some(_)) if by_limits => "resctrl".to_owned(),
+                _ => by,
             },
             naps,
             inside_s,
             outside_s: outside.as_secs_f64(),
             pauses: self.pause_count,
             threads: self.threads,
+            limit: (!written.is_empty()).then(|| written.join(" and ")),
+            limits: self.limits,
         }
     }
 
@@ -377,10 +431,10 @@ impl Low {
         self.marked.clear(); // withdraws the orders
         let mut notes = Vec::new();
         let Some(applier) = applier else { return notes };
-        if let Some(job) = self.job.take()
-            && let Err(why) = job.end(applier)
-        {
-            notes.push(why.to_string());
+        if let Some(mut job) = self.job.take() {
+            let lent = self.quota.as_ref().is_some_and(Quota::is_v2);
+            let ended = if lent { job.resume() } else { job.end(applier) };
+            notes.extend(ended.err().map(|why| why.to_string()));
         }
         if let Some(limited) = self.limited.take()
             && let Err(why) = limited.end(applier)
@@ -399,4 +453,38 @@ impl Low {
 fn add((naps, seconds): (u64, f64), orders: &Orders) -> (u64, f64) {
     let of = orders.naps();
     (naps + of.count, seconds + of.napped.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resctrl::tests::tree;
+    use crate::testing::TempDir;
+    use crate::tests::options;
+
+    #[test]
+    fn caches_are_limited_as_ordered() {
+        let dir = TempDir::new("low-resctrl");
+        let mut applier = Applier::new(options(&dir.path().join("state"))).unwrap();
+        let mut low = Low::new(Enforcer::Auto);
+        assert_eq!([low.limit(Some(500)), low.limit_caches(Some(250))], [Outcome::NotThisMachine; 2]);
+        low.limited = Some(Resctrl::find(&tree(&dir)).unwrap().make(&mut applier).unwrap());
+        // The kernel makes this file; its 12 ways.
+        let groups = std::fs::read_dir(dir.path().join("sys/fs/resctrl")).unwrap().flatten();
+        let ours = |path: &std::path::PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cotenant-"))
+        };
+        let group = groups.map(|entry| entry.path()).find(ours).unwrap();
+        std::fs::write(group.join("schemata"), "").unwrap();
+        assert_eq!(low.limit(Some(500)), Outcome::NotThisMachine, "there is no quota, and nothing stands in for it");
+        assert_eq!(low.limit_caches(Some(250)), Outcome::Applied, "{:?}", low.notes);
+        assert!(std::fs::read_to_string(group.join("schemata")).unwrap().starts_with("L3:0=7;1=7"));
+        let slept = low.slept(Time::default());
+        assert_eq!((slept.means.as_str(), slept.limit.as_deref(), slept.limits), ("resctrl", Some("resctrl 25 %"), 1));
+        low.limit_caches(None);
+        assert!(std::fs::read_to_string(group.join("schemata")).unwrap().starts_with("L3:0=fff;1=fff"));
+        assert_eq!(low.slept(Time::default()).limit, None);
+        std::fs::remove_file(group.join("schemata")).unwrap();
+        assert!(low.end(Some(&mut applier)).is_empty() && applier.finish().failed == 0);
+    }
 }

@@ -1,8 +1,8 @@
 //! The live machine as a host for the policy `qos`: several programs of high and of low priority, naps, and how fast they are, at up to
 //! 1,000 looks a second.
 //!
-//! All threads are looked at every [`FULL_EVERY`]; in between only what costs no system call is read: the progress that the programs
-//! report, and the readings of metrics. Where the speed is told by counters, every look is a full one.
+//! All threads are looked at every [`FULL_EVERY`], rarely once everything has begun; in between only what costs no system call is read:
+//! the progress that the programs report, and the readings of metrics. Where the speed is told by counters, every look is a full one.
 
 mod low;
 
@@ -28,8 +28,11 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at all threads.
-pub const FULL_EVERY: Duration = Duration::from_millis(100);
+/// Least and most time between two looks at all threads, each of which may take as long as some fifty others.
+pub const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+
+/// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much later.
+const FULL_PART: u32 = 20;
 
 /// A program that is started, or that runs.
 #[derive(Debug)]
@@ -319,7 +322,7 @@ impl QosHost {
     }
 
     fn full(&mut self, at: Time) -> Result<Sample, HostError> {
-        self.full_due = at + FULL_EVERY;
+        self.full_due = at + ((at - Time::default()) / FULL_PART).clamp(FULL_EVERY[0], FULL_EVERY[1]);
         let sample = look(&mut self.observer, &mut self.applier, at, &|own| own)?;
         let high = self.programs.len() - self.low.len();
         for (i, program) in self.programs.iter_mut().enumerate() {
@@ -363,13 +366,13 @@ impl Host for QosHost {
             Some(last) => Sample { at, ..last },
             None => self.full(at)?,
         };
-        for low in &self.low {
-            low.stand_by();
-        }
         sample.apps = Vec::with_capacity(self.programs.len());
         for (i, _) in self.programs.iter().enumerate().filter(|(_, program)| !program.ended) {
             let mut app = self.observer.app(i);
-            app.metrics = self.metrics.get(i).map(Metrics::readings).unwrap_or_default();
+            if let Some(metrics) = self.metrics.get(i) {
+                app.metrics = metrics.readings();
+                app.latency_ns = metrics.latency_ns().or(app.latency_ns);
+            }
             sample.apps.push(app);
         }
         self.last = Some(sample.clone());
@@ -378,7 +381,6 @@ impl Host for QosHost {
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let high = self.programs.len() - self.low.len();
-        let cpus = self.topology.usable().len() as u32;
         let mut outcomes = Vec::with_capacity(orders.len());
         for order in orders {
             if let (Action::Place { .. } | Action::Release { .. }, Some(applier)) = (&order.action, &mut self.applier) {
@@ -399,7 +401,8 @@ impl Host for QosHost {
             };
             outcomes.push(match order.action {
                 Action::Nap { until: end, .. } => low.nap(applier, now, end, until),
-                Action::Limit { cpu_permille, .. } => low.limit(cpu_permille, cpus),
+                Action::Limit { cpu_permille, .. } => low.limit(cpu_permille),
+                Action::LimitCaches { permille, .. } => low.limit_caches(permille),
                 _ => Outcome::NotThisMachine,
             });
         }
@@ -424,6 +427,7 @@ impl Host for QosHost {
                 return Wake::Tick;
             }
             let next = self.low.iter().filter_map(Low::wakes_at).fold(until, Time::min);
+            let next = self.low.iter_mut().filter_map(|low| low.stand_by(now)).fold(next, Time::min);
             match self.waiter.wait(Some(self.start + Duration::from_nanos(next.0))) {
                 Ok(Event::JobExited(pid, status, _)) => {
                     self.note_end(pid, launch::exit_code(status));
@@ -431,10 +435,11 @@ impl Host for QosHost {
                 }
                 Ok(Event::Signal(signal)) => {
                     self.signal = Some(signal);
-                    // Those of low priority lead sessions of their own: the terminal's signals do not reach them.
-                    for low in &mut self.low {
-                        low.signal(signal);
-                    }
+                    // Those of low priority lead sessions of their own: the terminal's signals do not reach them. Who ran before is let run.
+                    let high = self.programs.len() - self.low.len();
+                    let started =
+                        self.programs[high..].iter().zip(&mut self.low).filter(|(program, _)| program.is_awaited());
+                    started.for_each(|(_, low)| low.signal(signal));
                 }
                 Ok(Event::Tick | Event::Other(_) | Event::ChildExited(_)) => {}
                 Err(e) => {

@@ -54,11 +54,15 @@ impl Queue for Beats {
 
     fn started(&mut self, _: usize, _: (u32, u64)) {}
 
+    fn put_back(&mut self, key: usize) {
+        panic!("there is room for a process for {key}");
+    }
+
     fn not_started(&mut self, _: usize, why: String) {
         panic!("{why}");
     }
 
-    fn ended(&mut self, _: usize, _: ExitStatus, _: Usage) {}
+    fn ended(&mut self, _: usize, _: ExitStatus, _: Usage, _: bool) {}
 
     fn turned(&mut self, key: usize, runs: bool) {
         self.seen[usize::from(runs)].insert(key);

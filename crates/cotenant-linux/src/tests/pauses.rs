@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What each process of a job does: it says who it is, and then that it runs, again and again.
-pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while :; do echo >> "$1/$2"; sleep 0.02; done"#;
+pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while echo >> "$1/$2"; do sleep 0.02; done"#;
 
 /// The processes of a job: one stays in its group, one has left group and session, and the program itself.
 pub const BEATS: [&str; 3] = ["child", "leaver", "root"];

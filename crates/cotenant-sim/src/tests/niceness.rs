@@ -104,7 +104,7 @@ fn sleepers_lose_what_others_take_of_the_caches() {
     assert!(beside < 0.1, "{beside}");
 }
 
-/// What a controller came to, in stretches of a second.
+/// What a controller came to, in stretches of 8 s.
 #[derive(Debug)]
 struct Stretch {
     /// Speed of the one of high priority over that alone.
@@ -113,7 +113,7 @@ struct Stretch {
     duty: f64,
 }
 
-const STRETCH_S: f64 = 1.0;
+const STRETCH_S: f64 = 8.0;
 
 fn pair(high: &str, low: Option<&str>, controller: &str, own: &str) -> Scenario {
     let low = low.map_or(String::new(), |low| format!("[[app]]\nname = 'low'\nprogram = '{low}'\nwork_s = 1000\n"));
@@ -182,8 +182,8 @@ fn programs() -> impl Strategy<Value = (f64, f64, f64, f64, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// `tracking` converges: from 2 s on, 20 turns, each second is within 0.03 of the goal; or above it, with naps to measure alone; or
-    /// as near as the least duty comes to it.
+    /// `tracking` converges: of each 8 s, which hold two pauses, the mean is within 0.03 of the goal; or above it, with naps to measure
+    /// alone; or as near as the least duty comes to it. In the first 8 s it learns, and is not below.
     #[test]
     fn tracking_converges_to_the_goal_and_stays(
         high in programs(),
@@ -191,11 +191,11 @@ proptest! {
         goal in prop::sample::select(&[0.8, 0.9, 0.95][..]),
     ) {
         let own = format!("{}{}", program("a", high), program("b", low));
-        for (i, s) in stretches("a", "b", &format!("tracking', goal = {goal:?}, pin = 'llc"), &own, 6).iter().enumerate().skip(2) {
+        for (i, s) in stretches("a", "b", &format!("tracking', goal = {goal:?}, pin = 'llc"), &own, 32).iter().enumerate() {
             let near = (s.quality - goal).abs() <= 0.03;
-            let free = s.quality > goal && s.duty > 0.85;
+            let free = s.quality > goal && (s.duty > 0.85 || i == 0);
             let least = s.duty < 0.1;
-            prop_assert!(near || free || least, "second {i}: {s:?}, goal {goal}");
+            prop_assert!(near || free || least, "stretch {i}: {s:?}, goal {goal}");
         }
     }
 }

@@ -4,8 +4,9 @@ use super::QosConfig;
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, Time};
 use crate::policy::Ctx;
+use crate::signal::Signal;
 use crate::topology::Topology;
-use crate::view::View;
+use crate::view::{TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub struct Away {
     theirs: BTreeMap<CpuId, f64>,
     /// Threads of the others that ran; a moving mean.
     running: f64,
+    /// Seconds since the threads were looked at.
+    #[serde(default)]
+    since_s: f64,
     /// Where the others were sent.
     sent: Option<(CpuSet, Time)>,
 }
@@ -33,10 +37,16 @@ pub struct Away {
 impl Away {
     /// Takes note of who runs where. A view of no news counts for nothing: not every look is at the threads.
     pub(super) fn note(&mut self, config: &QosConfig, view: &View) {
-        let share = |task: &crate::view::TaskView| task.cpu_share().filter(|share| *share > 0.0);
+        let seconds = view.interval.as_secs_f64();
+        self.since_s += seconds;
+        // Seconds that it ran since the last look at it, which may be longer ago than the last view.
+        let ran = |task: &TaskView| task.per_s(Signal::CpuTime).map(|rate| rate * seconds / 1e9);
+        let since_s = self.since_s;
+        let share = |task: &TaskView| ran(task).filter(|ran| *ran > 0.0).map(|ran| ran / since_s);
         if !view.tasks.iter().any(|task| share(task).is_some()) {
             return;
         }
+        self.since_s = 0.0;
         let mut now: BTreeMap<CpuId, f64> = BTreeMap::new();
         let mut running = 0.0;
         for task in &view.tasks {

@@ -14,12 +14,44 @@ pub(super) const IPC: &str = "ipc";
 /// The metric that programs report themselves.
 pub(super) const PROGRESS: &str = "progress";
 
-/// Latencies that programs report themselves, and which quantile of them.
-const LATENCIES: [(&str, f64); 2] = [("latency_p50_s", 0.5), ("latency_p99_s", 0.99)];
-
 /// A reading of latencies takes so long at least, and so many of them.
 const LATENCY_WINDOW: Duration = Duration::from_secs(1);
 const LATENCY_COUNT: u64 = 100;
+
+/// And at most so long, where they do not tell whether the goal is kept.
+const LONGEST_WINDOW: Duration = Duration::from_secs(5);
+
+/// They tell it where so many times the standard deviation is between what is beyond the goal and what may be.
+const SURE: f64 = 2.0;
+
+/// The quantile, 0–1, of the latencies of that name: `latency_p99_s`.
+fn quantile_of(metric: &str) -> Option<f64> {
+    let percent: f64 = metric.strip_prefix("latency_p")?.strip_suffix("_s")?.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
+}
+
+/// What a reading is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// It is about the time from here on.
+    pub from: Time,
+    /// It is to be as good as so many.
+    pub readings: u32,
+    /// The speed that is the goal, where it is to be compared with that.
+    pub goal: Option<f64>,
+}
+
+/// What became known of a speed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Speed times weight.
+    pub speed: f64,
+    pub weight: f64,
+    /// Since when that was measured.
+    pub since: Time,
+    /// It is as good as so many readings.
+    pub readings: u32,
+}
 
 /// Latencies on the way to a reading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,29 +60,86 @@ pub(super) struct Gathered {
     since: Option<Time>,
 }
 
-/// Speed times weight, weight, and since when that was measured; `None` where nothing new is known. Latencies count from `from` on.
+/// So many batches tell how fast they come.
+const ENOUGH: u32 = 4;
+
+/// Progress as it was looked at in a pause. Where some looks saw none, it comes in batches: how many fit into the pause is chance, and what
+/// tells the speed is the time from the first to the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Batches {
+    looks: u32,
+    count: u32,
+    first: Time,
+    last: Time,
+    /// Units behind the first batch.
+    units: f64,
+}
+
+impl Batches {
+    /// So many units since the last look.
+    pub fn look(&mut self, units: f64, at: Time) {
+        self.looks += 1;
+        if units <= 0.0 {
+            return;
+        }
+        if self.count == 0 {
+            self.first = at;
+        } else {
+            self.units += units;
+        }
+        self.count += 1;
+        self.last = at;
+    }
+
+    /// Whether progress comes in batches, as far as could be seen.
+    pub fn are_seen(&self) -> bool {
+        self.count < self.looks
+    }
+
+    /// Whether that is so or not yet to be told.
+    pub fn may_be(&self) -> bool {
+        self.are_seen() || self.looks < ENOUGH
+    }
+
+    /// Units per second; `None` where there were too few of them.
+    pub fn per_second(&self) -> Option<f64> {
+        (self.count >= ENOUGH).then(|| self.units / (self.last - self.first).as_secs_f64())
+    }
+
+    /// Time from one to the next; `None` where that is not known.
+    pub fn grain(&self) -> Option<Duration> {
+        match (self.looks, self.count) {
+            (looks, count) if looks == count && looks > 1 => Some(Duration::ZERO),
+            (_, 0 | 1) => None,
+            (_, count) => Some((self.last - self.first) / (count - 1)),
+        }
+    }
+}
+
+/// `None` where nothing new is known.
 pub(super) fn speed(
     view: &View,
     app: &AppView,
     metric: &str,
     gathered: &mut Gathered,
-    from: Time,
-) -> Option<(f64, f64, Time)> {
+    wanted: &Wanted,
+) -> Option<Told> {
     let seconds = view.interval.as_secs_f64();
     let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
+    let told = |speed, weight| Told { speed, weight, since, readings: 1 };
     match metric {
-        PROGRESS => Some((app.progress_per_s? * seconds, seconds, since)),
+        PROGRESS => Some(told(app.progress_per_s? * seconds, seconds)),
         IPC => {
             let of = |signal| {
                 let tasks = view.tasks.iter().filter(|task| task.info.app == app.id);
                 tasks.filter_map(|task| task.per_s(signal)).sum::<f64>() * seconds
             };
             let cycles = of(Signal::Cycles);
-            (cycles > 0.0).then(|| (of(Signal::Instructions), cycles, since))
+            (cycles > 0.0).then(|| told(of(Signal::Instructions), cycles))
         }
         name => {
-            if let Some((_, q)) = LATENCIES.iter().find(|(known, _)| *known == name) {
-                return gathered.add(view, app.latency_ns.as_ref(), *q, since, from);
+            if let Some(q) = quantile_of(name) {
+                return gathered.add(view, app.latency_ns.as_ref(), q, since, wanted);
             }
             let (_, reading) = app.metrics.iter().find(|(other, _)| other == name)?;
             let value = match reading.direction {
@@ -59,7 +148,7 @@ pub(super) fn speed(
             };
             let usable = view.is_new(reading) && value.is_finite() && value > 0.0;
             let since = Time(reading.at.0.saturating_sub(reading.window.as_nanos() as u64));
-            usable.then_some((value, 1.0, since))
+            usable.then_some(Told { since, ..told(value, 1.0) })
         }
     }
 }
@@ -72,23 +161,68 @@ impl Gathered {
         latencies: Option<&Histogram>,
         q: f64,
         since: Time,
-        from: Time,
-    ) -> Option<(f64, f64, Time)> {
-        if self.since.is_some_and(|begin| begin < from) {
+        wanted: &Wanted,
+    ) -> Option<Told> {
+        if self.since.is_some_and(|begin| begin < wanted.from) {
             *self = Self::default(); // of the phase before
         }
-        if since < from {
+        if since < wanted.from {
             return None;
         }
         let begin = *self.since.get_or_insert(since);
         if let Some(latencies) = latencies {
             self.histogram.add(latencies);
         }
-        if view.at - begin < LATENCY_WINDOW || self.histogram.count() < LATENCY_COUNT {
+        let Wanted { readings, goal, .. } = *wanted;
+        let window = view.at - begin;
+        if window < LATENCY_WINDOW * readings || self.histogram.count() < LATENCY_COUNT * u64::from(readings) {
+            return None;
+        }
+        let unsure = goal.is_some_and(|goal| !is_sure(&self.histogram, q, 1e9 / goal));
+        if unsure && window < LONGEST_WINDOW {
             return None;
         }
         let value = self.histogram.quantile(q).map(|ns| 1e9 / ns);
         *self = Self::default();
-        value.filter(|value| value.is_finite()).map(|value| (value, 1.0, begin))
+        let weight = f64::from(readings);
+        let told = |value| Told { speed: value * weight, weight, since: begin, readings };
+        value.filter(|value| value.is_finite()).map(told)
+    }
+}
+
+/// Whether observations tell on which side of a latency their quantile is: of those beyond it, there are clearly more than 1 − q, or fewer.
+fn is_sure(seen: &Histogram, q: f64, edge: f64) -> bool {
+    let count = seen.count() as f64;
+    let deviation = (q * (1.0 - q) * count).sqrt();
+    (seen.above(edge) - (1.0 - q) * count).abs() >= SURE * deviation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Bucket;
+
+    #[test]
+    fn quantiles_stand_in_names() {
+        assert_eq!(
+            ["latency_p50_s", "latency_p99_s", "latency_p2.5_s"].map(quantile_of),
+            [Some(0.5), Some(0.99), Some(0.025)]
+        );
+        assert_eq!(["latency_p101_s", "latency_px_s", "latency_p99", "p99"].map(quantile_of), [None; 4]);
+    }
+
+    #[test]
+    fn few_observations_tell_that_a_p99_is_missed_and_many_that_it_is_kept() {
+        let seen = |within: u64, beyond: u64| {
+            let bucket = |low: f64, count| Bucket { low, high: low + 1.0, count };
+            Histogram::new([bucket(1.0, within), bucket(9.0, beyond)])
+        };
+        let sure = |within, beyond| is_sure(&seen(within, beyond), 0.99, 5.0);
+        // Of 100 one may be beyond, give or take 1: three are too many, two may be chance, and so may none; of 400 none cannot.
+        assert_eq!([sure(97, 3), sure(98, 2), sure(100, 0)], [true, false, false]);
+        assert_eq!([sure(390, 0), sure(400, 0), sure(396, 4)], [false, true, false]);
+        // Half of 100, give or take 5.
+        let median = |within, beyond| is_sure(&seen(within, beyond), 0.5, 5.0);
+        assert_eq!([median(60, 40), median(55, 45), median(40, 60)], [true, false, true]);
     }
 }

@@ -1,3 +1,7 @@
+mod answers;
+mod cold;
+
+use super::ladder::LAST;
 use super::*;
 use crate::action::{Order, Outcome};
 use crate::cpuset::CpuSet;
@@ -27,6 +31,8 @@ struct Plant {
     napping_until: Time,
     /// Share of the CPUs that the second may use.
     share: f64,
+    /// The same by limits of caches.
+    cache_share: f64,
     ran_s: f64,
     /// Units since the last reading of its latency, which takes a second.
     read_at: Time,
@@ -35,12 +41,20 @@ struct Plant {
     /// When the first program ends.
     high_ends: Time,
     actions: Vec<Action>,
+    /// Why, as people read it.
+    reasons: Vec<String>,
     rounds: u32,
     /// Where threads are told: that of the first on CPU 0, that of the second where it is allowed; they are in each other's way on one
     /// package.
     allowed: Option<CpuSet>,
     /// What the user allows the second one.
     mask: Option<CpuSet>,
+    /// What becomes of naps, and of limits.
+    outcomes: [Outcome; 2],
+    /// What becomes of limits of caches, which are as good as those of CPU time here.
+    of_caches: Outcome,
+    /// Share of a nap for which it is really asleep.
+    obeys: f64,
 }
 
 impl Plant {
@@ -54,15 +68,20 @@ impl Plant {
             latencies: BTreeMap::new(),
             napping_until: Time::default(),
             share: 1.0,
+            cache_share: 1.0,
             ran_s: 0.0,
             read_at: Time::default(),
             read_units: 0.0,
             reading: None,
             high_ends: Time(u64::MAX),
             actions: Vec::new(),
+            reasons: Vec::new(),
             rounds: 0,
             allowed: None,
             mask: None,
+            outcomes: [Outcome::Applied; 2],
+            of_caches: Outcome::NotThisMachine,
+            obeys: 1.0,
         }
     }
 
@@ -73,13 +92,14 @@ impl Plant {
     }
 
     fn advance(&mut self, to: Time) {
-        let napping = (self.napping_until.min(to) - self.now).as_secs_f64();
+        let napping = (self.napping_until.min(to) - self.now).as_secs_f64() * self.obeys;
         let running = (to - self.now).as_secs_f64() - napping;
-        self.ran_s += running * self.share;
+        let share = self.share.min(self.cache_share);
+        self.ran_s += running * share;
         let near = self.allowed.as_ref().is_none_or(|cpus| cpus.intersects(&self.topology.packages()[0]));
         let loss = if near { self.loss } else { 0.0 };
-        self.units += 1e6 * (napping + running * (1.0 - loss * self.share));
-        let ns = if napping > running { 1e6 } else { 1e6 / (1.0 - loss * self.share) };
+        self.units += 1e6 * (napping + running * (1.0 - loss * share));
+        let ns = if napping > running { 1e6 } else { 1e6 / (1.0 - loss * share) };
         *self.latencies.entry(ns as u64).or_default() += ((to - self.now).as_nanos() as f64 / ns).round() as u64;
         self.now = to;
         if to - self.read_at >= Duration::from_secs(1) {
@@ -123,19 +143,33 @@ impl Host for Plant {
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
-        for order in orders {
+        let outcome = |order: &Order| match order.action {
+            Action::Nap { .. } => self.outcomes[0],
+            Action::Limit { .. } => self.outcomes[1],
+            Action::LimitCaches { .. } => self.of_caches,
+            _ => Outcome::Applied,
+        };
+        let outcomes: Vec<Outcome> = orders.iter().map(outcome).collect();
+        for (order, outcome) in orders.iter().zip(&outcomes) {
             self.actions.push(order.action.clone());
+            self.reasons.push(order.reason.to_string());
+            if *outcome != Outcome::Applied {
+                continue;
+            }
             match order.action {
                 Action::Nap { app: AppId(1), until } => self.napping_until = until,
                 Action::Limit { app: AppId(1), cpu_permille } => {
                     self.share = cpu_permille.map_or(1.0, |permille| f64::from(permille) / 2e3);
+                }
+                Action::LimitCaches { app: AppId(1), permille } => {
+                    self.cache_share = permille.map_or(1.0, |permille| f64::from(permille) / 1e3);
                 }
                 Action::Place { task: TaskId(1), .. } => self.allowed = Some(order.affinity.clone()),
                 Action::Release { task: TaskId(1) } => self.allowed = Some(self.topology.usable().clone()),
                 ref other => panic!("{other:?}"),
             }
         }
-        vec![Outcome::Applied; orders.len()]
+        outcomes
     }
 
     fn wait(&mut self, until: Time) -> Wake {
@@ -153,7 +187,8 @@ fn config(controller: &str, metric: &str, limits: bool) -> Config {
         high: vec![high],
         low: vec![AppId(1)],
         place: false,
-        limits,
+        limits: limits.then_some(Limits::CpuTime),
+        climb: false,
         settle: Duration::ZERO,
         patience: Duration::from_secs(10),
     };
@@ -222,9 +257,9 @@ fn another_place_comes_before_naps() {
     let napping = run(&mut plant, &config);
     assert!(napping.1 < 0.4, "without: {}", napping.1);
 
-    let mut plant = Plant { topology: plant.topology, ..Plant::new(0.4, 6) };
+    let mut plant = Plant { topology: plant.topology, ..Plant::new(0.4, 16) };
     plant.allowed = Some(plant.topology.usable().clone());
-    plant.high_ends = Time::from_secs(5);
+    plant.high_ends = Time::from_secs(15);
     if let Some(qos) = &mut config.qos {
         qos.place = true;
     }
@@ -235,6 +270,10 @@ fn another_place_comes_before_naps() {
     let to = plant.topology.packages()[1].clone();
     let task = TaskId(1);
     assert_eq!(moves, [&Action::Place { task, contexts: to }, &Action::Release { task }], "and back in the end");
+    let why: Vec<&str> = plant.reasons.iter().filter_map(|reason| reason.strip_prefix("place: ")).collect();
+    let expected =
+        ["contention: away from the programs of high priority", "nobody is to be kept from contention any more"];
+    assert_eq!(why, expected);
     assert_eq!(state.away.place(), None);
 
     // Only as far as its own mask goes: CPU 2, and no other CPU at all.
@@ -248,6 +287,99 @@ fn another_place_comes_before_naps() {
         assert_eq!(moves, expected.iter().collect::<Vec<_>>(), "{mask}");
         assert!(plant.actions.iter().any(|action| matches!(action, Action::Nap { .. })));
     }
+}
+
+#[test]
+fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
+    use Outcome::{Applied, Denied, NotThisMachine};
+    let cases = [
+        ([Applied, Applied], 1.0, 0.3, 0.9, None),
+        ([Denied, Applied], 1.0, 0.3, 0.9, Some(Climbed::Refused)),
+        ([Applied, Applied], 0.3, 0.3, 0.9, Some(Climbed::Disobeyed)),
+        ([Applied, Applied], 1.0, 0.9, 0.99, Some(Climbed::Missed)),
+        ([NotThisMachine, Denied], 1.0, 0.3, 0.9, None),
+    ];
+    for (outcomes, obeys, loss, goal, expected) in cases {
+        let mut plant = Plant { outcomes, obeys, ..Plant::new(loss, 60) };
+        plant.allowed = Some(plant.topology.usable().clone());
+        let mut config = Config { interval: MS(25), ..config("tracking", PROGRESS, false) };
+        if let Some(qos) = &mut config.qos {
+            (qos.climb, qos.controller) = (true, Controller::preset("tracking", goal).unwrap());
+        }
+        let (quality, _, state) = run(&mut plant, &config);
+        let case = format!("{outcomes:?}, {obeys} obeyed, {loss} lost: {quality} kept");
+        assert_eq!(state.ladder.climbed(), expected, "{case}");
+        let limits = plant.actions.iter().filter(|action| matches!(action, Action::Limit { .. })).count();
+        assert_eq!(limits > 0, expected.is_some() || outcomes[0] != Applied, "{case}");
+        if expected != Some(Climbed::Missed) && outcomes[1] == Applied {
+            // It takes 6 s to find out that naps are not obeyed.
+            let least = if expected == Some(Climbed::Disobeyed) { 0.86 } else { 0.88 };
+            assert!((least..0.92).contains(&quality), "{case}");
+        }
+        if outcomes[1] != Applied {
+            assert!(limits <= 4, "{limits} limits were tried; {case}");
+        }
+    }
+}
+
+#[test]
+fn the_last_rung_limits_caches_too() {
+    use Outcome::{Applied, Denied, NotThisMachine};
+    // Naps are refused; at a loss of 0.9 the duty that keeps the goal is 0.11: on both sides of a tenth in time.
+    let came = |limits: Outcome, of_caches, caches: bool| {
+        let outcomes = [Denied, limits];
+        let mut plant = Plant { outcomes, of_caches, ..Plant::new(0.9, 30) };
+        let mut config = Config { interval: MS(25), ..config("tracking", PROGRESS, false) };
+        if let Some(qos) = &mut config.qos {
+            (qos.climb, qos.limits) = (!caches, caches.then_some(Limits::Caches));
+        }
+        let (quality, _, state) = run(&mut plant, &config);
+        let of_cpu = |action: &Action| match action {
+            Action::Limit { cpu_permille: Some(cpu), .. } => Some(cpu / 2), // of two CPUs
+            _ => None,
+        };
+        let of_caches = |action: &Action| match action {
+            Action::LimitCaches { permille: Some(permille), .. } => Some(*permille),
+            _ => None,
+        };
+        let cpu: Vec<u32> = plant.actions.iter().filter_map(of_cpu).collect();
+        let caches: Vec<u32> = plant.actions.iter().filter_map(of_caches).collect();
+        (quality, cpu, caches, state.ladder.limits())
+    };
+    // Caches beside CPU time at a tenth or less, with the same share.
+    let (_, cpu, caches, climbed) = came(Applied, Applied, false);
+    assert!(climbed && cpu.iter().any(|permille| *permille > LAST), "{cpu:?}");
+    let last: Vec<u32> = cpu.iter().copied().filter(|permille| *permille <= LAST).collect();
+    assert_eq!(caches, last);
+    // Where caches cannot be limited, that is tried once.
+    let (quality, cpu, caches, _) = came(Applied, NotThisMachine, false);
+    assert!(cpu.len() > 5 && caches.len() == 1 && quality > 0.88, "{quality} {cpu:?} {caches:?}");
+    // Where CPU time cannot, that is tried once, and caches alone keep the goal.
+    let (quality, cpu, caches, climbed) = came(NotThisMachine, Applied, false);
+    assert!(climbed && cpu.len() == 1 && caches.iter().any(|permille| *permille > LAST), "{cpu:?} {caches:?}");
+    assert!((0.88..0.93).contains(&quality), "{quality}");
+    // And where the user wants that.
+    let (_, cpu, caches, _) = came(Applied, Applied, true);
+    assert!(cpu.is_empty() && !caches.is_empty());
+    let (_, cpu, caches, climbed) = came(NotThisMachine, Denied, false);
+    assert!(!climbed && cpu.len() <= 2 && caches.len() <= 2, "{cpu:?} {caches:?}");
+}
+
+#[test]
+fn orders_say_why() {
+    // A look and its run; Δ = 0.3 is contention: naps of 4 ms between runs of 2 ms.
+    let mut plant = Plant::new(0.3, 1);
+    run(&mut plant, &config("conservative-90", PROGRESS, false));
+    let mut reasons = plant.reasons.iter().map(String::as_str);
+    assert_eq!(reasons.next(), Some("controller: looks for contention"));
+    assert!(reasons.all(|reason| reason == "controller: contention"), "{:?}", plant.reasons);
+    assert!(plant.reasons.len() > 100);
+    // In pauses and turns, and in the end, when nobody needs anything any more: a nap that goes on is ended.
+    let mut plant = Plant { high_ends: Time::from_millis(250), ..Plant::new(0.3, 1) };
+    run(&mut plant, &config("tracking", PROGRESS, false));
+    plant.reasons.dedup();
+    let expected = ["a pause that measures the speed alone", "runs between naps", "no contention"];
+    assert_eq!(plant.reasons, expected.map(|why| format!("controller: {why}")));
 }
 
 #[test]
@@ -302,8 +434,9 @@ fn what_does_not_fit_is_refused() {
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     for (controller, metric, limits, why) in [
         ("targeted", "p99", false, "use --controller steady"),
-        ("steady", PROGRESS, false, "use --controller targeted"),
-        ("balanced", IPC, true, "use --controller steady"),
+        ("steady", PROGRESS, false, "use --controller tracking"),
+        ("balanced", IPC, true, "use --controller tracking"),
+        ("targeted", PROGRESS, true, "use --controller tracking"),
     ] {
         let config = config(controller, metric, limits);
         let refusal = Qos.check(&Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config });

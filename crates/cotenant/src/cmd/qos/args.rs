@@ -1,14 +1,16 @@
 //! What the user says.
 
+use super::rules;
 use crate::cli::ModeArg;
-use crate::{recorder, units, usage};
+use crate::{names, recorder, units, usage};
 use anyhow::Result;
 use clap::ValueEnum;
-use cotenant_core::metric::Metric;
+use cotenant_core::metric::{Metric, QUANTILE, Source};
+use cotenant_core::policy::Limits;
 use cotenant_core::qos::{Controller, PRESETS, Simple};
 use cotenant_linux::qos::{Enforcer, What};
 use cotenant_linux::tasks::Target;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,13 +18,20 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant qos --high './server' --low 'make -j8'                          progress that the server reports, goal 90 %
   cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --goal 80% --low 'x264 …'
-  cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json";
+  cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json
+  cotenant qos --config roles.toml                                         who runs already, by the rules of a settings file";
 
 /// Time between two readings of latencies that a busy program reports.
 const LATENCY_EVERY: Duration = Duration::from_secs(2);
 
-/// Time between two looks where phases have ends that are looked at anyway: it keeps orders to nap fresh.
-const INTERVAL: Duration = Duration::from_millis(25);
+/// Time between two looks where phases have ends that are looked at anyway, and readings take a second or so.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Readings from outside are looked at so much more often than they are made, down to [`SHORTEST_INTERVAL`].
+const LOOKS: u32 = 10;
+
+/// No look is made so often by itself.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]
@@ -46,6 +55,10 @@ pub struct Args {
     /// Such programs that run already, by the folder of their control group: all in it nap; may be repeated
     #[arg(long, value_name = "PATH")]
     low_cgroup: Vec<PathBuf>,
+    /// Settings file whose rules name the programs where none is named here [default: `cotenant/config.toml` in the XDG configuration
+    /// directory]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// What tells the speed of the programs of high priority, one for each in their order (the last one for the rest): progress, ipc,
     /// `latency_p50_s` or `latency_p99_s` as they report them, or a metric from outside as --metric of cotenant run takes it [default: progress]
     #[arg(long, value_name = "METRIC")]
@@ -55,14 +68,14 @@ pub struct Args {
     pub goal: Option<f64>,
     /// What decides: tracking, targeted, steady, the paper's utilisation-biased, balanced, qos-biased, conservative-90, relaxed-90 and
     /// conservative-80, or simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms where the metric is below LOW, below HIGH, or neither
-    /// [default: targeted; tracking for ipc; steady for latencies and metrics from outside]
+    /// [default: tracking; steady for latencies and metrics from outside]
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
     /// How programs are let nap
     #[arg(long, value_name = "MEANS", default_value = "auto")]
     pub means: Means,
-    /// Longest time between two looks at the speed; the ends of the controller's phases are looked at besides [default: 25ms; 10ms for
-    /// latencies and metrics from outside]
+    /// Longest time between two looks at the speed; the ends of the controller's phases are looked at besides [default: 100ms; less where
+    /// a metric from outside is read more often than once a second]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     interval: Option<Duration>,
     /// How far to go [default: enforce]
@@ -101,15 +114,16 @@ pub struct Output {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Means {
     /// Mildest first: other CPUs than those of the programs of high priority, where there are any; naps by their marks (cotenant cc), else by
-    /// a freezer, else by SIGSTOP
+    /// a freezer, else by SIGSTOP; where these are not obeyed or do not keep the goal, limits of CPU time, and at the least of it of cache ways
+    /// and memory bandwidth, where resctrl is
     Auto,
     /// By their marks alone
     Inside,
     /// By a freezer or SIGSTOP alone
     Outside,
-    /// By limits of CPU time, with --controller steady: cpu.max, or the CFS quota of version 1
+    /// By limits of CPU time, with --controller tracking or steady: cpu.max, or the CFS quota of version 1
     Quota,
-    /// By limits of cache ways and memory bandwidth through resctrl, with --controller steady (tested on a fake tree only)
+    /// By limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree only)
     Resctrl,
 }
 
@@ -119,9 +133,18 @@ impl Means {
         self == Self::Auto
     }
 
-    /// Whether duties are kept by limits.
-    pub fn limits(self) -> bool {
-        matches!(self, Self::Quota | Self::Resctrl)
+    /// Whether limits come behind naps.
+    pub fn climb(self) -> bool {
+        self == Self::Auto
+    }
+
+    /// By what limits duties are kept.
+    pub fn limits(self) -> Option<Limits> {
+        match self {
+            Self::Quota => Some(Limits::CpuTime),
+            Self::Resctrl => Some(Limits::Caches),
+            Self::Auto | Self::Inside | Self::Outside => None,
+        }
     }
 }
 
@@ -168,7 +191,18 @@ impl std::str::FromStr for MetricArg {
 }
 
 impl MetricArg {
-    /// As the policy knows it.
+    /// As the policy knows it: of a server that is asked, it gets every answer.
+    pub fn for_policy(&self) -> String {
+        match self {
+            Self::Outside(metric) if matches!(metric.source, Source::Probe { .. }) => {
+                let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
+                format!("latency_p{}_s", (percent * 1e3).round() / 1e3)
+            }
+            _ => self.name(),
+        }
+    }
+
+    /// As people know it.
     pub fn name(&self) -> String {
         match self {
             Self::Progress => "progress".to_owned(),
@@ -204,22 +238,40 @@ pub struct Program {
     pub what: What,
 }
 
+/// Who is to keep its speed, and who gives way for it.
+#[derive(Debug, Default)]
+pub(super) struct Cast {
+    pub high: Vec<Program>,
+    pub low: Vec<Program>,
+    /// One for each program of high priority.
+    pub metrics: Vec<MetricArg>,
+    /// Rules that match nobody.
+    pub notes: Vec<String>,
+}
+
 impl Args {
-    /// Those of high and those of low priority: commands first, then processes, then groups.
-    pub(super) fn programs(&self) -> Result<(Vec<Program>, Vec<Program>)> {
+    /// Commands first, then processes, then groups; by the rules of the settings file where none is named.
+    pub(super) fn cast(&self) -> Result<Cast> {
         let high = programs(&self.high, &self.high_pid, &self.high_cgroup)?;
         let low = programs(&self.low, &self.low_pid, &self.low_cgroup)?;
+        if high.is_empty() && low.is_empty() {
+            return rules::cast(self.config.as_deref(), &self.metric, self.all_users);
+        }
+        if self.config.is_some() {
+            return Err(usage("--config names the programs by its rules; leave it out, or --high and --low"));
+        }
         if high.is_empty() {
             return Err(usage("no program is to keep its speed; name one with --high, --high-pid or --high-cgroup"));
         }
         if low.is_empty() {
             return Err(usage("no program may nap for it; name one with --low, --low-pid or --low-cgroup"));
         }
-        Ok((high, low))
+        let metrics = self.metrics(high.len())?;
+        Ok(Cast { high, low, metrics, notes: Vec::new() })
     }
 
     /// One for each program of high priority.
-    pub(super) fn metrics(&self, programs: usize) -> Result<Vec<MetricArg>> {
+    fn metrics(&self, programs: usize) -> Result<Vec<MetricArg>> {
         if self.metric.len() > programs {
             return Err(usage(format!(
                 "--metric is given {} times for {programs} programs of high priority",
@@ -265,39 +317,32 @@ impl Args {
     /// What the controller is called.
     pub fn controller_name(&self, metrics: &[MetricArg]) -> String {
         let windowed = metrics.iter().any(|metric| metric.every().is_some());
-        // Progress comes in batches, of which the parts of a pause may see none; counters are finer.
-        let counted = metrics.iter().all(|metric| *metric == MetricArg::Ipc);
-        let default = if windowed {
-            "steady"
-        } else if counted {
-            "tracking"
-        } else {
-            "targeted"
-        };
+        let default = if windowed { "steady" } else { "tracking" };
         self.controller.clone().unwrap_or_else(|| default.to_owned())
     }
 
     /// Time between two looks.
     pub fn interval(&self, metrics: &[MetricArg]) -> Duration {
-        let windowed = metrics.iter().all(|metric| metric.every().is_some());
-        self.interval.unwrap_or(if windowed { Duration::from_millis(10) } else { INTERVAL })
+        let every = metrics.iter().flat_map(MetricArg::outside).map(|metric| metric.every / LOOKS);
+        let least = every.fold(INTERVAL, Duration::min);
+        self.interval.unwrap_or(least.max(SHORTEST_INTERVAL))
     }
 }
 
 fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf]) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in commands {
-        let Some(first) = line.split_whitespace().next() else {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.is_empty() {
             return Err(usage("a command is empty; name a program to start"));
-        };
+        }
         let mut command = Command::new("/bin/sh");
         command.args(["-c", line]);
-        programs.push(Program { name: base_name(Path::new(first)), what: What::Command(command) });
+        programs.push(Program { name: names::of_command(&words), what: What::Command(command) });
     }
     for pid in pids {
-        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))
-            .map_err(|_| usage(format!("there is no process {pid}")))?;
-        programs.push(Program { name: comm.trim().to_owned(), what: What::Running(Target::Trees(vec![*pid])) });
+        let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;
+        programs.push(Program { name, what: What::Running(Target::Trees(vec![*pid])) });
     }
     for path in cgroups {
         if !path.join("cgroup.procs").exists() {
@@ -306,13 +351,9 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf]) -> Result<Ve
                 path.display()
             )));
         }
-        programs.push(Program { name: base_name(path), what: What::Running(Target::Cgroup(path.clone())) });
+        programs.push(Program { name: names::base(path), what: What::Running(Target::Cgroup(path.clone())) });
     }
     Ok(programs)
-}
-
-fn base_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// `LOW,HIGH,A/B/C`.
@@ -335,6 +376,19 @@ fn share(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_policy_gets_every_answer_of_a_server_that_is_asked() {
+        let names = |text: &str| {
+            let metric: MetricArg = text.parse().unwrap();
+            (metric.name(), metric.for_policy())
+        };
+        let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(names("redis:6379:p99,name=cache"), both("cache", "latency_p99_s"));
+        assert_eq!(names("postgres:5432:p99.9"), both("postgres", "latency_p99.9_s"));
+        assert_eq!(names("cmd:true,name=x"), both("x", "x"));
+        assert_eq!(names("latency_p50_s"), both("latency_p50_s", "latency_p50_s"));
+    }
 
     #[test]
     fn shares_and_parameters() {

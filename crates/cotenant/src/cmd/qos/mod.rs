@@ -1,6 +1,7 @@
 //! `cotenant qos`: keep a high-priority program at its goal beside low-priority ones.
 
 mod args;
+mod rules;
 mod show;
 
 use super::managed::open_recorder;
@@ -29,19 +30,22 @@ const PATIENCE: u32 = 5;
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (high, low) = args.programs()?;
+    let args::Cast { high, low, metrics, notes: unmatched } = args.cast()?;
     let (topology, machine) = settings::live_machine(None)?;
-    let metrics = args.metrics(high.len())?;
     let controller = args.controller(&metrics)?;
     let mode: Mode = args.mode.map_or(Mode::Enforce, Into::into);
     let config = Config {
         interval: args.interval(&metrics),
         pin: Pin::Cpu,
         qos: Some(QosConfig {
-            high: (0..).zip(&metrics).map(|(app, metric)| High { app: AppId(app), metric: metric.name() }).collect(),
+            high: (0..)
+                .zip(&metrics)
+                .map(|(app, metric)| High { app: AppId(app), metric: metric.for_policy() })
+                .collect(),
             low: (high.len()..high.len() + low.len()).map(|app| AppId(app as u32)).collect(),
             place: args.means.place(),
             limits: args.means.limits(),
+            climb: args.means.climb(),
             settle: SETTLE,
             patience: metrics.iter().filter_map(args::MetricArg::every).max().unwrap_or_default() * PATIENCE,
             controller,
@@ -86,7 +90,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ended.context("the loop ended early; everything was let run")?;
     let seconds = start.elapsed().as_secs_f64();
     let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
-    let notes = notes.into_iter().chain(news).chain(finish.restored.notes);
+    let notes = unmatched.into_iter().chain(notes).chain(news).chain(finish.restored.notes);
     let mut summary = table.summary(mode, seconds, overhead, tier, summaries, notes.collect());
     if let Some(recorder) = recorder {
         summary.recording = Some(recorder.path().to_owned());

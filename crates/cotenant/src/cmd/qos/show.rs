@@ -1,15 +1,15 @@
 //! How it stands: a table while it runs, and the summary.
 
 use super::args::{Args, MetricArg};
+use crate::live_table::{LiveTable, fit};
 use crate::words::{self, count, tell};
 use anyhow::Result;
-use cotenant_core::policy::{Config, QosState, State};
+use cotenant_core::policy::{Climbed, Config, QosState, State};
 use cotenant_core::{Mode, Round, Signal};
 use cotenant_linux::metrics::MetricSummary;
 use cotenant_linux::qos::Slept;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -33,6 +33,10 @@ pub struct Summary {
     pub duty_asked: Option<f64>,
     /// Naps that were ordered.
     pub naps_ordered: u64,
+    /// CPUs to which the programs of low priority were sent; absent where they run where they did.
+    pub place: Option<String>,
+    /// Why limits came behind naps; absent where they did not.
+    pub climbed: Option<Climbed>,
     /// CPU time of Cotenant itself as a fraction of one CPU.
     pub overhead: f64,
     pub tier: String,
@@ -52,7 +56,7 @@ pub struct HighRow {
     pub alone: Option<f64>,
     /// Mean speed over all.
     pub mean: Option<f64>,
-    /// The one over the other.
+    /// What it did over what it would have done alone, as the speed alone was at the time.
     pub achieved: Option<f64>,
 }
 
@@ -78,11 +82,13 @@ pub struct Table {
     high: usize,
     live: bool,
     plain: bool,
-    drawn: usize,
+    drawn: LiveTable,
     next: Instant,
     start: Instant,
     rounds: u64,
     state: QosState,
+    /// Where the programs of low priority were sent last.
+    place: Option<String>,
     /// CPU time of each program so far, seconds.
     cpu_s: Vec<f64>,
     /// How long each of low priority was there, seconds.
@@ -104,11 +110,12 @@ impl Table {
             high: metrics.len(),
             live: told && terminal && !args.output.verbose,
             plain: told && args.output.verbose,
-            drawn: 0,
+            drawn: LiveTable::default(),
             next: Instant::now() + EVERY,
             start: Instant::now(),
             rounds: 0,
             state: QosState::default(),
+            place: None,
             cpu_s: vec![0.0; names.len()],
             there_s: vec![0.0; names.len()],
             slept: Vec::new(),
@@ -139,6 +146,7 @@ impl Table {
         }
         if let Some(State::Qos(state)) = round.decision.map(|decision| &decision.state) {
             self.state = (**state).clone();
+            self.place = state.away.place().map(ToString::to_string).or(self.place.take());
         }
         if self.is_due() {
             self.slept = slept.to_vec();
@@ -152,30 +160,29 @@ impl Table {
 
     fn draw(&mut self) {
         self.next = Instant::now() + EVERY;
-        let mut text = String::new();
-        if self.live && self.drawn > 0 {
-            let _ = write!(text, "\x1b[{}A", self.drawn);
-        }
-        let end = if self.live { "\x1b[K\n" } else { "\n" };
         let goal = self.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
         let doing = self.state.phase.map_or_else(|| "waits".to_owned(), |phase| phase.why.to_string());
-        let _ = write!(text, "{:.0} s{goal}; {doing}{end}", self.start.elapsed().as_secs_f64());
-        let (high, low) = (self.high_rows(), self.low_rows());
-        for row in &high {
-            let _ = write!(text, "  {}{end}", high_line(row));
+        let seconds = self.start.elapsed().as_secs_f64();
+        let means = means(self.place.as_deref(), self.climbed());
+        let mut lines = vec![format!("{seconds:.0} s{goal}; {doing}{means}")];
+        lines.extend(self.high_rows().iter().map(|row| format!("  {}", high_line(row))));
+        lines.extend(self.low_rows().iter().map(|row| format!("  {}", low_line(row))));
+        if self.live {
+            self.drawn.draw(&fit(lines, LiveTable::room()));
+        } else {
+            words::raw(&(lines.join("\n") + "\n"));
         }
-        for row in &low {
-            let _ = write!(text, "  {}{end}", low_line(row));
-        }
-        self.drawn = 1 + high.len() + low.len();
-        words::raw(&text);
+    }
+
+    fn climbed(&self) -> Option<Climbed> {
+        self.state.ladder.climbed()
     }
 
     fn high_rows(&self) -> Vec<HighRow> {
         let row = |i: usize| {
             let alone = self.state.alone.get(i).copied().flatten();
             let mean = self.state.mean(i);
-            let achieved = alone.and_then(|alone| Some(mean? / alone));
+            let achieved = self.state.kept(i);
             HighRow { name: self.names[i].clone(), metric: self.metrics[i].clone(), alone, mean, achieved }
         };
         (0..self.high).map(row).collect()
@@ -186,7 +193,7 @@ impl Table {
             let slept = self.slept.get(i - self.high).cloned().unwrap_or_default();
             let there = self.there_s[i].max(f64::MIN_POSITIVE);
             let inside = slept.inside_s / f64::from(slept.threads.max(1) as u32);
-            let limited = slept.means.starts_with("cpu.") || slept.means == "resctrl";
+            let limited = slept.limits > 0 || slept.means.starts_with("cpu.") || slept.means == "resctrl";
             let duty = (!limited).then(|| (1.0 - (inside + slept.outside_s) / there).clamp(0.0, 1.0));
             LowRow { name: name.clone(), cpus: self.cpu_s[i] / there, duty, slept }
         };
@@ -214,6 +221,8 @@ impl Table {
             low: self.low_rows(),
             duty_asked: (total.seconds > 0.0).then(|| total.duty_s / total.seconds),
             naps_ordered: total.naps,
+            place: self.place.clone(),
+            climbed: self.climbed(),
             overhead,
             tier,
             metrics,
@@ -240,7 +249,7 @@ fn high_line(row: &HighRow) -> String {
 }
 
 fn low_line(row: &LowRow) -> String {
-    let Slept { means, naps, pauses, .. } = &row.slept;
+    let Slept { means, naps, pauses, limit, .. } = &row.slept;
     let duty = row.duty.map_or_else(String::new, |duty| format!("ran {:.1} % of the time, ", duty * 100.0));
     let slept = match (naps, pauses) {
         (0, 0) => String::new(),
@@ -249,7 +258,20 @@ fn low_line(row: &LowRow) -> String {
         (naps, pauses) => format!(", {} and {}", count(*naps, "nap"), count(*pauses, "pause")),
     };
     let by = if means.is_empty() { String::new() } else { format!(" by {means}") };
-    format!("low {}: {duty}{:.2} CPUs{slept}{by}", row.name, row.cpus)
+    let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", limit in force: {limit}"));
+    format!("low {}: {duty}{:.2} CPUs{slept}{by}{limit}", row.name, row.cpus)
+}
+
+/// Which means are in force besides naps.
+fn means(place: Option<&str>, climbed: Option<Climbed>) -> String {
+    let place = place.map_or_else(String::new, |cpus| format!("; low on CPUs {cpus}"));
+    let limits = match climbed {
+        Some(Climbed::Refused) => "; limits, since naps were refused",
+        Some(Climbed::Disobeyed) => "; limits, since naps were not obeyed",
+        Some(Climbed::Missed) => "; limits, since naps did not keep the goal",
+        None => "",
+    };
+    format!("{place}{limits}")
 }
 
 /// Says the summary.
@@ -274,6 +296,10 @@ pub fn report(summary: &Summary, args: &Args) -> Result<()> {
     summary.low.iter().for_each(|row| tell(low_line(row)));
     if let Some(duty) = summary.duty_asked {
         tell(format_args!("the programs of low priority were to run {:.1} % of the time", duty * 100.0));
+    }
+    let means = means(summary.place.as_deref(), summary.climbed);
+    if let Some(means) = means.strip_prefix("; ") {
+        tell(format_args!("means besides naps: {means}"));
     }
     summary.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
     if let Some(path) = &summary.recording {

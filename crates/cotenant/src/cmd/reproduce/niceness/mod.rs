@@ -106,8 +106,8 @@ impl Run {
                 let controller = Controller::preset(name, 0.9).context("a preset")?;
                 let high = vec![High { app: AppId(0), metric: "ipc".to_owned() }];
                 let (settle, patience) = (Duration::ZERO, Duration::ZERO);
-                let (low, place, limits) = (vec![AppId(1)], false, false);
-                let qos = QosConfig { controller, high, low, place, limits, settle, patience };
+                let (low, place, limits) = (vec![AppId(1)], false, None);
+                let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience };
                 scenario.config = Config { interval: Duration::from_millis(25), qos: Some(qos), ..scenario.config };
                 seen(&scenario, &Qos, warm)
             }

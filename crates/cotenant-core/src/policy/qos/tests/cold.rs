@@ -1,0 +1,256 @@
+//! `tracking` beside a program that empties caches: they fill slowly, progress comes in batches, and the goal holds for the whole run.
+
+use super::*;
+use proptest::prelude::*;
+
+/// A step of the plant.
+const STEP: Duration = Duration::from_micros(500);
+
+/// What a program that runs does to another one.
+#[derive(Clone, Debug)]
+struct Harm {
+    /// Share of the speed that is lost with cold caches.
+    cold: f64,
+    /// Of the rest, share that is lost while the other one runs.
+    beside: f64,
+    /// In how long caches fill to all but 1/e, seconds.
+    fill_s: f64,
+    /// In how long they are emptied as far.
+    empty_s: f64,
+    /// Work in a batch, seconds alone.
+    batch_s: f64,
+    /// The speed of each 10 ms is off by up to this share.
+    noise: f64,
+    /// What the machine gives both of them changes by up to this share up or down: others that nobody here sees share its memory.
+    swing: f64,
+    /// And lasts for so long on average, seconds.
+    lasts_s: f64,
+}
+
+/// The first program does a second of work in a second alone and says so in batches; the second one naps as it is told.
+struct Caches {
+    topology: Topology,
+    harm: Harm,
+    now: Time,
+    end: Time,
+    warm: f64,
+    work_s: f64,
+    ran_s: f64,
+    /// What the first program would have done alone, seconds.
+    alone_s: f64,
+    /// What the machine gives now, and until when.
+    gives: (f64, f64),
+    napping_until: Time,
+    /// Fixed turns of 200 ms instead of orders: the share in which the second program runs.
+    fixed: Option<f64>,
+    random: u64,
+    /// What the policy itself says was kept in the end.
+    told: Option<f64>,
+    /// Work, time in which the second program ran, and work alone, at the ends of seconds.
+    log: Vec<[f64; 3]>,
+}
+
+impl Caches {
+    fn new(harm: &Harm, seconds: u64) -> Self {
+        Self {
+            topology: machine(1, 1, 2, 1),
+            harm: harm.clone(),
+            now: Time::default(),
+            end: Time::from_secs(seconds),
+            warm: 1.0,
+            work_s: 0.0,
+            ran_s: 0.0,
+            alone_s: 0.0,
+            gives: (1.0, 0.0),
+            told: None,
+            napping_until: Time::default(),
+            fixed: None,
+            random: 1,
+            log: Vec::new(),
+        }
+    }
+
+    fn runs(&self) -> bool {
+        let in_turn = (self.now.as_secs_f64() / 0.2).fract();
+        self.fixed.map_or(self.now >= self.napping_until, |duty| in_turn >= 1.0 - duty)
+    }
+
+    fn advance(&mut self, to: Time) {
+        let harm = self.harm.clone();
+        while self.now < to {
+            let step = (to - self.now).min(STEP).as_secs_f64();
+            let before = self.now;
+            let runs = self.runs();
+            let (goal, time_s) = if runs { (0.0, harm.empty_s) } else { (1.0, harm.fill_s) };
+            self.warm += (goal - self.warm) * (1.0 - (-step / time_s).exp());
+            let beside = if runs { harm.beside } else { 0.0 };
+            let noise = harm.noise * ((self.random >> 33) as f64 / f64::from(1_u32 << 30) - 1.0);
+            if harm.swing > 0.0 && self.now.as_secs_f64() >= self.gives.1 {
+                let level = 1.0 + harm.swing * (2.0 * self.uniform() - 1.0);
+                self.gives = (level, self.now.as_secs_f64() - harm.lasts_s * self.uniform().ln());
+            }
+            let given = step * self.gives.0;
+            self.alone_s += given;
+            self.work_s += given * (1.0 - harm.cold * (1.0 - self.warm)) * (1.0 - beside) * (1.0 + noise);
+            self.ran_s += if runs { step } else { 0.0 };
+            self.now = self.now + Duration::from_secs_f64(step);
+            if before.0 / 10_000_000 != self.now.0 / 10_000_000 {
+                self.uniform();
+            }
+            if before.0 / 1_000_000_000 != self.now.0 / 1_000_000_000 {
+                self.log.push([self.work_s, self.ran_s, self.alone_s]);
+            }
+        }
+        self.now = to;
+    }
+
+    /// The next random number, above 0 and below 1.
+    fn uniform(&mut self) -> f64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    /// Share of its work alone that the first program did, and of the time in which the second one ran, from one second to another.
+    fn came(&self, from: usize, to: usize) -> (f64, f64) {
+        let at = |second: usize| if second == 0 { [0.0; 3] } else { self.log[second - 1] };
+        let (a, b, seconds) = (at(from), at(to), (to - from) as f64);
+        ((b[0] - a[0]) / (b[2] - a[2]), (b[1] - a[1]) / seconds)
+    }
+
+    /// The largest fixed duty that keeps a goal.
+    fn best(harm: &Harm, goal: f64) -> f64 {
+        let quiet = Harm { noise: 0.0, swing: 0.0, ..harm.clone() };
+        let keeps = |duty: f64| {
+            let mut plant = Self { fixed: Some(duty), ..Self::new(&quiet, 3) };
+            plant.advance(Time::from_secs(3));
+            plant.came(1, 3).0 >= goal
+        };
+        let (mut low, mut high) = (0.0, 1.0);
+        if keeps(high) {
+            return high;
+        }
+        for _ in 0..7 {
+            let middle = f64::midpoint(low, high);
+            *(if keeps(middle) { &mut low } else { &mut high }) = middle;
+        }
+        low
+    }
+}
+
+impl Host for Caches {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        let batches = (self.work_s / self.harm.batch_s).floor();
+        let app = |id, progress| AppSample { id: AppId(id), progress, ..AppSample::default() };
+        let apps = vec![app(0, Some(batches as u64 * 100)), app(1, None)];
+        Ok(Sample { at: self.now, apps, ..Sample::default() })
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        for order in orders {
+            let Action::Nap { until, .. } = order.action else { panic!("{order:?}") };
+            assert!(until - self.now <= LONGEST_NAP);
+            self.napping_until = until;
+        }
+        vec![Outcome::Applied; orders.len()]
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.advance(until);
+        if self.now >= self.end { Wake::Exit } else { Wake::Tick }
+    }
+}
+
+const SECONDS: usize = 30;
+
+fn kept(harm: &Harm, goal: f64) -> Caches {
+    kept_by(harm, goal, 1)
+}
+
+/// With other chances.
+fn kept_by(harm: &Harm, goal: f64, seed: u64) -> Caches {
+    let mut config = config("tracking", PROGRESS, false);
+    config.interval = MS(100);
+    if let Some(qos) = &mut config.qos {
+        qos.controller = Controller::preset("tracking", goal).unwrap();
+    }
+    let mut plant = Caches { random: seed, ..Caches::new(harm, SECONDS as u64 + 1) };
+    for _ in 0..20 {
+        plant.uniform(); // seeds that are alike begin alike
+    }
+    let topology = plant.topology.clone();
+    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
+    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+    let mut told = None;
+    drive(&mut plant, &Qos, &ctx, Mode::Enforce, |round| {
+        let Some(State::Qos(state)) = round.decision.map(|decision| &decision.state) else { panic!("no decision") };
+        told = state.kept(0);
+    })
+    .unwrap();
+    Caches { told, ..plant }
+}
+
+fn harms() -> impl Strategy<Value = Harm> {
+    let batches = prop_oneof![Just(1e-4), 0.001..0.05f64];
+    (0.0..0.5f64, 0.0..0.4f64, 0.005..0.08f64, 0.002..0.02f64, batches).prop_map(
+        |(cold, beside, fill_s, empty_s, batch_s)| {
+            let (noise, swing, lasts_s) = (0.02, 0.0, 0.0);
+            Harm { cold, beside, fill_s, empty_s, batch_s, noise, swing, lasts_s }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whole run, learning included: at most two points below the goal; so from 3 s on, at most five. And the other program runs for most
+    /// of what a fixed duty that is just right would let it. Where that is below the least duty, naps cannot do more than the least duty does.
+    #[test]
+    fn the_goal_holds_from_the_beginning(harm in harms(), goal in prop::sample::select(&[0.8, 0.9, 0.95][..])) {
+        let best = Caches::best(&harm, goal);
+        let plant = kept(&harm, goal);
+        let (whole, begin) = (plant.came(0, SECONDS), plant.came(0, 3));
+        if best < 0.05 {
+            prop_assert!(whole.1 < 0.12, "{whole:?}, best {best}");
+            return Ok(());
+        }
+        prop_assert!(whole.0 >= goal - 0.02, "kept and ran {whole:?} in all, best {best}");
+        prop_assert!(begin.0 >= goal - 0.05, "kept and ran {begin:?} in the first 3 s, best {best}");
+        prop_assert!(whole.1 >= 0.6 * best - 0.02, "kept and ran {whole:?}, best {best}");
+    }
+}
+
+/// What the machine gives changes by a fifth or two up and down, as on shared hosts, and lasts for 0.3 to 3 s. A single run is chance to a few
+/// points; the mean over eight of 30 s is at most two points below the goal in four of five such worlds, five in any, and not below it over all of them.
+/// What the policy says of itself is off by six points at most, and the other program is not starved by it.
+#[test]
+fn the_goal_holds_where_the_machine_gives_more_and_less() {
+    let (mut all, mut best_of_all) = (Vec::new(), 0.0);
+    for (cold, beside, fill_s) in
+        [(0.0, 0.3, 0.02), (0.3, 0.1, 0.02), (0.0, 0.13, 0.02), (0.2, 0.3, 0.05), (0.0, 0.6, 0.02)]
+    {
+        let swings = [(0.2, 0.3), (0.2, 1.0), (0.2, 3.0), (0.4, 1.0), (0.4, 3.0)];
+        for (i, (swing, lasts_s)) in swings.into_iter().enumerate() {
+            let batch_s = if i % 2 == 0 { 1e-4 } else { 0.02 };
+            let harm = Harm { cold, beside, fill_s, empty_s: 0.005, batch_s, noise: 0.02, swing, lasts_s };
+            let best = Caches::best(&harm, 0.9);
+            let runs: Vec<Caches> = (1..=8).map(|seed| kept_by(&harm, 0.9, seed * 7_919)).collect();
+            let mean = |of: &dyn Fn(&Caches) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+            let (kept, ran) = (mean(&|plant| plant.came(0, SECONDS).0), mean(&|plant| plant.came(0, SECONDS).1));
+            let told = mean(&|plant| plant.told.unwrap()) - kept;
+            let case = format!("{kept} kept, {ran} ran, best {best}, told {told} more: {harm:?}");
+            assert!(kept >= 0.85 && told.abs() < 0.06 && ran >= 0.4 * best, "{case}");
+            all.push(kept);
+            best_of_all += ran / best / 25.0;
+        }
+    }
+    let near = all.iter().filter(|kept| **kept >= 0.88).count();
+    let kept = all.iter().sum::<f64>() / all.len() as f64;
+    assert!(
+        near >= 20 && (0.9..0.93).contains(&kept) && best_of_all > 0.8,
+        "{near} near, {kept} kept, {best_of_all} ran"
+    );
+}

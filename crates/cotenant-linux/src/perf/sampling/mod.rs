@@ -1,0 +1,219 @@
+//! Sampling: which code brings lines into caches, by instruction pointers that the processor leaves when a counter overflows.
+//!
+//! The events are opened on the calling thread, switched off, to be inherited by the program that it starts next and switched on when that
+//! executes; so nothing of it is missed, and nothing of us is seen. The kernel lets inherited events write on one CPU into one buffer only,
+//! hence an event of each kind and a buffer for every CPU.
+
+mod choice;
+mod places;
+mod record;
+mod ring;
+mod symbols;
+
+pub use choice::{Events, Sampled, Unavailable};
+pub use places::{Cost, Places};
+pub use record::MappedFile;
+pub use symbols::{Source, Symbols};
+
+use super::Code;
+use crate::sys;
+use cotenant_core::CpuSet;
+use perf_event_open_sys::{self as sys_perf, bindings};
+use record::Records;
+use ring::Ring;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+
+/// Samples per second and event of a thread that runs: the paper's interval of 1 ms (§5.2).
+pub const PER_SECOND: u64 = 1_000;
+
+/// Pages of each CPU's buffer: half a second at 10,000 samples per second, and below what everybody may lock (`perf_event_mlock_kb`).
+const PAGES: usize = 64;
+
+/// One event on one CPU.
+#[derive(Debug)]
+struct Open {
+    event: File,
+    /// Which of the events that were asked for.
+    which: usize,
+}
+
+/// Samples the program that this thread starts next, with all that it starts.
+#[derive(Debug)]
+pub struct Sampler {
+    sampled: Vec<Sampled>,
+    open: Vec<Open>,
+    rings: Vec<Ring>,
+    /// What the kernel calls each event.
+    ids: HashMap<u64, usize>,
+    /// When the buffers were read last, nanoseconds of `CLOCK_MONOTONIC`.
+    read_at: u64,
+    places: Places,
+    /// Records that could not be understood.
+    damaged: u64,
+    buffer: Vec<u8>,
+}
+
+impl Sampler {
+    /// Opens the events on these CPUs. Whatever this thread forks and executes from now on is sampled, until `self` is dropped.
+    ///
+    /// # Errors
+    /// [`Unavailable::Refused`] with the event and what the kernel says.
+    pub fn of_next_program(events: &Events, cpus: &CpuSet) -> Result<Self, Unavailable> {
+        let mut sampler = Self {
+            sampled: events.sampled.clone(),
+            open: Vec::new(),
+            rings: Vec::new(),
+            ids: HashMap::new(),
+            read_at: 0,
+            places: Places::default(),
+            damaged: 0,
+            buffer: Vec::new(),
+        };
+        sys::raise_nofile();
+        for cpu in cpus.iter() {
+            let mut leader: Option<usize> = None;
+            for (which, sampled) in events.sampled.iter().enumerate() {
+                if sampled.cpus.as_ref().is_some_and(|cpus| !cpus.contains(cpu)) {
+                    continue;
+                }
+                let refused = |why| Unavailable::Refused { event: sampled.name.clone(), why };
+                let event = match open(sampled.code, cpu.0, leader.is_none()) {
+                    Err(why) if why.raw_os_error() == Some(libc::ENODEV) => continue, // it went offline just now
+                    event => event.map_err(refused)?,
+                };
+                sampler.ids.insert(id(&event).map_err(refused)?, which);
+                match leader {
+                    None => sampler.rings.push(Ring::map(event.as_fd(), PAGES).map_err(refused)?),
+                    Some(leader) => write_to(&event, &sampler.open[leader].event).map_err(refused)?,
+                }
+                sampler.open.push(Open { event, which });
+                leader = leader.or(Some(sampler.open.len() - 1));
+            }
+        }
+        Ok(sampler)
+    }
+
+    /// Reads the buffers; call it every 100 ms or so.
+    pub fn read(&mut self) {
+        let now = sys::monotonic().as_nanos() as u64;
+        // A record is stamped before it is written: those before the last reading are all there by now.
+        self.collect(self.read_at);
+        self.read_at = now;
+    }
+
+    fn collect(&mut self, until: u64) {
+        self.buffer.clear();
+        let mut records = Vec::new();
+        for ring in &mut self.rings {
+            self.damaged += u64::from(!ring.read(&mut self.buffer));
+            let found = Records::parse(&self.buffer);
+            self.buffer.clear();
+            self.damaged += found.damaged;
+            records.extend(found.records);
+        }
+        let (ids, sampled) = (&self.ids, &self.sampled);
+        self.places.take(records, until, |id, period| {
+            ids.get(&id).map_or_else(Cost::default, |which| sampled[*which].cost(period))
+        });
+    }
+
+    /// Reads what is left, and ends. An event that took turns with others counts for all of the time.
+    pub fn finish(mut self) -> Found {
+        self.collect(u64::MAX);
+        let mut times = vec![(0_u64, 0_u64); self.sampled.len()];
+        for open in &self.open {
+            if let Some((enabled, running)) = read_times(&open.event) {
+                let time = &mut times[open.which];
+                (time.0, time.1) = (time.0.saturating_add(enabled), time.1.saturating_add(running));
+            }
+        }
+        let of = |counts: fn(&Sampled) -> bool| {
+            let which = self.sampled.iter().zip(&times).filter(|(sampled, _)| counts(sampled));
+            // Several events of one signal: parts of a sum; each would have its own factor, so the mean stands for all.
+            let factors: Vec<f64> = which.map(|(_, time)| time.0 as f64 / (time.1 as f64).max(1.0)).collect();
+            let mean = factors.iter().sum::<f64>() / factors.len().max(1) as f64;
+            if mean > 1.0 { mean } else { 1.0 }
+        };
+        let (private, last) = (of(|s| s.private), of(|s| s.last));
+        Found { places: self.places, damaged: self.damaged, private_factor: private, last_factor: last }
+    }
+}
+
+/// What sampling found.
+#[derive(Debug)]
+pub struct Found {
+    /// Where samples fell.
+    pub places: Places,
+    /// Records that could not be understood.
+    pub damaged: u64,
+    /// By what lines into the private cache are to be multiplied, since their events were counted for a part of the time only; at least 1.
+    pub private_factor: f64,
+    /// The same of lines into the last level.
+    pub last_factor: f64,
+}
+
+fn open(code: Code, cpu: u32, tells_of_processes: bool) -> io::Result<File> {
+    let mut attr = bindings::perf_event_attr::default();
+    attr.size = size_of::<bindings::perf_event_attr>() as u32;
+    (attr.type_, attr.config) = (code.kind, code.config);
+    attr.sample_type = u64::from(
+        bindings::PERF_SAMPLE_IDENTIFIER
+            | bindings::PERF_SAMPLE_IP
+            | bindings::PERF_SAMPLE_TID
+            | bindings::PERF_SAMPLE_TIME
+            | bindings::PERF_SAMPLE_PERIOD,
+    );
+    attr.read_format = u64::from(bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING);
+    attr.__bindgen_anon_1.sample_freq = PER_SECOND;
+    attr.set_freq(1);
+    attr.set_disabled(1);
+    attr.set_enable_on_exec(1);
+    attr.set_inherit(1);
+    // What everybody may sample of his own programs at `perf_event_paranoid` 2.
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
+    if tells_of_processes {
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+        attr.set_comm(1);
+        attr.set_comm_exec(1);
+        attr.set_task(1);
+    }
+    // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain numbers.
+    let fd = unsafe {
+        sys_perf::perf_event_open(&raw mut attr, 0, cpu.cast_signed(), -1, bindings::PERF_FLAG_FD_CLOEXEC.into())
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor has just been made for us alone.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+fn id(event: &File) -> io::Result<u64> {
+    let mut id = 0;
+    // SAFETY: the descriptor is an event's, and the kernel writes one word to `id`, which outlives the call.
+    let done = unsafe { sys_perf::ioctls::ID(event.as_raw_fd(), &raw mut id) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
+}
+
+/// Lets an event write into another one's buffer.
+fn write_to(event: &File, owner: &File) -> io::Result<()> {
+    // SAFETY: both descriptors are events that are open during the call.
+    let done = unsafe { sys_perf::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Nanoseconds for which an event was to count, and for which it did.
+fn read_times(mut event: &File) -> Option<(u64, u64)> {
+    let mut bytes = [0; 24];
+    event.read_exact(&mut bytes).ok()?;
+    let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    Some((word(8)?, word(16)?))
+}

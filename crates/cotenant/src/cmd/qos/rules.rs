@@ -1,0 +1,114 @@
+//! Programs that run already, by the rules of the settings file.
+
+use super::args::{Cast, MetricArg, Program};
+use crate::settings::{self, Matches, Role, Rule};
+use crate::usage;
+use anyhow::Result;
+use cotenant_linux::qos::What;
+use cotenant_linux::sys;
+use cotenant_linux::tasks::Target;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Those that the rules of a settings file match now. A process belongs to the first rule that matches it. What tells the speed of a program
+/// stands in its rule, else in the one `--metric`, else it is progress.
+pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool) -> Result<Cast> {
+    let (rules, file) = settings::rules(config)?;
+    if rules.is_empty() {
+        let file = if file.as_os_str().is_empty() { String::new() } else { format!(" in {}", file.display()) };
+        return Err(usage(format!(
+            "no program is named; use --high and --low, or write [[rule]] tables with role = \"high\" and role = \"low\"{file}"
+        )));
+    }
+    if metrics.len() > 1 {
+        return Err(usage(
+            "--metric is given several times, and programs are named by rules; write metric = … in each rule",
+        ));
+    }
+    let mut taken = BTreeSet::new();
+    let mut cast = Cast::default();
+    for rule in rules {
+        let metric = match &rule.metric {
+            Some(text) => text.parse().map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?,
+            None => metrics.first().cloned().unwrap_or(MetricArg::Progress),
+        };
+        let Some(target) = target(&rule, &mut taken, all_users) else {
+            cast.notes.push(format!("{}: the rule {} matches nobody who runs now", rule.at, rule.name));
+            continue;
+        };
+        let program = Program { name: rule.name, what: What::Running(target) };
+        match rule.role {
+            Role::High => {
+                cast.high.push(program);
+                cast.metrics.push(metric);
+            }
+            Role::Low => cast.low.push(program),
+        }
+    }
+    let missing = match (cast.high.is_empty(), cast.low.is_empty()) {
+        (true, _) => "role = \"high\", whose speed is to be kept",
+        (_, true) => "role = \"low\", who may nap for it",
+        _ => return Ok(cast),
+    };
+    Err(usage(format!(
+        "{}: no rule with {missing}, matches anybody who runs now; start it first, or use --high and --low",
+        file.display()
+    )))
+}
+
+/// Whom a rule matches; `None`: nobody.
+fn target(rule: &Rule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
+    match &rule.matches {
+        Matches::Cgroup(path) => path.join("cgroup.procs").exists().then(|| Target::Cgroup(path.clone())),
+        Matches::Executable(wanted) => {
+            let pids =
+                processes(all_users).filter(|pid| executes(*pid, wanted) && taken.insert(*pid)).collect::<Vec<_>>();
+            (!pids.is_empty()).then_some(Target::Trees(pids))
+        }
+    }
+}
+
+/// Processes that may be managed, by id.
+fn processes(all_users: bool) -> impl Iterator<Item = u32> {
+    let me = std::process::id();
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    numbers.filter_map(move |entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let ours = all_users || entry.metadata().is_ok_and(|meta| meta.uid() == sys::euid());
+        (pid != me && ours).then_some(pid)
+    })
+}
+
+/// Whether a process executes a file of that path or base name, also one that was replaced or removed since.
+fn executes(pid: u32, wanted: &str) -> bool {
+    let Ok(path) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
+    is_it(&path, wanted)
+}
+
+fn is_it(path: &Path, wanted: &str) -> bool {
+    let path = path.to_string_lossy();
+    let path = PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(&path));
+    if wanted.contains('/') { path == Path::new(wanted) } else { path.file_name().is_some_and(|name| name == wanted) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_told_by_path_or_base_name() {
+        for (path, wanted, is) in [
+            ("/usr/bin/redis-server", "redis-server", true),
+            ("/usr/bin/redis-server", "/usr/bin/redis-server", true),
+            ("/opt/bin/redis-server", "/usr/bin/redis-server", false),
+            ("/usr/bin/redis-server (deleted)", "redis-server", true),
+            ("/usr/bin/redis-server2", "redis-server", false),
+        ] {
+            assert_eq!(is_it(Path::new(path), wanted), is, "{path} {wanted}");
+        }
+        let this = std::env::current_exe().unwrap();
+        assert!(executes(std::process::id(), &this.to_string_lossy()));
+    }
+}

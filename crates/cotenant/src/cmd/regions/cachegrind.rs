@@ -1,0 +1,102 @@
+//! Regions by cachegrind: what code would bring into caches of this machine's sizes.
+
+use super::{Args, Found};
+use crate::scratch::Scratch;
+use crate::usage;
+use crate::words::tell;
+use anyhow::{Context, Result, bail};
+use cotenant_core::characterize::caches::Geometry;
+use cotenant_core::region::found;
+use cotenant_core::topology::{CacheType, Kind, Topology};
+use cotenant_linux::launch::{self, Child};
+use cotenant_linux::waiter::{Event, Waiter};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether it can be run here.
+pub(super) fn check(topology: &Topology) -> Result<()> {
+    if levels(topology).is_none() {
+        return Err(usage("this machine tells no cache sizes, so none can be simulated; see cotenant topo"));
+    }
+    if cotenant_linux::executable::find("valgrind".as_ref()).is_none() {
+        bail!("valgrind, whose cachegrind simulates caches, is not installed; apt-get install valgrind");
+    }
+    Ok(())
+}
+
+/// Runs the command under it to its end.
+pub(super) fn find(args: &Args, topology: &Topology, model: found::Model) -> Result<Found> {
+    let (first, upper, last) = levels(topology).context("this machine tells no cache sizes")?;
+    if !args.quiet {
+        tell(format_args!("simulated: first level (code) {first}; data {upper}; last level {last}"));
+    }
+    let folder = Scratch::new("regions").context("cachegrind's results cannot be kept")?;
+    let status = simulate(args, folder.path(), first, upper, last)?;
+    Ok(Found {
+        status,
+        regions: read(folder.path())?.regions(model, args.min_coverage),
+        by: format!("cachegrind: {upper}; {last}"),
+        remark: Some(format!(
+            "code that does nothing but miss the last level scores {:.2} on simulated caches: give 'cotenant cc' a --cotenant-min-score below \
+             that, such as {:.2}",
+            model.missing(),
+            model.missing() * 0.4
+        )),
+    })
+}
+
+/// The first level for code, the level above the last (the second, as a rule) for data, and the last: cachegrind simulates two levels of data,
+/// and the model asks for what comes into these two.
+fn levels(topology: &Topology) -> Option<(Geometry, Geometry, Geometry)> {
+    let data = |kind: Kind| matches!(kind, Kind::Cache(CacheType::Data | CacheType::Unified));
+    let mut caches: Vec<_> = topology.resources().iter().filter(|r| data(r.kind) && r.capacity.is_some()).collect();
+    caches.sort_by_key(|r| r.level);
+    let last = *caches.last()?;
+    let first = *caches.first()?;
+    let upper = caches.iter().rev().find(|r| r.level < last.level).copied().unwrap_or(first);
+    let of = |r: &cotenant_core::topology::Resource| {
+        Geometry::nearest(
+            r.capacity.unwrap_or(0),
+            r.ways.filter(|ways| *ways > 0).unwrap_or(8),
+            r.line_size.unwrap_or(64),
+        )
+    };
+    Some((of(first), of(upper), of(last)))
+}
+
+/// Runs it to its end; its exit code.
+fn simulate(args: &Args, folder: &Path, first: Geometry, upper: Geometry, last: Geometry) -> Result<u8> {
+    let mut waiter = Waiter::new()?;
+    let mut command = Command::new("valgrind");
+    command.args(["-q", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"]);
+    command.arg(format!("--cachegrind-out-file={}/%p", folder.display()));
+    command.args([format!("--I1={}", first.option()), format!("--D1={}", upper.option())]);
+    command.arg(format!("--LL={}", last.option())).args(&args.command);
+    let child = Child::spawn_command(command)?;
+    waiter.watch(&child);
+    loop {
+        match waiter.wait(None)? {
+            Event::ChildExited(status) => return Ok(launch::exit_code(status)),
+            Event::Signal(_) | Event::Tick | Event::Other(_) | Event::JobExited(..) => {} // it has got the signal, too
+        }
+    }
+}
+
+fn read(folder: &Path) -> Result<found::Profile> {
+    let mut profile = found::Profile::default();
+    let mut any = false;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    files.sort();
+    for file in files {
+        // A process that was killed leaves a part, or nothing: what it says counts no less.
+        let text = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
+        any |= profile.add(&text).is_ok();
+    }
+    if any {
+        Ok(profile)
+    } else {
+        bail!("cachegrind left no counts: the command could not be executed, or was killed; run it by hand")
+    }
+}

@@ -1,0 +1,144 @@
+//! Regions by the processor's counters: samples of the lines that code brings into caches while it runs.
+
+use super::{Args, Found};
+use crate::words::{count, tell};
+use anyhow::{Result, bail};
+use cotenant_core::Topology;
+use cotenant_core::characterize::contention::line_signals;
+use cotenant_core::region::found::Model;
+use cotenant_core::region::sampled::{Profile, Sampled};
+use cotenant_linux::FsRoot;
+use cotenant_linux::launch::{self, Child};
+use cotenant_linux::perf::plan;
+use cotenant_linux::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
+use cotenant_linux::waiter::{Event, Waiter};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How often the buffers are read.
+const READ: Duration = Duration::from_millis(100);
+/// Samples of a program's time below which its scores are rough: of a function with a tenth of it, a tenth off.
+const FEW: f64 = 1_000.0;
+
+/// What this machine's processor can sample. The kernel is asked, too: what it refuses is known before the command runs.
+pub(super) fn events(topology: &Topology) -> Result<Events, Unavailable> {
+    let fs = FsRoot::live();
+    let [private, last] = line_signals(topology);
+    let events = Events::choose(&fs, &plan::pmus(&fs), private, last)?;
+    Sampler::of_next_program(&events, topology.online())?;
+    Ok(events)
+}
+
+/// Runs the command to its end.
+pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Model) -> Result<Found> {
+    let mut waiter = Waiter::new()?;
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    let mut sampler = Sampler::of_next_program(events, topology.online())?;
+    let child = Child::spawn_command(command)?;
+    waiter.watch(&child);
+    let mut next = Instant::now() + READ;
+    let status = loop {
+        match waiter.wait(Some(next))? {
+            Event::ChildExited(status) => break launch::exit_code(status),
+            Event::Tick => {
+                sampler.read();
+                next = Instant::now() + READ;
+            }
+            Event::Signal(_) | Event::Other(_) | Event::JobExited(..) => {} // it has got the signal, too
+        }
+    };
+    let found = sampler.finish();
+    let (profile, unread) = profile(&found);
+    let total = profile.total();
+    if total.ns <= 0.0 {
+        bail!(
+            "nothing was sampled: the command took less than some milliseconds of CPU time in user mode; give it more to do"
+        );
+    }
+    if !args.quiet {
+        unread.iter().for_each(tell);
+        remarks(&found, events, total.ns);
+    }
+    Ok(Found {
+        status,
+        regions: profile.regions(model, args.min_coverage),
+        by: format!("counters: {}, {PER_SECOND} samples per second each", events.names().join(", ")),
+        remark: None,
+    })
+}
+
+/// What the samples do not tell.
+fn remarks(found: &sampling::Found, events: &Events, ns: f64) {
+    let places = &found.places;
+    if places.lost + found.damaged > 0 {
+        let (lost, damaged) = (count(places.lost, "record"), found.damaged);
+        tell(format_args!(
+            "{lost} of samples and programs were lost, {damaged} were damaged: scores and coverage are less sure"
+        ));
+    }
+    if let Some(cpus) = events.cpus() {
+        tell(format_args!("code on other CPUs than {cpus} was not seen: their cores do not count these lines"));
+    }
+    let samples = ns / 1e9 * PER_SECOND as f64;
+    if samples < FEW {
+        tell(format_args!("{samples:.0} samples of time only: scores are rough; let it run longer"));
+    }
+    let elsewhere = places.elsewhere.ns / ns;
+    if elsewhere > 0.05 {
+        tell(format_args!(
+            "{:.0} % of the time fell on code that no file holds, such as code that was made while it ran",
+            elsewhere * 100.0
+        ));
+    }
+}
+
+/// Functions and lines of what was sampled, and the files whose symbols could not be read.
+fn profile(found: &sampling::Found) -> (Profile, Vec<String>) {
+    let scaled = |cost: &Cost| Sampled {
+        ns: cost.ns,
+        private_lines: cost.private_lines * found.private_factor,
+        last_lines: cost.last_lines * found.last_factor,
+    };
+    let (mut profile, mut unread) = (Profile::default(), Vec::new());
+    profile.add_elsewhere(scaled(&found.places.elsewhere));
+    for (file, at) in &found.places.files {
+        let symbols = Symbols::of(file).map_err(|why| unread.push(format!("no symbols: {why}"))).ok();
+        for (offset, cost) in at {
+            let source = symbols.as_ref().map(|symbols| symbols.at(*offset)).unwrap_or_default();
+            match name(&source) {
+                Some(function) => profile.add(function, source.file.as_deref(), source.line, scaled(cost)),
+                None => profile.add_elsewhere(scaled(cost)),
+            }
+        }
+    }
+    (profile, unread)
+}
+
+/// As the compiler pass finds it: as it is read, but what holds templates and the like as the linker knows it, since demanglers differ there.
+fn name(source: &Source) -> Option<&str> {
+    let shown = source.shown.as_deref().filter(|shown| !shown.contains(['<', '{', '\'', '[']));
+    shown.or(source.function.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_that_the_pass_finds() {
+        let of = |function: &str, shown: &str| {
+            let source =
+                Source { function: Some(function.to_owned()), shown: Some(shown.to_owned()), file: None, line: None };
+            name(&source).map(str::to_owned)
+        };
+        assert_eq!(of("_ZN2ns1fEi", "ns::f(int)").as_deref(), Some("ns::f(int)"));
+        assert_eq!(of("_Z1fIiEvT_", "void f<int>(int)").as_deref(), Some("_Z1fIiEvT_"));
+        assert_eq!(
+            of("_ZZ4mainENKUlvE_clEv", "main::{lambda()#1}::operator()() const").as_deref(),
+            Some("_ZZ4mainENKUlvE_clEv")
+        );
+        assert_eq!(of("walk", "walk").as_deref(), Some("walk"));
+        assert_eq!(name(&Source::default()), None);
+    }
+}

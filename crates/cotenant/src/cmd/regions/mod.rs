@@ -1,0 +1,171 @@
+//! `cotenant regions`: find contentious code regions.
+
+mod cachegrind;
+mod counters;
+
+use crate::words::tell;
+use crate::{calibrated, settings, usage};
+use anyhow::{Context, Result, bail};
+use cotenant_core::Topology;
+use cotenant_core::region::{self, Region, found::Model};
+use cotenant_linux::host::StartError;
+use cotenant_linux::launch::LaunchError;
+use cotenant_linux::perf::sampling::Events;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant regions -o batch.toml -- ./batch small-input
+  cotenant regions --source cachegrind -o batch.toml -- ./batch small-input
+  cotenant cc --cotenant-regions=batch.toml -O2 -g batch.c -o batch";
+
+/// Regions that are listed on standard error.
+const LISTED: usize = 15;
+
+/// Arguments of `cotenant regions`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "cotenant regions [OPTIONS] [--] <CMD> [ARGS]...")]
+pub struct Args {
+    /// The command and its arguments; -- before it keeps its options apart from ours
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+    /// Where the figures come from
+    #[arg(long, value_enum, default_value_t)]
+    source: Source,
+    /// Write the region file here [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Leave out functions that take less than this share of the time
+    #[arg(long, value_name = "SHARE", default_value_t = region::MIN_COVERAGE)]
+    min_coverage: f64,
+    /// Print no list on standard error
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Where the figures come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Source {
+    /// The processor's counters where it has some, else cachegrind
+    #[default]
+    Auto,
+    /// Samples of the processor's counters
+    Counters,
+    /// Simulated caches of this machine's sizes
+    Cachegrind,
+    /// Samples of time alone, which tell nothing of lines: for tests of what is sampled
+    #[value(hide = true)]
+    Clock,
+}
+
+/// What was found, and how.
+struct Found {
+    /// The command's own exit code.
+    status: u8,
+    regions: Vec<Region>,
+    /// In the file's first line.
+    by: String,
+    /// A remark behind the list.
+    remark: Option<String>,
+}
+
+/// Runs the command, watches its code, and writes its regions.
+///
+/// # Errors
+/// One line with what went wrong, where, and what to do.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if !(0.0..=1.0).contains(&args.min_coverage) {
+        return Err(usage(format!("--min-coverage {} is no share from 0 to 1", args.min_coverage)));
+    }
+    let (topology, known) = settings::live_machine(None)?;
+    let events = events(args, &topology)?;
+    if events.is_none() {
+        cachegrind::check(&topology)?;
+    }
+    if cotenant_linux::executable::find(&args.command[0]).is_none() {
+        return Err(StartError::Launch(LaunchError::NotFound(args.command[0].clone())).into());
+    }
+    if let Some(path) = &args.output {
+        // Before the command runs: a path that cannot be written must not cost the user a run.
+        fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|e| usage(format!("{}: {e}", path.display())))?;
+    }
+    let (fitted, why) = calibrated::contentiousness(&known, &topology);
+    let (model, whose) = match fitted {
+        Some(fitted) => {
+            let clock = known.clock_hz.unwrap_or(Model::NEHALEM.clock_hz);
+            (Model::of(&fitted, clock), "this machine, as fitted there")
+        }
+        None => (Model::NEHALEM, "the paper's Nehalem"),
+    };
+    let found = match &events {
+        Some(events) => counters::find(args, events, &topology, &model)?,
+        None => cachegrind::find(args, &topology, model)?,
+    };
+    why.iter().for_each(tell);
+    if found.regions.is_empty() {
+        bail!("no function takes {} % of the time; lower --min-coverage", args.min_coverage * 100.0);
+    }
+    let text = format!(
+        "# cotenant regions: {} ({}), scored by the coefficients of {whose}\n{}",
+        args.command[0].to_string_lossy().replace(['\n', '\r'], " "),
+        found.by,
+        region::write(&found.regions)
+    );
+    match &args.output {
+        Some(path) => fs::write(path, text).with_context(|| path.display().to_string())?,
+        None => {
+            super::print(|out| {
+                out.write_all(text.as_bytes())?;
+                Ok(ExitCode::SUCCESS)
+            })?;
+        }
+    }
+    if !args.quiet {
+        list(&found.regions);
+        found.remark.iter().for_each(tell);
+    }
+    Ok(ExitCode::from(found.status))
+}
+
+/// What is to be sampled; `None` = nothing, caches are simulated.
+fn events(args: &Args, topology: &Topology) -> Result<Option<Events>> {
+    match args.source {
+        Source::Cachegrind => Ok(None),
+        Source::Clock => Ok(Some(Events::clock())),
+        Source::Counters => counters::events(topology)
+            .map(Some)
+            .map_err(|why| anyhow::anyhow!("--source counters: {why}; --source cachegrind simulates caches instead")),
+        Source::Auto => match counters::events(topology) {
+            Ok(events) => Ok(Some(events)),
+            Err(why) => {
+                if !args.quiet {
+                    tell(format_args!("caches are simulated: {why}"));
+                }
+                Ok(None)
+            }
+        },
+    }
+}
+
+fn list(regions: &[Region]) {
+    tell(format_args!("{:>7} {:>8}  region", "score", "coverage"));
+    for region in regions.iter().take(LISTED) {
+        let place = match (&region.file, region.lines) {
+            (Some(file), Some((first, last))) => format!(" ({file}:{first}-{last})"),
+            (Some(file), None) => format!(" ({file})"),
+            _ => String::new(),
+        };
+        let name = region.function.as_deref().unwrap_or("?");
+        tell(format_args!("{:7.3} {:7.1} %  {name}{place}", region.score, region.coverage * 100.0));
+    }
+    if regions.len() > LISTED {
+        tell(format_args!("and {} more", regions.len() - LISTED));
+    }
+}
