@@ -2,6 +2,8 @@
 //!
 //! Everything takes bytes, line by line: the files of a process with a million mappings are hundreds of megabytes.
 
+pub mod drawn;
+
 use crate::ids::NodeId;
 use std::collections::BTreeMap;
 

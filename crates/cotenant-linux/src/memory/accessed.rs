@@ -1,30 +1,53 @@
-//! Accessed bits: cleared by `/proc/PID/clear_refs`, read back from `/proc/PID/smaps` (`Documentation/filesystems/proc.rst`).
+//! Accessed bits: cleared by `/proc/PID/clear_refs`, read back from `/proc/PID/smaps` (`Documentation/filesystems/proc.rst`); of large processes those of
+//! pages drawn at random, where the kernel lets single pages be asked for ([`IdlePages`]).
+//!
+//! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping to print its lines and all mappings before it
+//! to get there, and neither `pagemap` nor its scan tells accessed bits.
 //!
 //! The bits are shared with everybody: who else reads `Referenced` of that process sees fewer, and the kernel takes its pages for less used
 //! while memory is short. So they are cleared only of processes that a policy asks about, one at a time.
 
-use super::{Collector, files};
+use super::drawn::LARGE;
+use super::idle::{IdlePages, Marked};
+use super::{Collector, drawn, files};
 use crate::FsRoot;
 use cotenant_core::areas::{self, Area, ByNode};
+use std::collections::HashMap;
 use std::io;
 
 /// Clears the accessed bits of all pages.
 const ALL: &str = "1";
 
-/// Scans page tables.
+/// Scans page tables, or looks at pages drawn at random.
 #[derive(Debug)]
 pub struct Accessed {
     fs: FsRoot,
+    /// For large processes; or why that is not possible.
+    idle: Result<IdlePages, String>,
+    /// Processes that are watched by pages drawn at random.
+    marked: HashMap<u32, Marked>,
+    rng: fastrand::Rng,
 }
 
 impl Accessed {
+    /// `seed` decides which pages are drawn.
+    ///
     /// # Errors
     /// Why it cannot be used here.
-    pub fn new(fs: &FsRoot) -> Result<Self, String> {
+    pub fn new(fs: &FsRoot, seed: u64) -> Result<Self, String> {
+        let (fs, rng) = (fs.clone(), fastrand::Rng::with_seed(seed));
         match ["clear_refs", "smaps"].into_iter().find(|file| !fs.exists(&format!("/proc/self/{file}"))) {
-            None => Ok(Self { fs: fs.clone() }),
+            None => Ok(Self { idle: IdlePages::new(&fs), fs, marked: HashMap::new(), rng }),
             Some(file) => Err(format!("no /proc/PID/{file}: the kernel was built without CONFIG_PROC_PAGE_MONITOR")),
         }
+    }
+
+    /// Whether large processes are looked at by pages drawn at random.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub fn draws(&self) -> Result<(), &str> {
+        self.idle.as_ref().map(|_| ()).map_err(String::as_str)
     }
 }
 
@@ -33,15 +56,33 @@ impl Collector for Accessed {
         "accessed"
     }
 
-    fn begin(&mut self, pid: u32) -> io::Result<()> {
+    fn begin(&mut self, pid: u32, areas: &[Area]) -> io::Result<()> {
+        if super::resident(areas) > LARGE
+            && let Ok(idle) = &self.idle
+        {
+            let ends = files::ends(&self.fs, pid)?;
+            let strata = drawn::strata(areas, &ends, &ends);
+            self.marked.insert(pid, idle.mark(pid, strata, &mut self.rng)?);
+            return Ok(());
+        }
         let file = self.fs.path(&format!("/proc/{pid}/clear_refs"));
         // Not created where it is not there, as in a dump of another machine.
         io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(file)?, ALL.as_bytes())
     }
 
     fn end(&mut self, pid: u32, areas: &[Area]) -> io::Result<ByNode> {
-        Ok(areas::touched(areas, &files::referenced(&self.fs, pid)?))
+        match (self.marked.remove(&pid), &self.idle) {
+            (Some(marked), Ok(idle)) => Ok(idle.look(pid, &marked)?.pages),
+            _ => Ok(areas::touched(areas, &files::referenced(&self.fs, pid)?)),
+        }
     }
 
-    fn forget(&mut self, _pid: u32) {}
+    fn hint(&self) -> Option<String> {
+        let why = self.draws().err()?;
+        Some(format!("all of its pages are looked at, since single ones cannot be: {why}"))
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.marked.remove(&pid);
+    }
 }

@@ -90,7 +90,7 @@ impl Collector for Damon {
         "damon"
     }
 
-    fn begin(&mut self, pid: u32) -> io::Result<()> {
+    fn begin(&mut self, pid: u32, _areas: &[Area]) -> io::Result<()> {
         if self.slots.contains(&Some(pid)) {
             return Ok(());
         }

@@ -5,7 +5,9 @@
 
 mod accessed;
 mod damon;
+pub mod drawn;
 mod files;
+mod idle;
 pub mod interleaving;
 pub mod mover;
 #[cfg(test)]
@@ -13,7 +15,8 @@ mod tests;
 
 pub use accessed::Accessed;
 pub use damon::Damon;
-pub use files::areas as areas_of;
+pub use files::{areas as areas_of, ends as ends_of};
+pub use idle::{IdlePages, Marked};
 
 use crate::FsRoot;
 use crate::capabilities::{Capability, Standing};
@@ -36,22 +39,33 @@ const FASTEST: Duration = Duration::from_millis(50);
 /// A process whose memory cannot be looked at is tried again after this.
 const RETRY: Duration = Duration::from_secs(10);
 
+/// Where the budget lets a process be looked at more rarely than this, a note says so.
+const RARE: Duration = Duration::from_secs(5);
+
+/// Which pages are drawn where not all are looked at: the same ones in every run.
+const SEED: u64 = 1;
+
 /// Means to find out which memory a process accesses.
 pub trait Collector: fmt::Debug {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Begins to watch a process.
+    /// Begins to watch a process. `areas` are those of the process, ascending.
     ///
     /// # Errors
     /// What the system says; `NotFound` where the process is gone.
-    fn begin(&mut self, pid: u32) -> io::Result<()>;
+    fn begin(&mut self, pid: u32, areas: &[Area]) -> io::Result<()>;
 
-    /// What was accessed since it began, base pages by node. `areas` are those of the process, ascending.
+    /// What was accessed since it began, base pages by node.
     ///
     /// # Errors
     /// As [`Self::begin`].
     fn end(&mut self, pid: u32, areas: &[Area]) -> io::Result<ByNode>;
+
+    /// Why looking takes long, where there is something to say.
+    fn hint(&self) -> Option<String> {
+        None
+    }
 
     /// A process is gone, or is not watched any more.
     fn forget(&mut self, pid: u32);
@@ -122,6 +136,7 @@ pub struct Memory {
     notes: BTreeSet<String>,
     spent: Duration,
     looks: u64,
+    rng: fastrand::Rng,
 }
 
 /// Of one process.
@@ -130,6 +145,9 @@ struct Known {
     areas: Vec<Area>,
     pages: Option<Vec<(NodeId, u64)>>,
     placed_next: Time,
+    /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two looks at all.
+    ends: BTreeMap<u64, u64>,
+    drawn_next: Time,
     /// Accesses of each of its threads since the first look, base pages.
     touched: Option<BTreeMap<NodeId, f64>>,
     /// Since when it is watched.
@@ -159,14 +177,14 @@ impl Memory {
                     Err(why) => refused("damon", why),
                 },
                 // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
-                Choice::Auto | Choice::Accessed => match Accessed::new(fs) {
+                Choice::Auto | Choice::Accessed => match Accessed::new(fs, SEED) {
                     Ok(accessed) => collector = Some(Box::new(accessed)),
                     Err(why) => refused("accessed", why),
                 },
             }
         }
-        let (processes, fs) = (HashMap::new(), fs.clone());
-        Self { options, fs, collector, processes, notes, spent: Duration::ZERO, looks: 0 }
+        let (processes, fs, rng) = (HashMap::new(), fs.clone(), fastrand::Rng::with_seed(SEED));
+        Self { options, fs, collector, processes, notes, spent: Duration::ZERO, looks: 0, rng }
     }
 
     /// The means in use beside page placement and events.
@@ -200,10 +218,14 @@ impl Memory {
         for (&pid, &threads) in live {
             let mut known = self.processes.remove(&pid).unwrap_or_default();
             let begin = sys::thread_cpu_time();
+            let pause = |cost: Duration| PLACED_EVERY.max(cost.saturating_mul(PLACED_SHARE * live.len() as u32));
             if known.placed_next <= at {
                 self.place(pid, &mut known);
-                let cost = sys::thread_cpu_time().saturating_sub(begin);
-                known.placed_next = at + PLACED_EVERY.max(cost.saturating_mul(PLACED_SHARE * live.len() as u32));
+                known.placed_next = at + pause(sys::thread_cpu_time().saturating_sub(begin));
+                known.drawn_next = at + PLACED_EVERY;
+            } else if !known.ends.is_empty() && known.drawn_next <= at {
+                self.draw(pid, &mut known);
+                known.drawn_next = at + pause(sys::thread_cpu_time().saturating_sub(begin));
             }
             self.watch(pid, &mut known, threads, at, live.len());
             self.spent += sys::thread_cpu_time().saturating_sub(begin);
@@ -218,13 +240,29 @@ impl Memory {
                 if let Some(note) = interleaving::of_process(pid, &found) {
                     self.notes.insert(note);
                 }
+                // Only of this machine's processes can single pages be asked for.
+                let large = resident(&found) > drawn::LARGE && self.fs.is_live();
+                known.ends = if large { files::ends(&self.fs, pid).unwrap_or_default() } else { BTreeMap::new() };
                 known.areas = found;
             }
             // Before it could be read it has ended, or it is not ours to read.
             Err(e) => {
-                (known.pages, known.areas) = (None, Vec::new());
+                (known.pages, known.areas, known.ends) = (None, Vec::new(), BTreeMap::new());
                 self.refused(pid, "where its pages are", &e);
             }
+        }
+    }
+
+    /// Where its pages are by now, from some of them: all are looked at more rarely the more there are.
+    fn draw(&mut self, pid: u32, known: &mut Known) {
+        let found = files::ends(&self.fs, pid).and_then(|now| {
+            let strata = drawn::strata(&known.areas, &known.ends, &now);
+            drawn::placement(pid, &strata, &mut self.rng)
+        });
+        match found {
+            Ok(found) => known.pages = Some(found.pages.iter().map(|(&node, n)| (node, n.round() as u64)).collect()),
+            // It has ended, or what is known already must do until all are looked at again.
+            Err(_) => known.ends.clear(),
         }
     }
 
@@ -236,7 +274,7 @@ impl Memory {
         }
         let begin = sys::thread_cpu_time();
         let result = match known.watched {
-            None => collector.begin(pid).map(|()| None),
+            None => collector.begin(pid, &known.areas).map(|()| None),
             Some(_) => collector.end(pid, &known.areas).map(Some),
         };
         known.cost += sys::thread_cpu_time().saturating_sub(begin);
@@ -250,6 +288,15 @@ impl Memory {
                 }
                 // The budget is for all processes together.
                 let pause = known.cost.mul_f64(processes as f64 / self.options.budget);
+                if pause > RARE
+                    && resident(&known.areas) > drawn::LARGE
+                    && let Some(why) = collector.hint()
+                {
+                    self.notes.insert(format!(
+                        "process {pid}: its accesses are found out more rarely than every {} s: {why}",
+                        RARE.as_secs()
+                    ));
+                }
                 (known.watched, known.cost, known.next) = (None, Duration::ZERO, at + pause.max(FASTEST));
             }
             Err(e) => {
@@ -297,11 +344,18 @@ pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
         found.push(Capability::new(name, standing, what, cost, ""));
     };
     let cost = "which memory is accessed is known from where pages are alone";
-    means("accessed bits", Accessed::new(fs).map(|_| "/proc/PID/clear_refs and smaps"), cost);
+    means("accessed bits", Accessed::new(fs, SEED).map(|_| "/proc/PID/clear_refs and smaps"), cost);
+    let cost = "large processes are scanned as a whole, the larger the more rarely";
+    means("accessed bits of single pages", IdlePages::new(fs).map(|_| "/sys/kernel/mm/page_idle"), cost);
     let cost = "accesses are found by scanning page tables, if at all";
     means("DAMON", Damon::new(fs).map(|_| "for address spaces, by /sys/kernel/mm/damon"), cost);
     found.extend(interleaving::capability(fs));
     found
+}
+
+/// Resident pages of all areas, base pages.
+fn resident(areas: &[Area]) -> u64 {
+    areas.iter().map(Area::resident).fold(0, u64::saturating_add)
 }
 
 /// Whether any of these areas were bound by the program or its user.

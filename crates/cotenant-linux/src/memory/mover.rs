@@ -72,7 +72,12 @@ pub struct Mover {
 }
 
 /// `move_pages(2)`: how each page fared, its node now or a negative error. Without `nodes` nothing is moved.
-fn move_pages(pid: u32, pages: &[u64], nodes: Option<&[libc::c_int]>, status: &mut [libc::c_int]) -> io::Result<()> {
+pub(super) fn move_pages(
+    pid: u32,
+    pages: &[u64],
+    nodes: Option<&[libc::c_int]>,
+    status: &mut [libc::c_int],
+) -> io::Result<()> {
     assert!(nodes.is_none_or(|nodes| pages.len() == nodes.len()) && pages.len() == status.len());
     // SAFETY: all arrays have that many elements and outlive the call, and that of nodes may be null; the kernel writes to the last one alone.
     // The addresses are of the other process and are not used here.

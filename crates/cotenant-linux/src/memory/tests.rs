@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::TempDir;
+use cotenant_core::areas::drawn::Stratum;
 use std::fmt::Write as _;
 
 fn at(ms: u64) -> Time {
@@ -110,7 +111,7 @@ impl Collector for Refused {
         "refused"
     }
 
-    fn begin(&mut self, _pid: u32) -> io::Result<()> {
+    fn begin(&mut self, _pid: u32, _areas: &[Area]) -> io::Result<()> {
         Err(ErrorKind::PermissionDenied.into())
     }
 
@@ -229,7 +230,7 @@ fn monitors_of_somebody_else_are_left_alone() {
 #[test]
 fn accessed_bits_of_this_kernel() {
     let fs = FsRoot::live();
-    let mut accessed = match Accessed::new(&fs) {
+    let mut accessed = match Accessed::new(&fs, 1) {
         Ok(accessed) => accessed,
         Err(why) => {
             eprintln!("skipped: {why}");
@@ -245,7 +246,7 @@ fn accessed_bits_of_this_kernel() {
     let size = 64 << 20;
     let mut touched = vec![1_u8; size];
     let left = vec![1_u8; 4 * size];
-    if let Err(e) = accessed.begin(me) {
+    if let Err(e) = accessed.begin(me, &areas) {
         eprintln!("skipped: accessed bits cannot be cleared here ({e})");
         return;
     }
@@ -259,6 +260,131 @@ fn accessed_bits_of_this_kernel() {
     // Other tests touch memory of their own meanwhile.
     assert!(found < pages(size) + 0.9 * pages(4 * size), "{found} pages");
     assert_eq!(left.len() + touched.len(), 5 * size);
+}
+
+/// An area of small pages of which every `n`-th is resident; it goes with the process.
+fn area(pages: usize, n: usize) -> *mut u8 {
+    let page = (files::page_kb() * 1024) as usize;
+    // SAFETY: a new mapping that nobody else knows; what is written lies inside it.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let at = libc::mmap(std::ptr::null_mut(), pages * page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        libc::madvise(at, pages * page, libc::MADV_NOHUGEPAGE);
+        (0..pages).step_by(n).for_each(|i| at.cast::<u8>().add(i * page).write_volatile(1));
+        at.cast()
+    }
+}
+
+/// This process itself: half of an area's pages are there, and so many are estimated from some of them.
+#[test]
+fn pages_drawn_at_random_of_this_kernel() {
+    let pages = 8192;
+    let stratum = Stratum { start: area(pages, 2) as u64, pages: pages as u64, draws: 2048 };
+    let found = match drawn::placement(std::process::id(), &[stratum], &mut fastrand::Rng::with_seed(1)) {
+        Ok(found) => found,
+        Err(e) => {
+            eprintln!("skipped: pages cannot be asked for here ({e})");
+            return;
+        }
+    };
+    let all: f64 = found.pages.values().sum();
+    // Which pages are drawn is the seed's choice, so this is the same in every run.
+    assert!((all - 4096.0).abs() < 4.0 * found.error, "{found:?}");
+    assert!((80.0..100.0).contains(&found.error), "8192 · √(¼ / 2048) = 90.5: {found:?}");
+}
+
+/// The same with accessed bits, where this kernel lets single pages be asked for theirs.
+#[test]
+fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
+    let idle = match IdlePages::new(&FsRoot::live()) {
+        Ok(idle) => idle,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    let (pages, me, page) = (32_768, std::process::id(), (files::page_kb() * 1024) as usize);
+    let start = area(pages, 1);
+    let stratum = Stratum { start: start as u64, pages: pages as u64, draws: 2048 };
+    let marked = idle.mark(me, vec![stratum], &mut fastrand::Rng::with_seed(1)).unwrap();
+    // SAFETY: inside the area, which nobody else uses.
+    (0..pages).step_by(4).for_each(|i| unsafe { start.add(i * page).write_volatile(2) });
+    let found = idle.look(me, &marked).unwrap();
+    let all: f64 = found.pages.values().sum();
+    // Pages that a TLB still knows are accessed without their bits being set, which the kernel says of this interface.
+    assert!(all < 8192.0 + 4.0 * found.error && all > 0.6 * 8192.0, "{found:?}");
+}
+
+#[test]
+fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
+    let (me, fs) = (std::process::id(), FsRoot::live());
+    let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
+    let live = BTreeMap::from([(me, 1)]);
+    memory.look(&live, at(0));
+    let Some(before) = memory.pages(me) else {
+        eprintln!("skipped: this kernel has no numa_maps");
+        return;
+    };
+    // As if it were large: what is mapped afterwards is found without looking at all again.
+    let known = memory.processes.get_mut(&me).unwrap();
+    known.ends = files::ends(&fs, me).unwrap();
+    (known.placed_next, known.drawn_next) = (at(1_000_000), at(1_000));
+    let pages = 1 << 14;
+    let new = Stratum { start: area(pages, 2) as u64, pages: pages as u64, draws: 1 };
+    if let Err(e) = drawn::placement(me, &[new], &mut fastrand::Rng::with_seed(1)) {
+        eprintln!("skipped: pages cannot be asked for here ({e})");
+        return;
+    }
+    memory.look(&live, at(999));
+    assert_eq!(memory.pages(me), Some(before), "it is not its turn");
+    memory.look(&live, at(1_000));
+    let all: u64 = memory.pages(me).unwrap().iter().map(|(_, n)| n).sum();
+    assert!(all > pages as u64 / 2 * 7 / 10, "{all} of {} at least", pages / 2);
+    // A process that is gone is none any more.
+    memory.look(&BTreeMap::new(), at(3_000));
+    assert_eq!(memory.pages(me), None);
+}
+
+#[test]
+fn what_is_mapped_anew_is_drawn_by_its_size() {
+    let page = files::page_kb() * 1024;
+    let areas = [Area {
+        start: 0,
+        binding: Binding::Free,
+        backing: areas::Backing::Anonymous,
+        pages: vec![(NodeId(0), 3_000)],
+    }];
+    let before = BTreeMap::from([(0, 4_000 * page), (1 << 40, (1 << 40) + 9_000 * page)]);
+    let mut now = before.clone();
+    now.insert(0, 5_000 * page);
+    now.insert(1 << 41, (1 << 41) + 4_000 * page);
+    let found: Vec<_> = drawn::strata(&areas, &before, &now).iter().map(|s| (s.start, s.pages, s.draws)).collect();
+    // 3,000 that were there and 1,000 that it grew by; nothing was in the second one, and nothing is known of the third.
+    assert_eq!(found, [(0, 5_000, 512), (1 << 41, 4_000, 512)]);
+}
+
+/// Large processes are sampled where the kernel has the means, small ones are looked at as a whole.
+#[test]
+fn single_pages_of_large_processes_are_asked_for() {
+    let (tree, fs) = machine("accessed-large");
+    let page = files::page_kb() * 1024;
+    tree.write("proc/7/maps", format!("0-{:x} rw-p 0 0 0\n", 200_000 * page));
+    tree.write("proc/7/numa_maps", "0 default anon=200000 N0=200000\n");
+    let entries: Vec<u8> = (0..200_000_u64).flat_map(|i| (1 << 63 | i).to_ne_bytes()).collect();
+    tree.write("proc/7/pagemap", entries);
+    tree.write("proc/kpageflags", (0..200_000).flat_map(|_| (1_u64 << 5).to_ne_bytes()).collect::<Vec<u8>>());
+    tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 200_000 / 8]);
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    memory.look(&one(), at(0));
+    let read = |file: &str| std::fs::read(tree.path().join(file)).unwrap();
+    assert_eq!(read("proc/7/clear_refs"), b"", "the bits of all its pages are left alone");
+    let marked: u32 = read("sys/kernel/mm/page_idle/bitmap").iter().map(|byte| byte.count_ones()).sum();
+    assert!((1_000..=1_024).contains(&marked), "{marked}");
+    // All that were marked have been accessed.
+    tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 200_000 / 8]);
+    memory.look(&one(), at(100));
+    assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 100_000)]), "each of two threads");
 }
 
 #[test]

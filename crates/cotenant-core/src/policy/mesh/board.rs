@@ -26,7 +26,7 @@ pub(super) struct Board {
     pub seats: Vec<Seat>,
     /// Distances to each memory node; seats at the same distances from all share one.
     pub rows: Vec<Vec<f64>>,
-    /// Where each memory node is, on machines with coordinates.
+    /// Where each memory node is, on machines where all CPUs and nodes have coordinates.
     pub nodes: Option<Vec<(i32, i32)>>,
 }
 
@@ -97,9 +97,11 @@ impl Board {
         Self { seats, rows, nodes: nodes.filter(|nodes| on_mesh && !nodes.is_empty()) }
     }
 
-    /// Whether any seat is nearer to some memory than another one: without that there is nothing to choose.
-    pub fn has_choice(&self) -> bool {
-        self.rows.len() > 1
+    /// Whether any of these CPUs is nearer to some memory than another one: without that there is nothing to choose. Of those that happen to be free all may
+    /// be equally far, and still tasks belong there.
+    pub fn is_choice_among(topology: &Topology, cpus: &CpuSet) -> bool {
+        let mut rows = cpus.iter().filter_map(|cpu| distances(topology, cpu));
+        rows.next().is_some_and(|first| rows.any(|row| row != first))
     }
 
     /// The mean distance of a task's accesses from each row: the paper's cost function, per access.
@@ -107,7 +109,13 @@ impl Board {
         self.rows.iter().map(|row| mean(row, demand)).collect()
     }
 
-    /// The same from one seat.
+    /// The mean of squared distances: least where the weighted mean of the memory's places is.
+    pub fn mean_squares(&self, demand: &Demand) -> Vec<f64> {
+        let squares: Vec<Vec<f64>> = self.rows.iter().map(|row| row.iter().map(|d| d * d).collect()).collect();
+        squares.iter().map(|row| mean(row, demand)).collect()
+    }
+
+    /// The mean distance of a task's accesses from one seat.
     pub fn mean_distance(&self, seat: usize, demand: &Demand) -> f64 {
         mean(&self.rows[self.seats[seat].row], demand)
     }

@@ -14,6 +14,7 @@ use super::{Ctx, Policy, Refusal, State};
 use crate::action::{ActionOutcome, Decision, PlaceKind, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, TaskId, Time};
+use crate::topology::Topology;
 use crate::view::{TaskView, View};
 use board::{Board, Guest, Seating};
 use demand::Demand;
@@ -29,7 +30,7 @@ const WORTHWHILE: f64 = 0.95;
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mesh {
-    /// Each task to the weighted mean of the coordinates of the memory that it accesses (§4.1).
+    /// Each task to the weighted mean of the places of the memory that it accesses (§4.1).
     Weighted,
     /// Each task to the free core with the shortest way to the memory that it accesses (§4.1).
     BruteForce,
@@ -113,10 +114,7 @@ impl Mesh {
         match self {
             Self::Overhead => Seating::new(),
             Self::BruteForce => search::brute_force(board, guests),
-            Self::Weighted => search::weighted(board, guests).unwrap_or_else(|| {
-                notes.push(format!("{}: {NO_COORDINATES}; brute-force needs none", self.name()));
-                Seating::new()
-            }),
+            Self::Weighted => search::weighted(board, guests),
             Self::Assignment => {
                 let (seating, exact) = search::assignment(board, guests);
                 if !exact {
@@ -136,17 +134,19 @@ impl Mesh {
         let mut guests = state.guests(ctx, view);
         let tasks: Vec<&TaskView> = guests.iter().filter_map(|guest| view.task(guest.task)).collect();
         let board = Board::new(ctx.topology, &free_for(ctx, view, &tasks, state.plan.wanted()));
+        let allowed = guests.iter().fold(CpuSet::new(), |all, guest| all.or(&guest.allowed));
+        let is_choice = Board::is_choice_among(ctx.topology, &allowed);
         if guests.is_empty() {
             if !view.tasks.is_empty() {
                 notes.push(format!("{}: nothing tells which memory these tasks access", self.name()));
             }
-        } else if !board.has_choice() {
-            notes.push(format!("{}: {NO_CHOICE}", self.name()));
+        } else if !is_choice {
+            notes.push(format!("{}: {}", self.name(), no_choice(ctx.topology)));
         }
         if ctx.config.move_pages {
             pages::hold_those_with_little_memory(ctx, view, &board, &mut guests);
         }
-        let mut seating = if board.has_choice() { self.seat(&board, &guests, notes) } else { Seating::new() };
+        let mut seating = if is_choice { self.seat(&board, &guests, notes) } else { Seating::new() };
         let cost = board.cost(&guests, &seating);
         if let Some(standing) = state.standing(&board, &guests) {
             let before = board.cost(&guests, &standing);
@@ -173,8 +173,11 @@ impl Mesh {
     }
 }
 
-const NO_COORDINATES: &str = "the machine has no coordinates of CPUs and memory nodes";
-const NO_CHOICE: &str = "every CPU is equally far from each memory, as far as is known: there is nothing to choose";
+fn no_choice(topology: &Topology) -> String {
+    let source = topology.parts().distances.as_ref().and_then(|distances| distances.source.as_deref());
+    let known = source.map_or_else(|| "as far as is known".to_owned(), |source| format!("by distances {source}"));
+    format!("every CPU is equally far from each memory, {known}: there is nothing to choose")
+}
 
 fn members_of<'a>(view: &'a View, members: &'a [TaskId]) -> impl Iterator<Item = &'a TaskView> {
     members.iter().filter_map(|id| view.task(*id))
@@ -191,17 +194,16 @@ impl Policy for Mesh {
     }
 
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        let refusal = |why: &str, remedy: &str| {
-            Err(Refusal { policy: self.name(), why: why.to_owned(), remedy: remedy.to_owned() })
-        };
-        let board = Board::new(ctx.topology, ctx.topology.usable());
         match self {
             Self::Overhead => Ok(()),
-            Self::Weighted if board.nodes.is_none() => {
-                refusal(NO_COORDINATES, "give them in a machine file (mesh, at), or use brute-force")
-            }
-            _ if !board.has_choice() => refusal(NO_CHOICE, "give distances in a machine file, or use another policy"),
-            _ => Ok(()),
+            _ if Board::is_choice_among(ctx.topology, ctx.topology.usable()) => Ok(()),
+            _ => Err(Refusal {
+                policy: self.name(),
+                why: no_choice(ctx.topology),
+                remedy: "give distances in a machine file or with --profile (with several memory nodes cotenant \
+                         calibrate measures them), or use another policy"
+                    .to_owned(),
+            }),
         }
     }
 

@@ -4,7 +4,7 @@ use super::board::{Board, Guest, Seat, Seating};
 use crate::ids::CpuId;
 use pathfinding::matrix::Matrix;
 use pathfinding::prelude::kuhn_munkres_min;
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most cells × rows for which the assignment is solved exactly: 7 ms for 128 tasks on 128 CPUs, 6.5 ms for 64 on 960 (release build).
@@ -17,16 +17,35 @@ struct Free<'a> {
     seats: Vec<Vec<Vec<usize>>>,
     taken: Vec<bool>,
     by_cpu: BTreeMap<CpuId, usize>,
+    /// The guests that are at a seat already, in turn.
+    owners: Vec<Vec<usize>>,
+    /// The guest that chooses now.
+    turn: usize,
 }
 
 impl<'a> Free<'a> {
-    fn new(board: &'a Board) -> Self {
+    fn new(board: &'a Board, guests: &[Guest]) -> Self {
         let ranks = board.seats.iter().map(|seat| seat.rank + 1).max().unwrap_or(0);
         let mut seats = vec![vec![Vec::new(); board.rows.len()]; ranks];
         for (i, seat) in board.seats.iter().enumerate() {
             seats[seat.rank][seat.row].push(i);
         }
-        Self { board, seats, taken: vec![false; board.seats.len()], by_cpu: board.by_cpu() }
+        let by_cpu = board.by_cpu();
+        let mut owners = vec![Vec::new(); board.seats.len()];
+        for (i, guest) in guests.iter().enumerate() {
+            if let Some(&home) = guest.home.and_then(|cpu| by_cpu.get(&cpu)) {
+                owners[home].push(i);
+            }
+        }
+        Self { board, seats, taken: vec![false; board.seats.len()], by_cpu, owners, turn: 0 }
+    }
+
+    /// Of equal seats the one with the least: where the guest is already, then where nobody is who chooses later, then where the last one of
+    /// these is, then in the first domain. Without this, the numbers of CPUs would say who loses its place to whom.
+    fn claim(&self, guest: &Guest, seat: usize) -> (bool, Option<Reverse<usize>>, usize) {
+        let Seat { cpu, domain, .. } = self.board.seats[seat];
+        let later = self.owners[seat].iter().copied().find(|owner| *owner > self.turn);
+        (guest.home != Some(cpu), later.map(Reverse), domain)
     }
 
     fn take(&mut self, seat: usize) {
@@ -39,13 +58,14 @@ impl<'a> Free<'a> {
         !self.taken[seat] && self.board.admits(seat, guest)
     }
 
-    /// Where the guest is already, if it may stay there; else the first free seat that it may have.
+    /// Where the guest is already, if it may stay there; else the free seat that it may have with the least [`Self::claim`], the first of equals.
     fn of_row(&self, guest: &Guest, rank: usize, row: usize) -> Option<usize> {
         let home = guest.home.and_then(|cpu| self.by_cpu.get(&cpu)).copied().filter(|&home| {
             let seat = &self.board.seats[home];
             (seat.rank, seat.row) == (rank, row) && self.admits(home, guest)
         });
-        home.or_else(|| self.seats[rank][row].iter().copied().find(|&seat| self.board.admits(seat, guest)))
+        let admitted = || self.seats[rank][row].iter().copied().filter(|&seat| self.board.admits(seat, guest));
+        home.or_else(|| admitted().min_by_key(|&seat| self.claim(guest, seat)))
     }
 
     /// The lowest rank at which the guest finds any seat: nobody shares a core while there is another one.
@@ -54,17 +74,22 @@ impl<'a> Free<'a> {
         self.seats.iter().position(|rows| rows.iter().any(any))
     }
 
-    /// The nearest seat of that rank; of equally near ones where the task is already, else the first.
+    /// The nearest seat of that rank.
     fn nearest(&self, guest: &Guest, rank: usize) -> Option<usize> {
-        let mut best: Option<(f64, bool, usize)> = None;
-        for (row, distance) in self.board.mean_distances(&guest.demand).into_iter().enumerate() {
+        self.least(guest, rank, self.board.mean_distances(&guest.demand))
+    }
+
+    /// The seat of that rank where the row of distances costs least; of equals where the task is already, else the first.
+    fn least(&self, guest: &Guest, rank: usize, by_row: Vec<f64>) -> Option<usize> {
+        let mut best: Option<(f64, _, usize)> = None;
+        for (row, distance) in by_row.into_iter().enumerate() {
             if best.is_some_and(|(nearest, ..)| nearest < distance) {
                 continue;
             }
             let Some(seat) = self.of_row(guest, rank, row) else { continue };
-            let away = guest.home != Some(self.board.seats[seat].cpu);
-            if best.is_none_or(|(d, a, s)| distance < d || (away, seat) < (a, s)) {
-                best = Some((distance, away, seat));
+            let claim = self.claim(guest, seat);
+            if best.is_none_or(|(d, c, s)| distance < d || (claim, seat) < (c, s)) {
+                best = Some((distance, claim, seat));
             }
         }
         best.map(|(_, _, seat)| seat)
@@ -77,12 +102,13 @@ fn in_turn<'a>(
     guests: &[Guest],
     choose: impl Fn(&Free<'a>, &Guest, usize) -> Option<usize>,
 ) -> Seating {
-    let mut free = Free::new(board);
+    let mut free = Free::new(board, guests);
     let mut seating = Seating::new();
     for (i, guest) in guests.iter().enumerate() {
         if seating.len() == board.seats.len() {
             break;
         }
+        free.turn = i;
         let Some(seat) = free.rank(guest).and_then(|rank| choose(&free, guest, rank)) else { continue };
         free.take(seat);
         seating.insert(i, seat);
@@ -96,12 +122,17 @@ fn greedy(board: &Board, guests: &[Guest]) -> Seating {
 }
 
 /// *Weighted geometric* (§4.1): each guest to the core at `Σ w_i·(x_i, y_i)`, rounded. Where that is taken the search goes on downhill:
-/// of the cores next to those it has looked at, the one of lowest cost is looked at next. `None` without coordinates.
-pub(super) fn weighted(board: &Board, guests: &[Guest]) -> Option<Seating> {
-    let nodes = board.nodes.as_ref()?;
+/// of the cores next to those it has looked at, the one of lowest cost is looked at next.
+///
+/// Without coordinates (ours): the weighted mean of points is where the weighted sum of squared distances to them is least, and that can be looked
+/// up in any distances; where that core is taken, the next one by that measure.
+pub(super) fn weighted(board: &Board, guests: &[Guest]) -> Seating {
+    let Some(nodes) = &board.nodes else {
+        return in_turn(board, guests, |free, guest, rank| free.least(guest, rank, board.mean_squares(&guest.demand)));
+    };
     let mut at: BTreeMap<(i32, i32), Vec<usize>> = BTreeMap::new();
     for (i, seat) in board.seats.iter().enumerate() {
-        at.entry(seat.coord?).or_default().push(i);
+        at.entry(seat.coord.unwrap_or_default()).or_default().push(i);
     }
     let probe = |free: &Free<'_>, guest: &Guest, rank: usize| {
         let mean = |axis: fn(&(i32, i32)) -> i32| {
@@ -117,7 +148,7 @@ pub(super) fn weighted(board: &Board, guests: &[Guest]) -> Option<Seating> {
             seen.insert((x, y));
             let here = &at[&(x, y)];
             let fits = |i: &&usize| board.seats[**i].rank == rank && free.admits(**i, guest);
-            let found = here.iter().filter(fits).min_by_key(|i| guest.home != Some(board.seats[**i].cpu));
+            let found = here.iter().filter(fits).min_by_key(|i| free.claim(guest, **i));
             if found.is_some() {
                 return found.copied();
             }
@@ -130,7 +161,7 @@ pub(super) fn weighted(board: &Board, guests: &[Guest]) -> Option<Seating> {
         }
         free.nearest(guest, rank) // on an island of cores that the target is not on
     };
-    Some(in_turn(board, guests, probe))
+    in_turn(board, guests, probe)
 }
 
 /// The cheaper one; the first of equals.
@@ -143,8 +174,7 @@ fn cheapest(board: &Board, guests: &[Guest], seatings: impl IntoIterator<Item = 
 /// *Brute force*, and never worse than *weighted geometric*: of several tasks, the first ones can take places that cost the later ones
 /// more than the first gain.
 pub(super) fn brute_force(board: &Board, guests: &[Guest]) -> Seating {
-    cheapest(board, guests, [Some(greedy(board, guests)), weighted(board, guests)].into_iter().flatten())
-        .unwrap_or_default()
+    cheapest(board, guests, [greedy(board, guests), weighted(board, guests)]).unwrap_or_default()
 }
 
 /// The seating of lowest cost of all (ours: Kuhn and Munkres' algorithm, from a library); that of *brute force* and `false` where

@@ -1,6 +1,8 @@
+mod distances;
+
 use super::board::{Cost, Seat};
 use super::*;
-use crate::action::{Action, Outcome};
+use crate::action::{Action, Outcome, Proposal};
 use crate::ids::CpuId;
 use crate::machine::Machine;
 use crate::policy::Config;
@@ -46,7 +48,7 @@ fn weighted_coordinates_by_hand() {
     // Controllers at (0,0), (7,0), (0,7), (7,7).
     let t = tilepro();
     let board = Board::new(&t, t.usable());
-    let seat = |shares: &[f64]| cpus(&board, &search::weighted(&board, &[guest(1, shares)]).unwrap())[0];
+    let seat = |shares: &[f64]| cpus(&board, &search::weighted(&board, &[guest(1, shares)]))[0];
     assert_eq!(seat(&[1.0, 0.0, 0.0, 0.0]), tile(0, 0));
     // x = 7·(¼ + ¼) = 3.5, rounded to 4; y alike.
     assert_eq!(seat(&[0.25; 4]), tile(4, 4));
@@ -61,12 +63,12 @@ fn who_comes_late_sits_beside() {
     // All want the corner at (0,0). Cost rises with the distance from there: its two neighbours are equal, the lower coordinate first;
     // then the diagonal costs 2, as (0,2) and (2,0) do, which become known through those neighbours.
     let guests: Vec<Guest> = (0..6).map(|i| guest(i, &[1.0, 0.0, 0.0, 0.0])).collect();
-    let found = cpus(&board, &search::weighted(&board, &guests).unwrap());
+    let found = cpus(&board, &search::weighted(&board, &guests));
     assert_eq!(found, [tile(0, 0), tile(0, 1), tile(1, 0), tile(0, 2), tile(1, 1), tile(2, 0)]);
     // 70 % to (0,0), 30 % to (7,7): every tile of the rectangle between them costs 0.7·d + 0.3·(14 − d), least at the corner.
     let skewed = [guest(0, &[0.7, 0.0, 0.0, 0.3]), guest(1, &[0.7, 0.0, 0.0, 0.3])];
     // The weighted mean is (2.1, 2.1); downhill of there lie (1,2) and (2,1).
-    assert_eq!(cpus(&board, &search::weighted(&board, &skewed).unwrap()), [tile(2, 2), tile(1, 2)]);
+    assert_eq!(cpus(&board, &search::weighted(&board, &skewed)), [tile(2, 2), tile(1, 2)]);
     // Brute force goes down to the corner: 0.3·14 = 4.2 there, 0.7·4 + 0.3·10 = 5.8 at (2,2).
     assert_eq!(cpus(&board, &search::brute_force(&board, &skewed)), [tile(0, 0), tile(1, 0)]);
 }
@@ -306,6 +308,33 @@ fn a_little_nearer_is_not_worth_a_move() {
     assert!(moved_at.is_some());
 }
 
+/// Once others keep all CPUs of a node busy, those that are left are equally far from everything: no reason to let go of the tasks that sit there.
+#[test]
+fn where_only_near_cpus_are_free_tasks_stay() {
+    let t = machine(2, 1, 2, 1);
+    let (machine, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
+    let ctx = Ctx { topology: &t, machine: &machine, apps: &apps, config: &config };
+    for policy in [Mesh::Weighted, Mesh::BruteForce, Mesh::Assignment] {
+        let (mut state, mut outcomes, mut cpu, mut asked) = (State::Empty, Vec::new(), 0, 0);
+        for round in 1..10 {
+            let at = crate::Time::from_millis(100 * round);
+            let view = ViewBuilder::new(&t).at(at).task(1, 0, cpu).pages(&[(1, 100)]);
+            let crowded = if round > 1 { view.cpu_busy(0, 1.0).cpu_busy(1, 1.0) } else { view };
+            let decision = policy.decide(&ctx, &crowded.view(), &outcomes, state, at);
+            assert_eq!(decision.notes, [""; 0], "{policy:?}");
+            asked += decision.proposals.len();
+            outcomes.clear();
+            for Proposal { action, .. } in decision.proposals {
+                let Action::Place { ref contexts, .. } = action else { panic!("{policy:?}: {action:?}") };
+                cpu = contexts.first().unwrap().0;
+                outcomes.push(ActionOutcome { action, outcome: Outcome::Applied });
+            }
+            state = decision.state;
+        }
+        assert_eq!((t.node_of(CpuId(cpu)), asked), (Some(1), 1), "{policy:?}");
+    }
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let (machine_profile, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
@@ -317,8 +346,7 @@ fn what_is_missing_is_said() {
     };
     let (uniform, numa) = (machine(1, 1, 4, 1), machine(2, 1, 2, 1));
     assert!(check(&uniform, Mesh::BruteForce).unwrap().contains("equally far"));
-    assert!(check(&numa, Mesh::Weighted).unwrap().contains("no coordinates"));
-    for policy in [Mesh::BruteForce, Mesh::Assignment, Mesh::Overhead] {
+    for policy in [Mesh::Weighted, Mesh::BruteForce, Mesh::Assignment, Mesh::Overhead] {
         assert_eq!(check(&numa, policy), None);
     }
     assert_eq!(check(&tilepro(), Mesh::Weighted), None);
@@ -348,7 +376,7 @@ proptest! {
     fn the_more_is_searched_the_nearer(guests in crowds()) {
         let t = tilepro();
         let board = Board::new(&t, t.usable());
-        let weighted = board.cost(&guests, &search::weighted(&board, &guests).unwrap());
+        let weighted = board.cost(&guests, &search::weighted(&board, &guests));
         let brute = board.cost(&guests, &search::brute_force(&board, &guests));
         let (seating, exact) = search::assignment(&board, &guests);
         let best = board.cost(&guests, &seating);
@@ -362,7 +390,7 @@ proptest! {
     fn seats_are_legal(guests in crowds()) {
         let t = tilepro();
         let board = Board::new(&t, t.usable());
-        let all = [search::weighted(&board, &guests).unwrap(), search::brute_force(&board, &guests), search::assignment(&board, &guests).0];
+        let all = [search::weighted(&board, &guests), search::brute_force(&board, &guests), search::assignment(&board, &guests).0];
         for seating in all {
             let mut seats: Vec<usize> = seating.values().copied().collect();
             prop_assert!(seating.iter().all(|(&g, &seat)| board.admits(seat, &guests[g])));

@@ -1,7 +1,8 @@
 //! Placement on a mesh of cores and memory controllers (Tumanov et al. 2013), on the simulated `TilePro64`.
 
 use super::lab::Lab;
-use super::row::{Result, Row, claim, effect, highest, level, lowest, row, tally};
+use super::row::{At, Result, Row, claim, effect, highest, level, lowest, row, spread, tally};
+use super::spread::Spread;
 use anyhow::Context as _;
 use cotenant_core::policy::by_name;
 use cotenant_sim::batch::parallel;
@@ -38,10 +39,14 @@ struct Program {
 
 /// Read, modify, write and flush each line of a block (§3.2): one line at a time.
 /// Assumption: ten instructions per line, as the loop of `cotenant kernel rmw` has.
-const BENCH2: Program = Program { cpi: 1.0, text: "llc_apki = 100\nmlp = 1\nwriteback_ratio = 1", instructions: 1e8 };
-/// STREAM's copy: two lines read, one written back, per 20 instructions; as many on their way as the core lets be.
-const STREAM: Program =
-    Program { cpi: 1.0, text: "llc_apki = 100\nmlp = 16\nwriteback_ratio = 0.5", instructions: 1e8 };
+const BENCH2: Program = Program { cpi: 1.0, text: "llc_apki = 100\nmlp = 1\nwriteback_ratio = 1", instructions: 5e7 };
+/// STREAM's copy. The processor is a 32-bit machine that loads or stores once per cycle: a line takes 16 loads, 16 stores, and by assumption 8
+/// instructions that count; it reads two lines, since the one that is written is fetched, too, and writes one back. The core works in order and
+/// nothing prefetches (Wikipedia on `TILEPro64`: in-order; no prefetcher is described anywhere), so what it has on its way are the line that it waits for
+/// and the one that it writes.
+const STREAM: Program = Program { cpi: 1.0, text: "llc_apki = 50\nmlp = 2\nwriteback_ratio = 0.5", instructions: 1e8 };
+/// Bytes that STREAM says that it copied, read and written, per instruction: twice a line in 40.
+const STREAM_BYTES: f64 = 2.0 * 64.0 / 40.0;
 /// A compiler (§3.2: cc1). Assumption: 20 accesses beyond the L2 per 1,000 instructions, half of them misses.
 const COMPILER: Program = Program { cpi: 1.0, text: "llc_apki = 40\nmlp = 1", instructions: 2e8 };
 
@@ -102,8 +107,8 @@ fn hops(tile: usize) -> f64 {
     f64::from(x + (COLUMNS - 1 - y))
 }
 
-const BY_CONSTRUCTION: &str = "What a hop costs (hop_ns in machines/tilepro64.toml) was derived from these 14 %, as if a run were all latency; that the spread is there is no finding, what part of it a program \
-     sees is.";
+const BY_CONSTRUCTION: &str = "What a line takes beside its controller (memory_ns in machines/tilepro64.toml) was derived from these 14 % and a cycle per hop; that the spread is there is no finding, what part of it \
+     a program sees is.";
 
 /// Figure 2.
 pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Result> {
@@ -120,7 +125,9 @@ pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Result> {
         ),
     ];
     for (tile, time) in found.iter().enumerate() {
-        rows.push(row(format!("column {}, row {}", tile % 8, tile / 8), time / near, "of the nearest"));
+        let (x, y) = (tile as u32 % COLUMNS, tile as u32 / COLUMNS);
+        let at = At { axis: "column", x: f64::from(x), y: Some(f64::from(y)) };
+        rows.push(Row { at: Some(at), ..row(format!("column {x}, row {y}"), time / near, "of the nearest") });
     }
     Ok(Result { experiment: "", figure: "", verdict: tally(&rows), rows, note: BY_CONSTRUCTION.to_owned() })
 }
@@ -134,7 +141,7 @@ pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Result> {
     let sum = |f: &dyn Fn(f64, f64) -> f64| found.iter().enumerate().map(|(i, t)| f(hops(i) - x, t - y)).sum::<f64>();
     let (xy, xx, yy) = (sum(&|a, b| a * b), sum(&|a, _| a * a), sum(&|_, b| b * b));
     let near = lowest(found.iter().copied());
-    let rows = vec![
+    let mut rows = vec![
         level("farthest over nearest tile, more", 14.0, (highest(found.iter().copied()) / near - 1.0) * 100.0, "%"),
         claim(
             "R² of a line through time over hops",
@@ -145,6 +152,13 @@ pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Result> {
         ),
         row("slope", xy / xx / near * 100.0, "% per hop"),
     ];
+    for (tile, time) in found.iter().enumerate() {
+        let at = At { axis: "hops from the controller", x: hops(tile), y: None };
+        rows.push(Row {
+            at: Some(at),
+            ..row(format!("{} hops, tile {tile}", hops(tile)), time / near, "of the nearest")
+        });
+    }
     let note = format!("cc1's accesses to memory are an assumption: the paper counts none. {BY_CONSTRUCTION}");
     Ok(Result { experiment: "", figure: "", verdict: tally(&rows), rows, note })
 }
@@ -158,10 +172,13 @@ const ARMS: [(&str, &str, bool); 5] = [
     ("weighted, counted for nothing", "weighted", false),
 ];
 
-/// The slowest, the median and the fastest task of each trial, for each arm.
-type Box3 = [Vec<f64>; 3];
+/// Which task of a trial.
+const TASKS: [&str; 3] = ["slowest task", "median task", "fastest task"];
 
-fn trials(lab: &Lab, what: &str, program: Program, copies: usize) -> anyhow::Result<Vec<Box3>> {
+/// Seconds of the slowest, the median and the fastest task of each trial, for each arm.
+type Trials = [Vec<f64>; 3];
+
+fn trials(lab: &Lab, what: &str, program: Program, copies: usize) -> anyhow::Result<Vec<Trials>> {
     let fault_s = page_fault_s()?;
     let seeds: Vec<u64> = (1..=lab.effort.seeds * TRIALS).collect();
     let one = |seed: &u64| {
@@ -185,20 +202,38 @@ fn trials(lab: &Lab, what: &str, program: Program, copies: usize) -> anyhow::Res
 }
 
 fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    Spread::of(values, "", "", "").median
 }
 
-/// Figures 4 and 5: speeds relative to the baseline's, in percent, of the median task.
-fn boxes(lab: &mut Lab, what: &str, program: Program, judged: impl Fn(&[f64]) -> Vec<Row>) -> anyhow::Result<Result> {
-    let mut rows = Vec::new();
+/// What the paper draws of a task's seconds: the seconds themselves, or what it copied per second.
+#[derive(Clone, Copy)]
+struct Drawn {
+    unit: &'static str,
+    of: fn(f64) -> f64,
+}
+
+/// Figures 4 and 5: the tasks' speeds over the baseline's in percent, and box plots over trials.
+fn boxes(
+    lab: &mut Lab,
+    what: &str,
+    program: Program,
+    drawn: Drawn,
+    judged: impl Fn(&[f64]) -> Vec<Row>,
+) -> anyhow::Result<Result> {
+    let (mut rows, mut plots) = (Vec::new(), Vec::new());
     for copies in COPIES {
         let found = trials(lab, what, program, copies)?;
+        let group = if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") };
         let gain = |arm: usize, which: usize| (median(&found[0][which]) / median(&found[arm][which]) - 1.0) * 100.0;
         for (arm, (name, ..)) in ARMS.iter().enumerate().skip(1) {
-            for (which, task) in ["slowest", "median", "fastest"].into_iter().enumerate() {
-                rows.push(row(format!("{copies} copies, {name}: {task} task over baseline"), gain(arm, which), "%"));
+            for (which, task) in TASKS.into_iter().enumerate() {
+                rows.push(row(format!("{group}, {name}: {task} over baseline"), gain(arm, which), "%"));
+            }
+        }
+        for (which, task) in TASKS.into_iter().enumerate() {
+            for (arm, (name, ..)) in ARMS.iter().enumerate() {
+                let values: Vec<f64> = found[arm][which].iter().map(|s| (drawn.of)(*s)).collect();
+                plots.push(spread(&values, task, &group, name, drawn.unit));
             }
         }
         let medians: Vec<f64> = found.iter().map(|arm| median(&arm[1])).collect();
@@ -206,10 +241,11 @@ fn boxes(lab: &mut Lab, what: &str, program: Program, judged: impl Fn(&[f64]) ->
             rows.splice(0..0, judged(&medians));
         }
     }
+    rows.extend(plots);
     let fault_s = page_fault_s()?;
     let cost = program.alone("overhead", fault_s)? / program.alone("none", 0.0)? - 1.0;
     let note = format!(
-        "Medians of {} trials. Each task's memory is behind one controller, drawn anew per trial: the paper does not say where Linux put it. Looked at 20 times a second, each page \
+        "Medians and box plots of {} trials. Each task's memory is behind one controller, drawn anew per trial: the paper does not say where Linux put it. Looked at 20 times a second, each page \
          that a task touches costs it a fault of {:.2} µs, which makes one striding task {:.1} % slower as in the paper (§5.1: 9) and this program alone {:.1} %; the last arm is what \
          hardware counters would give.",
         lab.effort.seeds * TRIALS,
@@ -227,8 +263,9 @@ fn faster(a: f64, b: f64) -> f64 {
 
 /// Figure 4.
 pub(super) fn stream(lab: &mut Lab) -> anyhow::Result<Result> {
-    boxes(lab, "tumanov-stream", STREAM, |m| {
-        let why = "here the copies wait for lines on their way and for the bandwidth of four controllers, so that hops matter little";
+    let drawn = Drawn { unit: "MB/s", of: |s| STREAM.instructions * STREAM_BYTES / s / 1e6 };
+    boxes(lab, "tumanov-stream", STREAM, drawn, |m| {
+        let why = "what a copy asks of memory and behind which controllers its memory lies are assumptions";
         vec![
             effect("16 copies: overhead over baseline", -10.5, faster(m[1], m[0])).because(why),
             effect("16 copies: weighted over overhead", 5.0, faster(m[2], m[1])).because(why),
@@ -239,7 +276,7 @@ pub(super) fn stream(lab: &mut Lab) -> anyhow::Result<Result> {
 
 /// Figure 5.
 pub(super) fn bench2(lab: &mut Lab) -> anyhow::Result<Result> {
-    boxes(lab, "tumanov-bench2", BENCH2, |m| {
+    boxes(lab, "tumanov-bench2", BENCH2, Drawn { unit: "s", of: |s| s }, |m| {
         let holds = m[2] < m[1] && m[3] < m[1];
         vec![
             claim("16 copies: overhead over baseline", faster(m[1], m[0]), "%", "watching costs", m[1] > m[0]),

@@ -1,0 +1,142 @@
+//! Looks at the program's memory by each of the ways, and what they came to.
+
+use crate::program::Program;
+use cotenant_core::NodeId;
+use cotenant_core::areas::Area;
+use cotenant_linux::memory::{Accessed, Collector, areas_of, drawn, ends_of};
+use cotenant_linux::{FsRoot, sys};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long accesses gather between clearing and reading.
+const WINDOW: Duration = Duration::from_millis(50);
+
+/// Ways to look.
+#[derive(Clone, Copy, PartialEq)]
+pub enum How {
+    /// Not at all: what two windows differ by anyhow.
+    Nothing,
+    /// Where all pages are.
+    Placement,
+    /// Where some are.
+    Drawn,
+    /// Which were accessed.
+    Accessed,
+}
+
+impl How {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Placement => "placement",
+            Self::Drawn => "drawn",
+            Self::Accessed => "accessed",
+        }
+    }
+}
+
+/// Looks so far.
+pub struct Looks {
+    fs: FsRoot,
+    accessed: Accessed,
+    ends: BTreeMap<u64, u64>,
+    rng: fastrand::Rng,
+    pub count: u32,
+    /// CPU time of the looks.
+    pub spent: Duration,
+    /// Pages found: all, in the part that is written to, how many that really are, and the standard error that estimates state; sums.
+    found: f64,
+    in_part: f64,
+    truth: f64,
+    error: f64,
+    longest: Duration,
+}
+
+impl Looks {
+    pub fn new(program: &Program) -> Self {
+        let fs = FsRoot::live();
+        Self {
+            accessed: Accessed::new(&fs, 1).expect("accessed bits"),
+            ends: ends_of(&fs, program.pid).unwrap(),
+            fs,
+            rng: fastrand::Rng::with_seed(1),
+            count: 0,
+            spent: Duration::ZERO,
+            found: 0.0,
+            in_part: 0.0,
+            truth: 0.0,
+            error: 0.0,
+            longest: Duration::ZERO,
+        }
+    }
+
+    /// Whether large processes are looked at by pages drawn at random.
+    pub fn draws() -> bool {
+        Accessed::new(&FsRoot::live(), 1).expect("accessed bits").draws().is_ok()
+    }
+
+    /// Looks once; accesses gather for `gather` at most.
+    pub fn look(&mut self, how: How, program: &mut Program, gather: Duration) {
+        // The program is asked twice, whatever the way: that costs it a little, too.
+        let before = program.progress();
+        let cpu = sys::thread_cpu_time();
+        let used = |since: Duration| sys::thread_cpu_time().saturating_sub(since);
+        match how {
+            How::Nothing => {
+                std::thread::sleep(WINDOW.min(gather));
+                program.progress();
+                return;
+            }
+            How::Placement => {
+                let areas = areas_of(&self.fs, program.pid).unwrap();
+                self.spent += used(cpu);
+                self.in_part += areas.iter().map(Area::resident).sum::<u64>() as f64;
+                self.truth += program.resident();
+                program.progress();
+            }
+            How::Drawn => {
+                let strata = drawn::strata(&program.areas, &self.ends, &ends_of(&self.fs, program.pid).unwrap());
+                let estimate = drawn::placement(program.pid, &strata, &mut self.rng).unwrap();
+                self.spent += used(cpu);
+                self.in_part += estimate.pages.values().sum::<f64>();
+                (self.truth, self.error) = (self.truth + program.resident(), self.error + estimate.error);
+                program.progress();
+            }
+            How::Accessed => {
+                let clearing = Instant::now();
+                self.accessed.begin(program.pid, &program.areas).unwrap();
+                (self.longest, self.spent) = (self.longest.max(clearing.elapsed()), self.spent + used(cpu));
+                std::thread::sleep(WINDOW.min(gather));
+                let touched = program.touched(before);
+                let ended = sys::thread_cpu_time();
+                let by_area = self.accessed.end(program.pid, &program.areas).unwrap();
+                self.spent += used(ended);
+                let all: f64 = by_area.values().sum();
+                // Single pages are told by the node that they really are on.
+                let part = if self.accessed.draws().is_ok() { Some(all) } else { by_area.get(&NodeId(1)).copied() };
+                self.found += all;
+                self.in_part += part.unwrap_or(0.0);
+                self.truth += touched;
+            }
+        }
+        self.count += 1;
+    }
+
+    /// CPU time of a look, seconds.
+    pub fn seconds(&self) -> f64 {
+        self.spent.as_secs_f64() / f64::from(self.count.max(1))
+    }
+
+    /// What a row says of them.
+    pub fn row(&self) -> Value {
+        json!({
+            "looks": self.count,
+            "ms_per_look": self.seconds() * 1e3,
+            "share": (self.found > 0.0).then(|| self.in_part / self.found),
+            "pages": (self.truth > 0.0).then(|| self.in_part / self.truth),
+            "error": (self.error > 0.0).then(|| self.error / self.truth),
+            "longest_clearing_ms": self.longest.as_secs_f64() * 1e3,
+        })
+    }
+}

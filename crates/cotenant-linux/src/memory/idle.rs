@@ -1,0 +1,277 @@
+//! Accessed bits of single pages: marked as idle in `/sys/kernel/mm/page_idle/bitmap`, looked up there again
+//! (`Documentation/admin-guide/mm/idle_page_tracking.rst`). Unlike `clear_refs`, which knows whole address spaces alone, this can be asked of pages drawn
+//! at random; and the kernel remembers for its own purposes that a marked page was in use.
+
+use super::files::page_kb;
+use crate::FsRoot;
+use cotenant_core::NodeId;
+use cotenant_core::areas::drawn::{self, Estimate, Found, Stratum};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+const BITMAP: &str = "/sys/kernel/mm/page_idle/bitmap";
+const FLAGS: &str = "/proc/kpageflags";
+
+/// Bits of `/proc/PID/pagemap` (`Documentation/admin-guide/mm/pagemap.rst`): whether a page is in memory, and the number of its frame.
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+
+/// Bits of `/proc/kpageflags`: on a list of pages that may be evicted, and part of a huge page but not its first.
+const LRU: u64 = 1 << 5;
+const TAIL: u64 = 1 << 16;
+
+/// The largest huge page that is looked for around a part of it: 2¹⁸ base pages, 1 GiB of small ones.
+const LARGEST_ORDER: u32 = 18;
+
+/// A page that was marked.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    stratum: usize,
+    address: u64,
+    /// Its frame, and that of the huge page that it is part of: this one has the bit.
+    frame: u64,
+    head: u64,
+}
+
+/// Pages of a process that were marked as idle.
+#[derive(Debug)]
+pub struct Marked {
+    strata: Vec<Stratum>,
+    /// Per stratum: drawn pages that are not in memory, or not of the kind whose bits can be seen.
+    absent: Vec<u64>,
+    marks: Vec<Mark>,
+}
+
+/// Which node a frame belongs to.
+#[derive(Debug)]
+enum Nodes {
+    One(NodeId),
+    /// By blocks of memory of so many bytes.
+    Blocks(u64, HashMap<u64, NodeId>),
+}
+
+/// Marks pages and looks them up.
+#[derive(Debug)]
+pub struct IdlePages {
+    fs: FsRoot,
+    nodes: Nodes,
+}
+
+/// The word at that index; 0 behind the end, where no page is.
+fn word(file: &File, at: u64) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    match file.read_exact_at(&mut bytes, at.saturating_mul(8)) {
+        Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => Err(e),
+        _ => Ok(u64::from_ne_bytes(bytes)),
+    }
+}
+
+impl Nodes {
+    fn read(fs: &FsRoot) -> Option<Self> {
+        let folder = "/sys/devices/system/node";
+        let numbered = |folder: &str, prefix: &str| -> Vec<u64> {
+            let names = fs.list(folder).unwrap_or_default();
+            names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect()
+        };
+        let nodes = numbered(folder, "node");
+        if nodes.len() < 2 {
+            return Some(Self::One(NodeId(nodes.first().map_or(0, |node| *node as u32))));
+        }
+        let blocks = |node: u64| {
+            let of = numbered(&format!("{folder}/node{node}"), "memory");
+            of.into_iter().map(move |block| (block, NodeId(node as u32)))
+        };
+        let by_block: HashMap<u64, NodeId> = nodes.into_iter().flat_map(blocks).collect();
+        let bytes =
+            u64::from_str_radix(fs.read("/sys/devices/system/memory/block_size_bytes").ok()?.trim(), 16).ok()?;
+        (bytes > 0 && !by_block.is_empty()).then_some(Self::Blocks(bytes, by_block))
+    }
+
+    fn of(&self, frame: u64) -> Option<NodeId> {
+        match self {
+            Self::One(node) => Some(*node),
+            Self::Blocks(bytes, nodes) => nodes.get(&(frame.saturating_mul(page_kb() * 1024) / bytes)).copied(),
+        }
+    }
+}
+
+impl IdlePages {
+    /// # Errors
+    /// Why it cannot be used here.
+    pub fn new(fs: &FsRoot) -> Result<Self, String> {
+        if !fs.exists(BITMAP) {
+            return Err(format!("the kernel has no {BITMAP} (CONFIG_IDLE_PAGE_TRACKING)"));
+        }
+        let open = |path: &str, write| OpenOptions::new().read(true).write(write).open(fs.path(path));
+        if let Err(e) = open(BITMAP, true).and_then(|_| open(FLAGS, false)) {
+            return Err(format!("only root may use {BITMAP} and {FLAGS} ({e})"));
+        }
+        let nodes = Nodes::read(fs)
+            .ok_or("the kernel does not tell which node a block of memory belongs to (CONFIG_MEMORY_HOTPLUG)")?;
+        Ok(Self { fs: fs.clone(), nodes })
+    }
+
+    /// Marks pages drawn from these ranges.
+    ///
+    /// # Errors
+    /// What the system says; `NotFound` where the process is gone.
+    pub fn mark(&self, pid: u32, strata: Vec<Stratum>, rng: &mut fastrand::Rng) -> io::Result<Marked> {
+        let page = page_kb() * 1024;
+        let pagemap = File::open(self.fs.path(&format!("/proc/{pid}/pagemap")))?;
+        let flags = File::open(self.fs.path(FLAGS))?;
+        let mut marked = Marked { absent: vec![0; strata.len()], strata, marks: Vec::new() };
+        // Frames that share a word of the bitmap are marked together.
+        let mut words: BTreeMap<u64, u64> = BTreeMap::new();
+        for (stratum, drawn) in marked.strata.iter().enumerate() {
+            for address in drawn.draw(page, rng) {
+                let entry = word(&pagemap, address / page)?;
+                let frame = entry & FRAME;
+                let head = if entry & PRESENT == 0 { None } else { head(&flags, frame)? };
+                match head {
+                    Some(head) => {
+                        marked.marks.push(Mark { stratum, address, frame, head });
+                        *words.entry(head / 64).or_default() |= 1 << (head % 64);
+                    }
+                    None => marked.absent[stratum] += 1,
+                }
+            }
+        }
+        let bitmap = OpenOptions::new().write(true).open(self.fs.path(BITMAP))?;
+        for (at, bits) in words {
+            bitmap.write_all_at(&bits.to_ne_bytes(), at * 8)?;
+        }
+        Ok(marked)
+    }
+
+    /// How many pages were accessed since they were marked, by node.
+    ///
+    /// # Errors
+    /// As [`Self::mark`].
+    pub fn look(&self, pid: u32, marked: &Marked) -> io::Result<Estimate> {
+        let page = page_kb() * 1024;
+        let pagemap = File::open(self.fs.path(&format!("/proc/{pid}/pagemap")))?;
+        let bitmap = File::open(self.fs.path(BITMAP))?;
+        let mut found: Vec<Found> =
+            marked.absent.iter().map(|&looked| Found { looked, hits: BTreeMap::new() }).collect();
+        let mut words: HashMap<u64, u64> = HashMap::new();
+        for mark in &marked.marks {
+            // What has moved or gone meanwhile tells nothing: its frame's bit is somebody else's.
+            let entry = word(&pagemap, mark.address / page)?;
+            let Some(node) = self.nodes.of(mark.frame).filter(|_| entry & PRESENT != 0 && entry & FRAME == mark.frame)
+            else {
+                continue;
+            };
+            let at = mark.head / 64;
+            let bits = match words.get(&at) {
+                Some(bits) => *bits,
+                None => *words.entry(at).or_insert(word(&bitmap, at)?),
+            };
+            found[mark.stratum].looked += 1;
+            if bits >> (mark.head % 64) & 1 == 0 {
+                *found[mark.stratum].hits.entry(node).or_default() += 1;
+            }
+        }
+        Ok(drawn::estimate(marked.strata.iter().copied().zip(found)))
+    }
+}
+
+/// The frame whose bit stands for this one: its own, or that of the huge page that it is part of; `None` where it is of a kind that cannot be seen
+/// (reserved huge pages, the page of zeros, pages that are being moved).
+fn head(flags: &File, frame: u64) -> io::Result<Option<u64>> {
+    for order in 0..=LARGEST_ORDER {
+        let candidate = frame >> order << order;
+        let bits = word(flags, candidate)?;
+        // Everything between the first page of a huge one and this one is part of it.
+        if bits & TAIL == 0 {
+            return Ok((bits & LRU != 0).then_some(candidate));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address 0 on lie in frames 4,096 and up: the
+    /// first half on node 0, the rest on node 1. Its last 512 pages are one huge page.
+    fn machine(name: &str) -> (TempDir, FsRoot, Stratum) {
+        let page = page_kb() * 1024;
+        let tree = TempDir::new(name);
+        let entries: Vec<u8> = (0..4096_u64).flat_map(|i| (PRESENT | (4096 + i)).to_ne_bytes()).collect();
+        tree.write("proc/7/pagemap", entries);
+        let flag = |i: u64| if i > 4096 + 3584 { TAIL } else { LRU };
+        tree.write("proc/kpageflags", (0..8192).flat_map(|i| flag(i).to_ne_bytes()).collect::<Vec<u8>>());
+        tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 8192 / 8]);
+        tree.write("sys/devices/system/memory/block_size_bytes", format!("{:x}\n", 2048 * page));
+        for (node, block) in [(0, 0), (0, 1), (0, 2), (1, 3)] {
+            tree.write(&format!("sys/devices/system/node/node{node}/memory{block}/state"), "online\n");
+        }
+        let fs = FsRoot::at(tree.path());
+        (tree, fs, Stratum { start: 0, pages: 4096, draws: 1024 })
+    }
+
+    /// Accesses pages: their bits go, that of a huge page's first one for all of it.
+    fn access(tree: &TempDir, pages: impl Iterator<Item = u64>) {
+        let path = tree.path().join("sys/kernel/mm/page_idle/bitmap");
+        let mut bits = std::fs::read(&path).unwrap();
+        for page in pages {
+            let frame = 4096 + page.min(3584);
+            let at = frame / 64 * 8;
+            let mut word = u64::from_ne_bytes(bits[at as usize..][..8].try_into().unwrap());
+            word &= !(1 << (frame % 64));
+            bits[at as usize..][..8].copy_from_slice(&word.to_ne_bytes());
+        }
+        std::fs::write(path, bits).unwrap();
+    }
+
+    #[test]
+    fn pages_drawn_at_random_tell_of_all_by_node() {
+        let (tree, fs, stratum) = machine("idle");
+        let idle = IdlePages::new(&fs).unwrap();
+        let mut rng = fastrand::Rng::with_seed(3);
+        let marked = idle.mark(7, vec![stratum], &mut rng).unwrap();
+        assert_eq!(marked.marks.len(), 1024);
+        // A quarter of the first node's pages, and the huge one, which is on the second.
+        access(&tree, (0..2048).step_by(4).chain([4000]));
+        let found = idle.look(7, &marked).unwrap();
+        let on = |node| found.pages.get(&NodeId(node)).copied().unwrap_or(0.0);
+        assert!((on(0) - 512.0).abs() < 4.0 * found.error && (on(1) - 512.0).abs() < 4.0 * found.error, "{found:?}");
+        assert!((40.0..80.0).contains(&found.error), "{found:?}");
+        // The same seed draws the same pages.
+        let again = idle.mark(7, vec![stratum], &mut fastrand::Rng::with_seed(3)).unwrap();
+        let drawn = |marked: &Marked| marked.marks.iter().map(|mark| mark.address).collect::<Vec<_>>();
+        assert_eq!(drawn(&again), drawn(&marked));
+    }
+
+    #[test]
+    fn pages_that_move_or_cannot_be_seen_do_not_count() {
+        let (tree, fs, stratum) = machine("idle-moved");
+        let idle = IdlePages::new(&fs).unwrap();
+        let mut rng = fastrand::Rng::with_seed(3);
+        // Nothing of it is in memory; then it is, but of a kind that has no bit.
+        tree.write("proc/7/pagemap", vec![0; 4096 * 8]);
+        let marked = idle.mark(7, vec![stratum], &mut rng).unwrap();
+        assert_eq!((marked.marks.len(), marked.absent[0]), (0, 1024));
+        assert_eq!(idle.look(7, &marked).unwrap(), Estimate::default());
+        let (tree, fs, stratum) = machine("idle-unseen");
+        tree.write("proc/kpageflags", vec![0; 8192 * 8]);
+        let idle = IdlePages::new(&fs).unwrap();
+        assert_eq!(idle.mark(7, vec![stratum], &mut rng).unwrap().absent, [1024]);
+        // All are accessed, and moved to other frames in between.
+        let (tree, fs, stratum) = machine("idle-gone");
+        let idle = IdlePages::new(&fs).unwrap();
+        let marked = idle.mark(7, vec![stratum], &mut rng).unwrap();
+        access(&tree, 0..4096);
+        tree.write("proc/7/pagemap", (0..4096_u64).flat_map(|i| (PRESENT | i).to_ne_bytes()).collect::<Vec<u8>>());
+        assert_eq!(idle.look(7, &marked).unwrap(), Estimate::default());
+        std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
+        assert_eq!(idle.look(7, &marked).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(
+            IdlePages::new(&FsRoot::at(tree.path().join("sys"))).unwrap_err().contains("CONFIG_IDLE_PAGE_TRACKING")
+        );
+    }
+}
