@@ -3,11 +3,17 @@
 //! `cargo bench -p cotenant --bench schedule`; `COTENANT_BENCH_RUNS` (default 3) repetitions, in each of which the rivals come in another
 //! order; `COTENANT_BENCH_MIB` (default 12) of text that the jobs work on. One JSON object per rival, times in seconds: `makespan_s` of
 //! each repetition, `over_linux` = makespan / that of `linux` in the same repetition, `job_s` the mean time of a job from its start to its
-//! end, `gap_us` from the first stop to the last resume of a quantum, `gap_share` which fraction of the time that is.
+//! end, `gap_us` from the first stop to the last resume of a quantum, `gap_share` which fraction of the time that is. Why makespans differ
+//! says `job_cpu_s`, the CPU time of each job, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the same jobs where they
+//! disturb each other, idle CPUs where too few run, steal where the host gave the CPUs to others (all means over the repetitions).
 //!
 //! `overhead` lets all jobs run like `linux`, and stops and resumes them in every quantum: what the machinery alone costs. That is a last
 //! object, `pairs`: `COTENANT_BENCH_PAIRS` (default 10) runs of both right after one another, either one first in turns; ratios of their
 //! makespans and of the jobs' CPU time, the mean and the half width of its 95 % confidence interval.
+//!
+//! `COTENANT_BENCH_ONLY=overhead` measures that finer, and nothing else: `COTENANT_BENCH_PAIRS` (default 60) pairs of batches of eight
+//! jobs that only compute, about 2 s each, either first in turns; the median of the ratios with its rank-based 95 % interval, which a
+//! few disturbed pairs do not move: below 1 % of cost can be told from none on a machine that is not quiet.
 //!
 //! The jobs' rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das` take them in turns.
 
@@ -15,6 +21,7 @@
 mod report;
 
 use cotenant_core::stats::Summary;
+use cotenant_core::stats::median::median;
 use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -22,6 +29,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 const RIVALS: [&str; 6] = ["linux", "overhead", "fifo", "mas", "cas", "das"];
 
@@ -41,12 +49,21 @@ const JOBS: [&str; 12] = [
     "bzip2 -1 -k -c text > bzip1.out",
 ];
 
+/// Jobs of a batch that only computes, and the CPU seconds of each.
+const COMPUTING: (usize, f64) = (8, 0.5);
+
 fn main() {
     let number = |name: &str, default: usize| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (runs, mib) = (number("COTENANT_BENCH_RUNS", 3), number("COTENANT_BENCH_MIB", 12));
-    let pairs = number("COTENANT_BENCH_PAIRS", 10);
+    let fine = std::env::var("COTENANT_BENCH_ONLY").is_ok_and(|only| only == "overhead");
+    let pairs = number("COTENANT_BENCH_PAIRS", if fine { 60 } else { 10 });
     let folder = std::env::temp_dir().join(format!("cotenant-schedule-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder for the jobs");
+    if fine {
+        overhead(&folder, pairs);
+        let _ = fs::remove_dir_all(&folder);
+        return;
+    }
     fs::write(folder.join("text"), text(mib << 20)).expect("room for the text");
     let jobs: Vec<&str> = JOBS.into_iter().filter(|job| is_there(job)).collect();
     fs::write(folder.join("queue"), jobs.join("\n")).expect("room for the queue");
@@ -85,6 +102,8 @@ fn main() {
             "over_linux": over,
             "job_s": mean(&times),
             "jobs_cpu_s": cpu,
+            "job_cpu_s": each_job(&runs_of[rival]),
+            "cpus_s": { "busy": mean(&all("/cpus_s/busy")), "idle": mean(&all("/cpus_s/idle")), "steal": mean(&all("/cpus_s/steal")) },
             "gap_us": mean(&all("/gap_us/mean")),
             "gap_share": mean(&all("/gap_us/share")),
             "own_cpu": mean(&all("/overhead")),
@@ -101,6 +120,71 @@ fn main() {
         "cpu_mean": estimate(&cpu),
     }));
     let _ = fs::remove_dir_all(&folder);
+}
+
+/// What the machinery of the quanta costs jobs that only compute.
+fn overhead(folder: &Path, pairs: usize) {
+    let job = |rounds: u64| format!("awk 'BEGIN {{ for (i = 0; i < {rounds}; i++) s += i % 7; print s }}'");
+    // The same work in all batches: about the wanted time on this machine now.
+    let (mut rounds, wanted) = (1_000_000, COMPUTING.1);
+    loop {
+        let start = Instant::now();
+        let status = Command::new("sh").args(["-c", &format!("{} > /dev/null", job(rounds))]).status();
+        assert!(status.is_ok_and(|status| status.success()), "there is no awk here");
+        let took = start.elapsed().as_secs_f64();
+        if took > wanted / 2.0 {
+            rounds = (rounds as f64 * wanted / took) as u64;
+            break;
+        }
+        rounds *= 2;
+    }
+    fs::write(folder.join("queue"), vec![job(rounds); COMPUTING.0].join("\n")).expect("room for the queue");
+    let paired: Vec<[Value; 2]> = (0..pairs).map(|pair| one_pair(folder, pair)).collect();
+    let makespan = |run: &Value| run["makespan_s"].as_f64().expect("a makespan");
+    let interval = |ratios: &[f64]| median(ratios).map(|m| json!({ "median": m.value, "low": m.low, "high": m.high }));
+    let mean = |which: usize, key: &str| {
+        let all: Vec<f64> = paired.iter().filter_map(|pair| pair[which].pointer(key)?.as_f64()).collect();
+        Summary::of(&all).mean
+    };
+    let mut report = Report::new("schedule");
+    report.row(json!({
+        "pairs": pairs,
+        "jobs": COMPUTING.0,
+        "load_average": load_average(),
+        "makespan_s": [mean(0, "/makespan_s"), mean(1, "/makespan_s")],
+        "makespan_over_linux": interval(&ratios(&paired, makespan)),
+        "cpu_over_linux": interval(&ratios(&paired, cpu_s)),
+        "quanta": mean(1, "/quanta"),
+        "gap_us": mean(1, "/gap_us/mean"),
+        "gap_share": mean(1, "/gap_us/share"),
+        "own_cpu": [mean(0, "/overhead"), mean(1, "/overhead")],
+        "steal_s": [mean(0, "/cpus_s/steal"), mean(1, "/cpus_s/steal")],
+    }));
+}
+
+/// The mean CPU time of each job.
+fn each_job(runs: &[Value]) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for job in runs.iter().flat_map(|run| run["jobs"].as_array().into_iter().flatten()) {
+        let (Some(name), Some(cpu)) = (job["name"].as_str(), job["cpu_s"].as_f64()) else { continue };
+        *sums.entry(name.to_owned()).or_default() += cpu / runs.len() as f64;
+    }
+    sums
+}
+
+/// Seconds that the first two CPUs were busy, idle, and with others of the host, since the machine started (`proc(5)`, in hundredths).
+fn cpus_s() -> [f64; 3] {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let mut sums = [0.0; 3];
+    for line in text.lines().filter(|line| line.starts_with("cpu0 ") || line.starts_with("cpu1 ")) {
+        let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal
+        if let [user, nice, system, idle, waiting, irq, soft, steal, ..] = ticks[..] {
+            let seconds = [user + nice + system + irq + soft, idle + waiting, steal].map(|ticks| ticks / 100.0);
+            sums.iter_mut().zip(seconds).for_each(|(sum, s)| *sum += s);
+        }
+    }
+    sums
 }
 
 /// `linux` and `overhead`, in turning order.
@@ -135,9 +219,14 @@ fn schedule(folder: &Path, rival: &str) -> Value {
     if rival != "fifo" {
         command.args(["--jobs", "12"]);
     }
+    let before = cpus_s();
     let output = command.current_dir(folder).output().expect("cotenant starts");
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)))
+    let after = cpus_s();
+    let mut summary: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
+    let [busy, idle, steal] = [0, 1, 2].map(|i| after[i] - before[i]);
+    summary["cpus_s"] = json!({ "busy": busy, "idle": idle, "steal": steal });
+    summary
 }
 
 /// Whether the program of a job is installed; said aloud where not.

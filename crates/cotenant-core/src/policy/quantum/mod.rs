@@ -27,6 +27,9 @@ use std::collections::BTreeMap;
 /// inferred).
 const PENALTY_PER_PERCENT: f64 = 0.2;
 
+/// A quantum in which a job runs of which nobody has seen how many threads it has is so many times shorter: it may be more than was said.
+const FIRST: u32 = 8;
+
 /// Others have a CPU where they use more than this part of it: a batch need not do without the rest.
 const TAKEN: f64 = 0.5;
 /// Where nobody tells how long a thread waited for a CPU: one that uses more than this part of one would use a whole one.
@@ -85,6 +88,8 @@ struct Job {
     arrivals: Vec<(u8, f64)>,
     /// CPUs that its threads asked for then, at least 1.
     width: usize,
+    /// It has not run, and its width is what somebody says.
+    said: bool,
     /// Selected for this quantum.
     runs: bool,
     /// Its CPUs, where they were chosen.
@@ -100,6 +105,8 @@ struct Round<'a> {
     tasks: BTreeMap<AppId, Vec<&'a TaskView>>,
     /// CPUs to be filled: those that some task may use, and that others do not keep busy.
     cpus: CpuSet,
+    /// Of each application of the view, looked up once: there may be a thousand.
+    profiles: Vec<Option<&'a AppProfile>>,
 }
 
 impl<'a> Round<'a> {
@@ -117,12 +124,12 @@ impl<'a> Round<'a> {
         let taken = ctx.config.foreign_busy.max(TAKEN);
         let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > taken);
         let idle: CpuSet = cpus.iter().filter(|cpu| !busy(cpu)).collect();
-        Self { policy, ctx, view, tasks, cpus: if idle.is_empty() { cpus } else { idle } }
+        let profiles = view.apps.iter().map(|app| ctx.apps.get(&app.name)).collect();
+        Self { policy, ctx, view, tasks, cpus: if idle.is_empty() { cpus } else { idle }, profiles }
     }
 
-    fn profile(&self, app: AppId) -> Option<&AppProfile> {
-        let i = self.view.apps.binary_search_by_key(&app, |a| a.id).ok()?;
-        self.ctx.apps.get(&self.view.apps[i].name)
+    fn profile(&self, app: AppId) -> Option<&'a AppProfile> {
+        self.profiles[self.view.apps.binary_search_by_key(&app, |a| a.id).ok()?]
     }
 
     /// Where a job's tasks may run; `None`: on every CPU that is to be filled.
@@ -134,27 +141,19 @@ impl<'a> Round<'a> {
         let all = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(&self.cpus);
         (all != self.cpus).then_some(all)
     }
+}
 
-    /// What degradation adds to a job's need, transactions per second (TPDS §5.3), where so many transactions per second are the ideal
-    /// average of all jobs.
-    fn penalty(&self, job: &Job, average: Option<f64>) -> f64 {
-        if self.policy != Quantum::Das {
-            return 0.0;
-        }
-        let degradation = self.profile(job.app).and_then(|p| {
-            p.average_traffic_loss.or_else(|| {
-                // Its co-runners draw what its own traffic leaves of the average (§4.4).
-                loss_under(p.degradation.get("memory")?, (average? - job.misses?).max(0.0))
-            })
-        });
-        let degradation = degradation.unwrap_or(0.0);
-        let sensitive = degradation >= SENSITIVE;
-        if sensitive { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
-    }
+/// What degradation adds to a job's need under `das`, transactions per second (TPDS §5.3), where so many transactions per second are the
+/// ideal average of all jobs.
+fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>) -> f64 {
+    // Its co-runners draw what its own traffic leaves of the average (§4.4).
+    let read_off = || loss_under(profile.degradation.get("memory")?, (average? - job.misses?).max(0.0));
+    let degradation = profile.average_traffic_loss.or_else(read_off).unwrap_or(0.0);
+    if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
 }
 
 /// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for none.
-fn wanted(task: &TaskView) -> f64 {
+pub fn wanted(task: &TaskView) -> f64 {
     match (task.cpu_share(), task.per_s(Signal::RunQueueWait)) {
         (None, _) => f64::from(u8::from(task.ran() != Some(false))),
         (Some(used), Some(waited)) => (used + waited / 1e9).min(1.0),
@@ -167,10 +166,15 @@ impl Job {
     fn update(&mut self, tasks: &[&TaskView], levels: &Levels) {
         // Who was born in this quantum has no rates yet, and says nothing of those of the others.
         let known: Vec<&TaskView> = tasks.iter().copied().filter(|t| t.ran().is_some()).collect();
-        let counted = if known.is_empty() { tasks } else { &known };
-        let sum = |signal| counted.iter().map(|t| t.per_s(signal)).sum::<Option<f64>>();
+        if known.is_empty() {
+            if !self.said {
+                self.width = tasks.len().max(1);
+            }
+            return;
+        }
+        let sum = |signal| known.iter().map(|t| t.per_s(signal)).sum::<Option<f64>>();
         let wanted: f64 = tasks.iter().map(|t| wanted(t)).sum();
-        self.width = (wanted.round() as usize).max(1);
+        (self.width, self.said) = ((wanted.round() as usize).max(1), false);
         if let Some(misses) = sum(Signal::LlcMisses) {
             self.misses = Some(misses);
         }
@@ -208,7 +212,7 @@ impl QuantumState {
                     }
                 }
                 // Jobs never nap, and their pages stay.
-                (_, Action::Nap { .. } | Action::Limit { .. } | Action::Pages { .. })
+                (_, Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } | Action::Pages { .. })
                 | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
@@ -233,8 +237,9 @@ impl QuantumState {
         let known: std::collections::BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
         for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
             // Until it has run, what is said of it counts: many threads only wait, such as a shell for its command.
-            let width = round.profile(app).and_then(|p| p.threads).map_or(tasks.len(), |n| n as usize);
-            self.jobs.push(Job { app, width: width.max(1), ..Job::default() });
+            let said = round.profile(app).and_then(|p| p.threads);
+            let width = said.map_or(tasks.len(), |n| n as usize);
+            self.jobs.push(Job { app, width: width.max(1), said: said.is_some(), ..Job::default() });
             changed = true;
         }
         changed
@@ -317,6 +322,11 @@ impl Policy for Quantum {
         true
     }
 
+    /// Times alone, threads, and for `das` sensitivity.
+    fn wants_profiles(&self) -> bool {
+        true
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = if let State::Quantum(state) = state { *state } else { QuantumState::default() };
         let round = Round::new(*self, ctx, view);
@@ -337,6 +347,9 @@ impl Policy for Quantum {
             if self.allocates() {
                 allocate::allocate(&round, &levels, &mut state.jobs);
             }
+        }
+        if *self != Self::Fifo && state.jobs.iter().any(|job| job.runs && job.said) {
+            state.due = state.due.min(now + ctx.config.quantum / FIRST);
         }
         let proposals = state.proposals(&round, &selection);
         let mut notes = Vec::new();

@@ -3,6 +3,7 @@
 use super::{Job, Quantum, Round, reason};
 use crate::action::{Action, Reason};
 use crate::cpuset::CpuSet;
+use crate::profile::AppProfile;
 use std::collections::BTreeMap;
 
 /// Why who was chosen.
@@ -79,9 +80,15 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     let cores = round.cpus.len();
     let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };
     let allowed: Vec<Option<CpuSet>> = jobs.iter().map(|job| round.allowed(job.app)).collect();
-    let average = target(round, jobs, &vec![0.0; jobs.len()]).map(|per_cpu| per_cpu * cores as f64);
-    let penalty: Vec<f64> = jobs.iter().map(|job| round.penalty(job, average)).collect();
-    let per_cpu = target(round, jobs, &penalty);
+    let profiles: Vec<Option<&AppProfile>> = jobs.iter().map(|job| round.profile(job.app)).collect();
+    let mut penalty = vec![0.0; jobs.len()];
+    let mut per_cpu = target(jobs, &profiles, &penalty);
+    if round.policy == Quantum::Das {
+        let average = per_cpu.map(|per_cpu| per_cpu * cores as f64);
+        let of = |job: &Job, profile: Option<&AppProfile>| profile.map_or(0.0, |p| super::penalty(job, p, average));
+        penalty = jobs.iter().zip(&profiles).map(|(job, profile)| of(job, *profile)).collect();
+        per_cpu = target(jobs, &profiles, &penalty);
+    }
     let need = |i: usize, job: &Job| {
         let width = job.width.max(1) as f64;
         per_cpu.map_or(0.0, |target| job.misses.map_or(target, |misses| (misses + penalty[i]) / width))
@@ -153,11 +160,11 @@ pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
 /// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time in which all CPUs
 /// could do them (TPDS Algorithm 1, line 1). Rates and times alone come from profiles; where they lack, from the last quantum, and all
 /// times are alike. `None` where no job's rate is known.
-fn target(round: &Round<'_>, jobs: &[Job], penalty: &[f64]) -> Option<f64> {
+fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Option<f64> {
     let (mut transfers, mut time) = (0.0, 0.0);
-    for (job, penalty) in jobs.iter().zip(penalty) {
+    for ((job, profile), penalty) in jobs.iter().zip(profiles).zip(penalty) {
         let Some(misses) = job.misses else { continue };
-        let alone = round.profile(job.app).and_then(|p| p.alone_s).unwrap_or(1.0);
+        let alone = profile.and_then(|p| p.alone_s).unwrap_or(1.0);
         transfers += (misses + penalty) * alone;
         time += alone * job.width.max(1) as f64;
     }

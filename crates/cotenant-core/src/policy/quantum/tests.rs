@@ -7,6 +7,7 @@ use crate::testing::{ViewBuilder, machine};
 use crate::topology::Topology;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A job: threads, LLC misses and misses of the private caches (what arrives at the LLC) per µs, all threads together.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +85,11 @@ impl Bench {
     /// The next quantum; all of it is carried out.
     pub fn turn(&mut self) -> Decision {
         self.turn_but(&[])
+    }
+
+    /// The first decision: all have just been started.
+    fn begin(&mut self) -> Decision {
+        self.turn()
     }
 
     /// The next quantum; what concerns these tasks is denied.
@@ -326,6 +332,34 @@ fn until_it_has_run_a_job_has_the_threads_that_are_said_of_it() {
 }
 
 #[test]
+fn what_is_said_of_a_job_holds_for_an_eighth_of_a_quantum() {
+    // Two jobs of one thread, as is said, on four CPUs; job 0 has really four.
+    let mut bench = bench(Quantum::Mas, &[Spec(4, 4.0, 0.0), Spec(1, 1.0, 0.0)]);
+    let said = AppProfile { threads: Some(1), ..AppProfile::default() };
+    bench.apps = BTreeMap::from([("app0".into(), said.clone()), ("app1".into(), said)]);
+    // Just started: nobody has run.
+    for job in [0, 1] {
+        bench.newborn.extend((0..4).map(|t| 10 * job + t));
+    }
+    let first = bench.begin();
+    assert_eq!(bench.running(), [0, 1], "nobody can know");
+    assert_eq!(first.wake_at - Time::from_millis(200), Duration::from_millis(25));
+    bench.newborn.clear();
+    bench.at_ms = 25; // and 200
+    let second = bench.turn();
+    assert_eq!(bench.running(), [0], "four threads on four CPUs");
+    assert_eq!(second.wake_at, Time::from_millis(425), "a whole quantum");
+    bench.turn();
+    assert_eq!(bench.running(), [1]);
+    // One more comes within the quantum, and fits: from then on it is an eighth.
+    bench.jobs.insert(2, Spec(1, 1.0, 0.0));
+    bench.apps.insert("app2".into(), AppProfile { threads: Some(1), ..AppProfile::default() });
+    bench.at_ms -= 150;
+    let third = bench.turn();
+    assert_eq!((bench.running(), third.wake_at), (vec![1, 2], Time::from_millis(bench.at_ms + 25)));
+}
+
+#[test]
 fn cpus_that_others_mostly_use_are_not_filled() {
     let mut bench = bench(Quantum::Mas, &EIGHT);
     bench.foreign = [0.0, 0.4, 0.9, 0.0];
@@ -458,6 +492,35 @@ proptest! {
                 let distinct = bench.queue().jobs.iter().filter(|j| j.runs).fold(CpuSet::new(), |all, j| all.or(&j.cpus));
                 prop_assert_eq!(cpus.iter().sum::<usize>(), distinct.len(), "no two jobs share a CPU");
             }
+            had_turn.extend(running);
+        }
+        prop_assert_eq!(had_turn.len(), specs.len());
+    }
+
+    /// Whatever is said of jobs: more threads than CPUs run only in an eighth of a quantum in which somebody runs for the first time.
+    #[test]
+    fn what_is_said_of_jobs_does_no_lasting_harm(
+        jobs in proptest::collection::vec((1u32..7, 1u32..4, 0u32..100), 1..10),
+        policy in prop_oneof![Just(Quantum::Mas), Just(Quantum::Cas), Just(Quantum::Das)],
+    ) {
+        let specs: Vec<Spec> = jobs.iter().map(|&(t, _, m)| Spec(t, f64::from(m), 1.0)).collect();
+        let mut bench = bench(policy, &specs);
+        let said = |threads| AppProfile { threads: Some(threads), ..AppProfile::default() };
+        bench.apps = (0..).zip(&jobs).map(|(i, &(_, threads, _))| (format!("app{i}"), said(threads))).collect();
+        bench.newborn = (0..).zip(&specs).flat_map(|(j, spec)| (0..spec.0).map(move |t| 10 * j + t)).collect();
+        bench.begin();
+        bench.newborn.clear();
+        let mut seen: BTreeSet<u32> = bench.running().into_iter().collect();
+        let mut had_turn = seen.clone();
+        for _ in 0..4 * specs.len() {
+            let decision = bench.turn();
+            let running = bench.running();
+            let threads: u32 = running.iter().map(|&j| specs[j as usize].0).sum();
+            let news = running.iter().any(|j| !seen.contains(j));
+            let length = decision.wake_at - Time::from_millis(bench.at_ms);
+            prop_assert_eq!(length, Duration::from_millis(if news { 25 } else { 200 }));
+            prop_assert!(news || threads <= 4 || running.len() == 1, "{running:?}");
+            seen.extend(&running);
             had_turn.extend(running);
         }
         prop_assert_eq!(had_turn.len(), specs.len());

@@ -1,6 +1,6 @@
 //! What a queue of jobs says: TOML, or a command per line.
 
-use crate::{units, usage};
+use crate::{names, units, usage};
 use anyhow::Result;
 use cotenant_core::parse::position;
 use serde::Deserialize;
@@ -8,6 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use toml::Spanned;
+
+/// More threads than any Linux has.
+const MOST_THREADS: usize = 1 << 22;
+
+/// Most bytes of a file's name that is made of a job's; `.out` and `.err` come behind it, and file systems take 255.
+const NAME_BYTES: usize = 200;
 
 /// One job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,8 +132,8 @@ fn of_toml(text: &str) -> At<Vec<JobSpec>> {
             }
         };
         let threads = match &job.threads {
-            Some(threads) if *threads.as_ref() == 0 => {
-                return Err((threads.span().start, "threads is at least 1".to_owned()));
+            Some(threads) if !(1..=MOST_THREADS).contains(threads.as_ref()) => {
+                return Err((threads.span().start, format!("threads is from 1 to {MOST_THREADS}")));
             }
             Some(threads) => *threads.as_ref(),
             None => 1,
@@ -185,21 +191,29 @@ fn shell(line: &str) -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), line.to_owned()]
 }
 
-/// The program's name without folders; of a line for the shell, that of its first word that sets no variable.
+/// The program's name; of a line for the shell, that of its first word that sets no variable.
 fn base_name(command: &[String]) -> String {
     let is_shell = command.len() == 3 && command[0] == "/bin/sh" && command[1] == "-c";
-    let word = if is_shell {
-        command[2].split_whitespace().find(|word| !word.contains('=')).unwrap_or("sh")
+    let name = if is_shell {
+        let bare = |word: &'_ str| word.trim_matches(|c| "(){};&|!'\"".contains(c)).to_owned();
+        let words = command[2].split_whitespace().map(bare).filter(|word| !word.is_empty());
+        let words: Vec<String> = words.skip_while(|word| word.contains('=')).collect();
+        if words.is_empty() { "sh".to_owned() } else { names::of_command(&words) }
     } else {
-        &command[0]
+        names::of_command(command)
     };
-    word.rsplit('/').next().filter(|base| !base.is_empty()).unwrap_or("job").to_owned()
+    if name.chars().all(|c| c == '/') { "job".to_owned() } else { name }
 }
 
 /// A name as that of a file.
 pub(super) fn file_name(name: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "._-+".contains(c);
-    let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).take(100).collect();
+    let mut bytes = 0;
+    let fits = |c: &char| {
+        bytes += c.len_utf8();
+        bytes <= NAME_BYTES
+    };
+    let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).take_while(fits).collect();
     if name.starts_with('.') { format!("_{name}") } else { name }
 }
 
@@ -251,7 +265,8 @@ mod tests {
             ("[[job]]\ncommand = ['a', 1]\n", "q.toml:2:11: command: its words are strings"),
             ("[[job]]\nname = 'a'\n", "q.toml:1:1: missing field `command`"),
             ("[[job]]\ncommand = 'a'\nmemory = '1X'\n", "q.toml:3:10: memory: 'X' is no unit"),
-            ("[[job]]\ncommand = 'a'\nthreads = 0\n", "q.toml:3:11: threads is at least 1"),
+            ("[[job]]\ncommand = 'a'\nthreads = 0\n", "q.toml:3:11: threads is from 1 to 4194304"),
+            ("[[job]]\ncommand = 'a'\nthreads = 9223372036854775807\n", "q.toml:3:11: threads is from 1 to"),
             ("[[job]]\ncommand = 'a'\nname = ' '\n", "q.toml:3:8: name is empty"),
             ("[[job]]\ncommand = 'a'\nnice = 1\n", "q.toml:3:1: unknown field `nice`"),
             (
@@ -268,5 +283,17 @@ mod tests {
     #[test]
     fn names_stay_in_their_folder() {
         assert_eq!(["../a", "a b", ".x", "é"].map(file_name), ["_.._a", "a_b", "_.x", "é"]);
+        let long = file_name(&"字".repeat(300));
+        assert!(long.len() <= NAME_BYTES && long.chars().all(|c| c == '字'), "a file can be called so: {long}");
+    }
+
+    #[test]
+    fn jobs_are_called_as_their_programs() {
+        let jobs = parse(
+            Path::new("list"),
+            "A=1 B=2 ./cotenant kernel chase --seconds 1\ncotenant topo\n/ x\nA=1\n(xz -k a) &\n'b' c\n",
+        );
+        let names: Vec<String> = jobs.unwrap().into_iter().map(|job| job.app).collect();
+        assert_eq!(names, ["chase", "cotenant", "job", "sh", "xz", "b"]);
     }
 }

@@ -57,7 +57,10 @@ impl Ledger {
             )));
         }
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(io)?;
+        // A device says nothing of an earlier run, and may never come to its end.
+        if file.metadata().is_ok_and(|what| what.is_file()) {
+            file.read_to_string(&mut text).map_err(io)?;
+        }
         // A line that a crash has torn is skipped.
         let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let crc = crc(jobs);
@@ -81,7 +84,9 @@ impl Ledger {
                 jobs[*job].name
             )));
         }
-        file.set_len(0).map_err(io)?;
+        if !text.is_empty() {
+            file.set_len(0).map_err(io)?;
+        }
         let mut ledger = Self { file };
         ledger.write(header).map_err(io)?;
         Ok((ledger, Earlier::default()))
@@ -150,6 +155,18 @@ mod tests {
     impl Drop for Folder {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_full_device_is_refused_in_finite_time() {
+        let folder = Folder(std::env::temp_dir().join(format!("cotenant-ledger-full-{}", std::process::id())));
+        std::fs::create_dir(&folder.0).unwrap();
+        std::os::unix::fs::symlink("/dev/full", folder.0.join(NAME)).unwrap();
+        let jobs = parse(Path::new("q"), "a\n").unwrap();
+        for resume in [false, true] {
+            let why = Ledger::open(&folder.0, &jobs, resume).unwrap_err().to_string();
+            assert!(why.contains("No space left") && why.contains("choose another folder with --logs"), "{why}");
         }
     }
 

@@ -5,6 +5,7 @@ mod ledger;
 mod queue;
 mod screen;
 
+use crate::live_table::cut;
 use crate::progress::about;
 use crate::store::{Loaded, Store};
 use crate::words::{count, tell};
@@ -41,6 +42,9 @@ Examples:
 A queue in TOML: [[job]] tables with command (a line for the shell, or a list of words), and name, env, cwd, profile,
 memory (as in \"2G\"), retries, threads where wanted; env, cwd, memory and retries at the top are for all.";
 
+/// Characters of a job's name in tables.
+const NAME: usize = 30;
+
 /// Programs that are started at once at most, per CPU, where jobs are let wait.
 const PROGRAMS_PER_CPU: usize = 4;
 
@@ -48,7 +52,7 @@ const PROGRAMS_PER_CPU: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rival {
-    /// The best for which the signals are known: das, cas, mas, else fifo
+    /// linux where all can run at once; else the best for which the signals are known: das, cas, mas, else fifo
     Auto,
     /// All at once; Linux shares the CPUs among them
     Linux,
@@ -90,7 +94,7 @@ pub struct Args {
     /// Time between choices
     #[arg(long, value_name = "TIME", value_parser = units::interval, default_value = "200ms")]
     quantum: Duration,
-    /// Programs that are started at once at most [default: four per CPU; linux and overhead: all]
+    /// Programs that are started at once at most [default: four per CPU; fifo: as many threads as CPUs; linux and overhead: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
     /// Memory that jobs may need together, those that wait included, as in 16G [default: what is available]
@@ -102,7 +106,7 @@ pub struct Args {
     /// Folder of the jobs' output, NAME.out and NAME.err, and of what has become of them [default: FILE.logs]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Go on after a crash: jobs that have ended are not started again, those that still run are waited for
+    /// Go on after a crash: jobs whose end was seen are not started again, those that still run are waited for, all others are started
     #[arg(long)]
     resume: bool,
     /// How jobs are let wait
@@ -418,8 +422,12 @@ fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
 fn account(jobs: &mut Jobs, round: &Round<'_>) {
     let seconds = round.view.interval.as_secs_f64();
     let mut rates: BTreeMap<usize, f64> = BTreeMap::new();
+    let mut wanted: BTreeMap<usize, f64> = BTreeMap::new();
     for task in &round.view.tasks {
         let Some(&key) = jobs.apps.get(task.info.app.0 as usize) else { continue };
+        if task.ran() == Some(true) {
+            *wanted.entry(key).or_default() += policy::wanted(task);
+        }
         for &signal in &[
             Signal::CpuTime,
             Signal::LlcMisses,
@@ -439,6 +447,9 @@ fn account(jobs: &mut Jobs, round: &Round<'_>) {
     for (key, rate) in rates {
         jobs.all[key].rate = Some(rate);
     }
+    for (key, wanted) in wanted {
+        jobs.all[key].width = wanted.round() as usize;
+    }
 }
 
 fn report(summary: &Summary, args: &Args) -> Result<()> {
@@ -454,7 +465,7 @@ fn report(summary: &Summary, args: &Args) -> Result<()> {
         return Ok(());
     }
     super::print(|out| {
-        let width = summary.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).max(4);
+        let width = summary.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).clamp(4, NAME);
         writeln!(
             out,
             "{:width$}  {:>12}  {:>8}  {:>9}  {:>8}  LLC misses/µs",
@@ -472,7 +483,10 @@ fn report(summary: &Summary, args: &Args) -> Result<()> {
             writeln!(
                 out,
                 "{:width$}  {result:>12}  {:>8}  {:>9.2}  {:>8.2}  {rate:>13}",
-                job.name, job.attempts, job.seconds, job.cpu_s
+                cut(&job.name, width),
+                job.attempts,
+                job.seconds,
+                job.cpu_s
             )?;
         }
         let chosen = summary.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
@@ -497,7 +511,7 @@ fn report(summary: &Summary, args: &Args) -> Result<()> {
         }
         writeln!(out, "counters: {}", summary.tier)?;
         for job in summary.jobs.iter().filter(|job| job.why.is_some()) {
-            writeln!(out, "{}: {}", job.name, job.why.as_deref().unwrap_or_default())?;
+            writeln!(out, "{}: {}", cut(&job.name, NAME), job.why.as_deref().unwrap_or_default())?;
         }
         for note in &summary.notes {
             writeln!(out, "note: {note}")?;

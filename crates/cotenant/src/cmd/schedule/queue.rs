@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Limits {
     /// Programs.
     pub programs: Option<usize>,
-    /// Threads; a job that has more runs alone.
+    /// Threads, of those that are started as many as were said or are seen, whichever is more; a job that has more runs alone.
     pub threads: Option<usize>,
     /// Bytes that those that are started need together: who waits keeps its memory.
     pub memory: Option<u64>,
@@ -57,6 +57,8 @@ pub(super) struct Job {
     pub events: BTreeMap<Signal, f64>,
     /// LLC misses per microsecond in the last quantum in which it ran.
     pub rate: Option<f64>,
+    /// CPUs that its threads used or waited for when it was last looked at; 0 before.
+    pub width: usize,
 }
 
 impl Job {
@@ -95,6 +97,7 @@ impl Jobs {
             usage: Usage::default(),
             events: BTreeMap::new(),
             rate: None,
+            width: 0,
         };
         let mut jobs: Vec<Job> = specs.into_iter().map(job).collect();
         for &(i, code) in &earlier.ended {
@@ -122,7 +125,7 @@ impl Jobs {
         let (mut programs, mut threads, mut memory) = (0, 0, 0_u64);
         for job in self.started_jobs() {
             programs += 1;
-            threads += job.spec.threads;
+            threads += job.spec.threads.max(job.width);
             memory = memory.saturating_add(job.spec.memory.unwrap_or(0));
         }
         let within = |limit: Option<usize>, sum: usize| limit.is_none_or(|limit| sum <= limit);
@@ -132,8 +135,9 @@ impl Jobs {
                 && self.limits.memory.is_none_or(|l| memory.saturating_add(spec.memory.unwrap_or(0)) <= l))
     }
 
-    /// The command with its logs; both are appended to, so that no attempt is lost.
-    fn program(&self, key: usize) -> Result<Program, String> {
+    /// The command with its logs; both are appended to, so that no attempt is lost. `None`: no log can be opened beside those of others,
+    /// it is for later.
+    fn program(&self, key: usize) -> Result<Option<Program>, String> {
         let spec = &self.all[key].spec;
         if let Some(cwd) = spec.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
             return Err(format!("{}: there is no such folder; check cwd", cwd.display()));
@@ -142,14 +146,17 @@ impl Jobs {
         for (suffix, out) in [("out", true), ("err", false)] {
             let path = self.logs.join(format!("{}.{suffix}", file_name(&spec.name)));
             let log = OpenOptions::new().append(true).create(true).open(&path);
-            let log = log.map_err(|e| format!("{}: {e}", path.display()))?;
+            let log = match log {
+                Err(e) if launch::is_for_later(&e) && self.started_jobs().next().is_some() => return Ok(None),
+                log => log.map_err(|e| format!("{}: {e}", path.display()))?,
+            };
             if out {
                 command.stdout(log)
             } else {
                 command.stderr(log)
             };
         }
-        Ok(Program { key, name: spec.app.clone(), command })
+        Ok(Some(Program { key, name: spec.app.clone(), command }))
     }
 
     fn write(&mut self, result: std::io::Result<()>) {
@@ -182,6 +189,12 @@ impl Jobs {
     pub fn done(&self) -> f64 {
         self.all.iter().filter(|job| job.is_over()).count() as f64 / self.all.len().max(1) as f64
     }
+
+    /// The same of what this run had to do: an earlier one may have done much.
+    pub fn done_here(&self) -> f64 {
+        let ours = || self.all.iter().filter(|job| job.attempts > 0 || !job.is_over());
+        ours().filter(|job| job.is_over()).count() as f64 / ours().count().max(1) as f64
+    }
 }
 
 /// The queue, shared by the host and by who shows it.
@@ -196,10 +209,16 @@ impl Queue for Shared {
             if !jobs.fits(&jobs.all[key].spec) {
                 return None; // in order: whoever needs much is not passed over again and again
             }
+            let program = match jobs.program(key) {
+                Ok(program) => Some(program?),
+                Err(why) => {
+                    jobs.over(key, State::NotStarted(why));
+                    None
+                }
+            };
             jobs.waiting.pop_front();
-            match jobs.program(key) {
-                Ok(program) => return Some(program),
-                Err(why) => jobs.over(key, State::NotStarted(why)),
+            if program.is_some() {
+                return program;
             }
         }
     }
@@ -209,17 +228,21 @@ impl Queue for Shared {
         let (now, job) = (Instant::now(), &mut jobs.all[key]);
         job.attempts += 1;
         job.first.get_or_insert(now);
-        job.state = State::Started { since: now, runs: true };
+        (job.state, job.width) = (State::Started { since: now, runs: true }, 0);
         jobs.apps.push(key);
         let written = jobs.ledger.started(key, id.0, id.1);
         jobs.write(written);
+    }
+
+    fn put_back(&mut self, key: usize) {
+        self.0.borrow_mut().waiting.push_front(key);
     }
 
     fn not_started(&mut self, key: usize, why: String) {
         self.0.borrow_mut().over(key, State::NotStarted(why));
     }
 
-    fn ended(&mut self, key: usize, status: ExitStatus, usage: Usage) {
+    fn ended(&mut self, key: usize, status: ExitStatus, usage: Usage, asked: bool) {
         let mut jobs = self.0.borrow_mut();
         let stopping = jobs.stopping;
         let job = &mut jobs.all[key];
@@ -234,13 +257,15 @@ impl Queue for Shared {
             jobs.notes.insert(note);
         }
         let job = &mut jobs.all[key];
-        match (stopping, status.success()) {
-            (true, false) => jobs.over(key, State::Interrupted),
-            (false, false) if job.attempts <= job.spec.retries => {
+        let again = !status.success() && job.attempts <= job.spec.retries;
+        match again {
+            // Many programs that are asked to end do so in good order, and have not done their work.
+            _ if asked || again && stopping => jobs.over(key, State::Interrupted),
+            true => {
                 job.state = State::Queued;
                 jobs.waiting.push_back(key);
             }
-            _ => jobs.over(key, State::Ended { code: Some(launch::exit_code(status)) }),
+            false => jobs.over(key, State::Ended { code: Some(launch::exit_code(status)) }),
         }
     }
 
@@ -351,7 +376,7 @@ mod tests {
     }
 
     fn end(queue: &mut Shared, key: usize, code: i32) {
-        queue.ended(key, ExitStatus::from_raw(code << 8), Usage::default());
+        queue.ended(key, ExitStatus::from_raw(code << 8), Usage::default(), false);
     }
 
     #[test]
@@ -377,6 +402,15 @@ mod tests {
         assert_eq!(start(&mut queue), [1, 2]);
         queue.0.borrow_mut().limits = Limits { programs: Some(3), ..Limits::default() };
         assert_eq!(start(&mut queue), [3]);
+        // One that said 1 turns out to have 2: nobody starts beside it.
+        let (_folder, mut queue) =
+            self::queue("wider", "[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n[[job]]\ncommand='c'\n", limits);
+        assert_eq!(start(&mut queue), [0, 1]);
+        end(&mut queue, 0, 0);
+        queue.0.borrow_mut().all[1].width = 2;
+        assert!(start(&mut queue).is_empty());
+        end(&mut queue, 1, 0);
+        assert_eq!(start(&mut queue), [2]);
     }
 
     #[test]
@@ -398,17 +432,46 @@ mod tests {
 
     #[test]
     fn whoever_is_interrupted_is_not_over_for_the_next_run() {
-        let (folder, mut queue) =
-            queue("interrupted", "[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n", Limits::default());
-        assert_eq!(start(&mut queue), [0, 1]);
+        let text = "[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n[[job]]\ncommand='c'\n";
+        let (folder, mut queue) = queue("interrupted", text, Limits::default());
+        assert_eq!(start(&mut queue), [0, 1, 2]);
         queue.stop();
-        end(&mut queue, 0, 143);
         end(&mut queue, 1, 0);
-        assert_eq!(queue.0.borrow().all[0].state, State::Interrupted);
+        let asked = |queue: &mut Shared, key, code: i32| {
+            queue.ended(key, ExitStatus::from_raw(code << 8), Usage::default(), true);
+        };
+        asked(&mut queue, 0, 143);
+        asked(&mut queue, 2, 0); // it hears SIGTERM, and ends in good order
+        let states = [0, 2].map(|job: usize| queue.0.borrow().all[job].state.clone());
+        assert_eq!(states, [State::Interrupted, State::Interrupted]);
         let specs: Vec<JobSpec> = queue.0.borrow().all.iter().map(|job| job.spec.clone()).collect();
         drop(queue);
         let (_, earlier) = Ledger::open(&folder.0, &specs, true).unwrap();
         assert_eq!(earlier.ended, [(1, Some(0))], "who ended by itself meanwhile is");
+    }
+
+    #[test]
+    fn what_an_earlier_run_has_done_says_nothing_of_the_time_that_is_left() {
+        let text = "[[job]]\ncommand='a'\n".repeat(4);
+        let (_folder, mut queue) = queue("estimate", &text, Limits { programs: Some(1), ..Limits::default() });
+        queue.0.borrow_mut().all[0].state = State::Ended { code: Some(0) };
+        queue.0.borrow_mut().waiting.pop_front();
+        assert_eq!((queue.0.borrow().done(), queue.0.borrow().done_here()), (0.25, 0.0));
+        assert_eq!(start(&mut queue), [1]);
+        end(&mut queue, 1, 0);
+        let jobs = queue.0.borrow();
+        assert!((jobs.done_here() - 1.0 / 3.0).abs() < 1e-9 && (jobs.done() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_finds_no_process_is_the_next_one_again() {
+        let (_folder, mut queue) = queue("back", "[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n", Limits::default());
+        assert_eq!(queue.next().unwrap().key, 0);
+        queue.started(0, (1, 1));
+        assert_eq!(queue.next().unwrap().key, 1);
+        queue.put_back(1);
+        assert!(!queue.is_done());
+        assert_eq!(start(&mut queue), [1]);
     }
 
     #[test]

@@ -1,27 +1,23 @@
 //! The live table: a bar, and a line per job that is started. Nothing where standard error is no terminal.
 
 use super::queue::{Job, Jobs, State};
-use super::{estimate, is_shown};
+use super::{NAME, estimate, is_shown};
+use crate::live_table::{LiveTable, cut};
 use crate::progress::{Progress, about};
-use crate::words;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
-
-/// Lines of jobs at most.
-const ROWS: usize = 20;
 
 /// What is on the terminal.
 #[derive(Debug)]
 pub(super) struct Screen {
     progress: Progress,
     drawn: Option<Instant>,
-    /// Lines below the one where the cursor was.
-    lines: usize,
+    table: LiveTable,
 }
 
 impl Screen {
     pub fn new(wanted: bool) -> Self {
-        Self { progress: Progress::new(wanted), drawn: None, lines: 0 }
+        Self { progress: Progress::new(wanted), drawn: None, table: LiveTable::default() }
     }
 
     /// Draws it where it is time.
@@ -31,42 +27,87 @@ impl Screen {
             return;
         }
         self.drawn = Some(Instant::now());
-        let text = text(jobs, elapsed);
-        let back = if self.lines > 0 { format!("\x1b[{}A", self.lines) } else { String::new() };
-        self.lines = text.lines().count();
-        words::raw(&format!("{back}\r{}\x1b[J", text.replace('\n', "\x1b[K\r\n")));
+        let (width, height) = LiveTable::room();
+        self.table.draw(&text(jobs, elapsed, width, height));
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if self.lines > 0 {
-            words::raw(&format!("\x1b[{}A\r\x1b[J", self.lines));
-        }
+        self.table.erase();
     }
 }
 
-/// The table as text.
-pub(super) fn text(jobs: &Jobs, elapsed: Duration) -> String {
+/// The table as text: at most so many characters per line, and so many lines.
+pub(super) fn text(jobs: &Jobs, elapsed: Duration, width: usize, height: usize) -> String {
     let done = jobs.done();
     let over = jobs.all.iter().filter(|job| job.is_over()).count();
     let failed = jobs.all.iter().filter(|job| job.is_over() && !job.is_ok()).count();
-    let mut text = format!(
-        "{} {over} of {} jobs, {failed} failed, {}\n",
+    let mut lines = vec![format!(
+        "{} {over} of {} jobs, {failed} failed, {}",
         crate::progress::bar(done),
         jobs.all.len(),
-        estimate(done, elapsed)
-    );
-    let shown: Vec<&Job> = jobs.all.iter().filter(|job| is_shown(&job.state)).collect();
-    for job in shown.iter().take(ROWS) {
+        estimate(jobs.done_here(), elapsed)
+    )];
+    let mut shown: Vec<&Job> = jobs.all.iter().filter(|job| is_shown(&job.state)).collect();
+    let room = height.saturating_sub(1).max(1);
+    let mut rows = shown.len();
+    if rows > room {
+        rows = room - 1;
+        shown.sort_by_key(|job| !matches!(job.state, State::Started { runs: true, .. }));
+    }
+    let name = shown.iter().take(rows).map(|job| job.spec.name.chars().count()).max().unwrap_or(0).min(NAME);
+    for job in shown.iter().take(rows) {
         let State::Started { since, runs } = job.state else { continue };
-        let name: String = job.spec.name.chars().take(30).collect();
-        let rate = job.rate.map(|rate| format!("  {rate:7.2} LLC misses/µs")).unwrap_or_default();
-        let state = if runs { "runs " } else { "waits" };
-        let _ = writeln!(text, "  {name:30} {state} {:>8}{rate}", about(since.elapsed()));
+        let mut line = format!("  {:name$}  {}", cut(&job.spec.name, name), if runs { "runs " } else { "waits" });
+        let _ = write!(line, "  {:>7}", about(since.elapsed()));
+        if let Some(rate) = job.rate {
+            let _ = write!(line, "  {rate:7.2} LLC misses/µs");
+        }
+        lines.push(line);
     }
-    if shown.len() > ROWS {
-        let _ = writeln!(text, "  and {} more", shown.len() - ROWS);
+    if rows < shown.len() {
+        lines.push(format!("  and {} more", shown.len() - rows));
     }
-    text
+    lines.iter().fold(String::new(), |text, line| text + &cut(line, width) + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::Ledger;
+    use super::super::queue::Limits;
+    use super::*;
+    use std::path::Path;
+
+    fn table(jobs: usize, width: usize, height: usize) -> String {
+        let folder = std::env::temp_dir().join(format!("cotenant-screen-{}-{jobs}-{width}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let job = |i| format!("[[job]]\nname = 'simulation number {i} of the whole series'\ncommand = 'a'\n");
+        let specs = super::super::jobs::parse(Path::new("q.toml"), &(0..jobs).map(job).collect::<String>()).unwrap();
+        let (ledger, earlier) = Ledger::open(&folder, &specs, false).unwrap();
+        let mut jobs = Jobs::new(specs, Limits::default(), &folder, ledger, &earlier);
+        for (i, job) in jobs.all.iter_mut().enumerate() {
+            job.state = State::Started { since: Instant::now(), runs: [0, 39].contains(&i) };
+            job.rate = Some(12.345);
+        }
+        let text = text(&jobs, Duration::from_secs(1), width, height);
+        std::fs::remove_dir_all(&folder).unwrap();
+        text
+    }
+
+    #[test]
+    fn it_fits_the_terminal() {
+        let bar = "[....................]   0 % 0 of 2 jobs, 0 failed, no estimate yet\n";
+        let row = |state| format!("  simulation number {state}      0 s    12.35 LLC misses/µs\n");
+        let rows = row("0 of the wh…  runs ") + &row("1 of the wh…  waits");
+        assert_eq!(table(2, 79, 23), format!("{bar}{rows}"));
+        for (width, height) in [(79, 23), (119, 40), (20, 4), (1, 1), (0, 0)] {
+            let text = table(40, width, height);
+            assert!(text.lines().count() <= height.max(2), "{height}: {text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+        }
+        let few = table(40, 79, 4);
+        assert_eq!(few.lines().last(), Some("  and 38 more"));
+        assert!(few.contains("number 0 of") && few.contains("number 39 of"), "those that run: {few}");
+    }
 }
