@@ -11,9 +11,9 @@ mod report;
 
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::{self, Config, Ctx, Policy, SamConfig, State};
-use cotenant_core::profile::{MachineProfile, Thresholds};
+use cotenant_core::profile::{AppProfile, By, Loss, MachineProfile, Pressure, Thresholds};
 use cotenant_core::testing::{ViewBuilder, machine};
-use cotenant_core::{Signal, Topology, View};
+use cotenant_core::{CpuSet, Signal, Topology, View};
 use report::Report;
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -26,6 +26,7 @@ struct Case {
     name: &'static str,
     topology: Topology,
     view: View,
+    apps: BTreeMap<String, AppProfile>,
 }
 
 /// Packages, LLC domains per package, cores per domain, contexts per core.
@@ -55,8 +56,24 @@ fn cases() -> Vec<Case> {
     }
     // Four jobs of one task per CPU on 256 CPUs under 16 caches.
     let chiplets = machine(2, 8, 8, 2);
-    cases.push(case("jobs", &chiplets, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu }));
+    let jobs = || case("jobs", &chiplets, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu });
+    cases.push(jobs());
+    // The same, of which all have a profile: `das` finds each one's loss at the traffic of the batch.
+    let apps = jobs().view.apps.iter().map(|app| (app.name.clone(), characterized())).collect();
+    cases.push(Case { name: "characterized", apps, ..jobs() });
     cases
+}
+
+/// What `cotenant characterize` leaves of a sensitive program.
+fn characterized() -> AppProfile {
+    let point = |i: u32| {
+        let (rate, loss) = (f64::from(i) * 1e7, f64::from(i) * 0.05);
+        let loss = Loss::of(&[(1.0 - loss, 1.0)], By::Time).expect("a round");
+        Pressure { target_per_s: rate, reached_per_s: rate, loss, cpus: CpuSet::new() }
+    };
+    let points = (1..=4).map(point).collect();
+    let degradation = BTreeMap::from([("memory".to_owned(), points)]);
+    AppProfile { degradation, alone_s: Some(10.0), threads: Some(1), ..AppProfile::default() }
 }
 
 #[derive(Clone, Copy)]
@@ -106,7 +123,7 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
     for cpu in 0..cpus {
         builder = builder.cpu_busy(cpu, 1.0);
     }
-    Case { name, topology: topology.clone(), view: builder.view() }
+    Case { name, topology: topology.clone(), view: builder.view(), apps: BTreeMap::new() }
 }
 
 fn measure(
@@ -117,8 +134,7 @@ fn measure(
     profile: &MachineProfile,
     config: &Config,
 ) {
-    let apps = BTreeMap::new();
-    let ctx = Ctx { topology: &case.topology, machine: profile, apps: &apps, config };
+    let ctx = Ctx { topology: &case.topology, machine: profile, apps: &case.apps, config };
     if policy.check(&ctx).is_err() {
         return;
     }

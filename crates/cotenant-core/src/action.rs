@@ -43,6 +43,13 @@ pub enum Action {
         /// Thousandths of one CPU; `None` = as much as it likes.
         cpu_permille: Option<u32>,
     },
+    /// Let an application have no more of the last-level caches and of the memory bandwidth than this, from now on.
+    LimitCaches {
+        /// Which application.
+        app: AppId,
+        /// Thousandths of the ways of the caches, and of the bandwidth that it was seen to use without a limit; `None` = as much as it likes.
+        permille: Option<u32>,
+    },
     /// Bring the memory that the task uses to these nodes: its own pages, and with those of the other threads what they have in common.
     /// Where it runs is as it was.
     Pages {
@@ -60,14 +67,14 @@ impl Action {
             Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } | Self::Pages { task, .. } => {
                 Some(*task)
             }
-            Self::Nap { .. } | Self::Limit { .. } => None,
+            Self::Nap { .. } | Self::Limit { .. } | Self::LimitCaches { .. } => None,
         }
     }
 
     /// The application that it concerns as a whole.
     pub fn app(&self) -> Option<AppId> {
         match self {
-            Self::Nap { app, .. } | Self::Limit { app, .. } => Some(*app),
+            Self::Nap { app, .. } | Self::Limit { app, .. } | Self::LimitCaches { app, .. } => Some(*app),
             Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } | Self::Pages { .. } => None,
         }
     }

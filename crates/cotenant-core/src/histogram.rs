@@ -49,6 +49,24 @@ impl Histogram {
         self.0.iter().fold(0, |sum, bucket| sum.saturating_add(bucket.count))
     }
 
+    /// Counts one observation, in the bucket of those that begin with the same six binary digits: none is wider than a 32nd of what it holds.
+    pub fn count_one(&mut self, value: u64) {
+        let below = (u64::BITS - value.leading_zeros()).saturating_sub(6);
+        let low = value >> below << below;
+        let (low, high) = (low as f64, low as f64 + (1_u64 << below) as f64);
+        self.add(&Self(vec![Bucket { low, high, count: 1 }]));
+    }
+
+    /// Number of observations above a value, taken as evenly spread inside a bucket.
+    pub fn above(&self, value: f64) -> f64 {
+        let part = |bucket: &Bucket| match () {
+            () if bucket.low >= value => 1.0,
+            () if bucket.high <= value || bucket.high.is_infinite() => 0.0,
+            () => (bucket.high - value) / (bucket.high - bucket.low),
+        };
+        self.0.iter().map(|bucket| part(bucket) * bucket.count as f64).sum()
+    }
+
     /// Adds what another one holds.
     pub fn add(&mut self, other: &Self) {
         for bucket in &other.0 {
@@ -112,6 +130,32 @@ mod tests {
         assert_eq!((h.quantile(0.0), h.quantile(1.0)), (Some(10.0), Some(40.0)));
         assert_eq!(of(&[(1.0, f64::INFINITY, 3)]).quantile(0.9), Some(1.0));
         assert_eq!(of(&[]).quantile(0.5), None);
+    }
+
+    #[test]
+    fn observations_above_a_value_lie_evenly_in_their_bucket() {
+        let h = of(&[(0.0, 10.0, 90), (20.0, 40.0, 10), (40.0, f64::INFINITY, 2)]);
+        assert_eq!([0.0, 5.0, 15.0, 25.0, 40.0, 50.0].map(|value| h.above(value)), [102.0, 57.0, 12.0, 9.5, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn one_by_one_they_are_counted_by_size() {
+        let mut h = Histogram::default();
+        for value in [0, 1, 63, 64, 65, 100_000, 100_100, u64::MAX] {
+            h.count_one(value);
+        }
+        // 100,000 = 0b1_1000_0110_1010_0000: six digits are 0b110000, 11 more behind them.
+        let big = (63.0 * f64::from(1 << 29) * f64::from(1 << 29), f64::from(1 << 29) * f64::from(1 << 29) * 64.0, 1);
+        let small = [(0.0, 1.0, 1), (1.0, 2.0, 1), (63.0, 64.0, 1), (64.0, 66.0, 2), (98_304.0, 100_352.0, 2)];
+        assert_eq!(h, of(&[&small[..], &[big]].concat()));
+        for value in (0..33).map(|i| 3_u64.pow(i)) {
+            let mut h = Histogram::default();
+            h.count_one(value);
+            let bucket = h.buckets()[0];
+            let value = value as f64;
+            assert!(bucket.low <= value && value < bucket.high);
+            assert!((bucket.high - bucket.low) <= (value / 32.0).max(1.0), "{value}: {bucket:?}");
+        }
     }
 
     #[test]

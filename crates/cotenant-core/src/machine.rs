@@ -4,6 +4,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::NodeId;
 use crate::parse;
 use crate::profile::{High, MachineProfile, ProfileError, Thresholds};
+use crate::topology::latency::MemoryLatencies;
 use crate::topology::{
     CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology, synthetic,
 };
@@ -117,6 +118,12 @@ pub fn parse_profile(text: &str) -> Result<MachineProfile, ProfileError> {
     if let Some(key) = profile.contentiousness.as_ref().and_then(|model| model.no_number()) {
         let offset = text.find("[contentiousness").unwrap_or(0);
         return Err(ProfileError::at(text, offset, format!("{key} of the contentiousness model must be finite")));
+    }
+    let by_hand = profile.memory_latency.as_deref();
+    let measured = profile.calibration.as_ref().and_then(|record| record.memory_latency.as_ref());
+    if let Some(why) = by_hand.into_iter().chain(measured).find_map(MemoryLatencies::fault) {
+        let offset = text.find("memory_latency").unwrap_or(0);
+        return Err(ProfileError::at(text, offset, format!("memory_latency {why}")));
     }
     let t = profile.thresholds;
     let named = [
@@ -388,7 +395,7 @@ impl DistancesTable {
             (None, true) => return Err("Manhattan distances are in unit = \"hops\"".to_owned()),
             _ => return Err("distances have either 'rows' or 'manhattan = true'".to_owned()),
         };
-        Ok(Distances { unit: self.unit, rows })
+        Ok(Distances { unit: self.unit, rows, source: None })
     }
 }
 

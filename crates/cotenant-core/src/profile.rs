@@ -5,13 +5,16 @@ mod measured;
 
 pub use contentiousness::Contentiousness;
 pub use measured::{
-    AppStamp, By, Corun, Executable, Loss, MissCurve, MissPoint, Pressure, SENSITIVE, Score, loss_under, sensitive_from,
+    AppStamp, By, Corun, Executable, Footprint, Loss, MissCurve, MissPoint, Pressure, SENSITIVE, Score, loss_under,
+    sensitive_from,
 };
 
-use crate::calibrate::profile::Record;
+use crate::calibrate::profile::{Record, fingerprint};
 use crate::parse::position;
 use crate::sample::Sample;
 use crate::signal::{Count, Signal};
+use crate::topology::Topology;
+use crate::topology::latency::{MemoryLatencies, Unfit};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
@@ -38,6 +41,9 @@ pub struct MachineProfile {
     /// What programs cost each other here, by the lines that they bring in. Recordings do without.
     #[serde(default, skip_serializing)]
     pub contentiousness: Option<Box<Contentiousness>>,
+    /// Latencies of memory that the user wrote down; those that were measured stand in the calibration. In recordings they are the topology's distances.
+    #[serde(default, skip_serializing)]
+    pub memory_latency: Option<Box<MemoryLatencies>>,
 }
 
 impl MachineProfile {
@@ -51,7 +57,41 @@ impl MachineProfile {
             source: self.source.or(other.source),
             calibration: self.calibration.or(other.calibration),
             contentiousness: self.contentiousness.or(other.contentiousness),
+            memory_latency: self.memory_latency.or(other.memory_latency),
         }
+    }
+
+    /// What of it policies go by: the figures without how they came about, and without latencies, which are the topology's distances by then.
+    #[must_use]
+    pub fn figures(self) -> Self {
+        Self { calibration: None, contentiousness: None, memory_latency: None, ..self }
+    }
+
+    /// The machine with the memory latencies that are known of it in place of the distances that its firmware tells: those that the user wrote down, else
+    /// those that were measured while its topology was the same; and why measured ones are not used, one line. `topology` is the machine as the system
+    /// tells it, which is what is given back where nothing is known.
+    ///
+    /// # Errors
+    /// Where what the user wrote is of another machine.
+    pub fn measured(&self, topology: Topology) -> Result<(Topology, Option<String>), Unfit> {
+        if let Some(latencies) = &self.memory_latency {
+            return Ok((latencies.applied(&topology, "as the profile has them")?, None));
+        }
+        let record = self.calibration.as_deref();
+        let Some((record, latencies)) = record.and_then(|record| Some((record, record.memory_latency.as_ref()?)))
+        else {
+            return Ok((topology, None));
+        };
+        let applied = if record.stamp.topology == fingerprint(&topology) {
+            latencies.applied(&topology, &format!("measured {}", record.stamp.date)).map_err(|why| why.to_string())
+        } else {
+            Err("the topology was another one".to_owned())
+        };
+        let refused = |why| format!("the measured memory latencies are not used: {why}; calibrate again");
+        Ok(match applied {
+            Ok(applied) => (applied, None),
+            Err(why) => (topology, Some(refused(why))),
+        })
     }
 }
 
@@ -352,6 +392,7 @@ mod tests {
             misses: Some(MissCurve {
                 by: By::Model,
                 points: vec![MissPoint { level: 3, bytes: 1 << 20, ways: 16, line: 64, ratio: 0.5, mpki: 2.0 }],
+                footprints: vec![Footprint { level: 3, bytes: 1 << 20, or_more: true }],
             }),
             stamp: Some(Box::new(AppStamp { command: vec!["a b".into(), "\"é".into()], ..AppStamp::default() })),
             ..AppProfile::default()

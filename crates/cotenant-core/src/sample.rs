@@ -76,7 +76,7 @@ pub struct AppSample {
     /// Units of work done, as reported by the program itself; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<u64>,
-    /// Latencies in nanoseconds, as reported by the program itself; cumulative.
+    /// Latencies in nanoseconds, as reported by the program itself, or of the answers to questions that somebody asks it; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Histogram>,
     /// The latest reading of each metric from outside, by name; one that cannot be read now is absent.

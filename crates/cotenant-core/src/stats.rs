@@ -1,5 +1,6 @@
 //! The little statistics that deciding needs: a mean with its interval, and the difference of two means. Modules below: what reports need.
 
+pub mod median;
 pub mod paired;
 pub mod regression;
 

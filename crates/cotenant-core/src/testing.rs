@@ -54,7 +54,9 @@ pub fn parts(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u32)
         distances: Some(Distances {
             unit: DistanceUnit::Slit,
             rows: (0..packages).map(|from| (0..packages).map(|to| slit(from, to)).collect()).collect(),
+            source: None,
         }),
+        ..Parts::default()
     }
 }
 

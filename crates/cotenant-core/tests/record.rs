@@ -52,6 +52,15 @@ fn observed(header: &Header, host: &mut Scripted) -> Vec<RecordedRound> {
 }
 
 #[test]
+fn a_calibrated_machine_is_recorded_by_its_figures() {
+    let plain = header("gather", Mode::Observe);
+    let mut calibrated = plain.clone();
+    calibrated.machine.calibration = Some(Box::default());
+    calibrated.machine.memory_latency = Some(Box::default());
+    assert_eq!(read(&record(&calibrated, &mut Scripted::new(&script(), 2), &Gather)).0, plain);
+}
+
+#[test]
 fn a_run_comes_back_as_it_was() {
     for mode in [Mode::Observe, Mode::Advise, Mode::Enforce] {
         let header = header("gather", mode);

@@ -129,12 +129,30 @@ fn cpu_quota(root: &Path) -> Capability {
         text(root, &format!("{place}/cgroup.controllers")).is_some_and(|c| c.split_whitespace().any(|c| c == "cpu"))
     });
     let (standing, found) = match (v2, cgroup_mounts(root, Some("cpu")).first()) {
-        (Some(place), _) => (Standing::Available, format!("cpu.max, cgroup v2 at /{place}")),
+        (Some(place), _) if hands_on_cpu(root, &place) => {
+            (Standing::Available, format!("cpu.max, cgroup v2 at /{place}"))
+        }
+        (Some(place), _) => (
+            Standing::Limited,
+            format!("cgroup v2 at /{place} has it, but neither our group nor the one around it hands it on"),
+        ),
         (None, Some(place)) => (Standing::Available, format!("cpu.cfs_quota_us, cgroup v1 at /{place}")),
         (None, None) => (Standing::Missing, "no cgroup hierarchy has the cpu controller".to_owned()),
     };
-    let remedy = "enable the cpu controller: echo +cpu > cgroup.subtree_control in the parent group";
+    let remedy = "systemd-run --scope -p CPUWeight=100 cotenant …; or, as root, echo +cpu > cgroup.subtree_control of the group around ours";
     Capability::new("CPU quota", standing, found, "programs cannot be throttled by quota", remedy)
+}
+
+/// Whether groups below the one in which we are, or beside it, have the cpu controller of version 2; also where it is not told in which we are.
+fn hands_on_cpu(root: &Path, mount: &str) -> bool {
+    let groups = text(root, "proc/self/cgroup").unwrap_or_default();
+    let Some(ours) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return true };
+    let ours = Path::new(ours.trim_start_matches('/'));
+    let hands_on = |group: &Path| {
+        let file = Path::new(mount).join(group).join("cgroup.subtree_control");
+        text(root, &file.to_string_lossy()).is_some_and(|c| c.split_whitespace().any(|c| c == "cpu"))
+    };
+    [Some(ours), ours.parent()].into_iter().flatten().any(hands_on)
 }
 
 fn resctrl(root: &Path) -> Capability {
@@ -206,6 +224,10 @@ mod tests {
                 ("proc/self/clear_refs", ""),
                 ("proc/self/smaps", ""),
                 ("proc/kallsyms", "0000000000000000 t damon_va_check_accesses\n"),
+                ("proc/kpageflags", ""),
+                ("sys/kernel/mm/page_idle/bitmap", ""),
+                ("sys/devices/system/memory/block_size_bytes", "8000000\n"),
+                ("sys/devices/system/node/node0/memory0/state", "online\n"),
                 ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n"),
                 ("proc/filesystems", "nodev\tresctrl\n"),
                 ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
@@ -216,6 +238,29 @@ mod tests {
         );
         assert!(detect(&root).iter().all(|c| c.standing == Standing::Available && c.remedy.is_empty()));
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn the_cpu_controller_must_be_handed_on_to_us() {
+        for (groups, expected) in [
+            (["", "", ""], Standing::Limited),
+            (["memory", "memory cpu", ""], Standing::Available),
+            (["cpu", "memory", ""], Standing::Limited),
+        ] {
+            let root = machine(
+                "handed",
+                &[
+                    ("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"),
+                    ("proc/self/cgroup", "0::/user.slice/session-1.scope\n"),
+                    ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
+                    ("sys/fs/cgroup/cgroup.subtree_control", groups[0]),
+                    ("sys/fs/cgroup/user.slice/cgroup.subtree_control", groups[1]),
+                    ("sys/fs/cgroup/user.slice/session-1.scope/cgroup.subtree_control", groups[2]),
+                ],
+            );
+            assert_eq!(standing(&detect(&root), "CPU quota"), expected, "{groups:?}");
+            fs::remove_dir_all(root).unwrap();
+        }
     }
 
     #[test]

@@ -30,6 +30,9 @@ const FILES: &[&str] = &[
     "/sys/devices/system/node/node#/memory_side_cache/index#/{indexing,line_size,size,write_policy}",
 ];
 
+/// Folders of links, of which the names alone say something: which nodes are nearest to which memory.
+const LINKS: &[&str] = &["/sys/devices/system/node/node#/access#/initiators/node#"];
+
 /// Longest path that the archive's format takes without extensions.
 const MAX_PATH: usize = 100;
 
@@ -105,6 +108,7 @@ fn copied(root: &FsRoot) -> Vec<(String, String)> {
     let read = |path: &String| Some((path.clone(), root.read(path).ok()?));
     let mut files: Vec<(String, String)> =
         FILES.iter().flat_map(|p| expanded(root, p)).filter_map(|p| read(&p)).collect();
+    files.extend(LINKS.iter().flat_map(|p| expanded(root, p)).map(|link| (link, String::new())));
     let mut filtered = |path: &String, keep: fn(&str) -> Option<String>| {
         let Some((path, text)) = read(path) else { return };
         files.push((path, text.lines().filter_map(keep).map(|line| line + "\n").collect()));

@@ -48,6 +48,11 @@ pub fn exit_code(status: ExitStatus) -> u8 {
     code as u8 // the kernel keeps eight bits
 }
 
+/// Whether it may go better when others have ended: something is exhausted.
+pub fn is_for_later(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE))
+}
+
 /// Lets a command start with the signal mask and the limit of open files that this process got itself, before a
 /// [`crate::waiter::Waiter`] and an [`crate::observe::Observer`] changed them: a program behaves under Cotenant as it does without.
 pub fn as_from_outside(command: &mut Command) {
@@ -101,7 +106,7 @@ impl Child {
         let spawned = sys::become_subreaper().and_then(|()| command.spawn());
         let child = spawned.map_err(|why| match why.raw_os_error() {
             Some(libc::ENOENT) => LaunchError::NotFound(program),
-            Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => LaunchError::NoProcess { program, why },
+            _ if is_for_later(&why) => LaunchError::NoProcess { program, why },
             _ => LaunchError::NotExecutable { program, why },
         })?;
         let pid = child.id();

@@ -134,6 +134,8 @@ pub enum ObserveError {
 pub struct Observer {
     options: Options,
     apps: Vec<AppTarget>,
+    /// Numbers of the applications that have not ended, in ascending order.
+    here: Vec<usize>,
     follower: Follower,
     ends: Ends,
     opener: Option<Opener<Live>>,
@@ -211,6 +213,7 @@ impl Observer {
             full_reads: FULL_READS.1,
             mask_at: 0,
             options,
+            here: (0..apps.len()).collect(),
             apps,
         })
     }
@@ -218,7 +221,20 @@ impl Observer {
     /// Observes another application, too, from the next sample on.
     pub fn add_app(&mut self, app: AppTarget) {
         self.follower.add_target(app.target.clone());
+        self.here.push(self.apps.len());
         self.apps.push(app);
+    }
+
+    /// The application of that number (from 0) has ended: whom it left behind is somebody else, and there may be thousands after it.
+    pub fn end_app(&mut self, app: usize) {
+        let threads = self.follower.drop_target(app);
+        self.remove(&threads);
+        self.here.retain(|i| *i != app);
+    }
+
+    /// The next sample lists all of `/proc`: nobody is to be overlooked.
+    pub fn list_soon(&mut self) {
+        self.follower.list_soon();
     }
 
     /// Whether nothing is left to observe. True before the first sample.
@@ -320,7 +336,7 @@ impl Observer {
             at,
             tasks: self.tasks.iter().map(|t| t.sample(&self.memory)).collect(),
             cpus,
-            apps: (0..self.apps.len()).map(|i| self.app(i)).collect(),
+            apps: self.here.iter().map(|i| self.app(*i)).collect(),
         };
         let cost = sys::thread_cpu_time().saturating_sub(begin + memory);
         self.full_reads = next_full_reads(self.full_reads, cost, interval);

@@ -84,7 +84,7 @@ impl fmt::Display for TierReport {
 const SOFTWARE: &[Signal] =
     &[Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
 
-const PARANOID: &str = "sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON";
+pub(crate) const PARANOID: &str = "sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON";
 
 /// What the report is made of.
 #[derive(Debug)]

@@ -156,6 +156,18 @@ fn what_no_libcotenant_made_is_refused_with_a_reason() {
 }
 
 #[test]
+fn what_is_still_being_made_is_no_forgery() {
+    let mut program = Program::start(1);
+    program.ask("forge unbegun");
+    let mut watch = Watch::new(program.pid());
+    watch.app(); // a process is looked at as soon as it is there
+    assert_eq!(watch.observer.refused_reports().next(), None);
+    program.ask("units 3");
+    assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(3));
+    assert_eq!(watch.observer.refused_reports().next(), None);
+}
+
+#[test]
 fn absurd_numbers_do_no_harm() {
     let mut program = Program::start(1);
     program.ask("forge nothing"); // right in all but its numbers

@@ -126,6 +126,7 @@ impl Bench for SimBench {
             threads: world.apps[0].spec.threads,
             counts: own,
             beside_per_s,
+            beside_alone_per_s: None,
         })
     }
 

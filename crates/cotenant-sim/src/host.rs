@@ -22,10 +22,10 @@ pub struct Observation {
     pub gaps: f64,
     /// Seconds that each task that ran costs the observer per sample. They are taken from a task where no CPU is idle.
     pub cost_s: f64,
-    /// Seconds that looking at a page costs the observer, per sample and page that a process has: accessed bits and page tables. They are taken
+    /// Seconds that looking at a page costs the observer, per look and page that a process has: accessed bits and page tables. They are taken
     /// from a task where no CPU is idle.
     pub page_scan_s: f64,
-    /// Seconds that it costs a task to touch a page for the first time since the last sample: page faults, or accessed bits to be set.
+    /// Seconds that it costs a task to touch a page for the first time since the last look: page faults, or accessed bits to be set.
     pub page_fault_s: f64,
 }
 
@@ -61,6 +61,10 @@ struct Told {
 /// Seed of the observer's own randomness, so that what is observed does not change what happens.
 const OBSERVER: u64 = 0x0b5e_77e5;
 
+/// Pages are looked at when a sample is taken, but not more often than this, however often policies are woken: a collector has its own clock
+/// (Tumanov et al. §4.2: 20 Hz), as those of live machines have.
+const LOOKS_EVERY_NS: u64 = 50_000_000;
+
 /// A simulated machine to drive.
 pub struct SimHost {
     /// The machine.
@@ -69,6 +73,8 @@ pub struct SimHost {
     observation: Observation,
     rng: Rng,
     told: BTreeMap<u32, Told>,
+    /// When pages were last looked at, and how often each task had accessed memory by then.
+    looked: (Time, BTreeMap<u32, f64>),
     /// The slot of each thread of the last sample.
     slots: BTreeMap<u32, usize>,
     failure: Option<Unsettled>,
@@ -84,6 +90,7 @@ impl SimHost {
             observation,
             rng: Rng::with_seed(seed ^ OBSERVER),
             told: BTreeMap::new(),
+            looked: (Time(0), BTreeMap::new()),
             slots: BTreeMap::new(),
             failure: None,
             end,
@@ -108,6 +115,11 @@ impl SimHost {
         let running = self.world.threads.iter().filter(|t| t.cpu.is_some()).count();
         self.world.pay(running as f64 * self.observation.cost_s);
         let Observation { page_scan_s, page_fault_s, .. } = self.observation;
+        let now = self.world.now();
+        if now.0 - self.looked.0.0 < LOOKS_EVERY_NS {
+            return;
+        }
+        self.looked.0 = now;
         if page_scan_s > 0.0 {
             let pages: u64 = self.world.pages().iter().flatten().sum();
             self.world.pay(pages as f64 * page_scan_s);
@@ -119,8 +131,8 @@ impl SimHost {
                 }
                 let pages = self.world.bytes_of(thread) / PAGE;
                 let t = &mut self.world.threads[thread];
-                let seen = self.told.get(&t.id).map_or(0.0, |told| told.truth[Signal::PrivateMisses as usize]);
-                let accesses = (t.counts[Signal::PrivateMisses as usize] - seen).max(0.0);
+                let so_far = t.counts[Signal::PrivateMisses as usize];
+                let accesses = (so_far - self.looked.1.insert(t.id, so_far).unwrap_or(0.0)).max(0.0);
                 // Accesses to pages at random leave each untouched with probability exp(−accesses / pages).
                 t.debt_s += pages * -(-accesses / pages).exp_m1() * page_fault_s;
             }
@@ -225,7 +237,9 @@ impl Host for SimHost {
                 }
                 Action::Place { .. } => order.affinity.and(&t.allowed),
                 Action::Release { .. } => t.allowed.clone(),
-                Action::Nap { .. } | Action::Limit { .. } => return Outcome::NotThisMachine, // done above
+                Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } => {
+                    return Outcome::NotThisMachine; // done above
+                }
             };
             if mask.is_empty() {
                 return Outcome::Denied;

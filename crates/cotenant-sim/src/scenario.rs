@@ -263,7 +263,7 @@ fn qos(
     sensitive: &[bool],
 ) -> Result<Option<QosConfig>, Fault> {
     let share = number("the policy", "goal", goal, Some(0.9), (0.01, 0.999), 0)?;
-    let wanted = name.map_or("targeted", |name| name.get_ref().as_str());
+    let wanted = name.map_or("tracking", |name| name.get_ref().as_str());
     let controller = Controller::preset(wanted, share).ok_or_else(|| {
         let at = name.map_or(0, |name| name.span().start);
         (at, format!("there is no controller '{wanted}'; known: {}", PRESETS.join(", ")))
@@ -282,8 +282,8 @@ fn qos(
     }
     // The simulated machine obeys at once, and its counters need no patience.
     let (settle, patience) = (Duration::ZERO, Duration::ZERO);
-    let (low, place, limits) = (apps(false).collect(), true, false);
-    Ok(Some(QosConfig { controller, high, low, place, limits, settle, patience }))
+    let (low, place, limits) = (apps(false).collect(), true, None);
+    Ok(Some(QosConfig { controller, high, low, place, limits, climb: false, settle, patience }))
 }
 
 /// Names that occur several times get a number: `mcf06`, `mcf06#2`.

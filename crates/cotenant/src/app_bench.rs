@@ -2,21 +2,22 @@
 
 use crate::leftovers::{children, end, end_orphans};
 use crate::progress::{Progress, about};
+use crate::scratch::Scratch;
 use crate::words::{count, tell};
-use cotenant_core::characterize::caches::{self, Geometry, Misses};
+use cotenant_core::characterize::caches::{self, Geometry, Misses, Model};
 use cotenant_core::characterize::{Bench, Beside, Ran, Stop, Trial};
 use cotenant_core::sample::Sample;
 use cotenant_core::signal::{Counters, Signal};
 use cotenant_core::{CpuSet, Host, TaskId, Time, Topology, Wake};
 use cotenant_kernels::{Caches, Config, Kernel, Report};
 use cotenant_linux::host::{HostOptions, LinuxHost};
+use cotenant_linux::launch::{self, Child};
 use cotenant_linux::waiter::{Event, Waiter};
 use cotenant_linux::{executable, sys};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,12 +25,28 @@ use std::time::{Duration, Instant};
 /// Time between looks at the application. What a thread does after the last one before its end is not seen.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a kernel runs alone.
-const KERNEL: Duration = Duration::from_millis(500);
+const KERNEL: Duration = Duration::from_millis(250);
 /// A kernel that did nothing after this is not waited for.
 const PREPARED: Duration = Duration::from_secs(30);
 
+const LEFT: &str =
+    "the command left processes behind when it ended; they were ended, and what they did is not in the figures";
+
+fn timed_out(after: Duration) -> Stop {
+    Stop::Failed(format!(
+        "the command still ran after {:.1} s and was ended; give it less to do, or more time with --timeout",
+        after.as_secs_f64()
+    ))
+}
+
+fn failure(code: u8) -> Stop {
+    Stop::Failed(format!(
+        "the command failed with exit code {code}; a failing run cannot be measured; see its own messages with --show-output"
+    ))
+}
+
 /// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change it.
-fn pace(report: &Report) -> f64 {
+pub(crate) fn pace(report: &Report) -> f64 {
     report.threads.iter().map(|thread| thread.units as f64 / thread.cpu_seconds.max(1e-9)).sum()
 }
 
@@ -47,6 +64,8 @@ pub(crate) struct AppBench<'a> {
     pub notes: BTreeSet<String>,
     /// Whether it tells how long it will take.
     pub says: bool,
+    /// Runs on simulated caches that go side by side.
+    pub at_once: usize,
     waiter: Waiter,
     stopped: bool,
 }
@@ -71,6 +90,7 @@ impl<'a> AppBench<'a> {
             progress,
             notes: BTreeSet::new(),
             says: false,
+            at_once: 1,
             waiter,
             stopped: false,
         })
@@ -122,16 +142,13 @@ impl<'a> AppBench<'a> {
             }
             if begin.elapsed() > self.timeout {
                 end(&mut host);
-                return Err(Stop::Failed(format!(
-                    "the command still ran after {:.1} s and was ended; give it less to do, or more time with --timeout",
-                    self.timeout.as_secs_f64()
-                )));
+                return Err(timed_out(self.timeout));
             }
         }
         let seconds = begin.elapsed().as_secs_f64();
         let left = end(&mut host) + end_orphans(&ours); // what came and was left between two looks is in no sample
         if left > 0 {
-            self.notes.insert("the command left processes behind when it ended; they were ended, and what they did is not in the figures".to_owned());
+            self.notes.insert(LEFT.to_owned());
         }
         let units = host.reported().map(|reported| reported.units as f64);
         let asked = host.is_asked_to_stop();
@@ -140,10 +157,68 @@ impl<'a> AppBench<'a> {
         match (asked, code) {
             (true, _) => Err(Stop::Interrupted),
             (false, 0) => Ok(Ran { seconds, cpu_s: Some(used), units, ..tally.ran() }),
-            (false, code) => Err(Stop::Failed(format!(
-                "the command failed with exit code {code}; a failing run cannot be measured; see its own messages with --show-output"
-            ))),
+            (false, code) => Err(failure(code)),
         }
+    }
+
+    /// The command under cachegrind.
+    fn simulated(&self, first: Geometry, last: Geometry, folder: &Summaries) -> Result<Vec<OsString>, Stop> {
+        if executable::find(OsStr::new("valgrind")).is_none() {
+            return Err(Stop::Missing("valgrind, whose cachegrind simulates caches, is not installed".to_owned()));
+        }
+        let options = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"];
+        let mut words: Vec<OsString> = options.iter().map(OsString::from).collect();
+        words.push("--cachegrind-out-file=/dev/null".into());
+        words.push(format!("--log-file={}/%p", folder.0.path().display()).into());
+        words.push(format!("--I1={}", first.option()).into());
+        words.push(format!("--D1={}", first.option()).into());
+        words.push(format!("--LL={}", last.option()).into());
+        words.extend(self.words(self.topology.usable()));
+        Ok(words)
+    }
+
+    /// Runs several commands at the same time, each to its end.
+    fn side_by_side(&mut self, all: &[&[OsString]]) -> Result<(), Stop> {
+        let failed = |what: &dyn std::fmt::Display| Stop::Failed(what.to_string());
+        let ours = children();
+        let done = Waiter::new().map_err(|e| failed(&e)).and_then(|mut waiter| {
+            let mut running = BTreeSet::new();
+            for words in all {
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]).stdin(Stdio::null());
+                if !self.shown {
+                    command.stdout(Stdio::null()).stderr(Stdio::null());
+                }
+                let child = Child::spawn_command(command).map_err(|e| failed(&e))?;
+                running.insert(child.pid());
+                waiter.watch_job(&child);
+            }
+            let deadline = Instant::now() + self.timeout;
+            while !running.is_empty() {
+                match waiter.wait(Some(deadline)).map_err(|e| failed(&e))? {
+                    Event::JobExited(pid, status, _) if status.success() => {
+                        running.remove(&pid);
+                    }
+                    Event::JobExited(_, status, _) => loop {
+                        // A signal that ended it reaches us, too, and says why.
+                        match waiter.wait(Some(Instant::now())) {
+                            Ok(Event::Signal(_)) => return Err(Stop::Interrupted),
+                            Ok(Event::Tick) | Err(_) => return Err(failure(launch::exit_code(status))),
+                            Ok(_) => {}
+                        }
+                    },
+                    Event::Signal(_) => return Err(Stop::Interrupted),
+                    Event::Tick => return Err(timed_out(self.timeout)),
+                    Event::Other(_) | Event::ChildExited(_) => {}
+                }
+            }
+            Ok(())
+        });
+        let left = end_orphans(&ours);
+        if left > 0 && done.is_ok() {
+            self.notes.insert(LEFT.to_owned());
+        }
+        done
     }
 
     fn kernel(beside: &Beside, caches: Caches, length: Option<Duration>) -> Result<(&'static Kernel, Config), Stop> {
@@ -226,38 +301,28 @@ impl Bench for AppBench<'_> {
     }
 
     fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<Misses, Stop> {
-        if executable::find(OsStr::new("valgrind")).is_none() {
-            return Err(Stop::Missing("valgrind, whose cachegrind simulates caches, is not installed".to_owned()));
-        }
-        let failed = |e: io::Error| Stop::Failed(format!("the simulated caches' results cannot be kept: {e}"));
-        let folder = Folder(std::env::temp_dir().join(format!("cotenant-cachegrind-{}", std::process::id())));
-        fs::create_dir_all(&folder.0).map_err(failed)?;
-        let cpus = self.topology.usable().clone();
-        let mut words: Vec<OsString> = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"]
-            .iter()
-            .map(OsString::from)
-            .collect();
-        words.push("--cachegrind-out-file=/dev/null".into());
-        words.push(format!("--log-file={}/%p", folder.0.display()).into());
-        words.push(format!("--I1={}", first.option()).into());
-        words.push(format!("--D1={}", first.option()).into());
-        words.push(format!("--LL={}", last.option()).into());
-        words.extend(self.words(&cpus));
+        let (folder, cpus) = (Summaries::new()?, self.topology.usable().clone());
+        let words = self.simulated(first, last, &folder)?;
         let units = self.launch(&words, &cpus)?.units.map(|units| units as u64);
-        let mut all = Misses { units, ..Misses::default() };
-        for log in fs::read_dir(&folder.0).map_err(failed)? {
-            let text = fs::read_to_string(log.map_err(failed)?.path()).map_err(failed)?;
-            // A process that executed another program has no summary: that one tells.
-            let Ok(one) = caches::parse(&text) else { continue };
-            all.instructions += one.instructions;
-            all.references += one.references;
-            all.first_misses += one.first_misses;
-            all.misses += one.misses;
+        Ok(Misses { units, ..folder.sum()? })
+    }
+
+    fn simulate_all(&mut self, models: &[Model]) -> Result<Vec<Misses>, Stop> {
+        if let [model] = models {
+            return Ok(vec![self.simulate(model.first, model.last)?]);
         }
-        if all.references == 0 {
-            return Err(Stop::Missing("cachegrind gave no summary; it needs valgrind 3.15 or newer".to_owned()));
+        let mut runs = Vec::new();
+        for model in models {
+            let folder = Summaries::new()?;
+            runs.push((self.simulated(model.first, model.last, &folder)?, folder));
         }
-        Ok(all)
+        let words: Vec<&[OsString]> = runs.iter().map(|(words, _)| words.as_slice()).collect();
+        self.side_by_side(&words)?;
+        runs.iter().map(|(_, folder)| folder.sum()).collect()
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once
     }
 
     fn goes_on(&mut self, done: f64, what: &str) -> bool {
@@ -273,6 +338,11 @@ impl Bench for AppBench<'_> {
         let (time, runs) = (about(Duration::from_secs_f64(seconds)), count(runs as u64, "run"));
         let besides = match simulated {
             0 => String::new(),
+            n if self.at_once > 1 => format!(
+                ", and {} on simulated caches, each 20 to 100 times as long, {} side by side",
+                count(n as u64, "run"),
+                self.at_once
+            ),
             n => format!(", and {} on simulated caches, each 20 to 100 times as long", count(n as u64, "run")),
         };
         tell(format_args!(
@@ -281,11 +351,33 @@ impl Bench for AppBench<'_> {
     }
 }
 
-/// Removed with all that is in it.
-struct Folder(PathBuf);
+/// What the processes of one run on simulated caches say at their ends, one file each.
+struct Summaries(Scratch);
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+impl Summaries {
+    fn new() -> Result<Self, Stop> {
+        Scratch::new("cachegrind").map(Self).map_err(unkept)
     }
+
+    /// A process that executed another program has no summary: that one tells.
+    fn sum(&self) -> Result<Misses, Stop> {
+        let mut all = Misses::default();
+        for log in fs::read_dir(self.0.path()).map_err(unkept)? {
+            let text = fs::read_to_string(log.map_err(unkept)?.path()).map_err(unkept)?;
+            let Ok(one) = caches::parse(&text) else { continue };
+            all.instructions += one.instructions;
+            all.references += one.references;
+            all.first_misses += one.first_misses;
+            all.misses += one.misses;
+        }
+        if all.references == 0 {
+            return Err(Stop::Missing("cachegrind gave no summary; it needs valgrind 3.15 or newer".to_owned()));
+        }
+        Ok(all)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unkept(why: io::Error) -> Stop {
+    Stop::Failed(format!("the simulated caches' results cannot be kept: {why}"))
 }

@@ -118,11 +118,13 @@ pub enum Command {
     /// and the same each time. Writes a region file, which `cotenant cc` reads. The exit code is the command's own.
     Regions(cmd::regions::Args),
     /// Clang for C with the niceness pass: the program naps when Cotenant orders it, or by itself
+    ///
     /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. Needs clang 19 and the pass, which
     /// scripts/install-pass builds and installs.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Cc(cmd::cc::Args),
     /// The same for C++
+    ///
     /// See `cotenant help cc`.
     #[command(name = "c++", disable_help_flag = true, disable_version_flag = true)]
     Cxx(cmd::cc::Args),
@@ -154,7 +156,7 @@ pub(crate) fn is_subcommand(word: &str) -> bool {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, atom, heuristic, resense, static, none, one of the rivals numad and dino, or for more jobs than CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas and das [default: auto]
+    /// Policy that decides: auto, sam, atom, heuristic, resense, resense-sum, static, none; near the memory that tasks access weighted, brute-force, assignment, overhead; one of the rivals numad and dino; or for more jobs than CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas and das [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in
@@ -178,8 +180,8 @@ pub struct PolicyArgs {
     /// bound stays; what was moved stays where it is at the end
     #[arg(long)]
     pub move_pages: bool,
-    /// Thresholds of the machine: a machine file, or a TOML file with [thresholds]. What it does not say is taken from the machine
-    /// file, if there is one
+    /// What is known of the machine: a machine file, or a TOML file with [thresholds] or `memory_latency`. What it does not say is taken from the
+    /// machine file, if there is one
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles, see cotenant profiles]
@@ -290,6 +292,23 @@ impl From<ModeArg> for Mode {
             ModeArg::Observe => Self::Observe,
             ModeArg::Advise => Self::Advise,
             ModeArg::Enforce => Self::Enforce,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_help_names_every_policy() {
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").unwrap();
+        let help = run.get_arguments().find(|arg| arg.get_id() == "policy").unwrap().get_help().unwrap().to_string();
+        let words: Vec<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+        for name in cotenant_core::policy::NAMES {
+            assert!(words.contains(name), "{name}: {help}");
         }
     }
 }

@@ -7,6 +7,7 @@ use cotenant_core::calibrate::{Bench, Load, Ran};
 use cotenant_kernels::{Caches, Config, Kernel, Report};
 use cotenant_linux::waiter::{Event, Waiter};
 use cotenant_linux::{mempolicy, sys};
+use std::fs;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -47,14 +48,25 @@ fn report(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Report, String> {
     let kernel = Kernel::by_name(load.kernel).ok_or_else(|| format!("there is no kernel {}", load.kernel))?;
+    // One thread's loads of a memory elsewhere miss one last-level cache, not all of the machine: they are many, and memory is long to lay out.
+    let alone = load.memory.is_some() && load.cpus.len() == 1;
+    let size = alone.then(|| kernel.default_size(&Caches { llc_total: caches.llc, ..caches }, 1));
     let config = Config {
         duration: length,
         compute: load.compute,
+        size,
         cpus: load.cpus.clone(),
         ..Config::new(load.cpus.len(), caches)
     };
     // Threads inherit it from whoever starts them.
-    if load.memory.is_some() {
+    if let Some(node) = load.memory {
+        let each = size.unwrap_or_else(|| kernel.default_size(&caches, load.cpus.len()));
+        let size = each.saturating_mul(load.cpus.len() as u64);
+        let free = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"));
+        if let Some(free) = free.ok().and_then(|text| free_in(&text)).filter(|free| *free < 2 * size) {
+            // Bound memory has no other way to go: the kernel would end a program, perhaps somebody else's.
+            return Err(format!("{free} bytes are free, and twice {size} are needed"));
+        }
         mempolicy::set(load.memory).map_err(|e| format!("memory cannot be bound to a node: {e}"))?;
     }
     let report = kernel.run(&config, None, go_on).map_err(|e| e.to_string());
@@ -62,6 +74,15 @@ fn report(
         mempolicy::set(None).map_err(|e| format!("memory cannot be set free from a node: {e}"))?;
     }
     report
+}
+
+/// Bytes that a node can give at once: free, or with files that nobody has used of late.
+fn free_in(meminfo: &str) -> Option<u64> {
+    let kb = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.split_once(name).map(|(_, value)| value))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some((kb("MemFree:")?.saturating_add(kb("Inactive(file):").unwrap_or(0))).saturating_mul(1024))
 }
 
 fn ran(report: &Report) -> Vec<Ran> {
@@ -171,5 +192,36 @@ impl Bench for LiveBench {
     fn goes_on(&mut self, done: f64, what: &str) -> bool {
         self.progress.show(done, || what.to_owned());
         self.look()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_core::NodeId;
+
+    #[test]
+    fn loads_of_bound_memory_take_their_time() {
+        let caches = Caches { l1d: 32 << 10, l2: 64 << 10, llc: 1 << 20, llc_total: 64 << 20, assumed: true };
+        let mut bench = LiveBench::new(caches, Duration::from_millis(10)).unwrap();
+        let cpus = vec![sys::getaffinity(0).unwrap().first().unwrap()];
+        let load = |node| Load { kernel: "chase", cpus: cpus.clone(), compute: None, memory: Some(NodeId(node)) };
+        // Where others keep the CPU busy the thread may not run before its time is over.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            match bench.run(&[load(0)]) {
+                Ok(ran) if ran[0][0].per_cpu_s > 0.0 => break,
+                Ok(ran) => assert!(Instant::now() < deadline, "no load in 30 s: {ran:?}"),
+                Err(why) => return eprintln!("skipped: {why}"),
+            }
+        }
+        assert!(bench.run(&[load(1_000)]).unwrap_err().contains("memory cannot be bound to a node"));
+    }
+
+    #[test]
+    fn what_a_node_can_give() {
+        let text = "Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:   100 kB\nNode 1 Inactive(file):   20 kB\n";
+        assert_eq!((free_in(text), free_in("Node 0 MemFree: 7 kB\n")), (Some(120 << 10), Some(7 << 10)));
+        assert_eq!((free_in(""), free_in("Node 0 MemFree: lots\n")), (None, None));
     }
 }

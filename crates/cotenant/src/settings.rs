@@ -3,20 +3,21 @@
 use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, ScopeArgs};
 use crate::store::{Loaded, Store};
 use crate::words::tell;
-use crate::{calibrated, units, usage};
+use crate::{calibrated, names, units, usage};
 use anyhow::Result;
 use cotenant_core::parse;
 use cotenant_core::policy::{self, Config, Ctx, Policy};
 use cotenant_core::profile::{self, AppProfile, Executable, MachineProfile};
 use cotenant_core::{CpuSet, Mode, Topology};
-use cotenant_linux::memory;
+use cotenant_linux::{executable, memory};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 
-/// The settings file. Every key is optional and means what the option of the same name means.
+/// The settings file. Every key is optional and means what the option of the same name means; `[[rule]]` is for `cotenant qos`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct File {
@@ -30,6 +31,88 @@ struct File {
     cpus: Option<String>,
     profile: Option<PathBuf>,
     profiles: Option<PathBuf>,
+    rule: Vec<Spanned<RuleText>>,
+}
+
+/// `[[rule]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RuleText {
+    name: Option<String>,
+    executable: Option<String>,
+    cgroup: Option<PathBuf>,
+    role: Role,
+    metric: Option<String>,
+}
+
+/// What a program is to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    /// It is to keep its speed.
+    High,
+    /// It gives way.
+    Low,
+}
+
+/// Which programs a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Matches {
+    /// Those that execute this file: its path, or its base name.
+    Executable(String),
+    /// All of a control group, by its folder.
+    Cgroup(PathBuf),
+}
+
+/// A rule of the settings file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    /// Where it stands: file, line and column.
+    pub at: String,
+    /// The name of what it matches.
+    pub name: String,
+    pub matches: Matches,
+    pub role: Role,
+    /// What tells its speed.
+    pub metric: Option<String>,
+}
+
+impl Rule {
+    fn new(text: &RuleText, at: String) -> Result<Self> {
+        let (matches, base) = match (&text.executable, &text.cgroup) {
+            (Some(file), None) if !file.is_empty() => (Matches::Executable(file.clone()), names::base(Path::new(file))),
+            (None, Some(path)) => (Matches::Cgroup(path.clone()), names::base(path)),
+            _ => {
+                return Err(usage(format!(
+                    "{at}: a rule matches by either executable or cgroup; give one of them, such as executable = \"redis-server\""
+                )));
+            }
+        };
+        if text.metric.is_some() && text.role == Role::Low {
+            return Err(usage(format!(
+                "{at}: metric is for role = \"high\": nobody looks how fast the others are; leave it out"
+            )));
+        }
+        Ok(Self { at, name: text.name.clone().unwrap_or(base), matches, role: text.role, metric: text.metric.clone() })
+    }
+}
+
+/// The rules of the settings file, and that file; it has none where there is no file.
+pub(crate) fn rules(named: Option<&Path>) -> Result<(Vec<Rule>, PathBuf)> {
+    let Some(path) = named.map(Path::to_owned).or_else(default_path) else { return Ok((Vec::new(), PathBuf::new())) };
+    if named.is_none() && !path.exists() {
+        return Ok((Vec::new(), path));
+    }
+    let text = read(&path)?;
+    Ok((rules_in(&parse_file(&text, &path)?, &text, &path)?, path))
+}
+
+fn rules_in(file: &File, text: &str, path: &Path) -> Result<Vec<Rule>> {
+    let rule = |rule: &Spanned<RuleText>| {
+        let (line, column) = parse::position(text, rule.span().start);
+        Rule::new(rule.get_ref(), format!("{}:{line}:{column}", path.display()))
+    };
+    file.rule.iter().map(rule).collect()
 }
 
 /// Everything that a decision depends on, resolved.
@@ -52,14 +135,16 @@ impl Setup {
         Self::resolve(args, None, load, &[], topology, machine)
     }
 
-    /// The same for a live machine, with mode and CPUs. `running` are the files of the programs that it is about.
+    /// The same for a live machine, with mode and CPUs. `running` is the program that it is about: what it is called where the user does
+    /// not say, and its file.
     pub fn live(
         args: &ManageArgs,
         topology: Topology,
         machine: MachineProfile,
-        running: Option<&Path>,
+        running: Option<(String, PathBuf)>,
     ) -> Result<Self> {
-        let known = running.and_then(|path| Some((app_name(args, path), look(path)?)));
+        let called = |name| args.scope.name.clone().unwrap_or(name);
+        let known = running.and_then(|(name, path)| Some((called(name), executable::look(&path)?)));
         Self::live_with(args, topology, machine, &known.into_iter().collect(), &[])
     }
 
@@ -175,6 +260,7 @@ impl Setup {
         if args.atom.is_some() && !["atom", "auto"].contains(&policy.name()) {
             return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
         }
+        let topology = calibrated::measured(&machine, topology)?;
         let setup =
             Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
@@ -183,10 +269,11 @@ impl Setup {
 
     /// What is to be looked at of the memory of programs. A recording is for other policies, too.
     pub fn memory(&self, scope: &ScopeArgs, recorded: bool) -> memory::Options {
-        let several = self.topology.nodes().len() > 1;
+        // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
+        let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
         memory::Options {
-            placement: several && (recorded || self.policy.wants_pages()),
-            accesses: several && self.policy.wants_accesses(),
+            placement: differs && (recorded || self.policy.wants_pages()),
+            accesses: differs && self.policy.wants_accesses(),
             choice: scope.collector.unwrap_or_default(),
             budget: scope.collector_budget.map_or(memory::Options::default().budget, |percent| percent / 100.0),
         }
@@ -242,19 +329,14 @@ pub(crate) fn simulated_profiles(
     Ok(apps)
 }
 
-/// What an application is called: what the user says, else the base name of its executable.
-fn app_name(args: &ManageArgs, executable: &Path) -> String {
-    let base = || executable.file_name().unwrap_or(executable.as_os_str()).to_string_lossy().into_owned();
-    args.scope.name.clone().unwrap_or_else(base)
-}
-
-fn look(path: &Path) -> Option<Executable> {
-    cotenant_linux::executable::look(path)
+/// What a command is called, and its file; `None` where there is no such file.
+pub(crate) fn program_of(command: &[OsString]) -> Option<(String, PathBuf)> {
+    Some((names::of_command(command), executable_of(command.first()?)?))
 }
 
 /// The file of a command that is to be started.
 pub(crate) fn executable_of(command: &OsStr) -> Option<PathBuf> {
-    cotenant_linux::executable::find(command)
+    executable::find(command)
 }
 
 /// Reads thresholds: a machine file, or a file with the keys of a profile alone.
@@ -272,11 +354,16 @@ fn read_file(named: Option<&Path>) -> Result<(File, String)> {
         },
     };
     let text = read(&path)?;
-    let file = toml::from_str(&text).map_err(|e| {
-        let (line, column) = e.span().map_or((1, 1), |span| parse::position(&text, span.start));
-        usage(format!("{}:{line}:{column}: {}", path.display(), e.message()))
-    })?;
+    let file = parse_file(&text, &path)?;
+    rules_in(&file, &text, &path)?;
     Ok((file, path.display().to_string()))
+}
+
+fn parse_file(text: &str, path: &Path) -> Result<File> {
+    toml::from_str(text).map_err(|e| {
+        let (line, column) = e.span().map_or((1, 1), |span| parse::position(text, span.start));
+        usage(format!("{}:{line}:{column}: {}", path.display(), e.message()))
+    })
 }
 
 fn default_path() -> Option<PathBuf> {

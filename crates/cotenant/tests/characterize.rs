@@ -162,6 +162,72 @@ fn interrupted_it_writes_nothing_and_nothing_runs_on() {
     }
 }
 
+fn has_valgrind() -> bool {
+    let there = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        eprintln!("skipped: there is no valgrind, whose cachegrind simulates caches");
+    }
+    there
+}
+
+#[test]
+fn every_level_is_simulated_at_several_sizes_and_runs_go_side_by_side() {
+    if !has_valgrind() {
+        return;
+    }
+    let folder = Folder::new("levels");
+    let out = folder.run(&["characterize", "--json", "--only", "misses", "--at-once", "2", "--", "sleep", "0.03"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let curve = &found["profile"]["misses"];
+    let Some(points) = curve["points"].as_array() else {
+        eprintln!("skipped: this machine tells no sizes of caches: {}", found["left_out"]);
+        return;
+    };
+    let number = |of: &Value, key: &str| of[key].as_f64().unwrap();
+    for (i, point) in points.iter().enumerate() {
+        assert!((0.0..=1.0).contains(&number(point, "ratio")) && number(point, "mpki") >= 0.0, "{point}");
+        let sets = number(point, "bytes") / number(point, "ways") / number(point, "line");
+        assert!(sets.log2().fract() == 0.0, "{point}: cachegrind has sets by powers of two");
+        let order = |p: &Value| (number(p, "level") as u64, number(p, "bytes") as u64);
+        assert!(i == 0 || order(&points[i - 1]) < order(point), "{curve}");
+    }
+    let mut levels: Vec<&Value> = points.iter().map(|point| &point["level"]).collect();
+    levels.dedup();
+    let footprints: Vec<&Value> = curve["footprints"].as_array().unwrap().iter().map(|f| &f["level"]).collect();
+    assert_eq!(levels, footprints, "one footprint per level");
+    assert_eq!(found["runs"], points.len() + 1, "one run per level and size, and one alone");
+}
+
+#[test]
+fn interrupted_among_simulated_caches_nothing_runs_on() {
+    if !has_valgrind() {
+        return;
+    }
+    let folder = Folder::new("simulated-int");
+    let (again, pids) = (folder.0.join("again"), folder.0.join("pids"));
+    // The run alone ends; those on simulated caches never do, whatever they are sent.
+    let script = format!(
+        "trap '' INT TERM; if [ -e {0} ]; then echo $$ >> {1}; while :; do sleep 0.1; done; fi; : > {0}; sleep 0.03",
+        again.display(),
+        pids.display()
+    );
+    let child =
+        folder.start(&["characterize", "-n", "x", "--only", "misses", "--at-once", "2", "--", "sh", "-c", &script]);
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from).min(2);
+    let mut programs = Vec::new();
+    eventually("all runs' start", || {
+        programs = fs::read_to_string(&pids).unwrap_or_default().lines().map(str::to_owned).collect();
+        programs.len() == at_once
+    });
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let out = child.wait_with_output().unwrap();
+    let said = text(&out.stderr);
+    assert!(out.status.code() == Some(1) && said.contains("interrupted: nothing was written"), "{said}");
+    assert!(!programs.iter().any(|program| lives(program)), "a program runs on");
+    assert_eq!(folder.stored(), [""; 0]);
+}
+
 #[test]
 fn two_at_once_take_turns_and_lose_nothing() {
     let folder = Folder::new("two");

@@ -154,6 +154,21 @@ fn resense_maps_by_stored_scores() {
     assert_eq!(result["policies"][1]["name"], "resense", "{result}");
 }
 
+/// Who is sensitive gets quieter company, so the batch runs otherwise.
+#[test]
+fn das_finds_who_is_sensitive_in_the_store() {
+    let folder = Folder::new("das");
+    let programs = ["mcf06", "milc06", "povray06", "lbm06", "namd06", "gcc06", "libquantum06", "omnetpp06"];
+    let apps = programs.map(|p| format!("[[app]]\nprogram = '{p}'\nwork_s = 1\n")).concat();
+    let scenario = folder.file("s.toml", &format!("machine = 'x3320'\n{apps}"));
+    let sim = || folder.ok(&["sim", &scenario, "--policy", "das", "--seeds", "1", "--csv"]);
+    let unknown = sim();
+    let profiles =
+        folder.file("apps.toml", "[app.mcf06]\naverage_traffic_loss = 0.5\n[app.gcc06]\naverage_traffic_loss = 0.3\n");
+    folder.ok(&["profiles", "import", &profiles, "--machine", "x3320"]);
+    assert_ne!(sim(), unknown);
+}
+
 /// What a profile marks as latency-sensitive is what `atom` learns for.
 #[test]
 fn atom_learns_for_the_one_that_is_marked_in_the_store() {

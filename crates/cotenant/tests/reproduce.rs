@@ -107,3 +107,29 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
         fs::remove_file(path).unwrap();
     }
 }
+
+#[test]
+fn pairs_are_measured_on_this_machine() {
+    let refused = cotenant(&["reproduce", "--real", "sam-fig1"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && error.contains("there are tang-contentiousness"), "{error}");
+    let output = cotenant(&["reproduce", "--real", "--quick", "--json", "tang-contentiousness"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(1) && said.contains("two CPUs") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let results: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = results[0]["rows"].as_array().unwrap();
+    let of = |label: &str| rows.iter().find(|row| row["label"].as_str().unwrap().starts_with(label));
+    let row = of("bst-4mb beside naive-50mb").expect("each beside all");
+    let ends = row["interval"].as_array().unwrap();
+    let [least, most] = [&ends[0], &ends[1]].map(|end| end.as_f64().unwrap());
+    let mean = row["measured"].as_f64().unwrap();
+    assert!(least <= mean && mean <= most && mean <= 100.0, "{row}");
+    assert_eq!(of("correlation of sensitivity and contentiousness").unwrap()["paper"], 0.48);
+    let note = results[0]["note"].as_str().unwrap();
+    assert!(note.starts_with("CPUs ") && note.contains("others used"), "{note}");
+    assert!(of("xz: suffers").is_some() || note.contains("xz is left out"), "{note}");
+}

@@ -134,6 +134,26 @@ fn a_full_screen_program_keeps_its_terminal() {
 }
 
 #[test]
+fn the_table_of_a_queue_keeps_to_the_terminal() {
+    let folder = std::env::temp_dir().join(format!("cotenant-terminal-queue-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("list"), "until [ -e go ]; do sleep 0.05; done\n".repeat(10)).unwrap();
+    let line = format!("stty cols 40 rows 6; cd {} && {COTENANT} schedule --policy linux list", folder.display());
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    // A line for the cursor, one for the bar, one for those that are left out: three jobs.
+    terminal.shows("0 of 10 j…\x1b[K");
+    terminal.shows("  3-until");
+    terminal.shows("  and 7 more\x1b[K");
+    terminal.shows("\x1b[5A\r"); // drawn anew in the same place
+    fs::write(folder.join("go"), "").unwrap();
+    terminal.shows("\x1b[J"); // erased before anything else is said
+    terminal.shows("10 jobs under linux");
+    let (code, _) = terminal.end();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(code, Some(0));
+}
+
+#[test]
 fn comparing_shows_how_far_it_is() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();

@@ -3,7 +3,7 @@
 use crate::topology::{CacheType, Kind, Resource, Topology};
 use std::fmt;
 
-/// Sizes of the last level that are simulated, as powers of two of the real one.
+/// Sizes of each level that are simulated, as powers of two of the real one.
 const SIZES: [i32; 5] = [-3, -2, -1, 0, 1];
 
 /// A set-associative cache.
@@ -54,17 +54,56 @@ pub struct Misses {
     pub units: Option<u64>,
 }
 
-/// The caches to simulate: the first level as it is, the last level at several sizes, and its number. Nothing where the machine tells
-/// no sizes.
-pub fn sizes(topology: &Topology) -> Vec<(Geometry, Geometry, u8)> {
+/// A cache whose misses are of interest, as one of the two levels that are simulated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Level of the cache whose place it has.
+    pub level: u8,
+    /// The first level.
+    pub first: Geometry,
+    /// The second and last one.
+    pub last: Geometry,
+    /// Whether it is the first level that is of interest.
+    is_first: bool,
+}
+
+impl Model {
+    /// The cache that is of interest.
+    pub fn cache(&self) -> Geometry {
+        if self.is_first { self.first } else { self.last }
+    }
+
+    /// Its misses in a run.
+    pub fn misses(&self, of: &Misses) -> u64 {
+        if self.is_first { of.first_misses } else { of.misses }
+    }
+}
+
+/// The caches to simulate: each level that the machine has, at several sizes, one run each, the lowest level first. A first level stands
+/// before the machine's last one; any other stands as the last level behind the machine's first one, so that levels between these two
+/// are left out. Sizes that are not above that of the first level are none of the others. Nothing where the machine tells no sizes.
+pub fn models(topology: &Topology) -> Vec<Model> {
     let caches =
         topology.resources().iter().filter(|r| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified)));
     let mut caches: Vec<&Resource> = caches.filter(|r| r.capacity.is_some()).collect();
     caches.sort_by_key(|r| r.level);
+    caches.dedup_by_key(|r| r.level);
     let (Some(first), Some(last)) = (caches.first(), caches.last()) else { return Vec::new() };
-    let mut sizes: Vec<Geometry> = SIZES.iter().map(|power| of(last, 2f64.powi(*power))).collect();
-    sizes.dedup();
-    sizes.into_iter().map(|size| (of(first, 1.0), size, last.level)).collect()
+    let nearest = of(first, 1.0);
+    let mut models = Vec::new();
+    for cache in &caches {
+        let is_first = cache.level == first.level;
+        let mut sizes: Vec<Geometry> = SIZES.iter().map(|power| of(cache, 2f64.powi(*power))).collect();
+        sizes.retain(|size| is_first || size.bytes > nearest.bytes);
+        sizes.dedup();
+        models.extend(sizes.into_iter().map(|size| Model {
+            level: cache.level,
+            first: if is_first { size } else { nearest },
+            last: if is_first { of(last, 1.0) } else { size },
+            is_first,
+        }));
+    }
+    models
 }
 
 fn of(r: &Resource, factor: f64) -> Geometry {
@@ -116,6 +155,29 @@ mod tests {
         assert_eq!(nearest(12 << 20, 8), 16 << 20);
         assert_eq!(nearest(0, 0), 64);
         assert_eq!(Geometry::nearest(32 << 10, 8, 64).option(), "32768,8,64");
+    }
+
+    #[test]
+    fn every_level_stands_where_it_can_be_simulated() {
+        let mut parts = crate::testing::parts(1, 1, 2, 1);
+        let second = parts.resources.iter().filter(|r| matches!(r.kind, Kind::Cache(_)) && r.level == 2);
+        let own = |r: &Resource| Resource { kind: Kind::Cache(CacheType::Data), level: 1, ..r.clone() };
+        let first: Vec<Resource> = second.map(own).collect();
+        parts.resources.extend(first);
+        for r in parts.resources.iter_mut().filter(|r| matches!(r.kind, Kind::Cache(_))) {
+            let bytes = [32 << 10, 64 << 10, 16 << 20][usize::from(r.level) - 1];
+            (r.capacity, r.ways, r.line_size) = (Some(bytes), Some(8), Some(64));
+        }
+        let models = models(&Topology::new(parts).unwrap());
+        let kib = |m: &Model| (m.level, m.first.bytes >> 10, m.last.bytes >> 10, m.cache().bytes >> 10);
+        let found: Vec<_> = models.iter().map(kib).collect();
+        // The first level before the real last one; the others behind the real first one, where they are larger than that.
+        let first = [4, 8, 16, 32, 64].map(|size| (1, size, 16_384, size));
+        let second = [64, 128].map(|size| (2, 32, size, size));
+        let third = [2_048, 4_096, 8_192, 16_384, 32_768].map(|size| (3, 32, size, size));
+        assert_eq!(found, [&first[..], &second[..], &third[..]].concat());
+        let run = Misses { first_misses: 7, misses: 3, ..Misses::default() };
+        assert_eq!((models[0].misses(&run), models[6].misses(&run)), (7, 3));
     }
 
     #[test]

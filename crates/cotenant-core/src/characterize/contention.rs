@@ -56,13 +56,19 @@ pub fn model(points: Vec<Point>) -> Option<Model> {
     Some(Model { fit: whole, miss_rate, requests, points })
 }
 
-/// Lines that were counted coming in per nanosecond of CPU time: into the last private cache, and into the last level. Where no cache is
-/// beyond the second level, that is the last one, and the first is the private one.
-fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f64, f64)> {
-    let of = |signal: Signal| per_cpu_s.get(&signal).map(|rate| rate * 1e-9);
+/// What counts lines into the last private cache, and into the last level, the better signal first. Where no cache is beyond the second
+/// level, that is the last one, and the first is the private one.
+pub fn line_signals(topology: &Topology) -> [&'static [Signal]; 2] {
     let third = topology.resources().iter().any(|r| matches!(r.kind, Kind::Cache(_)) && r.level > 2);
-    let private = if third { of(Signal::L2LinesIn).or(of(Signal::PrivateMisses)) } else { of(Signal::PrivateMisses) };
-    private.zip(of(Signal::L3LinesIn).or(of(Signal::LlcMisses)))
+    let private: &[Signal] = if third { &[Signal::L2LinesIn, Signal::PrivateMisses] } else { &[Signal::PrivateMisses] };
+    [private, &[Signal::L3LinesIn, Signal::LlcMisses]]
+}
+
+/// Lines that were counted coming in per nanosecond of CPU time: into the last private cache, and into the last level.
+fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f64, f64)> {
+    let rate = |signals: &[Signal]| signals.iter().find_map(|signal| Some(per_cpu_s.get(signal)? * 1e-9));
+    let [private, last] = line_signals(topology);
+    rate(private).zip(rate(last))
 }
 
 /// The same lines of a run on simulated caches of this machine's sizes, and the units of work that the program did in it.

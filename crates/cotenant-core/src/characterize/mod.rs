@@ -11,11 +11,11 @@ mod tests;
 use crate::calibrate::LeftOut;
 use crate::cpuset::CpuSet;
 use crate::ids::CpuId;
-use crate::profile::{AppProfile, By, Corun, Loss, MissCurve, MissPoint, Pressure, Score, loss_under};
+use crate::profile::{AppProfile, By, Corun, Footprint, Loss, MissCurve, MissPoint, Pressure, Score, loss_under};
 use crate::signal::Signal;
 use crate::topology::Topology;
 use crate::topology::shared::{configurations, levels};
-use caches::Geometry;
+use caches::{Geometry, Misses, Model};
 use std::collections::BTreeMap;
 
 /// What can be measured, by the names that `--only` takes.
@@ -76,6 +76,8 @@ pub struct Ran {
     pub counts: BTreeMap<Signal, f64>,
     /// Units of what ran beside it: per second of its CPU time where it ran as fast as it could, else per second.
     pub beside_per_s: Option<f64>,
+    /// The same alone, right after this run; `None` where nobody wants to know.
+    pub beside_alone_per_s: Option<f64>,
 }
 
 /// Why there is no result.
@@ -107,7 +109,20 @@ pub trait Bench {
     ///
     /// # Errors
     /// [`Stop`]
-    fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<caches::Misses, Stop>;
+    fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<Misses, Stop>;
+
+    /// The same for several, in their order; side by side where [`Bench::at_once`] allows it.
+    ///
+    /// # Errors
+    /// [`Stop`]
+    fn simulate_all(&mut self, models: &[Model]) -> Result<Vec<Misses>, Stop> {
+        models.iter().map(|model| self.simulate(model.first, model.last)).collect()
+    }
+
+    /// How many runs on simulated caches may go side by side.
+    fn at_once(&self) -> usize {
+        1
+    }
 
     /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
     fn goes_on(&mut self, done: f64, what: &str) -> bool;
@@ -240,7 +255,7 @@ fn neighbours(topology: &Topology, cpus: &CpuSet) -> Option<(CpuSet, CpuId)> {
 pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characterization, Stop> {
     let mut c = Characterization::default();
     let program = prepare(plan, bench, &mut c)?;
-    let models = if plan.parts.contains(&"misses") { caches::sizes(plan.topology) } else { Vec::new() };
+    let models = if plan.parts.contains(&"misses") { caches::models(plan.topology) } else { Vec::new() };
     let all = (1 + program.turns.len() * plan.rounds + models.len()) as f64;
     // The first run warms what is cached of the files, tells what can be counted, and whether the program runs at all.
     step(bench, 0.0, "a run alone")?;
@@ -262,7 +277,10 @@ pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characteri
             step(bench, c.runs as f64 / all, &turn.name)?;
             let aim = aims.entry(&turn.name).or_insert_with(|| Aim::at(turn.trial.beside.as_ref()));
             let trial = aim.trial(&turn.trial);
-            let done = bench.run(&trial)?;
+            let mut done = bench.run(&trial)?;
+            if let Some(beside) = program.kernels.iter().find(|kernel| Some(*kernel) == turn.trial.beside.as_ref()) {
+                done.beside_alone_per_s = Some(bench.alone(beside)?);
+            }
             aim.learn(done.beside_per_s);
             ran.entry(&turn.name).or_default().push(done);
             c.runs += 1;
@@ -273,7 +291,7 @@ pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characteri
     c.profile.alone_s = Some(first.seconds);
     counted(&first, &mut c.profile);
     sensitivity(&program, &ran, plan.by, &mut c);
-    coruns(&program, &ran, plan.by, bench, &mut c)?;
+    coruns(&program, &ran, plan.by, &mut c);
     degradation(&program, &ran, plan.by, &mut c);
     class(plan, &first, &mut c);
     misses(&models, all, bench, &mut c)?;
@@ -413,20 +431,12 @@ fn loss(alone: &[Ran], together: &[Ran], wanted: Option<By>) -> Option<Loss> {
     Loss::of(&pairs(alone, together, of), by)
 }
 
-fn coruns(
-    program: &Program,
-    ran: &BTreeMap<&str, Vec<Ran>>,
-    by: Option<By>,
-    bench: &mut dyn Bench,
-    c: &mut Characterization,
-) -> Result<(), Stop> {
-    let Some(alone) = ran.get("alone") else { return Ok(()) };
+fn coruns(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>, c: &mut Characterization) {
+    let Some(alone) = ran.get("alone") else { return };
     for kernel in &program.kernels {
         let Some(together) = ran.get(format!("beside {}", kernel.kernel).as_str()) else { continue };
-        step(bench, 1.0, &kernel.kernel)?;
-        let speed = bench.alone(kernel)?;
-        let rounds: Vec<(f64, f64)> =
-            together.iter().filter_map(|ran| Some((1.0 / speed, 1.0 / ran.beside_per_s?))).collect();
+        let speeds = together.iter().filter_map(|ran| ran.beside_alone_per_s.zip(ran.beside_per_s));
+        let rounds: Vec<(f64, f64)> = speeds.map(|(alone, beside)| (1.0 / alone, 1.0 / beside)).collect();
         let causes = Loss::of(&rounds, By::Progress);
         match loss(alone, together, by) {
             Some(suffers) => {
@@ -441,7 +451,6 @@ fn coruns(
     };
     let means = (mean(&|corun| Some(corun.suffers.loss)), mean(&|corun| Some(corun.causes.as_ref()?.loss)));
     (c.profile.corun_sensitivity, c.profile.contentiousness) = means;
-    Ok(())
 }
 
 fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>, c: &mut Characterization) {
@@ -476,39 +485,49 @@ fn class(plan: &Plan<'_>, alone: &Ran, c: &mut Characterization) {
     }
 }
 
-fn misses(
-    models: &[(Geometry, Geometry, u8)],
-    all: f64,
-    bench: &mut dyn Bench,
-    c: &mut Characterization,
-) -> Result<(), Stop> {
+fn misses(models: &[Model], all: f64, bench: &mut dyn Bench, c: &mut Characterization) -> Result<(), Stop> {
     let mut points = Vec::new();
-    for (i, (first, last, level)) in models.iter().enumerate() {
-        step(bench, (all - (models.len() - i) as f64) / all, &format!("a simulated cache of {last}"))?;
-        match bench.simulate(*first, *last) {
-            Ok(m) => points.push(MissPoint {
-                level: *level,
-                bytes: last.bytes,
-                ways: last.ways,
-                line: last.line,
-                ratio: m.misses as f64 / m.references.max(1) as f64,
-                mpki: m.misses as f64 * 1e3 / m.instructions.max(1) as f64,
-            }),
+    for batch in models.chunks(bench.at_once().max(1)) {
+        let left = models.len() - points.len();
+        let what = format!("a simulated l{} of {}", batch[0].level, batch[0].cache());
+        step(bench, (all - left as f64) / all, &what)?;
+        let done = match bench.simulate_all(batch) {
+            Ok(done) => done,
             Err(Stop::Missing(why)) => {
                 c.leave_out("misses", why);
                 return Ok(());
             }
             Err(stop) => return Err(stop),
+        };
+        for (model, m) in batch.iter().zip(done) {
+            let Geometry { bytes, ways, line } = model.cache();
+            let misses = model.misses(&m) as f64;
+            points.push(MissPoint {
+                level: model.level,
+                bytes,
+                ways,
+                line,
+                ratio: misses / m.references.max(1) as f64,
+                mpki: misses * 1e3 / m.instructions.max(1) as f64,
+            });
         }
-        c.runs += 1;
+        c.runs += batch.len();
     }
-    points.sort_by_key(|p| p.bytes);
-    if let (Some(least), Some(most)) = (points.first(), points.last()) {
-        let enough = most.ratio + LITTLE * (least.ratio - most.ratio).max(most.ratio);
-        c.profile.footprint_bytes = points.iter().find(|p| p.ratio <= enough).map(|p| p.bytes);
-        c.profile.misses = Some(MissCurve { by: By::Model, points });
+    points.sort_by_key(|p| (p.level, p.bytes));
+    let footprints: Vec<Footprint> = points.chunk_by(|a, b| a.level == b.level).filter_map(footprint).collect();
+    if let Some(last) = footprints.last() {
+        c.profile.footprint_bytes = Some(last.bytes);
+        c.profile.misses = Some(MissCurve { by: By::Model, points, footprints });
     }
     Ok(())
+}
+
+/// What an application uses of one level, from the points of that level.
+fn footprint(points: &[MissPoint]) -> Option<Footprint> {
+    let (least, most) = (points.first()?, points.last()?);
+    let enough = most.ratio + LITTLE * (least.ratio - most.ratio).max(most.ratio);
+    let found = points.iter().find(|p| p.ratio <= enough)?;
+    Some(Footprint { level: found.level, bytes: found.bytes, or_more: points.len() > 1 && found.bytes == most.bytes })
 }
 
 /// What counters tell of a run alone: rates for stand-ins, and the characteristics of Tang §4.1.

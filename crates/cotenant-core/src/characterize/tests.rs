@@ -21,6 +21,8 @@ struct Made {
     simulated: Vec<Geometry>,
     by: Option<By>,
     injectors: Injectors,
+    /// The machine becomes so much slower with each run.
+    drift: f64,
 }
 
 impl Made {
@@ -39,7 +41,13 @@ impl Made {
             simulated: Vec::new(),
             by: None,
             injectors: Injectors::default(),
+            drift: 0.0,
         }
+    }
+
+    /// How fast the machine is by now.
+    fn pace(&self) -> f64 {
+        1e6 / (1.0 + self.drift * self.log.len() as f64)
     }
 
     fn measure(&mut self, parts: &[&str], rounds: usize) -> Result<Characterization, Stop> {
@@ -82,12 +90,13 @@ impl Bench for Made {
             units: self.has_units.then_some(500.0),
             threads: self.threads.unwrap_or(trial.cpus.len()),
             counts: counts.into_iter().chain(hardware.into_iter().filter(|_| self.has_cycles)).collect(),
-            beside_per_s: trial.beside.as_ref().map(|b| b.rate.unwrap_or(1e6) * 0.9),
+            beside_per_s: trial.beside.as_ref().map(|b| b.rate.unwrap_or(self.pace()) * 0.9),
+            beside_alone_per_s: None,
         })
     }
 
     fn alone(&mut self, _: &Beside) -> Result<f64, Stop> {
-        Ok(1e6)
+        Ok(self.pace())
     }
 
     fn simulate(&mut self, _: Geometry, last: Geometry) -> Result<caches::Misses, Stop> {
@@ -172,6 +181,14 @@ fn beside_others_it_suffers_and_causes() {
 }
 
 #[test]
+fn what_it_causes_is_told_by_the_same_moment_alone() {
+    let mut made = Made { drift: 0.1, ..Made::new(machine(1, 1, 4, 1)) };
+    let c = made.measure(&["corun"], 3).unwrap();
+    let causes = c.profile.corun["bst-4mb"].causes.clone().unwrap();
+    assert!((causes.loss - 0.1).abs() < 1e-9 && causes.rounds == 3, "{causes:?}");
+}
+
+#[test]
 fn injectors_are_led_to_their_rate() {
     // What runs beside it reaches 0.9 of what it is asked for: the second round asks for 1/0.9 as much.
     let mut made = Made::new(machine(1, 1, 4, 1));
@@ -233,11 +250,18 @@ fn the_footprint_is_where_more_brings_little() {
     }
     let mut made = Made::new(Topology::new(parts).unwrap());
     let c = made.measure(&["misses"], 1).unwrap();
-    let sizes: Vec<u64> = made.simulated.iter().map(|g| g.bytes >> 20).collect();
-    assert_eq!(sizes, [2, 4, 8, 16, 32]);
-    assert_eq!(c.profile.footprint_bytes, Some(4 << 20));
+    assert_eq!(c.profile.footprint_bytes, Some(4 << 20), "that of the last level");
     let curve = c.profile.misses.unwrap();
-    assert_eq!((curve.by, curve.points[0].ratio, curve.points[0].mpki), (By::Model, 0.1, 25.0));
+    let of = |level: u8| curve.points.iter().filter(move |p| p.level == level);
+    assert_eq!(of(3).map(|p| p.bytes >> 20).collect::<Vec<_>>(), [2, 4, 8, 16, 32]);
+    let least = of(3).next().unwrap();
+    assert_eq!((curve.by, least.ratio, least.mpki), (By::Model, 0.1, 25.0));
+    // The level before it misses alike at every size: the smallest is enough.
+    assert_eq!(of(2).map(|p| (p.bytes >> 10, p.mpki)).collect::<Vec<_>>(), [4, 8, 16, 32, 64].map(|kib| (kib, 50.0)));
+    let footprint = |level, bytes| Footprint { level, bytes, or_more: false };
+    assert_eq!(curve.footprints, [footprint(2, 4 << 10), footprint(3, 4 << 20)]);
+    assert_eq!(made.simulated.len(), curve.points.len(), "one run per level and size");
+    assert_eq!(c.runs, 1 + made.simulated.len());
 }
 
 #[test]

@@ -305,7 +305,11 @@ impl AutoState {
                     match &outcome.action {
                         Action::Place { task, contexts } => drop(self.kept.insert(*task, contexts.clone())),
                         Action::Release { task } => drop(self.kept.remove(task)),
-                        Action::Pause { .. } | Action::Pages { .. } | Action::Nap { .. } | Action::Limit { .. } => {}
+                        Action::Pause { .. }
+                        | Action::Pages { .. }
+                        | Action::Nap { .. }
+                        | Action::Limit { .. }
+                        | Action::LimitCaches { .. } => {}
                     }
                 }
                 self.speed.clear();

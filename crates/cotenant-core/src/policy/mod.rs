@@ -24,8 +24,8 @@ pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use mesh::{Mesh, MeshState};
 pub use none::None;
 pub use numad::{Numad, NumadState};
-pub use qos::{High, Qos, QosConfig, QosState, QosSums};
-pub use quantum::{Quantum, QuantumState};
+pub use qos::{Away, Climbed, High, Ladder, Limits, Qos, QosConfig, QosState, QosSums};
+pub use quantum::{Quantum, QuantumState, wanted};
 pub use resense::{Resense, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
 
@@ -186,6 +186,7 @@ pub const NAMES: &[&str] = &[
     "heuristic",
     "atom",
     "resense",
+    "resense-sum",
     "sam",
     "numad",
     "dino",
@@ -209,7 +210,8 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
         "none" => Ok(Box::new(None)),
         "static" => Ok(Box::new(Static)),
         "heuristic" => Ok(Box::new(Heuristic)),
-        "resense" => Ok(Box::new(Resense)),
+        "resense" => Ok(Box::new(Resense::Printed)),
+        "resense-sum" => Ok(Box::new(Resense::Sum)),
         "atom" => Ok(Box::new(Atom)),
         "sam" => Ok(Box::new(Sam)),
         "numad" => Ok(Box::new(Numad)),

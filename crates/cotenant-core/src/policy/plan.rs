@@ -48,9 +48,9 @@ impl Plan {
         for ActionOutcome { action, outcome } in outcomes {
             let Some(task) = action.task() else { continue };
             match (outcome, action) {
-                // Where pages are is not of the mapping, nor is who waits.
-                (_, Action::Pages { .. })
-                | (Outcome::Applied, Action::Pause { .. } | Action::Nap { .. } | Action::Limit { .. })
+                // Where pages are is not of the mapping, nor is who waits, and naps and limits are no task's.
+                (_, Action::Pages { .. } | Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. })
+                | (Outcome::Applied, Action::Pause { .. })
                 | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
                 (Outcome::Applied, Action::Place { contexts, .. }) => {
                     self.placed.insert(task, contexts.clone());

@@ -197,8 +197,24 @@ fn in_order(points: &[Pressure]) -> Vec<(f64, f64)> {
 pub struct MissCurve {
     /// [`By::Model`] where a simulated cache told.
     pub by: By,
-    /// In ascending order of size.
+    /// In ascending order of level and size.
     pub points: Vec<MissPoint>,
+    /// What the application needs of each level, in ascending order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub footprints: Vec<Footprint>,
+}
+
+/// How much of a level of cache an application uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Footprint {
+    /// The level.
+    pub level: u8,
+    /// The smallest simulated size from which on more brings little.
+    pub bytes: u64,
+    /// More would still have brought something at the largest simulated size: it uses that or more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub or_more: bool,
 }
 
 /// A point of a [`MissCurve`].

@@ -79,6 +79,7 @@ impl<W: Write> RecordWriter<W> {
     /// Where the header does not fit, does not read back, or cannot be written.
     pub fn new(mut out: W, header: &Header, limit: u64) -> Result<Self, WriteError> {
         let mut header = header.clone();
+        header.machine = header.machine.figures();
         let redactor = header.redacted.then(|| Redactor::new(&mut header));
         let text = serde_json::to_vec(&header).map_err(|e| WriteError::Header(e.to_string()))?;
         if text.len() > MAX_BLOCK {

@@ -127,6 +127,10 @@ impl World {
                         task.cpu = contexts.first();
                     }
                 }
+                (Outcome::Applied, Action::Pages { nodes, .. }) => {
+                    let task = self.tasks.iter_mut().find(|t| t.id == id).expect("its memory was moved");
+                    task.pages = task.pages.map(|(_, pages)| (nodes[0].0, pages));
+                }
                 (Outcome::Gone, _) => self.tasks.retain(|t| t.id != id),
                 _ => {}
             }

@@ -135,11 +135,11 @@ const fn event(name: &'static str, raw: u64) -> Event {
 mod oracle;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Every table, with a model that selects it.
-    pub(super) const MODELS: &[(&str, Model)] = &[
+    pub(crate) const MODELS: &[(&str, Model)] = &[
         ("IVT", Model::Intel { family: 6, model: 0x3e, stepping: 4 }),
         ("HSX", Model::Intel { family: 6, model: 0x3f, stepping: 2 }),
         ("BDX", Model::Intel { family: 6, model: 0x4f, stepping: 1 }),

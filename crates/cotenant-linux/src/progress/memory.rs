@@ -41,6 +41,9 @@ pub enum Refused {
     /// It could shrink while it is read.
     #[error("it is not sealed against changes of its size; use a libcotenant of this release")]
     Unsealed,
+    /// Its library has not filled it in yet.
+    #[error("it is being made; look again")]
+    Unbegun,
     /// The first bytes are wrong.
     #[error("it does not begin as it should; use a libcotenant of this release")]
     Magic,
@@ -141,6 +144,7 @@ impl Memory {
             match Self::open(purpose, pid, process, &descriptors, number, known) {
                 Ok(Some(memory)) => return Ok(Some(memory)),
                 Ok(None) => return Ok(None),
+                Err(Refused::Unbegun) => {} // the next look finds it
                 Err(why) => refused = Some(why),
             }
         }
@@ -211,8 +215,10 @@ impl Memory {
 
     fn check(&self, pid: u32, process: &Process) -> Result<(), Refused> {
         let header = &self.region().header;
-        if header.magic.load(Ordering::Acquire) != MAGIC {
-            return Err(Refused::Magic);
+        match header.magic.load(Ordering::Acquire) {
+            MAGIC => {}
+            0 => return Err(Refused::Unbegun),
+            _ => return Err(Refused::Magic),
         }
         let version = header.version.load(Ordering::Relaxed) >> 16;
         let sizes = [&header.slots, &header.slot_bytes, &header.buckets].map(|n| n.load(Ordering::Relaxed) as usize);

@@ -18,7 +18,11 @@ pub fn forge(how: &str) {
     };
     let pid = std::process::id();
     let version: u32 = if how == "version" { 2 << 16 } else { 1 << 16 };
-    let magic = if how == "magic" { MAGIC + 1 } else { MAGIC };
+    let magic = match how {
+        "magic" => MAGIC + 1,
+        "unbegun" => 0,
+        _ => MAGIC,
+    };
     let pid = if how == "process" { pid + 1 } else { pid };
     let start = if how == "start" { start_ticks() + 1 } else { start_ticks() };
     file.write_all_at(&magic.to_ne_bytes(), 0).unwrap();

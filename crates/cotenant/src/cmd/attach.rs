@@ -4,7 +4,7 @@ use super::managed;
 use crate::cli::ManageArgs;
 use crate::recorder;
 use crate::settings::{self, Setup};
-use crate::{units, usage};
+use crate::{names, units, usage};
 use anyhow::Result;
 use cotenant_linux::tasks::Target;
 use std::path::PathBuf;
@@ -43,10 +43,10 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The file of the program, where it is one process.
-    pub(super) fn executable(&self) -> Option<PathBuf> {
+    /// What the program is called, and its file, where it is one process.
+    pub(super) fn program(&self) -> Option<(String, PathBuf)> {
         match self.pid[..] {
-            [pid] => std::fs::read_link(format!("/proc/{pid}/exe")).ok(),
+            [pid] => Some((names::of_process(pid)?, std::fs::read_link(format!("/proc/{pid}/exe")).ok()?)),
             _ => None,
         }
     }
@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let topology = topology.allowing(&target.cpus());
-    let setup = Setup::live(&args.manage, topology, machine, args.target.executable().as_deref())?;
+    let setup = Setup::live(&args.manage, topology, machine, args.target.program())?;
     let summary = managed::attached(&setup, &args.manage, args.record.target(), target)?;
     managed::report(&summary, &args.manage.output)?;
     Ok(ExitCode::SUCCESS)

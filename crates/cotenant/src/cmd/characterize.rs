@@ -6,7 +6,7 @@ use crate::progress::{Progress, about};
 use crate::replace::replace;
 use crate::store::{self, Store};
 use crate::words::{count, tell};
-use crate::{calibrated, machine_arg, settings, units, usage};
+use crate::{calibrated, machine_arg, names, settings, units, usage};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_core::calibrate::LeftOut;
 use cotenant_core::characterize::{self, Characterization, INJECTORS, Injectors, PARTS, Plan, Stop, contention};
@@ -67,6 +67,9 @@ pub struct Args {
     /// The longest that a run may take; then it is ended, and nothing is written
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::duration)]
     timeout: Duration,
+    /// Runs on simulated caches side by side, for a command that can run beside itself: one that writes a file or serves a port cannot
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    at_once: u32,
     /// Write the profile into this file instead of the store
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -167,8 +170,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let file = settings::executable_of(&args.command[0])
         .ok_or_else(|| usage(format!("{}: command not found; check the name and PATH", args.command[0].display())))?;
     let program = executable::look(&file);
-    let base = || file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
-    let name = args.name.clone().unwrap_or_else(base);
+    let name = args.name.clone().unwrap_or_else(|| names::of_command(&args.command));
     let key = store::key(args.name.as_deref(), &name, program.as_ref());
     let store = Store::of_this_machine(&topology);
     let target = match (&args.output, &store) {
@@ -186,6 +188,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut bench =
         AppBench::new(&topology, args.command.clone(), name.clone(), args.show_output, args.timeout, progress)?;
     bench.says = !args.quiet && !args.json;
+    bench.at_once = (args.at_once as usize).min(usable.len());
     let plan = Plan {
         topology: &topology,
         cpus: cpus.clone(),
@@ -355,8 +358,11 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
                 point.mpki
             )?;
         }
-        let footprint = p.footprint_bytes.unwrap_or(0) >> 10;
-        writeln!(out, "{:<28} {footprint:>8} KiB, of those sizes; cachegrind's model, not the machine", "footprint")?;
+        for used in &curve.footprints {
+            let (what, kib) = (format!("footprint at l{}", used.level), used.bytes >> 10);
+            let more = if used.or_more { " or more" } else { "" };
+            writeln!(out, "{what:<28} {kib:>8} KiB{more}, of those sizes; cachegrind's model, not the machine")?;
+        }
     }
     let rates = [("bus_per_ms", p.bus_per_ms), ("sharing", p.sharing), ("footprint_per_ms", p.footprint_per_ms)];
     for (what, value) in rates.iter().filter_map(|(what, value)| Some((what, (*value)?))) {

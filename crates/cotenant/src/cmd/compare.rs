@@ -94,7 +94,7 @@ struct Run {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
-    let setup = Setup::live(&args.manage, topology, machine, settings::executable_of(&args.command[0]).as_deref())?;
+    let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
     let policy = setup.policy.name();
     let output = &args.manage.output;
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);

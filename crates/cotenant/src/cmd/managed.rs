@@ -5,7 +5,7 @@ use crate::cli::{ManageArgs, OutputArgs};
 use crate::recorder::{self, Recorder};
 use crate::settings::Setup;
 use crate::words::{count, tell};
-use crate::{usage, words};
+use crate::{names, usage, words};
 use anyhow::{Context, Result, bail};
 use cotenant_core::moves::Move;
 use cotenant_core::policy::Ctx;
@@ -104,7 +104,7 @@ pub(super) fn command(
     if start.command[0].is_empty() {
         return Err(usage("the command is empty; name a program to start"));
     }
-    let name = args.scope.name.clone().unwrap_or_else(|| base_name(&start.command[0]));
+    let name = args.scope.name.clone().unwrap_or_else(|| names::of_command(start.command));
     // Opened before the command starts: a path that cannot be written must not cost the user a run.
     let words = start.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut recorder = open_recorder(to, &setup.ctx(), setup.policy.name(), setup.mode, words)?;
@@ -163,13 +163,11 @@ fn present(target: &Target) -> Result<()> {
 /// The name of a process that is alone, or the last folder of a control group.
 fn target_name(target: &Target) -> String {
     let name = match target {
-        Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => {
-            std::fs::read_to_string(format!("/proc/{}/comm", pids[0])).ok()
-        }
-        Target::Cgroup(path) => path.file_name().map(|name| name.to_string_lossy().into_owned()),
+        Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => names::of_process(pids[0]),
+        Target::Cgroup(path) => Some(names::base(path)),
         Target::Pids(_) | Target::Trees(_) => None,
     };
-    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "attached".to_owned())
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "attached".to_owned())
 }
 
 fn with_recording(mut summary: Summary, recorder: Option<Recorder>) -> Summary {
@@ -223,10 +221,6 @@ fn options(setup: &Setup, args: &ManageArgs, recorded: bool) -> HostOptions {
         memory: setup.memory(&args.scope, recorded),
         move_pages: setup.config.move_pages,
     }
-}
-
-fn base_name(command: &OsString) -> String {
-    Path::new(command).file_name().unwrap_or(command).to_string_lossy().into_owned()
 }
 
 fn drive(

@@ -58,8 +58,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let to = Some(recorder::Target { path: &args.output, how: &args.how });
     let (topology, machine) = settings::live_machine(Some(&manage.policy))?;
     let topology = args.target.target().map_or_else(|| topology.clone(), |target| topology.allowing(&target.cpus()));
-    let executable = args.command.first().and_then(|command| settings::executable_of(command));
-    let setup = Setup::live(&manage, topology, machine, executable.or_else(|| args.target.executable()).as_deref())?;
+    let program = settings::program_of(&args.command).or_else(|| args.target.program());
+    let setup = Setup::live(&manage, topology, machine, program)?;
     let summary = match (args.target.target(), args.command.is_empty()) {
         (None, false) => managed::command(&setup, &manage, to, managed::Start::shown(&args.command))?,
         (Some(target), true) => managed::attached(&setup, &manage, to, target)?,

@@ -205,6 +205,7 @@ fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     let mut settings = header.clone();
     if let Some(path) = &args.profile {
         settings.machine = crate::settings::read_profile(path)?.or(settings.machine);
+        settings.topology = crate::calibrated::measured(&settings.machine, settings.topology)?;
     }
     for change in &args.threshold {
         let wrong = |why: &str| usage(format!("--threshold {change}: {why}"));

@@ -36,7 +36,7 @@ pub struct Args {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
-    let setup = Setup::live(&args.manage, topology, machine, settings::executable_of(&args.command[0]).as_deref())?;
+    let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
     let summary = managed::command(&setup, &args.manage, args.record.target(), managed::Start::shown(&args.command))?;
     managed::report(&summary, &args.manage.output)?;
     Ok(ExitCode::from(summary.exit_code))

@@ -1,8 +1,16 @@
 //! Figures: plotters draws them as SVG. Ink is the colour of the text around them, so they are legible on light and on dark.
 
+mod boxes;
+mod plane;
+
+pub use boxes::{Group as Boxes, Spread, boxes};
+pub use plane::{Cell, MOST, heatmap, points};
+
 use super::page::escape;
 use anyhow::{Result, anyhow};
+use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
@@ -168,6 +176,20 @@ fn span(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     (low <= high).then(|| low..if high > low + low.abs() * 1e-9 { high } else { low + low.abs().max(1.0) })
 }
 
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Axes with a line at each level of the upright one.
+fn level_lines<'a, 'b>(chart: &'b mut Chart<'a>) -> MeshStyle<'a, 'b, RangedCoordf64, RangedCoordf64, SVGBackend<'a>> {
+    let mut style = chart.configure_mesh();
+    style
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(INK.mix(0.13))
+        .axis_style(INK.mix(0.45))
+        .label_style(font(12));
+    style
+}
+
 /// Values over time, from 0 up. `None` where there is no point.
 ///
 /// # Errors
@@ -185,13 +207,7 @@ pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Opti
             .x_label_area_size(40)
             .y_label_area_size(64)
             .build_cartesian_2d(scaled(&x, unit_x), scaled(&y, unit_y))?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.13))
-            .axis_style(INK.mix(0.45))
-            .label_style(font(12))
+        level_lines(&mut chart)
             .y_labels(5)
             .x_label_formatter(&|x| short(x * unit_x))
             .y_label_formatter(&|y| short(y * unit_y))
@@ -299,13 +315,7 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
             .x_label_area_size(below)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..n, scaled(&y, unit_y))?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.13))
-            .axis_style(INK.mix(0.45))
-            .label_style(font(12))
+        level_lines(&mut chart)
             .x_labels(0)
             .y_labels(6)
             .y_label_formatter(&|y| short(y * unit_y))

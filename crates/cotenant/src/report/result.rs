@@ -1,6 +1,6 @@
 //! Results in JSON as sections: `sim --json` and `reproduce --json`, as `docs/reference/report.md` describes them.
 
-use super::figure::{self, Group, short};
+use super::figure::{self, Boxes, Cell, Group, Spread, short};
 use super::page::{Block, Section, Table};
 use crate::words::count;
 use anyhow::{Context, Result, bail};
@@ -166,6 +166,31 @@ struct Row {
     unit: Option<String>,
     #[serde(default)]
     verdict: Option<String>,
+    #[serde(default, rename = "box")]
+    spread: Option<Boxed>,
+    #[serde(default)]
+    at: Option<At>,
+}
+
+/// A row's place: a cell of a heatmap where there is a `y`, else a point over `x`.
+#[derive(Debug, Deserialize)]
+struct At {
+    axis: String,
+    x: f64,
+    #[serde(default)]
+    y: Option<f64>,
+}
+
+/// A row's place in a box plot, and its box.
+#[derive(Debug, Deserialize)]
+struct Boxed {
+    of: String,
+    group: String,
+    series: String,
+    #[serde(default)]
+    n: Option<u64>,
+    #[serde(flatten)]
+    spread: Spread,
 }
 
 /// The sections of a result.
@@ -387,6 +412,8 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
     if let Some(verdict) = &e.verdict {
         blocks.push(Block::Text(format!("Verdict: {verdict}")));
     }
+    blocks.extend(box_plots(e)?);
+    blocks.extend(planes(e)?);
     let verdicts = e.rows.iter().any(|row| row.verdict.is_some());
     let head: &[&str] = if verdicts {
         &["Quantity", "#Paper", "#Measured", "Unit", "Verdict"]
@@ -394,7 +421,8 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
         &["Quantity", "#Paper", "#Measured", "Unit"]
     };
     let mut table = Table::new("Paper and measured; – is not given", head);
-    for row in &e.rows {
+    let plain = || e.rows.iter().filter(|row| row.spread.is_none() && row.at.is_none());
+    for row in plain() {
         let mut cells = vec![row.label.clone(), text_of(row.paper.as_ref()), text_of(row.measured.as_ref())];
         cells.push(row.unit.clone().unwrap_or_default());
         cells.extend(verdicts.then(|| row.verdict.clone().unwrap_or_default()));
@@ -402,13 +430,13 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
     }
     // One figure per unit: bars of different units cannot be compared.
     let mut units: Vec<&str> = Vec::new();
-    for unit in e.rows.iter().map(|row| row.unit.as_deref().unwrap_or("")) {
+    for unit in plain().map(|row| row.unit.as_deref().unwrap_or("")) {
         if !units.contains(&unit) {
             units.push(unit);
         }
     }
     for (u, unit) in units.iter().enumerate() {
-        let rows: Vec<&Row> = e.rows.iter().filter(|row| row.unit.as_deref().unwrap_or("") == *unit).collect();
+        let rows: Vec<&Row> = plain().filter(|row| row.unit.as_deref().unwrap_or("") == *unit).collect();
         let of = if unit.is_empty() { String::new() } else { format!(", {unit}") };
         let (cases, rest): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| of_case(&rows, row).is_some());
         let (series, groups) = by_case(&cases);
@@ -430,6 +458,69 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
     blocks.extend(e.note.clone().filter(|note| !note.is_empty()).map(Block::Text));
     let title = if index == 0 { format!("{} ({title})", e.name) } else { e.name.clone() };
     Ok(Section { title, blocks })
+}
+
+/// Rows with a place as a heatmap or points, and their figures as a table.
+fn planes(e: &Experiment) -> Result<Vec<Block>> {
+    let placed = || e.rows.iter().filter_map(|row| Some((row, row.at.as_ref()?, row.measured.as_ref()?.as_f64()?)));
+    let Some((first, at, _)) = placed().next() else { return Ok(Vec::new()) };
+    let unit = first.unit.as_deref().unwrap_or("");
+    let drawn = |place: f64| (0.0..figure::MOST).contains(&place).then_some(place as usize);
+    let cells: Vec<Cell> = placed().filter_map(|(_, at, value)| Some((drawn(at.x)?, drawn(at.y?)?, value))).collect();
+    let what = format!("{}: measured, by column and row, {unit}; the darker the more", e.name);
+    let heatmap = figure::heatmap(&format!("{}-heatmap", e.name), &what, unit, &cells)?;
+    let points: Vec<(f64, f64)> =
+        placed().filter(|(_, at, _)| at.y.is_none()).map(|(_, at, value)| (at.x, value)).collect();
+    let what = format!("{}: measured over {}, {unit}", e.name, at.axis);
+    let points = figure::points(&format!("{}-points", e.name), &what, &at.axis, unit, &points)?;
+    let mut table = Table::new("Figures of the picture", &["Place", "#Measured", "Unit"]);
+    table.rows.extend(placed().map(|(row, _, value)| vec![row.label.clone(), short(value), unit.to_owned()]));
+    table.folded = true;
+    Ok([heatmap, points].into_iter().flatten().map(Block::Figure).chain([Block::Table(table)]).collect())
+}
+
+/// Rows with a box as one box plot for each thing that they are of, and their figures as a table.
+fn box_plots(e: &Experiment) -> Result<Vec<Block>> {
+    let mut blocks = Vec::new();
+    let all: Vec<(&Boxed, &str)> =
+        e.rows.iter().filter_map(|row| Some((row.spread.as_ref()?, row.unit.as_deref().unwrap_or("")))).collect();
+    let names = |pick: fn(&Boxed) -> &String, of: Option<&str>| {
+        let mut names: Vec<String> = Vec::new();
+        for (one, _) in all.iter().filter(|(one, _)| of.is_none_or(|of| one.of == of)) {
+            if !names.contains(pick(one)) {
+                names.push(pick(one).clone());
+            }
+        }
+        names
+    };
+    for (i, of) in names(|b| &b.of, None).iter().enumerate() {
+        let (groups, series) = (names(|b| &b.group, Some(of)), names(|b| &b.series, Some(of)));
+        let find = |group: &str, series: &str| {
+            let here = |(one, _): &&(&Boxed, &str)| one.of == *of && one.group == group && one.series == series;
+            all.iter().find(here).map(|(one, _)| one.spread.clone())
+        };
+        let boxes = |group: String| -> Boxes { (group.clone(), series.iter().map(|s| find(&group, s)).collect()) };
+        let unit = all.iter().find(|(one, _)| one.of == *of).map_or("", |(_, unit)| *unit);
+        let what = format!("{}: {of}, {unit}; quartiles, whiskers to 1.5 interquartile ranges", e.name);
+        let groups: Vec<Boxes> = groups.into_iter().map(boxes).collect();
+        blocks
+            .extend(figure::boxes(&format!("{}-boxes-{i}", e.name), &what, unit, &series, &groups)?.map(Block::Figure));
+    }
+    if !all.is_empty() {
+        let head = ["Box", "#Trials", "#Whisker", "#Quartile", "#Median", "#Quartile", "#Whisker", "#Beyond", "Unit"];
+        let mut table = Table::new("Figures of the box plots", &head);
+        for (one, unit) in &all {
+            let s = &one.spread;
+            let mut cells = vec![format!("{}, {}: {}", one.group, one.series, one.of)];
+            cells.push(one.n.map_or_else(|| "–".to_owned(), |n| n.to_string()));
+            cells.extend([s.low, s.q1, s.median, s.q3, s.high].map(short));
+            cells.extend([s.outliers.len().to_string(), (*unit).to_owned()]);
+            table.rows.push(cells);
+        }
+        table.folded = true;
+        blocks.push(Block::Table(table));
+    }
+    Ok(blocks)
 }
 
 /// Case and quantity of a row such as `mix 1: SAM`, where the same unit has at least three quantities of that case and the paper gives no value.

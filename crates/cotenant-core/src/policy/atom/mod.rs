@@ -146,8 +146,9 @@ impl AtomState {
                     return self.watch(now);
                 }
                 1 => notes.push(format!(
-                    "there is one mapping class only, {}: all mappings of {threads} threads are alike here; placement is left to the kernel",
-                    field.classes[0].text
+                    "there is one mapping class only, {}: all mappings of {threads} thread{} are alike here; placement is left to the kernel",
+                    field.classes[0].text,
+                    if threads == 1 { "" } else { "s" }
                 )),
                 _ => {}
             }

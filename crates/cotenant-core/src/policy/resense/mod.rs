@@ -19,8 +19,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The policy.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Resense;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resense {
+    /// As printed: the most sensitive application first.
+    #[default]
+    Printed,
+    /// Ours: where there are enough instances, those that gain from sharing one come first if they gain more together than those that
+    /// contend lose.
+    Sum,
+}
 
 /// What `resense` remembers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,6 +54,7 @@ fn scores(ctx: &Ctx<'_>, app: &AppView, levels: &[Level]) -> Vec<Option<f64>> {
 
 /// The mapping, made anew. Nothing where no application has a score: then Linux does as well.
 fn map(
+    policy: Resense,
     ctx: &Ctx<'_>,
     view: &View,
     levels: &[Level],
@@ -77,7 +85,7 @@ fn map(
     if !apps.iter().any(|app| app.scores.iter().flatten().any(|score| *score != 0.0)) {
         return BTreeMap::new();
     }
-    resensor::map(ctx.topology, levels, &apps, &free)
+    resensor::map(ctx.topology, levels, &apps, &free, policy == Resense::Sum)
 }
 
 /// A seat's reason, in the terms of the algorithm.
@@ -97,7 +105,10 @@ fn why(seat: &Seat, levels: &[Level]) -> String {
 
 impl Policy for Resense {
     fn name(&self) -> &'static str {
-        "resense"
+        match self {
+            Self::Printed => "resense",
+            Self::Sum => "resense-sum",
+        }
     }
 
     fn wants_profiles(&self) -> bool {
@@ -114,7 +125,7 @@ impl Policy for Resense {
         let mut notes = Vec::new();
         if !state.plan.fits(ctx, view.tasks.iter()) {
             let levels = choices(ctx);
-            let seats = map(ctx, view, &levels, state.plan.wanted(), &mut notes);
+            let seats = map(*self, ctx, view, &levels, state.plan.wanted(), &mut notes);
             if levels.is_empty() {
                 notes.push(
                     "this machine has one of each resource that cores share: there is nothing to choose".to_owned(),

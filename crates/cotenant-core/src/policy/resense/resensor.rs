@@ -85,8 +85,15 @@ pub(super) struct Seat {
 type Group<'a> = (&'a App, Vec<&'a Thread>);
 
 /// Maps all threads onto free CPUs, from memory (the first level) to the first shared cache (the last).
-pub(super) fn map(topology: &Topology, levels: &[Level], apps: &[App], free: &CpuSet) -> BTreeMap<TaskId, Seat> {
-    let mut mapper = Mapper { topology, levels, seats: BTreeMap::new() };
+/// `sum`: where those that gain from sharing gain more together than the others lose, they come first.
+pub(super) fn map(
+    topology: &Topology,
+    levels: &[Level],
+    apps: &[App],
+    free: &CpuSet,
+    sum: bool,
+) -> BTreeMap<TaskId, Seat> {
+    let mut mapper = Mapper { topology, levels, sum, seats: BTreeMap::new() };
     let groups = apps.iter().map(|app| (app, app.threads.iter().collect())).collect();
     mapper.place(free, 0, groups);
     mapper.seats
@@ -95,6 +102,7 @@ pub(super) fn map(topology: &Topology, levels: &[Level], apps: &[App], free: &Cp
 struct Mapper<'a> {
     topology: &'a Topology,
     levels: &'a [Level],
+    sum: bool,
     seats: BTreeMap<TaskId, Seat>,
 }
 
@@ -109,7 +117,7 @@ impl<'a> Mapper<'a> {
             return self.place(region, level + 1, groups);
         }
         let mut board = Board::new(self.topology, parts, groups.iter().map(|(_, threads)| threads.len()).sum());
-        for turn in turns(&groups, level, board.parts.len()) {
+        for turn in turns(&groups, level, board.parts.len(), self.sum) {
             for (step, group) in turn {
                 let (app, threads) = &groups[group];
                 let given = board.lay(step.how, threads, step.lead.is_some());
@@ -149,7 +157,7 @@ impl<'a> Mapper<'a> {
 
 /// Who is placed in which order and how: each turn is one application, or in case 2 a pair, the more sensitive one first. Numbers are
 /// indexes of groups.
-fn turns(groups: &[Group<'_>], level: usize, instances: usize) -> Vec<Vec<(Step, usize)>> {
+fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec<Vec<(Step, usize)>> {
     let score = |group: usize| groups[group].0.scores.get(level).copied().flatten();
     let mut order: Vec<usize> = (0..groups.len()).collect();
     let strength = |group: usize| Reverse((score(group).unwrap_or(0.0).abs() * 1e6) as u64);
@@ -158,6 +166,11 @@ fn turns(groups: &[Group<'_>], level: usize, instances: usize) -> Vec<Vec<(Step,
     let case = if instances >= n { 1 } else { 2 };
     let own = |group: usize| (Step { level, case, score: score(group), how: How::of(score(group)), lead: None }, group);
     if case == 1 {
+        // Who is laid over all instances leaves none whole: one that spreads is in the way of all that share.
+        let total = |sign: f64| order.iter().filter_map(|&g| score(g)).map(|s| (s * sign).max(0.0)).sum::<f64>();
+        if sum && total(1.0) > total(-1.0) {
+            order.sort_by_key(|&group| How::of(score(group)) != How::Share);
+        }
         return order.into_iter().map(|group| vec![own(group)]).collect();
     }
     let pair = |k: usize| {

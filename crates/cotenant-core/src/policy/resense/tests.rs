@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn decide(&self, view: &View, state: State, outcomes: &[ActionOutcome]) -> Decision {
-        Resense.decide(&self.ctx(), view, outcomes, state, view.at)
+        Resense::Printed.decide(&self.ctx(), view, outcomes, state, view.at)
     }
 
     /// The CPUs of each application.
@@ -93,6 +93,25 @@ fn example_b_the_sharer_is_more_sensitive() {
     // With |B| > |A|, B spreads, and A cannot share any more.   // L2: A B │ L2: A B
     let bench = Bench::new(yorkfield(), &[&[("l2", 5.0)], &[("l2", -9.0)]]);
     assert_eq!(bench.map(&[2, 2]), ["0,2", "1,3"]);
+}
+
+#[test]
+fn those_who_share_come_first_where_they_gain_more_together() {
+    // Four L3s of eight cores. A −7.6 is the most sensitive and is laid over all four: six cores are left of each, and B, C and D, which
+    // would each gain from one L3, are torn apart.   // L3: A A B×6 │ L3: A A C×6 │ L3: A A D×6 │ L3: A A B B C C D D
+    let scores: [&[(&str, f64)]; 4] = [&[("l3", -7.6)], &[("l3", 6.4)], &[("l3", 6.3)], &[("l3", 1.0)]];
+    let bench = Bench::new(machine(4, 1, 8, 1), &scores);
+    assert_eq!(bench.map(&[8; 4])[0], "0-1,8-9,16-17,24-25");
+    let sum = |bench: &Bench| {
+        let view = bench.view(&[8; 4]);
+        placed(&view, &Resense::Sum.decide(&bench.ctx(), &view, &[], State::Empty, view.at))
+    };
+    // Together these gain 13.7: they come first, each on an L3 of its own, and A has the one that is left.
+    assert_eq!(sum(&bench), ["24-31", "0-7", "8-15", "16-23"]);
+    // Where they gain less than it loses, nothing changes.
+    let scores: [&[(&str, f64)]; 4] = [&[("l3", -7.6)], &[("l3", 3.0)], &[("l3", 2.0)], &[("l3", 1.0)]];
+    let bench = Bench::new(machine(4, 1, 8, 1), &scores);
+    assert_eq!(sum(&bench), bench.map(&[8; 4]));
 }
 
 #[test]

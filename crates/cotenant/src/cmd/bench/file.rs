@@ -1,5 +1,6 @@
 //! The file that `cotenant bench` reads: a scenario with commands, and what to compare. `docs/reference/bench.md` describes the keys.
 
+use crate::names;
 use cotenant_core::Time;
 use cotenant_core::parse::position;
 use cotenant_core::policy;
@@ -173,9 +174,9 @@ impl Spec {
 fn program(app: &Spanned<App>, simulated: bool, others: &[Program]) -> Result<Program, Fault> {
     let (here, app) = (app.span().start, app.get_ref());
     let command = app.command.as_ref().map_or(&[][..], |command| command.get_ref());
-    let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
+    let called = || command.first().map(|_| names::of_command(command));
     let program = app.program.as_ref().map(|program| program.get_ref().clone());
-    let Some(name) = app.name.clone().or_else(|| if simulated { program } else { command.first().map(base) }) else {
+    let Some(name) = app.name.clone().or_else(|| if simulated { program } else { called() }) else {
         let wanted = if simulated { "program" } else { "command" };
         return Err((here, format!("this app has no {wanted}; give one, such as {}", example(simulated))));
     };

@@ -85,6 +85,7 @@ pub(super) fn over_linux(rounds: &[Round], policies: &[String]) -> Vec<Over> {
 
 impl Report {
     pub fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let width = self.rounds.iter().flat_map(|round| round.policies.keys()).map(String::len).max().unwrap_or(0);
         for round in &self.rounds {
             writeln!(out, "{}, repetition {}", round.workload, round.repetition)?;
             for (name, arm) in &round.policies {
@@ -93,7 +94,7 @@ impl Report {
                     format!("{} {:.3}", app.name, app.times_s.iter().sum::<f64>() / app.times_s.len() as f64)
                 });
                 let times = times.collect::<Vec<_>>().join(", ");
-                writeln!(out, "  {name:<10} ART {art_s:>9.3} s   throughput {throughput:>9.5} /s   {times}")?;
+                writeln!(out, "  {name:<width$} ART {art_s:>9.3} s   throughput {throughput:>9.5} /s   {times}")?;
             }
         }
         for over in &self.over_linux {

@@ -5,7 +5,8 @@ use super::row::{Result, Row, claim, level, mean, row, tally};
 use anyhow::Context as _;
 use cotenant_core::characterize::contention::{self, Point};
 use cotenant_core::characterize::{Bench, Injectors, Plan, Stop, characterize};
-use cotenant_core::stats::{Summary, rank_correlation, regression};
+use cotenant_core::stats::regression::{self, Fit};
+use cotenant_core::stats::{Summary, rank_correlation};
 use cotenant_kernels::Kernel;
 use cotenant_sim::app::{embedded, known};
 use cotenant_sim::batch::parallel;
@@ -47,6 +48,49 @@ fn squared_correlation(points: &[Point], predictor: &dyn Fn(&Point) -> f64) -> f
     fit_one(&points.iter().map(predictor).collect::<Vec<_>>(), &costs).unwrap_or(0.0)
 }
 
+/// What programs cost and suffer on average, and what the paper says of that.
+pub(super) struct Properties {
+    pub contentiousness: Vec<f64>,
+    pub sensitivity: Vec<f64>,
+    pub rows: Vec<Row>,
+}
+
+/// Whether both are properties of a program. Losses by who suffers, then by who causes them.
+pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
+    let n = suffered.len();
+    let sensitivity: Vec<f64> = suffered.iter().map(|row| mean(row.iter().copied())).collect();
+    let contentiousness: Vec<f64> = (0..n).map(|by| mean((0..n).map(|i| suffered[i][by]))).collect();
+    let mut rows = Vec::new();
+    // Consistent: beside each co-runner the programs are in the order of the means.
+    let orders =
+        |of: &dyn Fn(usize) -> Vec<f64>, means: &[f64]| mean((0..n).filter_map(|i| rank_correlation(&of(i), means)));
+    let caused = orders(&|i| suffered[i].clone(), &contentiousness);
+    let says = "the order is fairly the same beside each co-runner (above 0.5)";
+    rows.push(claim("contentiousness: rank correlation, each co-runner with the mean", caused, "", says, caused > 0.5));
+    let borne = orders(&|by| (0..n).map(|i| suffered[i][by]).collect(), &sensitivity);
+    rows.push(claim("sensitivity: rank correlation, each co-runner with the mean", borne, "", says, borne > 0.5));
+    rows.extend(
+        fit_one(&sensitivity, &contentiousness)
+            .map(|r2| level("correlation of sensitivity and contentiousness", 0.48, r2.sqrt(), "")),
+    );
+    Properties { contentiousness, sensitivity, rows }
+}
+
+/// The coefficients of a fit to `SmashBench` beside the paper's, and how good it is.
+pub(super) fn coefficients(fit: &Fit) -> Vec<Row> {
+    let named = fit.coefficients.iter().zip([("a", 1.663), ("b", 8.890), ("c", 0.044)]);
+    let mut rows: Vec<Row> = named
+        .map(|(coefficient, (name, paper))| {
+            let label = format!("{name} (standard error {:.3}, p = {:.2e})", coefficient.error, coefficient.p);
+            level(label, paper, coefficient.value, if name == "c" { "" } else { "ns/line" })
+        })
+        .collect();
+    rows.push(level("R², SmashBench", 0.89, fit.r2, ""));
+    rows.push(row("p of the whole fit", fit.p, ""));
+    rows.push(row("mean error, each program predicted from the others", fit.leave_one_out * 100.0, "points of loss"));
+    rows
+}
+
 /// Figures 5.2–5.4: what each program costs each other one, and whether that is a property of the program.
 pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Result> {
     let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
@@ -74,25 +118,13 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Result> {
     let suffered: Vec<Vec<f64>> =
         losses.iter().map(|row| names.iter().map(|by| row.get(by).copied().unwrap_or_default()).collect()).collect();
     let n = names.len();
-    let sensitivity: Vec<f64> = suffered.iter().map(|row| mean(row.iter().copied())).collect();
-    let contentiousness: Vec<f64> = (0..n).map(|by| mean((0..n).map(|i| suffered[i][by]))).collect();
+    let Properties { contentiousness, sensitivity, rows: statements } = properties(&suffered);
     let mut rows: Vec<Row> = Vec::new();
     for (name, (c, s)) in names.iter().zip(contentiousness.iter().zip(&sensitivity)) {
         rows.push(row(format!("{name}: costs others, mean"), c * 100.0, "%"));
         rows.push(row(format!("{name}: suffers, mean"), s * 100.0, "%"));
     }
-    // Consistent: beside each co-runner the programs are in the order of the means.
-    let orders =
-        |of: &dyn Fn(usize) -> Vec<f64>, means: &[f64]| mean((0..n).filter_map(|i| rank_correlation(&of(i), means)));
-    let caused = orders(&|i| suffered[i].clone(), &contentiousness);
-    let says = "the order is fairly the same beside each co-runner (above 0.5)";
-    rows.push(claim("contentiousness: rank correlation, each co-runner with the mean", caused, "", says, caused > 0.5));
-    let borne = orders(&|by| (0..n).map(|i| suffered[i][by]).collect(), &sensitivity);
-    rows.push(claim("sensitivity: rank correlation, each co-runner with the mean", borne, "", says, borne > 0.5));
-    rows.extend(
-        fit_one(&sensitivity, &contentiousness)
-            .map(|r2| level("correlation of sensitivity and contentiousness", 0.48, r2.sqrt(), "")),
-    );
+    rows.extend(statements);
     // Places among all, the highest first.
     let place = |of: &[f64], name: &str| {
         let at = names.iter().position(|other| other == name)?;
@@ -141,13 +173,7 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Result> {
     }
     let model = contention::model(trained).context("the programs are too much alike to fit a model")?;
     let fit = &model.fit;
-    for (coefficient, (name, paper)) in fit.coefficients.iter().zip([("a", 1.663), ("b", 8.890), ("c", 0.044)]) {
-        let label = format!("{name} (standard error {:.3}, p = {:.2e})", coefficient.error, coefficient.p);
-        rows.push(level(label, paper, coefficient.value, if name == "c" { "" } else { "ns/line" }));
-    }
-    rows.push(level("R², SmashBench", 0.89, fit.r2, ""));
-    rows.push(row("p of the whole fit", fit.p, ""));
-    rows.push(row("mean error, each program predicted from the others", fit.leave_one_out * 100.0, "points of loss"));
+    rows.extend(coefficients(fit));
     // Table 5.2: how well each predictor goes with what SPEC programs, which were not used to fit it, really cost others.
     let predicted = |p: &Point| fit.at(&[p.l2_lines_per_ns - p.l3_lines_per_ns, p.l3_lines_per_ns]);
     let ours = squared_correlation(&spec, &predicted);

@@ -7,9 +7,11 @@ mod feliu;
 mod joint;
 mod lab;
 mod niceness;
+mod real;
 mod resense;
 mod row;
 mod sensitivity;
+mod spread;
 mod tang;
 mod thresholds;
 mod tumanov;
@@ -27,9 +29,11 @@ Examples:
   cotenant reproduce --list
   cotenant reproduce sam-fig7
   cotenant reproduce --quick
+  cotenant reproduce --real tang-naps                on this machine, with real programs
   cotenant reproduce --json > sam.json && cotenant report sam.json -o sam.html";
 
 /// Arguments of `cotenant reproduce`.
+#[allow(clippy::struct_excessive_bools)] // switches of a command line
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -45,6 +49,9 @@ pub struct Args {
     /// How many seeds: where Linux starts threads is drawn anew with each [default: 10; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: Option<u64>,
+    /// On this machine, with real programs: tang-contentiousness, tang-model, tang-padding, tang-naps [default: all four]
+    #[arg(long, conflicts_with_all = ["list", "seeds"])]
+    pub real: bool,
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
@@ -129,6 +136,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let all = EXPERIMENTS.map(|e| e.0).join(", ");
         return Err(usage(format!("there is no experiment '{name}'; known: {all}")));
     }
+    if args.real {
+        let results = real::run(&args.names, args.quick)?;
+        return show(&results, args.json);
+    }
     let few = Limits { classes: 30, evaluations: 30 };
     let limits = Limits { classes: 2_000, evaluations: 300 };
     let mixes = Limits { classes: 10_000, evaluations: 1_000 };
@@ -147,9 +158,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })
         .collect::<anyhow::Result<Vec<Found>>>()?;
     drop(lab);
+    show(&results, args.json)
+}
+
+fn show(results: &[Found], json: bool) -> anyhow::Result<ExitCode> {
     print(|out| {
-        if args.json {
-            serde_json::to_writer_pretty(&mut *out, &results)?;
+        if json {
+            serde_json::to_writer_pretty(&mut *out, results)?;
             writeln!(out)?;
         } else {
             for (i, result) in results.iter().enumerate() {
@@ -170,7 +185,20 @@ fn table(out: &mut dyn Write, result: &Found) -> io::Result<()> {
     for row in &result.rows {
         let paper = row.paper.map_or("–".to_owned(), short);
         let words = if row.speaks() { format!("; {}", row.verdict) } else { String::new() };
-        writeln!(out, "{:<width$}  {paper:>9}  {:>9}  {}{words}", row.label, short(row.measured), row.unit)?;
+        let spread = row.spread.as_ref().map_or(String::new(), |s| {
+            let [low, q1, q3, high] = [s.low, s.q1, s.q3, s.high].map(short);
+            let beyond = if s.outliers.is_empty() { String::new() } else { format!(", {} beyond", s.outliers.len()) };
+            format!(" (quartiles {q1} to {q3}, whiskers {low} to {high}{beyond})")
+        });
+        let ends =
+            row.interval.map_or(String::new(), |[least, most]| format!(" ({} to {})", short(least), short(most)));
+        writeln!(
+            out,
+            "{:<width$}  {paper:>9}  {:>9}{ends}  {}{spread}{words}",
+            row.label,
+            short(row.measured),
+            row.unit
+        )?;
     }
     writeln!(out, "verdict: {}", result.verdict)?;
     writeln!(out, "note: {}", result.note)

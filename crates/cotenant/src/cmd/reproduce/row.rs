@@ -1,5 +1,6 @@
 //! What an experiment says: rows of the paper's figures beside ours, and words that follow from the figures.
 
+use super::spread::Spread;
 use serde::Serialize;
 
 /// An experiment's result; the keys of `reproduce --json`.
@@ -22,16 +23,52 @@ pub(super) struct Row {
     /// What the paper's text or tables say; `None` where they give no figure.
     pub paper: Option<f64>,
     pub measured: f64,
+    /// Ends of the interval of what was measured on a real machine: its least and its most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
     pub unit: &'static str,
     pub verdict: String,
+    /// How it spreads over trials, where that is part of the figure; `measured` is the median then.
+    #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+    /// Where it is in a picture of the experiment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<At>,
     /// Whether it is as in the paper, where the paper says something.
     #[serde(skip)]
     pub met: Option<bool>,
 }
 
+/// A row's place: a cell of a heatmap where there is a `y`, else a point over `x`.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct At {
+    /// What `x` is.
+    pub axis: &'static str,
+    pub x: f64,
+    /// The row of a cell, from above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y: Option<f64>,
+}
+
 /// A row of which the paper says nothing.
 pub(super) fn row(label: impl Into<String>, measured: f64, unit: &'static str) -> Row {
-    Row { label: label.into(), paper: None, measured, unit, verdict: SILENT.to_owned(), met: None }
+    Row {
+        label: label.into(),
+        paper: None,
+        measured,
+        interval: None,
+        unit,
+        verdict: SILENT.to_owned(),
+        spread: None,
+        at: None,
+        met: None,
+    }
+}
+
+/// A row for each box of a box plot.
+pub(super) fn spread(values: &[f64], of: &str, group: &str, series: &str, unit: &'static str) -> Row {
+    let spread = Spread::of(values, of, group, series);
+    Row { spread: Some(spread.clone()), ..row(format!("{group}, {series}: {of}"), spread.median, unit) }
 }
 
 /// A row with a level in the paper, such as a share or a rate.
@@ -70,6 +107,12 @@ impl Row {
         if self.met == Some(false) {
             self.verdict = format!("{}: {why}", self.verdict);
         }
+        self
+    }
+
+    /// The same with the ends of its interval.
+    pub fn between(mut self, ends: [f64; 2]) -> Self {
+        self.interval = Some(ends);
         self
     }
 

@@ -132,7 +132,7 @@ fn th_10_the_remote_threshold_follows_from_latencies() {
         let mut s = scene(". . | m .").origin("m", 0);
         s.profile.thresholds.as_mut().unwrap().remote_per_cycle = None;
         let mut parts = s.topology.parts().clone();
-        parts.distances = Some(Distances { unit, rows: vec![vec![90.0, 150.0], vec![150.0, 90.0]] });
+        parts.distances = Some(Distances { unit, rows: vec![vec![90.0, 150.0], vec![150.0, 90.0]], source: None });
         s.topology = Topology::new(parts).unwrap();
         s
     };

@@ -3,16 +3,18 @@
 mod data;
 mod dynamic;
 mod fixed;
+mod optimal;
 mod own;
 
 pub(super) use dynamic::{large, medium, small};
-pub(super) use fixed::{optimal, signs};
+pub(super) use fixed::signs;
+pub(super) use optimal::optimal;
 pub(super) use own::sensitivity;
 
 use super::lab::Lab;
 use anyhow::Context as _;
 use cotenant_core::Time;
-use cotenant_core::policy::Resense;
+use cotenant_core::policy::{Policy, Resense};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::workload::compare::Figures;
 use cotenant_core::workload::{Arrival, Job, Workload};
@@ -60,18 +62,23 @@ enum Who<'a> {
     Linux,
     /// `ReSense` with these profiles.
     Resense(&'a BTreeMap<String, AppProfile>),
+    /// The same by the sums of scores, which is ours.
+    Sum(&'a BTreeMap<String, AppProfile>),
 }
 
 /// What a workload comes to.
 fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Figures> {
     let mut scenario = pool.for_jobs(workload).context("a program of the workload is not in the pool")?;
-    let ran = match who {
-        Who::Linux => scenario.staged(workload, None, scenario.kernel, seed, |_| ())?,
-        Who::Resense(profiles) => {
-            scenario.know(profiles);
-            scenario.staged(workload, Some(&Resense), scenario.kernel, seed, |_| ())?
-        }
+    let (profiles, policy) = match who {
+        Who::Linux => (None, Resense::Printed),
+        Who::Resense(profiles) => (Some(profiles), Resense::Printed),
+        Who::Sum(profiles) => (Some(profiles), Resense::Sum),
     };
+    if let Some(profiles) = profiles {
+        scenario.know(profiles);
+    }
+    let policy = profiles.map(|_| &policy as &dyn Policy);
+    let ran = scenario.staged(workload, policy, scenario.kernel, seed, |_| ())?;
     Figures::of(&ran).context("a run took no time")
 }
 
