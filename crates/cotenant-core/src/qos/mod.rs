@@ -184,7 +184,16 @@ impl Controller {
 
     /// Whether it asks for duties, which limits of CPU time keep as well as naps do.
     pub fn keeps_duties(&self) -> bool {
-        matches!(self, Self::Tracking(_) | Self::Steady(_))
+        self.least_duty().is_some()
+    }
+
+    /// The least duty that it asks for besides pauses, 0–1; `None` where it asks for naps, not for duties.
+    pub fn least_duty(&self) -> Option<f64> {
+        match self {
+            Self::Simple(_) | Self::Targeted(_) => None,
+            Self::Tracking(_) => Some(tracking::LEAST),
+            Self::Steady(steady) => Some(steady.least),
+        }
     }
 
     /// The first phase.

@@ -11,7 +11,7 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
 
-/// Misses in a row at the least duty that put the baseline itself in doubt.
+/// Misses in a row at the first duty or less that put the baseline itself in doubt.
 const DOUBT: u32 = 3;
 
 /// Its parameters.
@@ -20,9 +20,11 @@ pub struct Steady {
     /// Share of its speed alone that a program is to keep, 0–1, exclusive. Speeds are inverse latencies, so 0.9 allows a latency of
     /// baseline / 0.9.
     pub goal: f64,
-    /// The least duty, above 0; also the first.
+    /// The first duty, 0–1.
+    pub first: f64,
+    /// The least duty, above 0. A p99 is kept only where less than a hundredth of all answers are disturbed.
     pub least: f64,
-    /// Added to the duty while the goal is kept.
+    /// Added to the duty while the goal is kept, but no more than half of it.
     pub increase: f64,
     /// The duty is multiplied by this when the goal is missed, 0–1, exclusive.
     pub decrease: f64,
@@ -47,18 +49,27 @@ pub struct SteadyState {
     doubling: bool,
     /// Readings since the last pause.
     since: u32,
-    /// Misses in a row at the least duty.
+    /// Misses in a row at the first duty or less.
     missed: u32,
 }
 
 impl Steady {
     /// With the parameters that the tests hold.
     pub fn new(goal: f64) -> Self {
-        Self { goal, least: 0.05, increase: 0.05, decrease: 0.7, hold: 0.03, first_baseline: 3, between_baselines: 60 }
+        Self {
+            goal,
+            first: 0.05,
+            least: 0.01,
+            increase: 0.05,
+            decrease: 0.7,
+            hold: 0.03,
+            first_baseline: 3,
+            between_baselines: 60,
+        }
     }
 
     pub(super) fn start(&self) -> (Phase, SteadyState) {
-        let state = SteadyState { duty: self.least, pause: true, doubling: true, ..SteadyState::default() };
+        let state = SteadyState { duty: self.first, pause: true, doubling: true, ..SteadyState::default() };
         (pause(self.first_baseline), state)
     }
 
@@ -78,12 +89,13 @@ impl Steady {
         state.since += 1;
         let why = if speed < self.goal {
             state.doubling = false;
-            state.missed = if state.duty > self.least { 0 } else { state.missed + 1 };
+            state.missed = if state.duty > self.first { 0 } else { state.missed + 1 };
             state.duty = (state.duty * self.decrease).max(self.least);
             Why::Decrease
         } else if speed >= self.goal * (1.0 + self.hold) && state.duty < 1.0 {
             state.missed = 0;
-            state.duty = if state.doubling { state.duty * 2.0 } else { state.duty + self.increase }.min(1.0);
+            let step = if state.doubling { state.duty } else { self.increase.min(state.duty / 2.0) };
+            state.duty = (state.duty + step).min(1.0);
             Why::Increase
         } else {
             state.missed = 0;

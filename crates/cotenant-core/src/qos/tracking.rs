@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The least duty.
-const LEAST: f64 = 0.05;
+pub(super) const LEAST: f64 = 0.05;
 
 /// The first duty.
 const FIRST: f64 = 0.1;

@@ -28,8 +28,8 @@ const ASKED: f64 = 0.05;
 /// Seconds for which the goal is missed at the least duty before more than naps is tried.
 const MISSED_S: f64 = 3.0;
 
-/// Up to this, a duty is the least.
-const LEAST: f64 = 0.06;
+/// Up to so many times the least duty, a duty is the least.
+const ABOUT: f64 = 1.2;
 
 /// Up to so many thousandths of all CPUs, cache ways and bandwidth are limited besides: of CPU time a program can hardly have less.
 pub(super) const LAST: u32 = 100;
@@ -99,7 +99,8 @@ impl Ladder {
         results: &[ActionOutcome],
         phase: Option<Phase>,
     ) {
-        let (true, Some(phase)) = (config.climb && config.controller.keeps_duties() && !self.stuck, phase) else {
+        let (true, Some(least), Some(phase)) = (config.climb && !self.stuck, config.controller.least_duty(), phase)
+        else {
             return;
         };
         let refused = |result: &ActionOutcome| matches!(result.outcome, Outcome::Denied | Outcome::NotThisMachine);
@@ -119,7 +120,7 @@ impl Ladder {
             self.refused = if refused(result) { self.refused + 1 } else { 0 };
         }
         let kept_badly = matches!(phase.why, Why::Contention | Why::Decrease | Why::Between);
-        if phase.duty > LEAST {
+        if phase.duty > least * ABOUT {
             self.missed_s = 0.0;
         } else if phase.duty > 0.0 && kept_badly {
             self.missed_s += view.interval.as_secs_f64();

@@ -150,7 +150,8 @@ fn a_hundred_answers_a_second_keep_a_p99() {
         let (kept, ran) = mean(harm, 100.0);
         assert!(kept >= 0.87 && ran >= least, "{harm:?}: kept {kept}, ran {ran}");
     }
-    // Where nothing but the least duty helps, and that not enough, that is what it comes to.
-    let (_, ran) = mean(harm(0.5, 0.3, 3_000.0), 100.0);
-    assert!((0.02..0.08).contains(&ran), "{ran}");
+    // A third of the answers are disturbed, most of them by milliseconds: a duty of 0.0175 keeps the goal,
+    // one of 0.04 makes the p99 several times as long. Five bad answers of 500 are told to within two.
+    let (kept, ran) = mean(harm(0.5, 0.3, 3_000.0), 100.0);
+    assert!(kept >= 0.75 && (0.005..0.03).contains(&ran), "kept {kept}, ran {ran}");
 }
