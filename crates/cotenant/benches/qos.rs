@@ -1,5 +1,5 @@
 //! What a program of high priority keeps, and a batch program gets, side by side in five ways: as they are, under `nice -n 19`, a CPU quota,
-//! CPU weights, and naps by `cotenant qos` at a goal of 90 %.
+//! CPU weights, and naps by `cotenant qos` at a goal of 90 %, where a server is what it is to keep, not the client that asks it.
 //!
 //! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all five ways, in another order each time, for
 //! `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone for half of that, and every figure is a
@@ -37,8 +37,9 @@ struct High {
     metric: String,
 }
 
-fn high(seconds: f64) -> Vec<High> {
-    let requests = seconds * 50_000.0;
+/// That runs for so long; redis-benchmark knows numbers of questions only, so how many are answered a second is given.
+fn high(seconds: f64, answers: f64) -> Vec<High> {
+    let requests = (seconds * answers).round();
     let log = std::env::temp_dir().join(format!("study-{}.log", std::process::id())).display().to_string();
     vec![
         High {
@@ -125,6 +126,10 @@ impl Server {
         let filled = shell(&format!("({ready}) {fill}"), None).stdout(Stdio::null()).status();
         filled.is_ok_and(|status| status.success()).then_some(server)
     }
+
+    fn pid(&self) -> Option<u32> {
+        self.0.as_ref().map(Child::id)
+    }
 }
 
 impl Drop for Server {
@@ -196,7 +201,13 @@ fn told(command: &mut Command) {
 }
 
 /// Speed, p99 or 0, CPUs that the batch program used, CPUs that Cotenant used.
-fn run(high: &High, low: &str, way: &str, groups: &Groups, cpus: Option<&str>) -> Option<[f64; 4]> {
+fn run(
+    (high, server): (&High, Option<u32>),
+    low: &str,
+    way: &str,
+    groups: &Groups,
+    cpus: Option<&str>,
+) -> Option<[f64; 4]> {
     let join: Vec<String> =
         groups.0.iter().map(|path| format!("echo $$ > {}/cgroup.procs; ", path.display())).collect();
     let join = join.concat();
@@ -207,7 +218,12 @@ fn run(high: &High, low: &str, way: &str, groups: &Groups, cpus: Option<&str>) -
         let file = std::env::temp_dir().join(format!("study-{}", std::process::id()));
         let line = format!("{{ {}; }} > {}", high.line, file.display());
         let low = format!("{join}{low}");
-        let words = ["qos", "--json", "--goal", "90%", "--metric", &high.metric, "--high", &line, "--low", &low];
+        let of_server = server.map(|pid| pid.to_string());
+        let mut words = vec!["qos", "--json", "--goal", "90%", "--metric", &high.metric, "--low", &low];
+        match &of_server {
+            Some(pid) => words.extend(["--all-users", "--high-pid", pid]),
+            None => words.extend(["--high", &line]),
+        }
         let mut command = Command::new(if cpus.is_some() { "taskset" } else { COTENANT });
         if let Some(cpus) = cpus {
             command.args(["-c", cpus, COTENANT]);
@@ -215,10 +231,12 @@ fn run(high: &High, low: &str, way: &str, groups: &Groups, cpus: Option<&str>) -
         told(&mut command);
         let child = command.args(words).stderr(Stdio::piped()).spawn().ok()?;
         let pid = child.id().to_string();
-        // The batch program has no end of its own.
-        let watch = file.clone();
         let waiter = std::thread::spawn(move || child.wait_with_output());
-        while fs::metadata(&watch).map_or(true, |meta| meta.len() == 0) && !waiter.is_finished() {
+        if server.is_some() {
+            shell(&line, cpus).stderr(Stdio::null()).status().ok()?;
+        }
+        // The batch program has no end of its own.
+        while fs::metadata(&file).map_or(true, |meta| meta.len() == 0) && !waiter.is_finished() {
             sleep(Duration::from_millis(50));
         }
         let used = groups.used_s() - before;
@@ -255,17 +273,23 @@ fn main() {
         return;
     };
     let mut report = Report::new("qos");
-    for (high, quiet) in high(seconds).iter().zip(&high(seconds / 2.0)) {
-        let chosen =
-            |low: &str| only.as_ref().is_none_or(|only| format!("{}/{low}", high.name).contains(only.as_str()));
+    for (kind, High { name, needs, .. }) in high(1.0, 1.0).into_iter().enumerate() {
+        let chosen = |low: &str| only.as_ref().is_none_or(|only| format!("{name}/{low}").contains(only.as_str()));
         if !LOW.iter().any(|low| chosen(low.0)) {
             continue;
         }
-        let server = is_there(high.needs).then(|| Server::of(high.name)).flatten();
-        if server.is_none() {
-            eprintln!("skipped: {} cannot be run here", high.name);
+        let Some(host) = is_there(needs).then(|| Server::of(name)).flatten() else {
+            eprintln!("skipped: {name} cannot be run here");
             continue;
-        }
+        };
+        let server = host.pid();
+        let once = high(1.0, 50_000.0).swap_remove(kind);
+        let Some([answers, ..]) = run((&once, server), "", "alone", &groups, cpus.as_deref()) else {
+            eprintln!("skipped: {name} did not say how fast it was");
+            continue;
+        };
+        let [whole, half] = [seconds, seconds / 2.0].map(|seconds| high(seconds, answers).swap_remove(kind));
+        let (high, quiet) = ((&whole, server), (&half, server));
         for (low, needs, line) in LOW.iter().filter(|low| chosen(low.0)) {
             if !is_there(needs) {
                 eprintln!("skipped: {low} is not installed");
@@ -294,7 +318,7 @@ fn main() {
                     .all(|ratio| ratio.is_finite())
                     .then(|| middle(&quick))
                     .map(|m| [m.value, m.low, m.high]);
-                report.row(json!({ "subject": high.name, "batch": low, "way": way, "cpus": cpus, "rounds": kept.len(), "seconds": seconds,
+                report.row(json!({ "subject": name, "batch": low, "way": way, "cpus": cpus, "rounds": kept.len(), "seconds": seconds,
                     "kept": kept_of_all.value, "least": kept_of_all.low, "most": kept_of_all.high, "p99_kept": p99, "batch_cpus": middle(&batch).value, "monitor_cpus": middle(&monitor).value }));
             }
         }
