@@ -60,6 +60,14 @@ pub struct HighRow {
     pub achieved: Option<f64>,
 }
 
+impl HighRow {
+    /// With the speed alone as it was over the whole run, by which `achieved` goes, instead of the last one that was measured.
+    fn over_all(self) -> Self {
+        let achieved = self.achieved.filter(|achieved| *achieved > 0.0);
+        Self { alone: self.mean.zip(achieved).map(|(mean, achieved)| mean / achieved).or(self.alone), ..self }
+    }
+}
+
 /// A program of low priority.
 #[derive(Debug, Serialize)]
 pub struct LowRow {
@@ -217,7 +225,7 @@ impl Table {
             exit_code: 0,
             seconds,
             rounds: self.rounds,
-            high: self.high_rows(),
+            high: self.high_rows().into_iter().map(HighRow::over_all).collect(),
             low: self.low_rows(),
             duty_asked: (total.seconds > 0.0).then(|| total.duty_s / total.seconds),
             naps_ordered: total.naps,
