@@ -191,7 +191,12 @@ impl<Q: Queue> Batch<Q> {
         let tier = Some(self.observer.tier());
         let mut applier = self.applier.take();
         if let Some(applier) = &mut applier {
-            for job in self.running.drain(..).filter_map(|running| running.job) {
+            let mut jobs: Vec<Job> = self.running.drain(..).filter_map(|running| running.job).collect();
+            // First: nobody is to wait for the end of another one's group.
+            for job in &mut jobs {
+                let _ = job.resume();
+            }
+            for job in jobs {
                 let _ = job.end(applier); // what fails is told by the applier's end, which tries again
             }
             if let Some(pauses) = self.pauses.take() {

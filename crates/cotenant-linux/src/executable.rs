@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_build_id_is_what_readelf_says() {
         let own = env::current_exe().unwrap();
-        let Ok(out) = Command::new("readelf").arg("-n").arg(&own).output() else {
+        let Ok(out) = Command::new("readelf").env("LC_ALL", "C").arg("-n").arg(&own).output() else {
             eprintln!("skipped: there is no readelf");
             return;
         };

@@ -87,6 +87,12 @@ pub struct Follower {
     /// Pids of trees that live, or that name a process group or session of one that lives; with the target.
     kin: HashMap<u32, usize>,
     last_pid: Option<u32>,
+    /// Whether somebody was born before the last update.
+    born: bool,
+    /// Whether somebody was since threads were listed though they are as many as before.
+    births: bool,
+    /// Ids that were new in the last update, and that nobody had yet, or any more.
+    unseen: Vec<u32>,
     /// Targets that were looked for once: the first so many.
     started: usize,
     next_slow: Time,
@@ -108,6 +114,9 @@ impl Follower {
             list_soon: true,
             kin: HashMap::new(),
             last_pid: None,
+            born: false,
+            births: false,
+            unseen: Vec::new(),
             started: 0,
             next_slow: Time::default(),
             next_full: Time::default(),
@@ -167,17 +176,21 @@ impl Follower {
         let before = self.last_pid;
         self.last_pid = self.read_last_pid();
         let born = self.last_pid.is_none() || self.last_pid != before;
+        // The kernel hands out an id a moment before whoever gets it can be seen: such a one is found by looking once more.
+        let born = std::mem::replace(&mut self.born, born) || born;
         let slow = at >= self.next_slow;
         if slow {
             self.next_slow = at + SLOW_EVERY;
         }
+        self.births |= born;
+        let listed = slow && std::mem::take(&mut self.births);
         let full = at >= self.next_full;
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
             if slow {
                 self.look_at_leader(pid, &mut changes);
             }
-            self.look_at_threads(pid, born, slow, full, &mut changes);
+            self.look_at_threads(pid, born, listed, full, &mut changes);
         }
         let asked = self.started < self.targets.len();
         if born || slow || asked {
@@ -217,12 +230,16 @@ impl Follower {
             return;
         }
         self.forget_kin();
+        let unseen = std::mem::take(&mut self.unseen);
         match (before, self.last_pid) {
+            (Some(from), Some(to)) if from == to && unseen.is_empty() => {}
             (Some(from), Some(to)) if (from..=from.saturating_add(PROBE_AT_MOST)).contains(&to) => {
                 let known: HashSet<u32> = self.processes.values().flat_map(|p| p.threads.iter().copied()).collect();
-                for id in (from + 1..=to).filter(|id| !known.contains(id)) {
+                for id in unseen.into_iter().chain(from + 1..=to).filter(|id| !known.contains(id)) {
                     self.strangers.remove(&id);
-                    self.adopt_kin(id, ends, changes);
+                    if !self.adopt_kin(id, ends, changes) && id > from {
+                        self.unseen.push(id);
+                    }
                 }
             }
             (Some(from), Some(to)) if from < to => {
@@ -265,18 +282,19 @@ impl Follower {
         self.strangers.extend(fresh);
     }
 
-    /// Adopts a process whose parent, process group or session belongs to a tree.
-    fn adopt_kin(&mut self, pid: u32, ends: &Ends, changes: &mut Changes) {
-        let Some(stat) = self.read_stat(pid) else { return };
+    /// Adopts a process whose parent, process group or session belongs to a tree. Whether anybody has that id.
+    fn adopt_kin(&mut self, pid: u32, ends: &Ends, changes: &mut Changes) -> bool {
+        let Some(stat) = self.read_stat(pid) else { return false };
         // A parent that is in the map but dead cannot be: children of the dead have another parent.
         // Whoever attaches to a shell may sit in its session.
         if pid == std::process::id() {
-            return;
+            return true;
         }
         let found = [stat.ppid, stat.pgrp, stat.session].into_iter().find_map(|id| self.kin.get(&id).copied());
         if let Some(target) = found {
             self.adopt(pid, target, ends, changes);
         }
+        true
     }
 
     /// Keeps the pids that no stranger can have: of living processes, and of groups and sessions with a living member.
@@ -329,7 +347,7 @@ impl Follower {
     }
 
     /// Finds threads that were born or died in a process.
-    fn look_at_threads(&mut self, pid: u32, born: bool, slow: bool, full: bool, changes: &mut Changes) {
+    fn look_at_threads(&mut self, pid: u32, born: bool, listed: bool, full: bool, changes: &mut Changes) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let known = process.threads.len();
         if known == 1 && !born && !full {
@@ -338,7 +356,7 @@ impl Follower {
         // The link count of the folder is two of its own and one per thread.
         let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
         // As many as before are the same as before, unless one that has no counter to tell of its end was replaced.
-        if full || (born && (slow || count != known)) {
+        if full || listed || (born && count != known) {
             let mut skip = if full { 0 } else { count.min(known).saturating_sub(4) };
             loop {
                 let tail = list_from(&process.dir, skip, &mut self.buffer);

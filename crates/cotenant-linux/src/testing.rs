@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,10 +15,18 @@ pub struct TempDir(PathBuf);
 impl TempDir {
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("cotenant-{name}-{}-{n}", std::process::id()));
-        fs::create_dir(&path).expect("a new folder below the temporary one");
-        Self(path)
+        loop {
+            let n = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("cotenant-{name}-{}-{n}", std::process::id()));
+            match fs::create_dir(&path) {
+                // Left by a process of that id that was killed.
+                Err(why) if why.kind() == ErrorKind::AlreadyExists => {}
+                made => {
+                    made.expect("a new folder below the temporary one");
+                    return Self(path);
+                }
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -35,7 +43,9 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        // A process that is about to end, or that ends when it finds its folder gone, may write to it still.
+        let written = |why: std::io::Error| why.kind() == ErrorKind::DirectoryNotEmpty;
+        while fs::remove_dir_all(&self.0).is_err_and(written) {}
     }
 }
 
@@ -48,8 +58,22 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Starts a program whose file was written just now: for a moment a child that another thread forked meanwhile has it open for writing, too,
+/// and it cannot be executed.
+pub fn spawn_fresh(command: &mut Command) -> Child {
+    let mut child = None;
+    eventually("nobody writes to it", || {
+        child = match command.spawn() {
+            Err(why) if why.kind() == ErrorKind::ExecutableFileBusy => None,
+            done => Some(done.unwrap()),
+        };
+        child.is_some()
+    });
+    child.unwrap()
+}
+
 /// How long a process may take to say something, or a condition to come true.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process with which one talks in lines.
 pub struct Player {

@@ -12,15 +12,18 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 /// Time that a program has to end after it was asked to.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// Time that a killed one has: as soon as it has a turn it is gone, unless the kernel holds it.
+const KILLED: Duration = Duration::from_secs(10);
 /// SIGTERM, then SIGKILL.
-const ENDING: [i32; 2] = [15, 9];
+const ENDING: [(i32, Duration); 2] = [(15, GRACE), (9, KILLED)];
 
 /// Ends what is left of a program; returns how many processes that were.
 pub(crate) fn end(host: &mut LinuxHost) -> usize {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
-    for signal in ENDING {
-        let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());
-        while Instant::now() < deadline {
+    for (signal, patience) in ENDING {
+        let (begin, mut asked) = (Instant::now(), BTreeSet::new());
+        // Each signal is sent, however long this process itself was held up.
+        loop {
             let Ok(sample) = host.sample() else { return ended.len() };
             let pids: BTreeSet<u32> = sample.tasks.iter().map(|task| task.info.pid).collect();
             if pids.is_empty() {
@@ -35,6 +38,9 @@ pub(crate) fn end(host: &mut LinuxHost) -> usize {
                 // Orphans are ours now, and nobody else reaps them.
                 std::thread::sleep(Duration::from_millis(5));
                 while sys::reap().is_some() {}
+            }
+            if begin.elapsed() >= patience {
+                break;
             }
         }
     }
@@ -53,9 +59,9 @@ pub(crate) fn children() -> BTreeSet<u32> {
 /// Ends what programs left behind and nobody has looked at, as where they were left alone: orphans are our children. Says how many.
 pub(crate) fn end_orphans(ours: &BTreeSet<u32>) -> usize {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
-    for signal in ENDING {
-        let (deadline, mut asked) = (Instant::now() + GRACE, BTreeSet::new());
-        while Instant::now() < deadline {
+    for (signal, patience) in ENDING {
+        let (begin, mut asked) = (Instant::now(), BTreeSet::new());
+        loop {
             while sys::reap().is_some() {}
             let left: BTreeSet<u32> = children().difference(ours).copied().collect();
             if left.is_empty() {
@@ -67,6 +73,9 @@ pub(crate) fn end_orphans(ours: &BTreeSet<u32>) -> usize {
             ended.extend(&left);
             asked.extend(left);
             std::thread::sleep(Duration::from_millis(1));
+            if begin.elapsed() >= patience {
+                break;
+            }
         }
     }
     ended.len()

@@ -13,6 +13,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("cotenant-calibrate-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -151,7 +152,7 @@ fn interrupted_it_leaves_no_half_profile() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while threads(&child) < 2 {
             assert!(Instant::now() < end, "it does not begin");
             std::thread::yield_now();

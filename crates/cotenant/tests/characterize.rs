@@ -11,6 +11,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("cotenant-characterize-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -51,11 +52,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits until the condition holds, at most 20 s.
+/// Waits until the condition holds, at most 60 s.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < end, "{what} did not happen within 20 s");
+        assert!(Instant::now() < end, "{what} did not happen within 60 s");
         std::thread::yield_now();
     }
 }

@@ -27,11 +27,11 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stdout)))
 }
 
-/// Waits until the condition holds, at most 20 s.
+/// Waits until the condition holds, at most 60 s.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < end, "{what} did not happen within 20 s");
+        assert!(Instant::now() < end, "{what} did not happen within 60 s");
         std::thread::yield_now();
     }
 }
@@ -42,6 +42,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(test: &str) -> Self {
         let path = std::env::temp_dir().join(format!("cotenant-cli-{}-{test}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -316,29 +317,19 @@ fn two_runs_at_once_do_not_disturb_each_other() {
 #[test]
 fn advise_and_observe_change_nothing() {
     let Some(map) = first_cpu_only() else { return };
-    for mode in ["advise", "observe"] {
-        let out = run(&[
-            "run",
-            "--json",
-            "--mode",
-            mode,
-            "--policy",
-            "static",
-            "--map",
-            &map,
-            "--interval",
-            "20ms",
-            "--",
-            "bash",
-            "-c",
-            "read -t 0.5 x <> <(:); grep Cpus_allowed_list /proc/$$/status",
-        ]);
+    let advised = |mode: &str, seconds: &str| {
+        let script = format!("read -t {seconds} x <> <(:); grep Cpus_allowed_list /proc/$$/status");
+        let how = ["run", "--json", "--mode", mode, "--policy", "static", "--map", &map, "--interval", "20ms", "--"];
+        let out = run(&[&how[..], &["bash", "-c", &script]].concat());
         let inside = text(&out.stdout).split_whitespace().nth(1).map(str::to_owned);
         assert_eq!(inside, Some(mask(std::process::id())), "{mode}");
         let summary: Value = serde_json::from_slice(&out.stderr).unwrap();
         assert_eq!((summary["moves"].as_u64(), summary["restored"].as_u64()), (Some(0), Some(0)), "{mode}: {summary}");
-        assert_eq!(summary["not_applied"]["advised"].as_u64().is_some(), mode == "advise", "{summary}");
-    }
+        summary["not_applied"]["advised"].as_u64().is_some()
+    };
+    // On a busy machine a short run may be over before its first round.
+    assert!(["0.5", "5", "20"].iter().any(|seconds| advised("advise", seconds)), "nothing was advised");
+    assert!(!advised("observe", "0.5"));
 }
 
 #[test]

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testing::{Player, TempDir, eventually};
-use world::{Pin, State, all_have, comm, crowd, crowd_words, is_root, masks, settle, signal, skip, sleeper};
+use world::{
+    Pin, State, all_but_newborn_have, all_have, comm, crowd, crowd_words, is_root, masks, settle, signal, skip, sleeper,
+};
 
 /// The program that the other tests manage; nothing when it is run as a test.
 #[test]
@@ -70,7 +72,7 @@ fn attached_threads_get_their_masks_back_however_cotenant_ends() {
                     let (said, code) = manager.terminate();
                     assert_eq!(code, Some(0));
                     assert!(said.contains("the guardian was killed; another has taken its place"), "{said}");
-                    assert!(all_have(pid, &pin.own), "{:?}", masks(pid));
+                    all_but_newborn_have("given back", pid, &pin.own);
                 }
                 "both" => {
                     // Stopped first, so that neither makes up for the other.
@@ -79,11 +81,11 @@ fn attached_threads_get_their_masks_back_however_cotenant_ends() {
                         signal(name, guardian);
                     }
                     manager.end();
-                    assert!(all_have(pid, &pin.cpu), "nobody was left to restore: {:?}", masks(pid));
+                    all_but_newborn_have("nobody was left to restore", pid, &pin.cpu);
                     eventually("the guardian has ended", || comm(guardian).is_empty());
                     let restore = state.cotenant(&["restore"]).output().unwrap();
                     assert!(restore.status.success(), "{}", String::from_utf8_lossy(&restore.stdout));
-                    assert!(all_have(pid, &pin.own), "{:?}", masks(pid));
+                    all_but_newborn_have("restored", pid, &pin.own);
                 }
                 how => {
                     how.split(", ").for_each(|name| signal(name, manager.pid()));

@@ -19,6 +19,13 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
+/// A CPU that may be used.
+fn one_cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    list.split([',', '-']).next().unwrap().to_owned()
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -46,7 +53,7 @@ fn the_list_names_every_kernel_and_each_runs() {
 
 #[test]
 fn the_table_says_unit_rate_and_cpu() {
-    let output = run(&["stream", "--units", "5000", "--size", "64K", "--pin", "0"]);
+    let output = run(&["stream", "--units", "5000", "--size", "64K", "--pin", &one_cpu()]);
     let text = String::from_utf8(output.stdout).unwrap();
     for wanted in ["elements", "per second", "GB/s", "all results are right", "64 KiB each"] {
         assert!(text.contains(wanted), "{wanted} in {text}");
@@ -72,9 +79,9 @@ fn a_signal_ends_it_with_the_result_so_far() {
 /// Waits until the process has that many threads: by then it holds the signals back.
 fn await_threads(child: &Child, wanted: usize) {
     let tasks = format!("/proc/{}/task", child.id());
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while std::fs::read_dir(&tasks).map_or(0, Iterator::count) < wanted {
-        assert!(std::time::Instant::now() < end, "no {wanted} threads within 20 s");
+        assert!(std::time::Instant::now() < end, "no {wanted} threads within 60 s");
         std::thread::yield_now();
     }
 }
@@ -133,7 +140,7 @@ fn a_limit_of_the_system_is_one_line_and_exit_code_1() {
 #[test]
 fn threads_that_had_no_turn_are_counted() {
     // Starved for certain: bound to one CPU, and over before a second one could have had a turn.
-    let output = run(&["cpu", "--threads", "200", "--pin", "0", "--seconds", "1e-9", "--json"]);
+    let output = run(&["cpu", "--threads", "200", "--pin", &one_cpu(), "--seconds", "1e-9", "--json"]);
     let idle = json(&output)["threads"].as_array().unwrap().iter().filter(|thread| thread["units"] == 0).count();
     assert!(idle > 0, "a nanosecond is not enough for 200 threads");
     assert!(stderr(&output).contains(&format!("{idle} of 200 threads did nothing")), "{}", stderr(&output));
@@ -141,10 +148,17 @@ fn threads_that_had_no_turn_are_counted() {
 
 #[test]
 fn who_manages_a_kernel_sees_its_progress() {
-    let kernel = [COTENANT, "kernel", "cpu", "--threads", "2", "--seconds", "1.5", "--json"];
-    let out = Command::new(COTENANT).args(["run", "--json", "--"]).args(kernel).output().unwrap();
-    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
-    let summary = String::from_utf8(out.stderr).unwrap();
-    let summary: Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
-    assert_eq!(summary["progress"]["units"], report["units"], "{summary}");
+    // Who takes long to begin is looked for rarely by then: it has to go on for longer.
+    for seconds in ["1.5", "8", "40"] {
+        let kernel = [COTENANT, "kernel", "cpu", "--threads", "2", "--seconds", seconds, "--json"];
+        let out = Command::new(COTENANT).args(["run", "--json", "--"]).args(kernel).output().unwrap();
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let summary = String::from_utf8(out.stderr).unwrap();
+        let summary: Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
+        if !summary["progress"].is_null() {
+            assert_eq!(summary["progress"]["units"], report["units"], "{summary}");
+            return;
+        }
+    }
+    panic!("its progress was never found");
 }

@@ -7,6 +7,7 @@ use cotenant_core::topology::{CacheType, Kind, Resource};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Larger last-level caches are simulated at this size: preparing twice their size under simulation takes minutes.
 const LARGEST: u64 = 32 << 20;
@@ -76,8 +77,9 @@ struct Counts {
 
 /// Runs a kernel in a simulation and counts what its function did.
 fn count(function: &str, first: Geometry, last: Geometry, units: u64, args: &[&str]) -> Counts {
-    let name = format!("cotenant-footprint-{}-{}", std::process::id(), args.join(""));
-    let out = std::env::temp_dir().join(name.replace('/', ""));
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("cotenant-footprint-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let out = std::env::temp_dir().join(name);
     let output = Command::new("valgrind")
         .args(["--tool=cachegrind", "--cache-sim=yes", "--quiet"])
         .arg(format!("--D1={first}"))

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use testing::{TempDir, eventually};
+use testing::{TempDir, eventually, spawn_fresh};
 use world::{Pin, State, all_have, comm, masks, signal};
 
 /// Tells a copy of this test binary what to be: `high`, `busy`, `marked` or `plain`, and into which folder it writes its process id.
@@ -49,24 +49,24 @@ struct Run {
     folder: TempDir,
 }
 
-/// Every speed is below the lower threshold: naps of 20 ms behind each run of 10 ms.
-const ALWAYS: [&str; 2] = ["--controller", "simple:1e17,1e18,2/1/0"];
+/// Every speed is below the lower threshold: naps of 40 ms, long enough for signals too, behind each run of 10 ms.
+const ALWAYS: [&str; 2] = ["--controller", "simple:1e17,1e18,4/1/0"];
 
 impl Run {
     fn start(state: &State, low: &str, options: &[&str]) -> Self {
-        Self::start_on(state, None, low, options)
+        Self::start_on(state, ["high", low], [None, None], options)
     }
 
-    /// With a program of high priority that is always busy on one CPU, where one is given.
-    fn start_on(state: &State, cpu: Option<&str>, low: &str, options: &[&str]) -> Self {
+    /// With programs of high and of low priority that may run on one CPU alone, where one is given.
+    fn start_on(state: &State, roles: [&str; 2], cpus: [Option<&str>; 2], options: &[&str]) -> Self {
         let folder = TempDir::new("qos");
         let this = std::env::current_exe().unwrap();
-        let line = |role: &str| {
-            let (folder, this) = (folder.path().display(), this.display());
-            let on = cpu.filter(|_| role == "busy").map_or_else(String::new, |cpu| format!("taskset -c {cpu} "));
+        let line = |i: usize| {
+            let (role, folder, this) = (roles[i], folder.path().display(), this.display());
+            let on = cpus[i].map_or_else(String::new, |cpu| format!("taskset -c {cpu} "));
             format!("{ROLE}='{role}:{folder}' exec {on}'{this}' --exact program --nocapture >/dev/null")
         };
-        let (high, low) = (line(if cpu.is_some() { "busy" } else { "high" }), line(low));
+        let [high, low] = [0, 1].map(line);
         let words = [&["qos", "-v", "--high", &high, "--low", &low], options].concat();
         Self::of(state.cotenant(&words), folder)
     }
@@ -151,7 +151,11 @@ fn groups_of(pid: u32) -> Vec<String> {
     let groups =
         Command::new("find").args(["/sys/fs/cgroup", "-maxdepth", "4", "-name", "cotenant-*"]).output().unwrap();
     let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
-    let of = |line: &&str| line.split('-').any(|word| word == pid.to_string());
+    // The process id is the first number in the name; its start time, which comes next, may look like another's id.
+    let of = |line: &&str| {
+        let name = line.rsplit('/').next().unwrap_or_default();
+        name.split('-').find_map(|word| word.parse().ok()) == Some(pid)
+    };
     groups.lines().filter(of).map(str::to_owned).collect()
 }
 
@@ -183,7 +187,7 @@ fn an_unmarked_program_is_paused() {
 fn another_place_comes_before_naps_on_real_cpus() {
     let Some(pin) = Pin::find() else { return };
     let state = State::new("qos-place");
-    let mut run = Run::start_on(&state, Some(&pin.cpu), "plain", &ALWAYS);
+    let mut run = Run::start_on(&state, ["busy", "plain"], [Some(&pin.cpu), None], &ALWAYS);
     let (high, low) = (run.pid_of("busy"), run.pid_of("plain"));
     assert!(all_have(high, &pin.cpu));
     // As far away as there is room: with two CPUs that is the other one.
@@ -201,7 +205,10 @@ fn another_place_comes_before_naps_on_real_cpus() {
 #[test]
 fn a_limit_is_kept_and_told() {
     let state = State::new("qos-quota");
-    let mut run = Run::start(&state, "plain", &["--means", "quota"]);
+    // Both on the same CPU: else nothing may be wrong after a second, and the limit is lifted before it is told.
+    let pin = Pin::find();
+    let cpu = pin.as_ref().map(|pin| pin.cpu.as_str());
+    let mut run = Run::start_on(&state, ["busy", "plain"], [cpu, cpu], &["--means", "quota"]);
     let mut heard = None;
     eventually("a limit or why there is none", || {
         heard = run
@@ -229,13 +236,15 @@ fn programs_are_named_by_rules() {
         let role = format!("{role}:{}", folder.path().display());
         let mut command = Command::new(&path);
         command.args(["--exact", "program", "--nocapture"]).env(ROLE, role).stdout(Stdio::null());
-        (path, command.spawn().unwrap())
+        (path, spawn_fresh(&mut command))
     };
+    // Whoever else tests this at the same time has a batch of another name.
+    let batch = format!("qos-batch-{}", std::process::id());
     let (path, mut high) = start("qos-important", "high");
-    let (_, mut low) = start("qos-batch", "plain");
+    let (_, mut low) = start(&batch, "plain");
     let rules = folder.path().join("rules.toml");
     let text = format!(
-        "[[rule]]\nname = 'important'\nexecutable = '{}'\nrole = 'high'\n[[rule]]\nexecutable = 'qos-batch'\nrole = 'low'\n[[rule]]\nexecutable = 'no-such'\nrole = 'low'\n",
+        "[[rule]]\nname = 'important'\nexecutable = '{}'\nrole = 'high'\n[[rule]]\nexecutable = '{batch}'\nrole = 'low'\n[[rule]]\nexecutable = 'no-such'\nrole = 'low'\n",
         path.display()
     );
     fs::write(&rules, text).unwrap();
@@ -243,7 +252,7 @@ fn programs_are_named_by_rules() {
     let words = ["qos", "-v", "--config", rules.to_str().unwrap(), "--controller", "simple:1e17,1e18,4/1/0"];
     let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
     run.hear(&["high important: "]);
-    run.hear(&["low qos-batch: ", " pauses by SIGSTOP"]);
+    run.hear(&[&format!("low {batch}: "), " pauses by SIGSTOP"]);
     let (said, code) = run.terminate();
     assert_eq!(code, Some(0), "they were not started by it: {said:?}");
     assert!(said.iter().any(|line| line.contains("the rule no-such matches nobody")), "{said:?}");

@@ -18,6 +18,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(test: &str) -> Self {
         let path = std::env::temp_dir().join(format!("cotenant-{}-{test}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }

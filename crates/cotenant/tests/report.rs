@@ -15,6 +15,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(test: &str) -> Self {
         let path = std::env::temp_dir().join(format!("cotenant-report-{}-{test}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }

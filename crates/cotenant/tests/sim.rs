@@ -33,6 +33,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(name: &str, scenario: &str, machine: &str) -> Self {
         let path = std::env::temp_dir().join(format!("cotenant-sim-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("s.toml"), scenario).unwrap();
         fs::write(path.join("two.toml"), machine).unwrap();

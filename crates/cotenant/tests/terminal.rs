@@ -31,7 +31,12 @@ impl Terminal {
         }
         let mut script = Command::new("script")
             .args(["-qec", line, "/dev/null"])
-            .envs([("TERM", "xterm"), ("XDG_CONFIG_HOME", "/proc/nonexistent"), ("INPUTRC", "/dev/null")])
+            .envs([
+                ("TERM", "xterm"),
+                ("LC_ALL", "C"),
+                ("XDG_CONFIG_HOME", "/proc/nonexistent"),
+                ("INPUTRC", "/dev/null"),
+            ])
             .env_remove("NO_COLOR")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -56,9 +61,9 @@ impl Terminal {
         stdin.flush().unwrap();
     }
 
-    /// Waits until the screen shows it, at most 20 s, and forgets what came before it.
+    /// Waits until the screen shows it, at most 60 s, and forgets what came before it.
     fn shows(&mut self, text: &str) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(at) = self.seen.find(text) {
                 self.seen.drain(..at + text.len());

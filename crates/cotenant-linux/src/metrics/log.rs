@@ -54,23 +54,25 @@ impl Log {
             let remedy = if e.kind() == io::ErrorKind::NotFound { "; check the path" } else { "" };
             FetchError::File { path: self.path.clone(), why: format!("{e}{remedy}") }
         };
-        let there = std::fs::metadata(&self.path);
+        let mut there = std::fs::metadata(&self.path).map(|meta| identity(&meta));
         if let Some(file) = &mut self.file {
             file.read(&mut found).map_err(named)?;
             // Rotated: what the old file held to its end has been read.
-            if there.as_ref().is_ok_and(|meta| identity(meta) != file.id) {
+            if there.as_ref().is_ok_and(|id| *id != file.id) {
                 self.file = None;
             }
         }
         if self.file.is_none() {
-            let mut file = Followed::open(&self.path).map_err(named)?;
-            file.read(&mut found).map_err(named)?;
-            self.file = Some(file);
-        } else if let Err(e) = there {
-            return Err(named(e));
+            let opened = Followed::open(&self.path).and_then(|mut file| file.read(&mut found).map(|()| file));
+            there = opened.map(|file| self.file.insert(file).id);
         }
         let Found { last, count, .. } = found;
-        last.map(|text| Ok((number(&text)?, count))).transpose()
+        match (last, there) {
+            // That there is no file any more, or not yet, is told when nothing more was found in the one before.
+            (Some(text), _) => Ok(Some((number(&text)?, count))),
+            (None, Ok(_)) => Ok(None),
+            (None, Err(why)) => Err(named(why)),
+        }
     }
 }
 

@@ -251,6 +251,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::super::stop;
+    use super::super::tests::closed;
     use super::*;
     use std::net::TcpListener;
 
@@ -309,17 +310,15 @@ mod tests {
 
     #[test]
     fn nobody_answers() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        drop(listener);
-        let why = probe(Protocol::Redis, &address).unwrap_err().to_string();
+        let (_taken, address) = closed();
+        let why = probe(Protocol::Redis, &address.to_string()).unwrap_err().to_string();
         assert!(why.starts_with("redis:") && !why.contains('\n'), "{why}");
         assert!(probe(Protocol::Postgres, "/proc/nonexistent/.s.PGSQL.5432").is_err());
     }
 
     #[test]
     fn a_server_that_stands_still_is_seen_to() {
-        // It answers at once, but once for a long time not: the moments in which a question would have waited count as well.
+        // It answers at once, but at first for a long time not: the moments in which a question would have waited count as well.
         let stands = Duration::from_millis(300);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -329,7 +328,7 @@ mod tests {
                 if stream.read_exact(&mut [0; 6]).is_err() {
                     return;
                 }
-                if n == 3 {
+                if n == 0 {
                     std::thread::sleep(stands);
                 }
                 if stream.write_all(b"+PONG\r\n").is_err() {

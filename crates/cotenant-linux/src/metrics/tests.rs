@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{TempDir, eventually};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
 fn metrics(texts: &[&str]) -> Metrics {
     let parsed: Vec<Metric> = texts.iter().map(|text| text.parse().unwrap_or_else(|e| panic!("{e}"))).collect();
@@ -15,9 +15,10 @@ fn summary(metrics: &Metrics) -> MetricSummary {
     metrics.summaries().remove(0)
 }
 
-/// Why the first reading of a metric failed.
+/// Why the first reading of a metric failed: not because this machine is slow, unless that is the point.
 fn failure(text: &str) -> String {
-    let metrics = metrics(&[text]);
+    let patient = if text.contains(",timeout=") { text.to_owned() } else { format!("{text},timeout=40s") };
+    let metrics = metrics(&[&patient]);
     eventually(text, || summary(&metrics).failed > 0);
     assert_eq!((summary(&metrics).readings, metrics.readings()), (0, vec![]), "{text}");
     let why = summary(&metrics).why.unwrap();
@@ -50,6 +51,14 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
+/// An address at which nobody listens, and what keeps everybody else from it: a connection that comes from there.
+pub(super) fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let address = taken.local_addr().unwrap();
+    ((listener, taken), address)
+}
+
 #[test]
 fn a_command_is_read_again_and_again() {
     let folder = TempDir::new("metric");
@@ -58,8 +67,12 @@ fn a_command_is_read_again_and_again() {
     let metrics = metrics(&[&format!("cmd:cat {},lower,every=20ms,name=depth", file.display())]);
     eventually("the first value", || metrics.readings().first().is_some_and(|(_, r)| r.value == 1.5));
     fs::write(&file, "2.5e0\n").unwrap();
-    eventually("the second value", || metrics.readings().first().is_some_and(|(_, r)| r.value == 2.5));
-    let (name, reading) = metrics.readings().remove(0);
+    let mut second = None; // as soon as it is there: readings are soon too old
+    eventually("the second value", || {
+        second = metrics.readings().into_iter().find(|(_, r)| r.value == 2.5);
+        second.is_some()
+    });
+    let (name, reading) = second.unwrap();
     assert_eq!((name.as_str(), reading.direction, reading.count), ("depth", Direction::LowerIsBetter, 1));
     fs::remove_file(&file).unwrap();
     eventually("the value is gone with its source", || metrics.readings().is_empty());
@@ -100,7 +113,7 @@ fn a_hanging_command_dies_with_its_group() {
     let folder = TempDir::new("metric");
     let pids = folder.path().join("pids");
     // A child, a grandchild in the background, and nobody who ends.
-    let text = format!("cmd:echo $$ >>{0}; sleep 1000 & echo $! >>{0}; wait", pids.display());
+    let text = format!("cmd:echo $$ >>{0}; sleep 1000 & echo $! >>{0}; wait,timeout=60min", pids.display());
     let hanging = metrics(&[&text]);
     let read = || -> Vec<u32> {
         fs::read_to_string(&pids).unwrap_or_default().lines().filter_map(|l| l.parse().ok()).collect()
@@ -157,6 +170,12 @@ fn a_log_is_followed_through_rotation_and_truncation() {
     assert!(why.contains("server.log"), "{why}");
     fs::write(&path, "took 11 ms\n").unwrap();
     assert_eq!(log.fetch().unwrap(), Some((11.0, 1)), "it is there again");
+    // As in the middle of a rotation.
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"took 12 ms\n").unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(log.fetch().unwrap(), Some((12.0, 1)), "what it held to its end is not lost");
+    assert!(log.fetch().is_err());
 }
 
 #[test]
@@ -191,8 +210,11 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
     let series = ["queue", "done_total", "t"].map(|series| format!("{url}/metrics#{series},every=20ms"));
     let series: Vec<&str> = series.iter().map(String::as_str).collect();
     let series = metrics(&[series[0], series[1], "cmd:echo 1", series[2]]);
-    eventually("all of them", || series.readings().len() == 4);
-    let readings = series.readings();
+    let mut readings = Vec::new();
+    eventually("all of them", || {
+        readings = series.readings();
+        readings.len() == 4
+    });
     let value = |name: &str| readings.iter().find(|(n, _)| n == name).unwrap().1;
     assert_eq!(value("queue").value, 3.0);
     let rate = value("done_total");
@@ -214,7 +236,7 @@ fn an_endpoint_may_answer_with_one_number() {
 
 #[test]
 fn what_a_server_does_wrong_is_one_line() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(); // and closed again
+    let (_taken, closed) = closed();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let huge = ok(&"# x\n".repeat(5 << 20));
     let redirect = "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2/\r\nContent-Length: 0\r\n\r\n";

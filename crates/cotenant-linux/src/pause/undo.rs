@@ -13,9 +13,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// Rounds through the members of a group at most: one that forks all the time could keep us forever otherwise.
-const MAX_PASSES: u32 = 1_000;
+/// Rounds through the members of a group that come at once; further ones after a moment each.
+const AT_ONCE: u32 = 100;
+
+/// How long that may go on: one that forks all the time could keep us forever otherwise. On a busy machine it takes its time until those who
+/// were killed have had the turn in which they end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who may wait because of us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +66,8 @@ impl Waiting {
 
     /// Lets everybody run.
     pub fn resume(&self, report: &mut RestoreReport) {
+        // First: nobody is to wait for the end of a group that others keep for a moment.
+        self.groups.values().filter(|group| group.home.is_some()).for_each(thaw);
         for group in self.groups.values() {
             point("resume.group.before");
             match if group.home.is_some() { dissolve(group) } else { thaw_foreign(group) } {
@@ -111,16 +118,29 @@ impl Waiting {
     }
 }
 
+/// Thaws a group of ours and those below it, as far as they are there.
+fn thaw(group: &Group) {
+    let _ = group.freeze(false);
+    below(group).iter().for_each(thaw);
+}
+
+/// The groups of ours directly below one.
+fn below(group: &Group) -> Vec<Group> {
+    if group.hierarchy == Hierarchy::Resctrl {
+        return Vec::new();
+    }
+    let folders = fs::read_dir(&group.path).into_iter().flatten().flatten();
+    let folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| Group { path: entry.path(), ..group.clone() }).collect()
+}
+
 /// Thaws a group of ours and those below it, takes the members home and removes the folders. Nothing to do where it is gone.
 pub(crate) fn dissolve(group: &Group) -> Result<(), PauseError> {
     let failed = |why| PauseError::Group { path: group.path.clone(), why };
     let home = group.home.as_deref().unwrap_or(Path::new("/")).join("cgroup.procs");
-    for _ in 0..MAX_PASSES {
-        for entry in fs::read_dir(&group.path).into_iter().flatten().flatten() {
-            if group.hierarchy != Hierarchy::Resctrl && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                dissolve(&Group { path: entry.path(), ..group.clone() })?;
-            }
-        }
+    let (begin, mut passes) = (Instant::now(), 0);
+    loop {
+        below(group).iter().try_for_each(dissolve)?;
         match group.freeze(false) {
             Err(PauseError::Group { why, .. }) if gone(&why) => return Ok(()),
             other => other?,
@@ -135,11 +155,19 @@ pub(crate) fn dissolve(group: &Group) -> Result<(), PauseError> {
             Ok(()) => return Ok(()),
             Err(why) if gone(&why) => return Ok(()),
             // Corpses and newborn are no members, and keep the folder for a moment.
-            Err(why) if why.raw_os_error() == Some(libc::EBUSY) => std::thread::yield_now(),
+            Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
             Err(why) => return Err(failed(why)),
         }
+        passes += 1;
+        if passes < AT_ONCE {
+            std::thread::yield_now();
+        } else if begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        } else {
+            let why = "its members cannot be taken out: they fork faster than that, or have not ended yet";
+            return Err(failed(io::Error::other(why)));
+        }
     }
-    Err(failed(io::Error::other("its members cannot be taken out: they fork faster than that, or have not ended yet")))
 }
 
 /// `ENODEV`: a folder that is just being removed.

@@ -21,9 +21,11 @@ pub fn keeper(args: &[String]) {
     let [state_dir, means, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MEANS FOLDER STEP…") };
     let enforcer = if means == "quota" { Enforcer::Quota } else { Enforcer::Outside };
     let topology = topology::live().unwrap().topology;
-    let mut sleep = Command::new("sh");
-    sleep.args(["-c", r#"echo $$ > "$1/high.pid"; exec sleep 1000"#, "high", folder]).stdin(Stdio::null());
-    let high = HighProgram { name: "high".into(), what: What::Command(sleep), metrics: Vec::new() };
+    let mut high = Command::new("sh");
+    // Who dies before it has said who it is leaves it to end by itself.
+    let script = r#"echo $$ > "$1/high.pid"; while [ -e "$1" ]; do sleep 0.2; done"#;
+    high.args(["-c", script, "high", folder]).stdin(Stdio::null());
+    let high = HighProgram { name: "high".into(), what: What::Command(high), metrics: Vec::new() };
     let low = LowProgram { name: "low".into(), what: What::Command(program(Path::new(folder))) };
     let qos = QosOptions { act: true, enforcer, counters: false, after: None, other_users: false };
     let state_dir = Path::new(state_dir);
@@ -33,7 +35,8 @@ pub fn keeper(args: &[String]) {
     for step in steps {
         let now = host.sample().unwrap().at;
         let action = match step.as_str() {
-            "nap" => Action::Nap { app, until: now + Duration::from_millis(30) },
+            // Longer than anybody is held up: one that is over when it is ordered is none.
+            "nap" => Action::Nap { app, until: now + Duration::from_secs(600) },
             "wake" => Action::Nap { app, until: now },
             "limit" => Action::Limit { app, cpu_permille: Some(50) },
             "lift" => Action::Limit { app, cpu_permille: None },

@@ -104,6 +104,13 @@ pub fn threads_of(pid: u32) -> BTreeSet<u32> {
     entries.map(|e| e.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
+/// Waits until no more threads than these are left: one is joined a moment before the kernel has taken it off the list.
+fn await_joined(left: usize) {
+    while threads_of(std::process::id()).len() > left {
+        std::thread::yield_now();
+    }
+}
+
 fn answer(text: impl std::fmt::Display) {
     println!("answer: {text}");
 }
@@ -203,12 +210,12 @@ fn run(threads: usize) {
                     drop(jobs);
                     handle.join().unwrap();
                 }
-                // A thread is joined a moment before the kernel has taken it off the list.
-                while threads_of(std::process::id()).len() > workers.len() + 1 {
-                    std::thread::yield_now();
-                }
+                await_joined(workers.len() + 1);
             }
-            "churn" => (0..number()).for_each(|_| std::thread::spawn(|| {}).join().unwrap()),
+            "churn" => {
+                (0..number()).for_each(|_| std::thread::spawn(|| {}).join().unwrap());
+                await_joined(workers.len() + 1);
+            }
             "burn" => {
                 let time = Duration::from_millis(number() as u64);
                 for worker in &workers {

@@ -230,15 +230,19 @@ pub fn all_have(pid: u32, mask: &str) -> bool {
     !masks.is_empty() && masks.iter().all(|m| m == mask)
 }
 
-/// Waits until all threads of a process have that mask, and looks whether those that come next have it, too. A thread that was being
-/// born while its parent was placed has copied the mask from before and comes to light with it; the next round places it.
+/// All threads of a process have that mask. A thread that was being born while its parent got it has copied the mask from before, and comes
+/// to light with that.
+pub fn all_but_newborn_have(what: &str, pid: u32, mask: &str) {
+    let all = masks(pid);
+    let late = all.iter().filter(|m| *m != mask).count();
+    assert!(!all.is_empty() && late <= 1 + all.len() / 50, "{what}: {all:?}");
+}
+
+/// Waits until all threads of a process have that mask, and looks whether those that come next have it, too, but for the newborn, which the
+/// next round places.
 pub fn settle(what: &str, pid: u32, mask: &str) {
     eventually(what, || all_have(pid, mask));
-    for _ in 0..20 {
-        let all = masks(pid);
-        let late = all.iter().filter(|m| *m != mask).count();
-        assert!(late <= 1 + all.len() / 50, "{what}, and stays so: {all:?}");
-    }
+    (0..20).for_each(|_| all_but_newborn_have(&format!("{what}, and stays so"), pid, mask));
     eventually(what, || all_have(pid, mask));
 }
 

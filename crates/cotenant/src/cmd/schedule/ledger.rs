@@ -161,6 +161,7 @@ mod tests {
     #[test]
     fn a_full_device_is_refused_in_finite_time() {
         let folder = Folder(std::env::temp_dir().join(format!("cotenant-ledger-full-{}", std::process::id())));
+        let _ = std::fs::remove_dir_all(&folder.0);
         std::fs::create_dir(&folder.0).unwrap();
         std::os::unix::fs::symlink("/dev/full", folder.0.join(NAME)).unwrap();
         let jobs = parse(Path::new("q"), "a\n").unwrap();
@@ -173,6 +174,7 @@ mod tests {
     #[test]
     fn an_earlier_run_is_gone_on_with() {
         let folder = Folder(std::env::temp_dir().join(format!("cotenant-ledger-{}", std::process::id())));
+        let _ = std::fs::remove_dir_all(&folder.0);
         std::fs::create_dir(&folder.0).unwrap();
         let jobs = parse(Path::new("q"), "a\nb\nc\nd\n").unwrap();
         let me = std::process::id();

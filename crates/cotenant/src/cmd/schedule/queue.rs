@@ -358,6 +358,7 @@ mod tests {
 
     fn queue(test: &str, toml: &str, limits: Limits) -> (Folder, Shared) {
         let folder = Folder(std::env::temp_dir().join(format!("cotenant-queue-{}-{test}", std::process::id())));
+        let _ = std::fs::remove_dir_all(&folder.0);
         std::fs::create_dir(&folder.0).unwrap();
         let specs = parse(Path::new("q.toml"), toml).unwrap();
         let (ledger, earlier) = Ledger::open(&folder.0, &specs, false).unwrap();

@@ -86,8 +86,9 @@ mod tests {
         let specs = super::super::jobs::parse(Path::new("q.toml"), &(0..jobs).map(job).collect::<String>()).unwrap();
         let (ledger, earlier) = Ledger::open(&folder, &specs, false).unwrap();
         let mut jobs = Jobs::new(specs, Limits::default(), &folder, ledger, &earlier);
+        let since = Instant::now() + Duration::from_secs(3_600); // so that no time has passed, however long this takes
         for (i, job) in jobs.all.iter_mut().enumerate() {
-            job.state = State::Started { since: Instant::now(), runs: [0, 39].contains(&i) };
+            job.state = State::Started { since, runs: [0, 39].contains(&i) };
             job.rate = Some(12.345);
         }
         let text = text(&jobs, Duration::from_secs(1), width, height);
