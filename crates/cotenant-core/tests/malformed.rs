@@ -6,7 +6,7 @@
 use cotenant_core::cpuset::CpuSet;
 use cotenant_core::host::Mode;
 use cotenant_core::machine::Machine;
-use cotenant_core::metric::{Meter, Metric, number, scrape};
+use cotenant_core::metric::{Meter, Metric, number, queried, scrape};
 use cotenant_core::policy::Sam;
 use cotenant_core::record::{Header, MAGIC, Recording, VERSION};
 use cotenant_core::replay::replay;
@@ -59,6 +59,12 @@ const TARGETS: &[Target] = &[
         name: "metric",
         seeds: || list(METRICS),
         parse: |bytes| drop(text(bytes).map(str::parse::<Metric>)),
+        mutations: 1_000,
+    },
+    Target {
+        name: "answer to a query",
+        seeds: || list(ANSWERS),
+        parse: |bytes| drop(text(bytes).map(queried)),
         mutations: 1_000,
     },
     Target { name: "exposition of metrics", seeds: || list(&[EXPOSITION]), parse: use_exposition, mutations: 1_000 },
@@ -245,6 +251,11 @@ fn queries() -> Vec<Vec<u8>> {
 }
 
 /// A set that is read is written and read again as the same set.
+const ANSWERS: &[&str] = &[
+    r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"job":"x"},"value":[1435781451.781,"1e-3"]}]}}"#,
+    r#"{"data":{"result":[1,"2"],"resultType":"scalar"},"status":"success"}"#,
+];
+
 const METRICS: &[&str] = &[
     "cmd:awk -F, '{print $1,$2}' f,lower,every=250ms,name=p99",
     r"log:/var/log/x.log:took ([0-9.]+) ms,timeout=2s",
@@ -425,6 +436,7 @@ fn good_input_is_taken() {
     assert!(proc_text::TaskStat::parse(&proc_texts()[0]).is_ok());
     assert!(profiles().iter().all(|p| text(p).is_some_and(|p| profile::parse_apps(p).is_ok())));
     assert!(METRICS.iter().all(|m| m.parse::<Metric>().is_ok()));
+    assert!(ANSWERS.iter().all(|answer| queried(answer).is_ok()));
     assert!(["t", "done"].iter().all(|series| scrape(EXPOSITION, &series.parse().unwrap()).is_ok()));
     assert!(cpu_lists().iter().all(|l| text(l).is_some_and(|l| CpuSet::parse_list(l).is_ok())));
     assert!(cpu_masks().iter().all(|m| text(m).is_some_and(|m| CpuSet::parse_mask(m).is_ok())));

@@ -5,6 +5,7 @@
 //! a process shows on its pidfd. What these short cuts could miss is caught by a full look every few seconds.
 
 use crate::FsRoot;
+use crate::affinity;
 use crate::ends::{End, Ends};
 use crate::sys;
 use cotenant_core::proc_text::{self, Status, TaskStat};
@@ -496,17 +497,41 @@ pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
 impl Target {
     /// The CPUs that its processes may use now, by their masks, which lie inside their cpusets; empty where none of them is there.
     pub fn cpus(&self) -> CpuSet {
-        let pids = match self {
+        let masks = self.pids().into_iter().filter_map(|pid| sys::getaffinity(pid).ok());
+        masks.fold(CpuSet::new(), |all, mask| all.or(&mask))
+    }
+
+    /// The processes that it names, or that are in its cgroup now; without descendants.
+    pub fn pids(&self) -> Vec<u32> {
+        match self {
             Self::Pids(pids) | Self::Trees(pids) => pids.clone(),
             Self::Cgroup(path) => members(path),
-        };
-        let masks = pids.into_iter().filter_map(|pid| sys::getaffinity(pid).ok());
-        masks.fold(CpuSet::new(), |all, mask| all.or(&mask))
+        }
+    }
+}
+
+/// Whether a process can be followed at all.
+///
+/// # Errors
+/// Why not, in words that go on behind its number.
+pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok().and_then(|text| Status::parse(&text).ok());
+    let stat = affinity::process_stat(pid).filter(|stat| !stat.is_dead() || stat.threads > 1);
+    let (Some(status), Some(stat)) = (status, stat) else {
+        return Err("has ended".to_owned());
+    };
+    match () {
+        () if status.tgid != pid => Err(format!("is a thread of process {}; name that", status.tgid)),
+        () if stat.is_kernel_thread() => Err("is a kernel thread, which is left alone".to_owned()),
+        () if status.uid != sys::euid() && !other_users => {
+            Err(format!("belongs to user {}; with --all-users those of others are managed, too", status.uid))
+        }
+        () => Ok(()),
     }
 }
 
 /// Processes of a cgroup (version 1 or 2) and of those below it.
-fn members(path: &Path) -> Vec<u32> {
+pub(crate) fn members(path: &Path) -> Vec<u32> {
     let mut pids: Vec<u32> =
         fs::read(path.join("cgroup.procs")).map_or_else(|_| vec![], |t| proc_text::ids(&t).collect());
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {

@@ -129,11 +129,16 @@ fn memory_that_is_not_to_be_trusted_gets_no_orders() {
         ("truncated", "bytes instead of"),
         ("unsealed", "not sealed"),
         ("mode", "mode 666"),
+        ("owner", "belongs to user 12345"),
         ("magic", "does not begin"),
         ("version", "version 2"),
         ("process", "the memory of process"),
         ("nothing", "of version 1.0 and obeys no orders"),
     ] {
+        if how == "owner" && sys::euid() != 0 {
+            eprintln!("skipped: only root gives files away");
+            continue;
+        }
         let mut program = Program::start(1);
         program.ask(&format!("forge {how}"));
         let refused = of(program.pid()).unwrap_err().to_string();

@@ -207,7 +207,7 @@ pub struct ManageArgs {
 }
 
 const METRIC: &str = "A metric to read besides: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file) or \
-    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99 or postgres:PORT:p99 (time to answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, \
+    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99, postgres:PORT:p99 or http:PORT/PATH:p99 (time to answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, \
     ,timeout=TIME, ,q=QUANTILE. May be repeated";
 
 /// What is managed, and how far.

@@ -4,9 +4,11 @@
 
 mod exposition;
 mod meter;
+mod query;
 
 pub use exposition::{ScrapeError, Scraped, Selector, offers, scrape};
 pub use meter::{Measured, Meter, MeterError, number};
+pub use query::{QueryError, is_query, queried};
 
 use crate::parse;
 use crate::sample::Direction;
@@ -67,7 +69,7 @@ pub enum Source {
     Probe {
         /// How it is asked.
         protocol: Protocol,
-        /// `HOST:PORT`, or the path of a socket.
+        /// `HOST:PORT`, with the path behind it where that is asked for; or the path of a socket.
         address: String,
     },
 }
@@ -79,6 +81,8 @@ pub enum Protocol {
     Redis,
     /// `SELECT 1`.
     Postgres,
+    /// `GET` of a path.
+    Http,
 }
 
 impl Protocol {
@@ -87,6 +91,7 @@ impl Protocol {
         match self {
             Self::Redis => "redis",
             Self::Postgres => "postgres",
+            Self::Http => "http",
         }
     }
 }
@@ -150,15 +155,29 @@ impl FromStr for Metric {
     }
 }
 
-/// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`; `None` where it is another source.
+/// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`, `http:[HOST:]PORT[/PATH]:pQ`; `None` where it is another
+/// source.
 fn probe(text: &str) -> Option<Result<(Source, f64), String>> {
     let (name, rest) = text.split_once(':')?;
-    let protocol = [Protocol::Redis, Protocol::Postgres].into_iter().find(|protocol| protocol.name() == name)?;
+    let all = [Protocol::Redis, Protocol::Postgres, Protocol::Http];
+    let protocol = all.into_iter().find(|protocol| protocol.name() == name)?;
+    if protocol == Protocol::Http && rest.starts_with("//") {
+        return None; // what it answers with, not how soon
+    }
     let wrong = || {
-        let folder = if protocol == Protocol::Postgres { ", or postgres:/FOLDER/OF/SOCKET:p99" } else { "" };
-        Err(format!("'{text}' names no port and quantile; write {name}:[HOST:]PORT:p99{folder}"))
+        let place = match protocol {
+            Protocol::Redis => "redis:[HOST:]PORT:p99",
+            Protocol::Postgres => "postgres:[HOST:]PORT:p99, or postgres:/FOLDER/OF/SOCKET:p99",
+            Protocol::Http => "http:[HOST:]PORT[/PATH]:p99",
+        };
+        Err(format!("'{text}' names no port and quantile; write {place}"))
     };
     let Some((place, quantile)) = rest.rsplit_once(":p") else { return Some(wrong()) };
+    if protocol == Protocol::Http && place.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Some(wrong());
+    }
+    let path = if protocol == Protocol::Http { place.find('/').unwrap_or(place.len()) } else { place.len() };
+    let (place, path) = place.split_at(path);
     let percent = quantile.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let address = match place.rsplit_once(':') {
@@ -168,6 +187,7 @@ fn probe(text: &str) -> Option<Result<(Source, f64), String>> {
         Some(_) => None,
         None => port(place).map(|port| format!("127.0.0.1:{port}")),
     };
+    let address = address.map(|address| address + path);
     Some(match (address, percent) {
         (Some(address), Some(percent)) => Ok((Source::Probe { protocol, address }, percent / 100.0)),
         _ => wrong(),
@@ -176,7 +196,7 @@ fn probe(text: &str) -> Option<Result<(Source, f64), String>> {
 
 fn source(text: &str) -> Result<Source, String> {
     let known =
-        "write cmd:COMMAND, log:PATH:REGEX, http://HOST[:PORT]/PATH[#SERIES], redis:PORT:p99 or postgres:PORT:p99";
+        "write cmd:COMMAND, log:PATH:REGEX, http://HOST[:PORT]/PATH[#SERIES], or redis, postgres or http:PORT:p99";
     if let Some(command) = text.strip_prefix("cmd:") {
         return match command.trim() {
             "" => Err("there is no command; write cmd:COMMAND".to_owned()),
@@ -196,13 +216,23 @@ fn source(text: &str) -> Result<Source, String> {
     }
     if let Some(rest) = text.strip_prefix("http://") {
         let (address, fragment) = rest.split_once('#').map_or((rest, None), |(a, f)| (a, Some(f)));
-        if address.is_empty() || address.starts_with(['/', ':']) || address.contains(char::is_whitespace) {
+        let place = address.split('?').next().unwrap_or_default();
+        if place.is_empty() || place.starts_with(['/', ':']) || place.contains(char::is_whitespace) {
             return Err("there is no host; write http://HOST[:PORT]/PATH[#SERIES]".to_owned());
         }
         let series = fragment.map(str::parse).transpose().map_err(|e: exposition::SelectorError| e.to_string())?;
-        return Ok(Source::Http { url: format!("http://{address}"), series });
+        return Ok(Source::Http { url: format!("http://{}", in_url(address)), series });
     }
     Err(format!("unknown source; {known}"))
+}
+
+/// Queries may be written as they are: what no address holds is encoded.
+fn in_url(address: &str) -> String {
+    let hex = |c: char| match c {
+        ' ' | '"' | '<' | '>' => format!("%{:02X}", u32::from(c)),
+        other => other.to_string(),
+    };
+    address.chars().map(hex).collect()
 }
 
 impl Source {
@@ -260,6 +290,19 @@ mod tests {
     }
 
     #[test]
+    fn queries_of_prometheus_are_written_as_they_are() {
+        let query = r#"histogram_quantile(0.99, sum by (le) (rate(t_bucket{job="shop"}[10s])))"#;
+        let m = metric(&format!("http://localhost:9090/api/v1/query?query={query},lower,every=10s,name=p99"));
+        let url = "http://localhost:9090/api/v1/query?query=histogram_quantile(0.99,%20sum%20by%20(le)%20\
+                   (rate(t_bucket{job=%22shop%22}[10s])))";
+        assert_eq!(m.source, Source::Http { url: url.into(), series: None });
+        assert_eq!(
+            (m.direction, m.every, m.name.as_str()),
+            (Some(Direction::LowerIsBetter), Duration::from_secs(10), "p99")
+        );
+    }
+
+    #[test]
     fn servers_are_asked_by_port_or_socket() {
         let m = metric("redis:6379:p99,every=2s");
         let probe = |protocol, address: &str| Source::Probe { protocol, address: address.to_owned() };
@@ -269,6 +312,10 @@ mod tests {
         let m = metric("postgres:/run/postgresql:p99.9,name=pg");
         assert_eq!(m.source, probe(Protocol::Postgres, "/run/postgresql/.s.PGSQL.5432"));
         assert!(m.quantile.is_some_and(|q| (q - 0.999).abs() < 1e-12) && m.name == "pg");
+        assert_eq!(metric("http:8080:p99").source, probe(Protocol::Http, "127.0.0.1:8080"));
+        let m = metric("http:[::1]:8080/a:p/b?c=d:p50,name=web");
+        assert_eq!((&m.source, m.quantile), (&probe(Protocol::Http, "[::1]:8080/a:p/b?c=d"), Some(0.5)));
+        assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "web"));
     }
 
     #[test]
@@ -280,6 +327,8 @@ mod tests {
             ("log:/x", "regular expression"),
             ("https://a/b", "https"),
             ("http:///x", "no host"),
+            ("http://?query=x", "no host"),
+            ("http://a b/x", "no host"),
             ("http://a/m#", "series"),
             ("http://a/m#x{y=1}", "series"),
             ("cmd:x,every=1", "time"),
@@ -290,6 +339,9 @@ mod tests {
             ("redis:6379", "names no port"),
             ("redis:0:p99", "names no port"),
             ("postgres:h:x:p99", "names no port"),
+            ("http:8080", "names no port"),
+            ("http:/x:p99", "names no port"),
+            ("http:h:80/a b:p99", "names no port"),
             ("redis:6379:p99,q=0.5", "already"),
             ("http://a/m#x,q=2", "quantile"),
             ("cmd:x,name=a b", "name"),

@@ -37,7 +37,7 @@ impl Model {
 
     /// What code scores that does nothing but miss the last level: the estimate of time lets no two misses overlap.
     pub fn missing(&self) -> f64 {
-        self.score(Counts { instructions: 0, first_misses: 1, last_misses: 1 })
+        self.score(Counts { instructions: 0, first_misses: 1, upper_lines: 1, last_misses: 1 })
     }
 
     /// The score of code with these counts, 0 or more; 0 for code that is not executed.
@@ -46,7 +46,7 @@ impl Model {
         if ns <= 0.0 {
             return 0.0;
         }
-        self.at(counts.first_misses as f64 / ns, counts.last_misses as f64 / ns)
+        self.at(counts.upper_lines as f64 / ns, counts.last_misses as f64 / ns)
     }
 
     /// The score of code that brings in so many lines per nanosecond, 0 or more. Lines into the last level came into the one above it, too.
@@ -62,6 +62,9 @@ pub struct Counts {
     pub instructions: u64,
     /// Misses of the first simulated level, of all kinds.
     pub first_misses: u64,
+    /// Lines that come into the level above the last: data that miss it, and code that misses the last level. (The first simulated level for
+    /// code is the one nearest to the core, so that its misses say nothing of this.)
+    pub upper_lines: u64,
     /// Misses of the last.
     pub last_misses: u64,
 }
@@ -75,6 +78,7 @@ impl Counts {
     fn add(&mut self, other: Self) {
         self.instructions += other.instructions;
         self.first_misses += other.first_misses;
+        self.upper_lines += other.upper_lines;
         self.last_misses += other.last_misses;
     }
 }
@@ -160,6 +164,7 @@ impl Profile {
 struct Columns {
     instructions: usize,
     first: Vec<usize>,
+    upper: Vec<usize>,
     last: Vec<usize>,
 }
 
@@ -171,6 +176,7 @@ impl Columns {
         Some(Self {
             instructions: at("Ir")?,
             first: all(["I1mr", "D1mr", "D1mw"])?,
+            upper: all(["ILmr", "D1mr", "D1mw"])?,
             last: all(["ILmr", "DLmr", "DLmw"])?,
         })
     }
@@ -181,6 +187,7 @@ impl Columns {
         Counts {
             instructions: of(&self.instructions),
             first_misses: self.first.iter().map(of).sum(),
+            upper_lines: self.upper.iter().map(of).sum(),
             last_misses: self.last.iter().map(of).sum(),
         }
     }
@@ -199,7 +206,8 @@ mod tests {
         let mut profile = Profile::default();
         profile.add(OUT).unwrap();
         // hot: 1,600 instructions, 100 first misses, 80 last: 1600 + 1000 + 8000 = 10,600 cycles. cold: 400. memcpy: 600, 30, 5: 1,400.
-        assert_eq!(profile.total(), Counts { instructions: 2600, first_misses: 130, last_misses: 85 });
+        let total = Counts { instructions: 2600, first_misses: 130, upper_lines: 130, last_misses: 85 };
+        assert_eq!(profile.total(), total);
         let model = Model { a: 1.0, b: 10.0, c: 0.5, clock_hz: 1e9 };
         let regions = profile.regions(model, 0.1);
         assert_eq!(regions.len(), 2, "cold takes 400 of 12,400: 3 %");
@@ -218,6 +226,17 @@ mod tests {
         assert_eq!(profile.total().instructions, 5200);
         assert_eq!(profile.regions(model, 0.1)[0].score.to_bits(), hot.score.to_bits());
         assert_eq!(super::super::parse(&super::super::write(&regions)).unwrap(), regions);
+    }
+
+    #[test]
+    fn code_that_misses_the_first_level_alone_brings_nothing_into_the_second() {
+        let mut profile = Profile::default();
+        profile.add("events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfl=a.c\nfn=f\n1 1000 100 10 0\n").unwrap();
+        let counts = Counts { instructions: 1000, first_misses: 100, upper_lines: 10, last_misses: 10 };
+        assert_eq!(profile.total(), counts);
+        // 1,000 + 1,000 + 1,000 cycles at 1 GHz; 10 lines into both levels.
+        let model = Model { a: 1.0, b: 10.0, c: 0.5, clock_hz: 1e9 };
+        assert!((model.score(counts) - 100.0 / 3_000.0 - 0.5).abs() < 1e-12);
     }
 
     #[test]

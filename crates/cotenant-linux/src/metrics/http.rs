@@ -2,7 +2,9 @@
 
 use super::FetchError;
 use cotenant_core::Time;
-use cotenant_core::metric::{Measured, Meter, ScrapeError, Scraped, Selector, number, offers, scrape};
+use cotenant_core::metric::{
+    Measured, Meter, ScrapeError, Scraped, Selector, is_query, number, offers, queried, scrape,
+};
 use std::time::Duration;
 use ureq::{Agent, Error};
 
@@ -30,11 +32,14 @@ impl Http {
         let answer = self.get().map_err(|error| match error {
             Error::Timeout(_) => FetchError::Slow(self.timeout),
             Error::BodyExceedsLimit(_) => FetchError::Huge((MOST >> 10) as usize),
-            Error::StatusCode(code) => self.failed(&format!("status {code}; check the path")),
+            Error::StatusCode(code) => {
+                self.failed(&format!("status {code}; check the path, and the query if it is one"))
+            }
             other => self.failed(&format!("{other}; check that it is the right address and answers")),
         })?;
         let said = match &self.series {
             Some(series) => scrape(&answer, series)?,
+            None if is_query(&answer) => Scraped::Gauge(queried(&answer)?),
             None => Scraped::Gauge(number(&answer).map_err(|error| match offers(&answer, "") {
                 offers if offers.is_empty() => FetchError::from(error),
                 offers => ScrapeError::Unnamed(offers).into(),

@@ -3,6 +3,7 @@
 //! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is told once.
 
 mod command;
+mod exchange;
 mod http;
 mod log;
 mod probe;
@@ -10,7 +11,7 @@ mod stop;
 
 use command::Command;
 use cotenant_core::histogram::Histogram;
-use cotenant_core::metric::{Measured, Meter, MeterError, Metric, QUANTILE, ScrapeError, Source};
+use cotenant_core::metric::{Measured, Meter, MeterError, Metric, QUANTILE, QueryError, ScrapeError, Source};
 use cotenant_core::{Direction, Reading, Time};
 use http::Http;
 use log::Log;
@@ -68,6 +69,8 @@ enum FetchError {
     Meter(#[from] MeterError),
     #[error(transparent)]
     Scrape(#[from] ScrapeError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
     #[error("it took longer than {0:?} and was given up; make it quicker, or add ,timeout=TIME")]
     Slow(Duration),
     #[error("it printed more than {0} KiB; print one number and nothing else")]

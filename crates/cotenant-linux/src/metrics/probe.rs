@@ -6,8 +6,8 @@
 //! a second would count as one slow answer among hundreds of quick ones. Questions sent in one go would all wait behind the same things, and
 //! tell no more than one of them.
 
-use super::FetchError;
 use super::stop::Stop;
+use super::{FetchError, exchange};
 use cotenant_core::Direction;
 use cotenant_core::histogram::Histogram;
 use cotenant_core::metric::{Measured, Protocol};
@@ -132,11 +132,16 @@ impl Probe {
             None => self.connection.insert(connect(self.protocol, &self.address, self.timeout)?),
         };
         let sent = Instant::now();
-        match self.protocol {
-            Protocol::Redis => connection.ping(),
-            Protocol::Postgres => connection.query(),
+        let stays = match self.protocol {
+            Protocol::Redis => connection.ping().map(|()| true),
+            Protocol::Postgres => connection.query().map(|()| true),
+            Protocol::Http => connection.get(&self.address),
         }?;
-        Ok([sent, Instant::now()])
+        let answered = Instant::now();
+        if !stays {
+            self.connection = None;
+        }
+        Ok([sent, answered])
     }
 
     fn failed(&self, why: &io::Error) -> FetchError {
@@ -149,6 +154,7 @@ impl Probe {
 }
 
 fn connect(protocol: Protocol, address: &str, timeout: Duration) -> io::Result<Connection> {
+    let address = if protocol == Protocol::Http { split(address).0 } else { address };
     let stream: Box<dyn Stream> = if address.starts_with('/') {
         let stream = UnixStream::connect(address)?;
         stream.set_read_timeout(Some(timeout))?;
@@ -177,6 +183,11 @@ fn connect(protocol: Protocol, address: &str, timeout: Duration) -> io::Result<C
     Ok(connection)
 }
 
+/// Host with port, and path.
+fn split(address: &str) -> (&str, &str) {
+    address.find('/').map_or((address, "/"), |at| address.split_at(at))
+}
+
 fn refused(why: impl Into<String>) -> io::Error {
     io::Error::other(why.into())
 }
@@ -194,6 +205,12 @@ impl Connection {
                 Err(refused(format!("it says '{said}'; where it wants a password, use cmd:redis-cli …")))
             }
         }
+    }
+
+    /// Whether the server keeps the connection.
+    fn get(&mut self, address: &str) -> io::Result<bool> {
+        let (host, path) = split(address);
+        exchange::ask(&mut self.0, &exchange::question(host, path))
     }
 
     /// Start-up message of protocol 3.0, as whoever we are, to the database of that name.
@@ -306,6 +323,41 @@ mod tests {
         };
         assert!(wants(&[0, 0, 0, 10], b'R').contains("password"));
         assert!(wants(b"SFATAL\0Mno such role\0\0", b'E').contains("no such role"));
+    }
+
+    #[test]
+    fn web_servers_answer() {
+        let question = |address: &str| exchange::question(address, "/x").len();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        // On one connection, and then on one for each question.
+        let length = question(&address);
+        std::thread::spawn(move || {
+            for closes in [false, true, true].into_iter().chain(std::iter::repeat(true)) {
+                let (mut stream, _) = listener.accept().unwrap();
+                let close = if closes { "Connection: close\r\n" } else { "" };
+                for _ in 0..if closes { 1 } else { 3 } {
+                    if stream.read_exact(&mut vec![0; length]).is_err() {
+                        return;
+                    }
+                    let _ = write!(stream, "HTTP/1.1 200 OK\r\n{close}Content-Length: 2\r\n\r\nok");
+                }
+                if !closes {
+                    let _ = stream.read_exact(&mut vec![0; length]);
+                    let _ = write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end");
+                }
+            }
+        });
+        let (_stopper, stop) = stop::pair().unwrap();
+        let window = Duration::from_millis(100);
+        let mut probe = Probe::new(Protocol::Http, &format!("{address}/x"), 0.99, window, Duration::from_secs(20));
+        for _ in 0..3 {
+            let measured = probe.fetch(&stop).unwrap().unwrap();
+            assert!(measured.value > 0.0 && measured.count >= 1, "{measured:?}");
+        }
+        let address = server(vec![(length, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec())]);
+        let why = self::probe(Protocol::Http, &format!("{address}/x")).unwrap_err().to_string();
+        assert!(why.contains("status 404") && why.starts_with("http:"), "{why}");
     }
 
     #[test]

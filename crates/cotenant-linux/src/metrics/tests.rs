@@ -235,6 +235,17 @@ fn an_endpoint_may_answer_with_one_number() {
 }
 
 #[test]
+fn prometheus_is_asked_by_a_query() {
+    let url = server(|_| {
+        ok(r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1.5,"0.25"]}]}}"#)
+    });
+    let query = r#"api/v1/query?query=max(t{job="a b"})"#;
+    let metrics = metrics(&[&format!("{url}/{query},lower,name=slowest")]);
+    eventually("its number", || metrics.readings().first().is_some_and(|(_, r)| r.value == 0.25));
+    assert_eq!(metrics.readings()[0].1.direction, Direction::LowerIsBetter);
+}
+
+#[test]
 fn what_a_server_does_wrong_is_one_line() {
     let (_taken, closed) = closed();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -248,6 +259,7 @@ fn what_a_server_does_wrong_is_one_line() {
         (server(|_| "what?\r\n\r\n".into()), "check that"),
         (server(|_| ok("")), "printed nothing"),
         (server(|_| ok("nan")), "NaN"),
+        (server(|_| ok(r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#)), "no result"),
         (server(|_| ok("up 1\n")) + "#down", "no series 'down'; it has up"),
         (server(|_| ok("up 1\nload 2\n")), "add #SERIES to the address, one of up, load"),
         (server(|_| ok("up 1\n")) + "#up,q=0.5", "no histogram"),

@@ -11,10 +11,12 @@ pub(crate) mod group;
 mod signals;
 pub(crate) mod undo;
 
+use crate::affinity::{Held, SetError};
 use crate::apply::Applier;
 use crate::book::Identity;
 use crate::fault::point;
 use crate::journal::{Owner, Record};
+use crate::tasks;
 use group::Group;
 use serde::Serialize;
 use signals::Signalled;
@@ -66,6 +68,27 @@ pub enum PauseError {
     /// The control group of somebody else stands still already, and would be let run by us.
     #[error("{path} is frozen by somebody else; thaw it first", path = .0.display())]
     Frozen(PathBuf),
+    /// Whoever would let it run again would stand still with it.
+    #[error(
+        "cotenant itself is in {path}, and would stand still with it for ever; start it in another control group, \
+         as by systemd-run --scope",
+        path = .0.display()
+    )]
+    Ourselves(PathBuf),
+    /// Somebody in the control group of somebody else is to be left alone, and would wait with the others.
+    #[error(
+        "not all of {path} may wait: process {pid}: {why}; name those that may by their process ids, \
+         or let it be done to those of other users, too, by --all-users",
+        path = .path.display()
+    )]
+    Member {
+        /// The group's folder.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+        /// Why it is to be left alone.
+        why: String,
+    },
     /// A process cannot be signalled.
     #[error("process {pid} cannot be let wait: {why}")]
     Process {
@@ -184,14 +207,26 @@ impl Job {
         Self::new(How::Signals(Signalled::default()))
     }
 
-    /// The control group of somebody else. Freeze it only where all its members are to wait.
+    /// The control group of somebody else, with those below it. Freeze it only where all its members are to wait.
     ///
     /// # Errors
-    /// Where it has no freezer, stands still already, or nothing can be journaled.
+    /// Where it has no freezer, stands still already, holds us or anybody who is to be left alone, or nothing can be journaled.
     pub fn of_group(applier: &mut Applier, path: &Path) -> Result<Self, PauseError> {
+        let members = tasks::members(path);
+        if members.contains(&std::process::id()) {
+            return Err(PauseError::Ourselves(path.to_owned()));
+        }
         let group = Group::foreign(path)?;
         if group.asked_to_freeze() {
             return Err(PauseError::Frozen(path.to_owned()));
+        }
+        for pid in members {
+            let refused = |why| PauseError::Member { path: path.to_owned(), pid, why };
+            match Held::open(pid, pid) {
+                Err(SetError::Gone | SetError::Recycled) => {}
+                Err(why) => return Err(refused(why.to_string())),
+                Ok(held) => applier.may_touch(&held).map_err(refused)?,
+            }
         }
         let record = Record::Group { hierarchy: group.hierarchy, path: group.path.clone(), home: None };
         applier.journal_pause(&record).map_err(PauseError::Journal)?;

@@ -7,6 +7,7 @@ use super::memory::{For, Memory, Refused};
 use crate::sys;
 use crate::tasks::Process;
 use cotenant_rt::layout::{self, MINOR_WITH_ORDERS};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -16,10 +17,11 @@ pub const FRESH: Duration = Duration::from_nanos(layout::FRESH_NS);
 /// No nap is longer, whatever the order says.
 pub const LONGEST_NAP: Duration = Duration::from_nanos(layout::LONGEST_NAP_NS);
 
-/// One program's orders. Withdrawn on drop.
+/// One program's orders. Withdrawn on drop, where any was given: else they may be another Cotenant's.
 #[derive(Debug)]
 pub struct Orders {
     memory: Memory,
+    given: Cell<bool>,
 }
 
 /// What a program did about its orders: sums over its threads since it began. Times are of [`sys::monotonic`].
@@ -57,7 +59,7 @@ impl Orders {
         if minor < MINOR_WITH_ORDERS {
             return Err(Refused::NoOrders(minor));
         }
-        Ok(Some(Self { memory }))
+        Ok(Some(Self { memory, given: Cell::new(false) }))
     }
 
     /// Those of the same process in another memory: it executes another program since. `Ok(None)` where it has none, or no other.
@@ -71,6 +73,7 @@ impl Orders {
     /// Orders all marked threads to nap until a time of [`sys::monotonic`], unless that is further away than `cap` when they see it, and
     /// stands by it. They see it within 2 ms or so of execution.
     pub fn nap(&self, until: Duration, cap: Duration) {
+        self.given.set(true);
         let orders = &self.memory.header().orders;
         orders.cap_ns.store(ns(cap), Relaxed);
         orders.nap_until_ns.store(ns(until), Relaxed);
@@ -104,7 +107,9 @@ impl Orders {
 
 impl Drop for Orders {
     fn drop(&mut self) {
-        self.withdraw();
+        if self.given.get() {
+            self.withdraw();
+        }
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::identity;
 use crate::FsRoot;
+use crate::affinity::Held;
 use crate::apply::Applier;
 use crate::book::Identity;
 use crate::pause::{Job, Mechanism, Pauses};
-use crate::progress::Orders;
 #[cfg(doc)]
 use crate::progress::orders::FRESH;
 use crate::progress::orders::LONGEST_NAP;
+use crate::progress::{Orders, Refused};
 use crate::quota::{Quota, QuotaError};
 use crate::resctrl::{Limited, Resctrl};
 use crate::sys;
@@ -33,6 +34,10 @@ const LITTLE_NS: f64 = 1e6;
 
 /// Orders to nap are stood by so often: they are stale after [`FRESH`].
 const STAND_BY: Duration = Duration::from_millis(33);
+
+/// Told where naps from inside alone are wanted, until there are marks.
+const NO_MARKS: &str = "--means inside: a program of low priority has passed no mark and does not nap; \
+                        build it with 'cotenant cc', or take --means auto";
 
 /// Processes without marks that use less than this share of a program's CPU time need not nap: shells that wait.
 const IDLE: f64 = 0.05;
@@ -196,12 +201,17 @@ impl Low {
         self.root = Some(pid);
         let (Some(applier), Some(job), Some(root)) = (applier, &mut self.job, identity(pid)) else { return Ok(()) };
         self.members = vec![root];
+        // So that other Cotenants leave it alone. It is ours even where one of them manages whoever started us.
+        if let Ok(held) = Held::open_exactly(root.0, root.0, root.1) {
+            let _ = applier.may_touch(&held);
+        }
         job.started(applier, root).map_err(|why| why.to_string())
     }
 
     /// Looks who belongs to it and who has marks.
     pub fn look<'a>(
         &mut self,
+        applier: &mut Applier,
         at: Time,
         processes: impl Iterator<Item = (u32, &'a Process)>,
         sample: &Sample,
@@ -226,9 +236,15 @@ impl Low {
                         known.orders = Some(other);
                     }
                 } else {
-                    known.orders = Orders::of(pid, process).ok().flatten();
-                    if known.orders.is_none() {
-                        known.next_look = at + super::FULL_EVERY[0]; // it begins just now, or has none
+                    match orders_of(applier, pid, process, self.root.is_none()) {
+                        Ok(Some(orders)) => {
+                            known.orders = Some(orders);
+                            self.notes.remove(NO_MARKS);
+                        }
+                        Ok(None) => known.next_look = at + super::FULL_EVERY[0], // it begins just now, or has none
+                        Err(why) => {
+                            self.notes.insert(format!("process {pid} is not let nap by its marks: {why}"));
+                        }
                     }
                 }
             }
@@ -288,6 +304,9 @@ impl Low {
             for orders in self.orders() {
                 orders.nap(until, LONGEST_NAP);
                 any = true;
+            }
+            if !any && self.enforcer == Enforcer::Inside {
+                self.notes.insert(NO_MARKS.to_owned());
             }
             self.napping = Some((end, now + STAND_BY));
             return if any { Outcome::Applied } else { Outcome::Gone };
@@ -448,6 +467,20 @@ impl Low {
         }
         notes
     }
+}
+
+/// The orders of a process that has marks. One that was not started here is taken for us alone before it gets any.
+fn orders_of(applier: &mut Applier, pid: u32, process: &Process, foreign: bool) -> Result<Option<Orders>, String> {
+    let orders = match Orders::of(pid, process) {
+        Ok(orders) => orders,
+        Err(why @ Refused::NoOrders(_)) => return Err(why.to_string()),
+        Err(_) => None, // told by who reads what it reports
+    };
+    if foreign && orders.is_some() {
+        let Ok(held) = Held::open_exactly(pid, pid, process.start_ticks()) else { return Ok(None) }; // it has ended
+        applier.may_touch(&held)?;
+    }
+    Ok(orders)
 }
 
 fn add((naps, seconds): (u64, f64), orders: &Orders) -> (u64, f64) {

@@ -26,6 +26,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Least and most time between two looks at all threads, each of which may take as long as some fifty others.
@@ -110,7 +111,7 @@ pub struct QosHost {
     topology: Topology,
     options: QosOptions,
     observer: Observer,
-    metrics: Vec<Metrics>,
+    metrics: Vec<Arc<Metrics>>,
     applier: Option<Applier>,
     waiter: Waiter,
     start: Instant,
@@ -182,21 +183,26 @@ impl QosHost {
         Ok(host)
     }
 
-    fn begin(&mut self, high: Vec<HighProgram>, low: Vec<LowProgram>) -> Result<(), StartError> {
+    fn begin(&mut self, high: Vec<HighProgram>, mut low: Vec<LowProgram>) -> Result<(), StartError> {
         let mut pauses = self.applier.is_some().then(|| Pauses::new(Means::best()));
+        // What naps need comes first: where it is not to be had, nothing was started.
+        let mut means = Vec::new();
+        for program in &mut low {
+            let mut low = Low::new(self.options.enforcer);
+            match (&mut self.applier, &mut pauses, &mut program.what) {
+                (Some(applier), Some(pauses), What::Command(command)) => low.prepare(applier, pauses, command),
+                (Some(applier), _, What::Running(target)) => low.attach(applier, target),
+                _ => Ok(()),
+            }
+            .map_err(StartError::Means)?;
+            means.push(low);
+        }
         for program in high {
-            self.metrics.push(Metrics::start(&program.metrics, self.start)?);
+            self.metrics.push(Arc::new(Metrics::start(&program.metrics, self.start)?));
             self.add(program.name, program.what, true)?;
         }
-        for program in low {
-            let mut what = program.what;
-            let mut low = Low::new(self.options.enforcer);
-            if let (Some(applier), Some(pauses), What::Command(command)) = (&mut self.applier, &mut pauses, &mut what) {
-                low.prepare(applier, pauses, command).map_err(StartError::Means)?;
-            } else if let (Some(applier), What::Running(target)) = (&mut self.applier, &what) {
-                low.attach(applier, target).map_err(StartError::Means)?;
-            }
-            let pid = self.add(program.name, what, false)?;
+        for (program, mut low) in low.into_iter().zip(means) {
+            let pid = self.add(program.name, program.what, false)?;
             if let Some(pid) = pid {
                 low.started(self.applier.as_mut(), pid).map_err(StartError::Means)?;
             }
@@ -237,10 +243,14 @@ impl QosHost {
         self.told.clone()
     }
 
-    /// What the metrics came to, and lines about those that fail.
-    pub fn metrics(&self) -> (Vec<MetricSummary>, Vec<String>) {
-        let summaries = self.metrics.iter().flat_map(Metrics::summaries).collect();
-        (summaries, self.metrics.iter().flat_map(Metrics::news).collect())
+    /// What the metrics came to.
+    pub fn summaries(&self) -> Vec<MetricSummary> {
+        self.metrics.iter().flat_map(|metrics| metrics.summaries()).collect()
+    }
+
+    /// The metrics of each program of high priority, for who says while the loop goes on that one fails. To be dropped before the end.
+    pub fn metrics(&self) -> Vec<Arc<Metrics>> {
+        self.metrics.clone()
     }
 
     /// What is counted.
@@ -327,10 +337,8 @@ impl QosHost {
         let high = self.programs.len() - self.low.len();
         for (i, program) in self.programs.iter_mut().enumerate() {
             program.ended = !program.is_awaited() && self.observer.processes_of(i).next().is_none();
-            if let Some(low) = i.checked_sub(high).map(|i| &mut self.low[i])
-                && self.options.act
-            {
-                low.look(at, self.observer.processes_of(i), &sample, AppId(i as u32));
+            if let (Some(low), Some(applier)) = (i.checked_sub(high).map(|i| &mut self.low[i]), &mut self.applier) {
+                low.look(applier, at, self.observer.processes_of(i), &sample, AppId(i as u32));
                 low.tend(at);
             }
         }

@@ -3,7 +3,9 @@
 use super::roles::{command, dying, journals, options, say};
 use crate::affinity::{self, Held};
 use crate::apply::Applier;
+use crate::claims::Claims;
 use crate::fault;
+use crate::journal::{Here, Owner};
 use crate::pause::{Job, Means, Mechanism, Pauses};
 use crate::restore::restore;
 use crate::sys;
@@ -11,7 +13,7 @@ use crate::testing::{Player, TempDir, eventually};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// What each process of a job does: it says who it is, and then that it runs, again and again.
 pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while echo >> "$1/$2"; do sleep 0.02; done"#;
@@ -308,18 +310,41 @@ fn twenty_random_kills_leave_nobody_waiting() {
     }
 }
 
+/// A control group of somebody else with a sleeper in it; both go when dropped.
+struct Theirs {
+    mechanism: Mechanism,
+    path: PathBuf,
+    sleeper: Child,
+}
+
+impl Theirs {
+    /// `None`, said aloud, where no group can be frozen.
+    fn new(name: &str) -> Option<Self> {
+        let group = Means::all().into_iter().find(|means| means.mechanism() != Mechanism::Signals);
+        let Some(mechanism) = group.map(|means| means.mechanism()) else {
+            eprintln!("skipped: no group can be frozen here");
+            return None;
+        };
+        let path = group_of(std::process::id(), mechanism)?.join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        let sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+        fs::write(path.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+        Some(Self { mechanism, path, sleeper })
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let _ = self.sleeper.kill();
+        let _ = self.sleeper.wait();
+        eventually("the folder goes", || fs::remove_dir(&self.path).is_ok());
+    }
+}
+
 #[test]
 fn the_group_of_somebody_else_stays_his() {
-    let group = Means::all().into_iter().find(|means| means.mechanism() != Mechanism::Signals);
-    let Some(mechanism) = group.map(|means| means.mechanism()) else {
-        eprintln!("skipped: no group can be frozen here");
-        return;
-    };
-    let home = group_of(std::process::id(), mechanism).unwrap();
-    let theirs = home.join(format!("theirs-{}", std::process::id()));
-    fs::create_dir(&theirs).unwrap();
-    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
-    fs::write(theirs.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+    let Some(group) = Theirs::new("theirs") else { return };
+    let (theirs, mechanism, sleeper) = (group.path.clone(), group.mechanism, group.sleeper.id());
     let dir = TempDir::new("theirs");
     let mut applier = Applier::new(options(dir.path())).unwrap();
     let mut job = Job::of_group(&mut applier, &theirs).unwrap();
@@ -330,8 +355,29 @@ fn the_group_of_somebody_else_stays_his() {
     let report = applier.finish();
     assert_eq!((report.resumed, report.failed), (1, 0), "{report:?}");
     eventually("it runs", || !stands_still(&theirs));
-    assert_eq!(group_of(sleeper.id(), mechanism).as_ref(), Some(&theirs), "and stays where it was");
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
-    eventually("the folder goes", || fs::remove_dir(&theirs).is_ok());
+    assert_eq!(group_of(sleeper, mechanism).as_ref(), Some(&theirs), "and stays where it was");
+}
+
+#[test]
+fn a_group_with_somebody_who_may_not_wait_is_refused() {
+    let Some(group) = Theirs::new("mixed") else { return };
+    let dir = TempDir::new("mixed");
+    let mut applier = Applier::new(options(dir.path())).unwrap();
+    let mut refusal = |path: &Path| Job::of_group(&mut applier, path).unwrap_err().to_string();
+    // Around it is the group in which we are: nobody would be left to let that run again.
+    let why = refusal(group.path.parent().unwrap());
+    assert!(why.contains("cotenant itself is in"), "{why}");
+    // Another Cotenant has it already.
+    let mut rival = Command::new("sleep").arg("1000").spawn().unwrap();
+    let start = affinity::process_stat(rival.id()).unwrap().start_ticks;
+    let owner = Owner { pid: rival.id(), start };
+    let mut claims = Claims::new(dir.path(), Here::read().unwrap(), owner);
+    claims.claim(group.sleeper.id()).unwrap();
+    let why = refusal(&group.path);
+    assert!(why.contains(&format!("another cotenant (process {})", rival.id())), "{why}");
+    assert!(why.contains(&format!("process {}", group.sleeper.id())) && !why.contains('\n'), "{why}");
+    claims.release();
+    rival.kill().unwrap();
+    rival.wait().unwrap();
+    assert_eq!((stands_still(&group.path), journals(dir.path())), (false, 0), "nothing was done");
 }
