@@ -22,8 +22,8 @@ const TURN: Duration = Duration::from_millis(20);
 /// Neither part of a turn is shorter: marks are looked at every 2 ms or so.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// In a pause that has no end yet, naps are ordered so far ahead.
-const AHEAD: Duration = Duration::from_millis(100);
+/// In a pause that has no end yet, naps are ordered so far ahead: renewed by looks each 100 ms, which are made anyway.
+const AHEAD: Duration = Duration::from_millis(150);
 
 /// Naps that go on are ordered anew so long before they end.
 const RENEWED: Duration = Duration::from_millis(50);
@@ -476,24 +476,24 @@ impl QosState {
     /// When something is due.
     fn next(&self, config: &QosConfig, now: Time) -> Time {
         let Some(phase) = self.phase else { return Time(u64::MAX) };
+        // Before it ends: who is let run and stopped again has run in between.
+        let renewed = Time(self.napping_until.0.saturating_sub(RENEWED.as_nanos() as u64)).max(now);
         match phase.lasts {
             // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two are its own.
             Lasts::For(time) => {
                 let settled = self.began + settle(config, phase);
-                let renewed = Time(self.napping_until.0.saturating_sub(RENEWED.as_nanos() as u64));
                 let napping = phase.duty <= 0.0 && self.napping_until < self.began + time;
                 let told = |(high, sum): (&High, &Sum)| (high.metric == PROGRESS).then(|| sum.batches.may_be());
                 let fine = config.high.iter().zip(&self.sums).filter_map(told).max();
                 let fine = fine.filter(|_| phase.why == Why::Baseline).map(|batches| FINE[usize::from(!batches)]);
                 let next = if now < settled { settled } else { self.began + time };
-                let next = if napping { next.min(renewed.max(now)) } else { next };
+                let next = if napping { next.min(renewed) } else { next };
                 fine.map_or(next, |fine| next.min(now + fine))
             }
             Lasts::UntilKnown(time) => (self.began + time).min(now + KNOWN),
             Lasts::Readings(_) if now < self.began + settle(config, phase) => self.began + settle(config, phase),
-            Lasts::Readings(_)
-                if phase.duty > 0.0 && phase.duty < 1.0 && (self.limited, self.caches) == (None, None) =>
-            {
+            Lasts::Readings(_) if phase.duty <= 0.0 => renewed,
+            Lasts::Readings(_) if phase.duty < 1.0 && (self.limited, self.caches) == (None, None) => {
                 self.turn_ends.max(now)
             }
             Lasts::Readings(_) => Time(u64::MAX),

@@ -55,6 +55,8 @@ struct Plant {
     of_caches: Outcome,
     /// Share of a nap for which it is really asleep.
     obeys: f64,
+    /// How late each look is.
+    late: Duration,
 }
 
 impl Plant {
@@ -82,6 +84,7 @@ impl Plant {
             outcomes: [Outcome::Applied; 2],
             of_caches: Outcome::NotThisMachine,
             obeys: 1.0,
+            late: Duration::ZERO,
         }
     }
 
@@ -175,7 +178,7 @@ impl Host for Plant {
     fn wait(&mut self, until: Time) -> Wake {
         assert!(until > self.now);
         self.rounds += 1;
-        self.advance(until);
+        self.advance(until + self.late);
         if self.now >= self.end { Wake::Exit } else { Wake::Tick }
     }
 }
@@ -422,10 +425,13 @@ fn who_ends_lets_the_others_go() {
 
 #[test]
 fn a_metric_that_never_answers_stops_nobody() {
-    let mut plant = Plant::new(0.2, 60);
-    let (_, utilisation, _) = run(&mut plant, &config("steady", "nothing", false));
-    // One pause of 3 readings at the beginning, each waited for 10 s.
-    assert!((utilisation - 0.5).abs() < 0.01, "{utilisation}");
+    // One pause of 3 readings at the beginning, each waited for 10 s, without a gap however seldom and late anybody looks.
+    for every in [1, 100, 1_000] {
+        let mut plant = Plant { late: MS(1), ..Plant::new(0.2, 60) };
+        let config = Config { interval: MS(every), ..config("steady", "nothing", false) };
+        let (_, utilisation, _) = run(&mut plant, &config);
+        assert!((utilisation - 0.5).abs() < 0.003, "every {every} ms: {utilisation}");
+    }
 }
 
 #[test]
