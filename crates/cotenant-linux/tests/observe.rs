@@ -156,7 +156,8 @@ fn a_target_that_is_added_is_found_though_nobody_was_born() {
     let (first, second) = (Program::start(1), Program::start(2));
     let shown = Shown::new("nobody-was-born");
     shown.last_id(4_000);
-    [first.pid(), second.pid()].into_iter().for_each(|pid| shown.show(pid));
+    shown.show(first.pid());
+    shown.show(second.pid());
     let targets = |pid| [Target::Trees(vec![pid]), Target::Pids(vec![pid])];
     for (known, added) in targets(first.pid()).into_iter().zip(targets(second.pid())) {
         let mut follower = shown.follower(known);

@@ -101,7 +101,9 @@ fn reports_of_all_threads_add_up_and_outlive_them() {
         let report = || (0..1_000).for_each(|_| cotenant_rt::units(2));
         // Joined, not only scoped: a scope ends before its threads have given their slots back.
         let threads: Vec<_> = (0..16).map(|_| std::thread::spawn(report)).collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     }
     cotenant_rt::latency(Duration::from_micros(1));
     cotenant_rt::latency_ns(u64::MAX);
