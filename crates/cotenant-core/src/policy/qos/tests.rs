@@ -424,8 +424,8 @@ fn who_ends_lets_the_others_go() {
 fn a_metric_that_never_answers_stops_nobody() {
     let mut plant = Plant::new(0.2, 60);
     let (_, utilisation, _) = run(&mut plant, &config("steady", "nothing", false));
-    // One pause of 3 readings at the beginning, each waited for 10 s.
-    assert!((utilisation - 0.5).abs() < 0.01, "{utilisation}");
+    // One pause at the beginning, which is to have 3 readings: 10 s, by when there should have been one.
+    assert!((utilisation - 50.0 / 60.0).abs() < 0.01, "{utilisation}");
 }
 
 #[test]
