@@ -305,7 +305,7 @@ impl Tracking {
         let (step, lasts, paused) = (Step::Pause, self.shortest, self.shortest);
         let (before, work, window_s, behind) = (Vec::new(), Vec::new(), [0.0; 2], state.since);
         let (since, raised) = (Duration::ZERO, false);
-        let state = TrackingState { step, lasts, before, work, window_s, paused, behind, since, raised, ..state };
+        let state = TrackingState { step, lasts, before, work, window_s, paused, since, behind, raised, ..state };
         (nap(paused, Why::Baseline), state)
     }
 
