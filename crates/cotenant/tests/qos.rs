@@ -265,6 +265,92 @@ fn programs_are_named_by_rules() {
     }
 }
 
+/// A program that runs without Cotenant, ended when dropped.
+struct Lone(Child);
+
+impl Lone {
+    fn start(role: &str, folder: &TempDir) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "program", "--nocapture"]).stdout(Stdio::null());
+        Self(command.env(ROLE, format!("{role}:{}", folder.path().display())).spawn().unwrap())
+    }
+}
+
+impl Drop for Lone {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn two_cotenants_leave_each_others_programs_alone() {
+    let (state, programs) = (State::new("qos-two"), TempDir::new("qos-two"));
+    let low = Lone::start("marked", &programs);
+    let pid = low.0.id().to_string();
+    let this = std::env::current_exe().unwrap();
+    let start = || {
+        let folder = TempDir::new("qos");
+        let role = format!("{ROLE}='high:{}'", folder.path().display());
+        let high = format!("{role} exec '{}' --exact program --nocapture >/dev/null", this.display());
+        // Long enough for signals, where marks are another's.
+        let words = ["qos", "-v", "--high", &high, "--low-pid", &pid, "--controller", "simple:1e17,1e18,4/1/0"];
+        Run::of(state.cotenant(&words), folder)
+    };
+    let mut first = start();
+    first.hear(&["low ", " naps", "by its marks"]);
+    let mut second = start();
+    second.hear(&["high ", "of its speed alone"]);
+    let (said, code) = second.terminate();
+    let other = format!("another cotenant (process {}) manages it", first.cotenant.id());
+    assert_eq!(code, Some(143), "{said:?}");
+    assert!(said.iter().any(|line| line.contains(&other)), "{said:?}");
+    assert!(said.iter().any(|line| line.contains(" CPUs by ") && !line.contains(" nap")), "{said:?}");
+    first.hear(&["low ", " naps", "by its marks"]);
+    assert_eq!(first.terminate().1, Some(143));
+    runs_on("it runs on", low.0.id());
+    assert_eq!(state.journals(), 0);
+}
+
+#[test]
+fn several_of_each_priority() {
+    let (state, folder) = (State::new("qos-several"), TempDir::new("qos"));
+    let this = std::env::current_exe().unwrap();
+    let line = |role: &str| {
+        let (folder, this) = (folder.path().display(), this.display());
+        format!("{ROLE}='{role}:{folder}' exec '{this}' --exact program --nocapture >/dev/null")
+    };
+    let [one, two, marked, plain] = ["high", "busy", "marked", "plain"].map(line);
+    let words = ["qos", "-v", "--high", &one, "--high", &two, "--low", &marked, "--low", &plain];
+    let mut run = Run::of(state.cotenant(&[&words[..], &ALWAYS].concat()), folder);
+    run.hear(&[" naps", "by its marks"]);
+    run.hear(&[" pauses by "]);
+    let lows = ["marked", "plain"].map(|role| run.pid_of(role));
+    let (said, code) = run.terminate();
+    let of = |kind: &str| said.iter().filter(|line| line.starts_with(&format!("cotenant: {kind} "))).count();
+    assert_eq!((code, of("high"), of("low")), (Some(143), 2, 2), "{said:?}");
+    assert_eq!((lows.map(ticks), state.journals()), ([None; 2], 0));
+    assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
+}
+
+#[test]
+fn who_has_no_marks_is_told() {
+    let state = State::new("qos-no-marks");
+    let mut run = Run::start(&state, "plain", &[&ALWAYS[..], &["--means", "inside"]].concat());
+    run.hear(&["low "]);
+    let (said, _) = run.terminate();
+    assert!(said.iter().any(|line| line.contains("has passed no mark")), "{said:?}");
+}
+
+#[test]
+fn a_metric_that_fails_is_said_at_once() {
+    let state = State::new("qos-metric");
+    let mut run = Run::start(&state, "plain", &["--metric", "cmd:false,every=20ms"]);
+    run.hear(&["metric cmd: it ended with exit code 1"]);
+    assert!(run.cotenant.try_wait().unwrap().is_none(), "it goes on");
+    run.terminate();
+}
+
 #[test]
 fn advice_stops_nobody() {
     let state = State::new("qos-advise");
@@ -368,8 +454,26 @@ fn wrong_words_start_nothing() {
     let both = file_of("both.toml", "[[rule]]\nexecutable = 'a'\ncgroup = '/b'\nrole = 'low'");
     let metric = file_of("metric.toml", "\n[[rule]]\nexecutable = 'a'\nrole = 'low'\nmetric = 'ipc'");
     let wrong = file_of("wrong.toml", "[[rule]]\nexecutable = 'a'\nrole = 'high'\nmetric = 'x'");
+    let me = std::process::id().to_string();
+    let (send, tid) = channel();
+    std::thread::spawn(move || {
+        let link = fs::read_link("/proc/thread-self").unwrap();
+        send.send(link.file_name().unwrap().to_str().unwrap().to_owned()).unwrap();
+        loop {
+            std::thread::park();
+        }
+    });
+    let tid = tid.recv().unwrap();
+    let group_of = |name: &str, members: &str| {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        file_of(&format!("{name}/cgroup.procs"), members);
+        folder.path().join(name).display().to_string()
+    };
+    let (empty, mine) = (group_of("empty", ""), group_of("mine", &me));
+    let deserted = format!("[[rule]]\ncgroup = '{empty}'\nrole = 'high'");
+    let deserted = file_of("deserted.toml", &deserted);
     let nobody = file_of("nobody.toml", "[[rule]]\nexecutable = 'no-such-program-runs'\nrole = 'high'");
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 24] = [
         (&["--high", &touch], "no program may nap for it"),
         (&["--low", &touch], "no program is to keep its speed"),
         (&["--high", &touch, "--low", &touch, "--goal", "110%"], "no share"),
@@ -388,6 +492,20 @@ fn wrong_words_start_nothing() {
             &["--high", &touch, "--low", &touch, "--means", "quota", "--controller", "targeted"],
             "use --controller tracking",
         ),
+        (
+            &["--high", &touch, "--low", &touch, "--controller", "simple:1,2,2/1/0", "--goal", "80%"],
+            "has no goal; leave --goal out",
+        ),
+        (
+            &["--high", &touch, "--low", &touch, "--controller", "balanced", "--metric", "ipc", "--goal", "80%"],
+            "has no goal; leave --goal out",
+        ),
+        (&["--high", &touch, "--low", &touch, "--metric", "cmd:echo 1,name=ipc"], "cannot be called 'ipc'"),
+        (&["--high-pid", &me, "--low-pid", &me], "is to keep its speed and to nap"),
+        (&["--high-pid", &me, "--low-cgroup", &mine], "is to keep its speed and to nap"),
+        (&["--high-pid", &tid, "--low", &touch], "is a thread of process"),
+        (&["--high-cgroup", &empty, "--low", &touch], "nobody is in control group"),
+        (&["--config", &deserted], "no rule with role = \"high\""),
         (&["--config", &none], "no program is named"),
         (&["--config", &none, "--high", &touch], "leave it out"),
         (&["--config", &role], "role.toml:3:8: unknown variant `middle`"),

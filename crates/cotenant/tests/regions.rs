@@ -86,6 +86,11 @@ fn what_cannot_be_run_says_so() {
     assert_eq!(out.status.code(), Some(2));
     let out = regions(&["-o", "/proc/nonexistent/file", "--", "true"]);
     assert_eq!(out.status.code(), Some(2), "{}", String::from_utf8_lossy(&out.stderr));
+    // No function takes all of the time: no file is left that would name no region.
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regions-none.toml");
+    let words = ["-q", "--source", "cachegrind", "--min-coverage", "1", "-o", file.to_str().unwrap(), "--", "true"];
+    let out = regions(&words);
+    assert_eq!((out.status.code(), file.exists()), (Some(1), false), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
 const HOT: &str = r"

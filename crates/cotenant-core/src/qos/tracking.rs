@@ -126,6 +126,9 @@ pub struct TrackingState {
     behind: Duration,
     /// Whether a pause that was taken in doubt told what was known, and the doubt goes on.
     sure: bool,
+    /// Whether the speed alone is but the least that it can be: programs have been faster beside the others since the last pause.
+    #[serde(default)]
+    raised: bool,
 }
 
 /// What a program did.
@@ -207,12 +210,22 @@ impl Tracking {
                     return self.turn(state, why);
                 }
                 let share = state.window_s[1] / state.window_s[0];
+                let first = state.since.as_secs_f64() < state.window_s[0] + self.turn.as_secs_f64() / 2.0;
                 let Some(kept) = self.settle(&mut state) else { return self.pause(state) }; // known now, unknown in the pause
                 let loss = (1.0 - kept) / share;
                 let loss = state.loss.map_or(loss, |mean| mean + WEIGHT * (loss - mean));
                 state.loss = Some(loss);
                 let why = self.adapt(&mut state, loss);
-                let doubtful = state.duty <= LEAST && kept < self.goal || kept > 1.0 + TOO_FAST;
+                if duty >= 1.0 && state.duty < 1.0 && !first {
+                    // All have run, and somebody is to nap. A pause is a nap as well, and tells at once whether it is not only the machine that
+                    // gives less.
+                    return self.pause(TrackingState { duty, loss: None, ..state });
+                }
+                let too_fast = kept > 1.0 + TOO_FAST;
+                if too_fast && duty >= 1.0 {
+                    state.raise(kept);
+                }
+                let doubtful = state.duty <= LEAST && kept < self.goal || too_fast && duty < 1.0;
                 let due = if doubtful && !state.sure { self.between / OFTEN } else { self.due(&state) };
                 state.sure = doubtful && (state.sure || state.since >= due);
                 if state.since >= due { self.pause(state) } else { self.turn(state, why) }
@@ -271,7 +284,7 @@ impl Tracking {
     /// Time from the last pause to the next.
     fn due(&self, state: &TrackingState) -> Duration {
         if state.duty >= 1.0 {
-            return self.between * CALM;
+            return if state.raised { self.between / OFTEN } else { self.between * CALM };
         }
         // Two looks at the duty, which batches make long ones, are between two pauses at least.
         let least = (state.grain * BATCHES * 2).clamp(self.between / OFTEN, self.between);
@@ -291,8 +304,8 @@ impl Tracking {
     fn pause(&self, state: TrackingState) -> (Phase, TrackingState) {
         let (step, lasts, paused) = (Step::Pause, self.shortest, self.shortest);
         let (before, work, window_s, behind) = (Vec::new(), Vec::new(), [0.0; 2], state.since);
-        let state =
-            TrackingState { step, lasts, before, work, window_s, paused, behind, since: Duration::ZERO, ..state };
+        let (since, raised) = (Duration::ZERO, false);
+        let state = TrackingState { step, lasts, before, work, window_s, paused, since, behind, raised, ..state };
         (nap(paused, Why::Baseline), state)
     }
 
@@ -332,6 +345,12 @@ impl TrackingState {
             (None, now) => now.is_some(),
             _ => false,
         })
+    }
+
+    /// Nobody is faster beside others than alone: who seems to be by this factor was slower when that was measured.
+    fn raise(&mut self, by: f64) {
+        (self.raised, self.loss) = (true, None);
+        self.alone.iter_mut().flatten().for_each(|alone| *alone *= by);
     }
 
     fn learn(&mut self, speeds: &[Option<f64>]) {

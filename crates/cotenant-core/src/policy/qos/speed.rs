@@ -154,6 +154,11 @@ pub(super) fn speed(
 }
 
 impl Gathered {
+    /// Whether nothing was seen yet.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.count() == 0
+    }
+
     /// Adds the latencies of an interval; a reading when there are enough.
     fn add(
         &mut self,

@@ -425,12 +425,13 @@ fn who_ends_lets_the_others_go() {
 
 #[test]
 fn a_metric_that_never_answers_stops_nobody() {
-    // One pause of 3 readings at the beginning, each waited for 10 s, without a gap however seldom and late anybody looks.
+    // One pause at the beginning, which is to have 3 readings: 10 s, by when there should have been one, without a gap however seldom and late
+    // anybody looks.
     for every in [1, 100, 1_000] {
         let mut plant = Plant { late: MS(1), ..Plant::new(0.2, 60) };
         let config = Config { interval: MS(every), ..config("steady", "nothing", false) };
         let (_, utilisation, _) = run(&mut plant, &config);
-        assert!((utilisation - 0.5).abs() < 0.003, "every {every} ms: {utilisation}");
+        assert!((utilisation - 50.0 / 60.0).abs() < 0.003, "every {every} ms: {utilisation}");
     }
 }
 

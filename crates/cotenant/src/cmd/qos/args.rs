@@ -9,7 +9,8 @@ use cotenant_core::metric::{Metric, QUANTILE, Source};
 use cotenant_core::policy::Limits;
 use cotenant_core::qos::{Controller, PRESETS, Simple};
 use cotenant_linux::qos::{Enforcer, What};
-use cotenant_linux::tasks::Target;
+use cotenant_linux::tasks::{self, Target};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -183,6 +184,9 @@ impl std::str::FromStr for MetricArg {
             "latency_p50_s" => Ok(Self::Latency("latency_p50_s")),
             "latency_p99_s" => Ok(Self::Latency("latency_p99_s")),
             other => match other.parse::<Metric>() {
+                Ok(metric) if metric.name == "ipc" => {
+                    Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned())
+                }
                 Ok(metric) => Ok(Self::Outside(Box::new(metric))),
                 Err(why) => Err(format!("{why}; or progress, ipc, latency_p50_s or latency_p99_s")),
             },
@@ -238,6 +242,16 @@ pub struct Program {
     pub what: What,
 }
 
+impl Program {
+    /// Its processes, as far as they run already.
+    fn pids(&self) -> Vec<u32> {
+        match &self.what {
+            What::Running(target) => target.pids(),
+            What::Command(_) => Vec::new(),
+        }
+    }
+}
+
 /// Who is to keep its speed, and who gives way for it.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
@@ -252,8 +266,20 @@ pub(super) struct Cast {
 impl Args {
     /// Commands first, then processes, then groups; by the rules of the settings file where none is named.
     pub(super) fn cast(&self) -> Result<Cast> {
-        let high = programs(&self.high, &self.high_pid, &self.high_cgroup)?;
-        let low = programs(&self.low, &self.low_pid, &self.low_cgroup)?;
+        let cast = self.named()?;
+        apart(&cast)?;
+        Ok(cast)
+    }
+
+    fn named(&self) -> Result<Cast> {
+        let high = programs(&self.high, &self.high_pid, &self.high_cgroup, self.all_users)?;
+        let low = programs(&self.low, &self.low_pid, &self.low_cgroup, self.all_users)?;
+        if let Some(path) = self.high_cgroup.iter().find(|path| Target::Cgroup((*path).clone()).pids().is_empty()) {
+            return Err(usage(format!(
+                "nobody is in control group {}; start the program of high priority first, or name it with --high",
+                path.display()
+            )));
+        }
         if high.is_empty() && low.is_empty() {
             return rules::cast(self.config.as_deref(), &self.metric, self.all_users);
         }
@@ -289,11 +315,12 @@ impl Args {
         let goal = self.goal.unwrap_or(0.9);
         let ipc = metrics.iter().all(|metric| *metric == MetricArg::Ipc);
         if let Some(parameters) = name.strip_prefix("simple:") {
-            return simple(parameters).map(Controller::Simple).ok_or_else(|| {
-                usage(format!(
+            let Some(simple) = simple(parameters) else {
+                return Err(usage(format!(
                     "simple:{parameters} is not known; give simple:LOW,HIGH,A/B/C, as in simple:0.5,1.0,2/1/0"
-                ))
-            });
+                )));
+            };
+            return if self.goal.is_none() { Ok(Controller::Simple(simple)) } else { Err(goalless(name)) };
         }
         let Some(controller) = Controller::preset(name, goal) else {
             return Err(usage(format!(
@@ -307,6 +334,7 @@ impl Args {
             )));
         }
         match (controller.goal(), self.goal) {
+            (None, Some(_)) => Err(goalless(name)),
             (Some(own), Some(asked)) if own.to_bits() != asked.to_bits() => {
                 Err(usage(format!("--controller {name} has a goal of its own, {} %; leave --goal out", own * 100.0)))
             }
@@ -329,7 +357,23 @@ impl Args {
     }
 }
 
-fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf]) -> Result<Vec<Program>> {
+/// Nobody may be of both priorities.
+fn apart(cast: &Cast) -> Result<()> {
+    let high: BTreeSet<u32> = cast.high.iter().flat_map(Program::pids).collect();
+    match cast.low.iter().flat_map(Program::pids).find(|pid| high.contains(pid)) {
+        Some(pid) => Err(usage(format!(
+            "process {pid} is to keep its speed and to nap for that; name it among those of high or of low priority, \
+             and no control group that it is in among the others"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn goalless(controller: &str) -> anyhow::Error {
+    usage(format!("--controller {controller} goes by thresholds of the speed and has no goal; leave --goal out"))
+}
+
+fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: bool) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in commands {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -342,6 +386,7 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf]) -> Result<Ve
     }
     for pid in pids {
         let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;
+        tasks::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
         programs.push(Program { name, what: What::Running(Target::Trees(vec![*pid])) });
     }
     for path in cgroups {

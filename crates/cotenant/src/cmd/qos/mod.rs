@@ -78,11 +78,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let low = low.into_iter().map(|p| LowProgram { name: p.name, what: p.what }).collect();
     let mut live = QosHost::start(&topology, high, low, options)?;
     let slept = live.told();
+    let sources = live.metrics();
     let ended = host::drive(&mut live, &Qos, &ctx, mode, |round| {
         table.round(round, &slept.borrow());
+        sources.iter().flat_map(|metrics| metrics.news()).for_each(|line| table.news(line));
         table.note(recorder.as_mut().and_then(|recorder| recorder.round(round)));
     });
-    let (summaries, news) = live.metrics();
+    drop(sources); // the host waits for their commands to end
+    let summaries = live.summaries();
     let tier = live.tier();
     table.slept(live.slept());
     let notes = live.notes();
@@ -90,7 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ended.context("the loop ended early; everything was let run")?;
     let seconds = start.elapsed().as_secs_f64();
     let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
-    let notes = unmatched.into_iter().chain(notes).chain(news).chain(finish.restored.notes);
+    let notes = unmatched.into_iter().chain(notes).chain(finish.restored.notes);
     let mut summary = table.summary(mode, seconds, overhead, tier, summaries, notes.collect());
     if let Some(recorder) = recorder {
         summary.recording = Some(recorder.path().to_owned());

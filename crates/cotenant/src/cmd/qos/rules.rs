@@ -61,7 +61,12 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
 /// Whom a rule matches; `None`: nobody.
 fn target(rule: &Rule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
     match &rule.matches {
-        Matches::Cgroup(path) => path.join("cgroup.procs").exists().then(|| Target::Cgroup(path.clone())),
+        Matches::Cgroup(path) => {
+            // Who is to nap may come later.
+            let target = Target::Cgroup(path.clone());
+            let there = path.join("cgroup.procs").exists() && (rule.role == Role::Low || !target.pids().is_empty());
+            there.then_some(target)
+        }
         Matches::Executable(wanted) => {
             let pids =
                 processes(all_users).filter(|pid| executes(*pid, wanted) && taken.insert(*pid)).collect::<Vec<_>>();

@@ -88,6 +88,8 @@ pub struct Table {
     controller: String,
     goal: Option<f64>,
     high: usize,
+    /// Whether anything is said while it runs.
+    told: bool,
     live: bool,
     plain: bool,
     drawn: LiveTable,
@@ -116,6 +118,7 @@ impl Table {
             controller: args.controller_name(metrics),
             goal: controller.and_then(cotenant_core::qos::Controller::goal),
             high: metrics.len(),
+            told,
             live: told && terminal && !args.output.verbose,
             plain: told && args.output.verbose,
             drawn: LiveTable::default(),
@@ -159,6 +162,16 @@ impl Table {
         if self.is_due() {
             self.slept = slept.to_vec();
             self.draw();
+        }
+    }
+
+    /// Says at once what is wrong with a metric: without it nobody naps for long, and nobody would know why.
+    pub fn news(&mut self, line: String) {
+        if self.told {
+            self.drawn.erase();
+            tell(line);
+        } else {
+            self.notes.insert(line);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::words::tell;
 use crate::{calibrated, settings, usage};
 use anyhow::{Context, Result, bail};
 use cotenant_core::Topology;
+use cotenant_core::profile::MachineProfile;
 use cotenant_core::region::{self, Region, found::Model};
 use cotenant_linux::host::StartError;
 use cotenant_linux::launch::LaunchError;
@@ -88,15 +89,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if cotenant_linux::executable::find(&args.command[0]).is_none() {
         return Err(StartError::Launch(LaunchError::NotFound(args.command[0].clone())).into());
     }
-    if let Some(path) = &args.output {
-        // Before the command runs: a path that cannot be written must not cost the user a run.
-        fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(|e| usage(format!("{}: {e}", path.display())))?;
+    let Some(path) = &args.output else { return watch(args, &topology, &known, events.as_ref()) };
+    // Before the command runs: a path that cannot be written must not cost the user a run.
+    let new = !path.exists();
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|e| usage(format!("{}: {e}; name a file that can be written", path.display())))?;
+    let watched = watch(args, &topology, &known, events.as_ref());
+    if watched.is_err() && new {
+        // An empty one would leave all code alone, without a word.
+        let _ = fs::remove_file(path);
     }
-    let (fitted, why) = calibrated::contentiousness(&known, &topology);
+    watched
+}
+
+/// Runs the command and says what was found.
+fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Option<&Events>) -> Result<ExitCode> {
+    let (fitted, why) = calibrated::contentiousness(known, topology);
     let (model, whose) = match fitted {
         Some(fitted) => {
             let clock = known.clock_hz.unwrap_or(Model::NEHALEM.clock_hz);
@@ -104,9 +112,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         None => (Model::NEHALEM, "the paper's Nehalem"),
     };
-    let found = match &events {
-        Some(events) => counters::find(args, events, &topology, &model)?,
-        None => cachegrind::find(args, &topology, model)?,
+    let found = match events {
+        Some(events) => counters::find(args, events, topology, &model)?,
+        None => cachegrind::find(args, topology, model)?,
     };
     why.iter().for_each(tell);
     if found.regions.is_empty() {

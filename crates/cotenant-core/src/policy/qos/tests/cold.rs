@@ -223,9 +223,25 @@ proptest! {
     }
 }
 
+/// The same machines, and a program that does the other no harm: it naps no more than it takes to learn that, for nobody who has run all the time
+/// is made to nap before a pause has told that the machine does not merely give less.
+#[test]
+fn who_does_no_harm_naps_little() {
+    let swings = [(0.2, 0.3), (0.2, 1.0), (0.2, 3.0), (0.4, 1.0), (0.4, 3.0)];
+    let ran = |(i, (swing, lasts_s)): (usize, (f64, f64))| {
+        let batch_s = if i % 2 == 0 { 1e-4 } else { 0.02 };
+        let (cold, beside, fill_s, empty_s) = (0.0, 0.0, 0.02, 0.005);
+        let harm = Harm { cold, beside, fill_s, empty_s, batch_s, noise: 0.02, swing, lasts_s };
+        (1..=8).map(|seed| kept_by(&harm, 0.9, seed * 7_919).came(0, SECONDS).1).sum::<f64>() / 8.0
+    };
+    let ran: Vec<f64> = swings.into_iter().enumerate().map(ran).collect();
+    let mean = ran.iter().sum::<f64>() / 5.0;
+    assert!(mean >= 0.82 && ran.iter().all(|ran| *ran >= 0.68), "{mean}: {ran:?}");
+}
+
 /// What the machine gives changes by a fifth or two up and down, as on shared hosts, and lasts for 0.3 to 3 s. A single run is chance to a few
 /// points; the mean over eight of 30 s is at most two points below the goal in four of five such worlds, five in any, and not below it over all of them.
-/// What the policy says of itself is off by six points at most, and the other program is not starved by it.
+/// What the policy says of itself is off by seven points at most, and the other program is not starved by it.
 #[test]
 fn the_goal_holds_where_the_machine_gives_more_and_less() {
     let (mut all, mut best_of_all) = (Vec::new(), 0.0);
@@ -242,7 +258,7 @@ fn the_goal_holds_where_the_machine_gives_more_and_less() {
             let (kept, ran) = (mean(&|plant| plant.came(0, SECONDS).0), mean(&|plant| plant.came(0, SECONDS).1));
             let told = mean(&|plant| plant.told.unwrap()) - kept;
             let case = format!("{kept} kept, {ran} ran, best {best}, told {told} more: {harm:?}");
-            assert!(kept >= 0.85 && told.abs() < 0.06 && ran >= 0.4 * best, "{case}");
+            assert!(kept >= 0.85 && told.abs() < 0.07 && ran >= 0.4 * best, "{case}");
             all.push(kept);
             best_of_all += ran / best / 25.0;
         }
