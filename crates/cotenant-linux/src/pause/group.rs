@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -87,9 +88,7 @@ impl Group {
             let there = fs::metadata(&self.path).map(|_| ());
             return there.map_err(|why| PauseError::Group { path: self.path.clone(), why });
         }
-        let (file, values) = self.hierarchy.switch();
-        let path = self.path.join(file);
-        write(&path, values[usize::from(freeze)]).map_err(|why| PauseError::Group { path, why })
+        Switch::default().set(self, freeze)
     }
 
     /// Whether it was asked to freeze, and not to thaw since.
@@ -109,6 +108,28 @@ impl Group {
         for pid in self.members() {
             let _ = sys::kill(pid, signal); // one that has just ended needs none
         }
+    }
+}
+
+/// The file by which a group is frozen and thawed, kept open: to find it takes longer than to write it.
+#[derive(Debug, Default)]
+pub(crate) struct Switch(Option<File>);
+
+impl Switch {
+    /// Asks the kernel to freeze or to thaw that group, always the same.
+    pub fn set(&mut self, group: &Group, freeze: bool) -> Result<(), PauseError> {
+        let (file, values) = group.hierarchy.switch();
+        let path = group.path.join(file);
+        let opened = match self.0.take() {
+            Some(file) => Ok(file),
+            None => OpenOptions::new().write(true).open(&path),
+        };
+        let written = opened.and_then(|file| {
+            file.write_all_at(values[usize::from(freeze)].as_bytes(), 0)?;
+            Ok(file)
+        });
+        self.0 = Some(written.map_err(|why| PauseError::Group { path, why })?);
+        Ok(())
     }
 }
 
@@ -155,4 +176,29 @@ pub(crate) fn works(hierarchy: Hierarchy, home: &Path) -> bool {
         && writable(&probe.path).is_ok()
         && writable(home).is_ok();
     fs::remove_dir(&probe.path).is_ok() && works
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_switch_stays_open_and_is_looked_for_again_where_it_was_not_found() {
+        let dir = TempDir::new("switch");
+        let group = Group { hierarchy: Hierarchy::V2, path: dir.path().join("job"), home: None };
+        let mut switch = Switch::default();
+        let why = switch.set(&group, true).unwrap_err().to_string();
+        assert!(why.contains("job/cgroup.freeze"), "{why}");
+        group.make().unwrap();
+        let file = group.path.join("cgroup.freeze");
+        fs::write(&file, "").unwrap();
+        for (freeze, written) in [(true, "1"), (false, "0"), (true, "1")] {
+            switch.set(&group, freeze).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), written);
+        }
+        fs::rename(&file, group.path.join("other")).unwrap();
+        switch.set(&group, false).unwrap();
+        assert!(!group.asked_to_freeze() && fs::read_to_string(group.path.join("other")).unwrap() == "0");
+    }
 }

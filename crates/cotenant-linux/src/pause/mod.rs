@@ -17,7 +17,7 @@ use crate::book::Identity;
 use crate::fault::point;
 use crate::journal::{Owner, Record};
 use crate::tasks;
-use group::Group;
+use group::{Group, Switch};
 use serde::Serialize;
 use signals::Signalled;
 use std::fmt;
@@ -171,7 +171,7 @@ impl Pauses {
         // Again for each job: whoever tidies up may have removed an empty folder.
         folder.make().and_then(|()| job.make())?;
         point("pause.group.after");
-        Ok(Job::new(How::Group(job)))
+        Ok(Job::new(How::Group(job, Switch::default())))
     }
 
     /// Removes the folder of the groups; jobs that are left in it run on, in the group in which we are.
@@ -193,7 +193,7 @@ pub struct Job {
 
 #[derive(Debug)]
 enum How {
-    Group(Group),
+    Group(Group, Switch),
     Signals(Signalled),
 }
 
@@ -230,12 +230,12 @@ impl Job {
         }
         let record = Record::Group { hierarchy: group.hierarchy, path: group.path.clone(), home: None };
         applier.journal_pause(&record).map_err(PauseError::Journal)?;
-        Ok(Self::new(How::Group(group)))
+        Ok(Self::new(How::Group(group, Switch::default())))
     }
 
     /// A group that somebody else of us made and removes: who is limited there can be frozen there, too. Not to be ended by [`Job::end`].
     pub(crate) fn lent(group: &Group) -> Self {
-        Self::new(How::Group(group.clone()))
+        Self::new(How::Group(group.clone(), Switch::default()))
     }
 
     /// Lets a command that is about to be started begin inside the job, in a session and process group of its own.
@@ -244,7 +244,7 @@ impl Job {
     /// Where the group has gone.
     pub fn prepare(&self, command: &mut Command) -> Result<(), PauseError> {
         match &self.how {
-            How::Group(group) => group.enter(command),
+            How::Group(group, _) => group.enter(command),
             How::Signals(_) => {
                 signals::lead(command);
                 Ok(())
@@ -258,7 +258,7 @@ impl Job {
     /// Where nothing can be journaled: it runs, and will not be let wait.
     pub fn started(&mut self, applier: &mut Applier, root: Identity) -> Result<(), PauseError> {
         match &mut self.how {
-            How::Group(_) => Ok(()),
+            How::Group(..) => Ok(()),
             How::Signals(signalled) => signalled.lead_by(applier, root),
         }
     }
@@ -266,8 +266,8 @@ impl Job {
     /// How it is let wait.
     pub fn mechanism(&self) -> Mechanism {
         match &self.how {
-            How::Group(Group { hierarchy: Hierarchy::V2, .. }) => Mechanism::CgroupV2,
-            How::Group(_) => Mechanism::CgroupV1, // a job has no group of the CPU hierarchy
+            How::Group(Group { hierarchy: Hierarchy::V2, .. }, _) => Mechanism::CgroupV2,
+            How::Group(..) => Mechanism::CgroupV1, // a job has no group of the CPU hierarchy
             How::Signals(_) => Mechanism::Signals,
         }
     }
@@ -285,10 +285,10 @@ impl Job {
     pub fn pause(&mut self, applier: &mut Applier, members: &[Identity]) -> Result<(), PauseError> {
         let again = std::mem::replace(&mut self.paused, true);
         match &mut self.how {
-            How::Group(_) if again => Ok(()),
-            How::Group(group) => {
+            How::Group(..) if again => Ok(()),
+            How::Group(group, switch) => {
                 point("pause.stop.before");
-                let frozen = group.freeze(true);
+                let frozen = switch.set(group, true);
                 point("pause.stop.after");
                 frozen
             }
@@ -306,7 +306,7 @@ impl Job {
         }
         point("pause.cont.before");
         match &mut self.how {
-            How::Group(group) => group.freeze(false)?,
+            How::Group(group, switch) => switch.set(group, false)?,
             How::Signals(signalled) => signalled.cont(),
         }
         point("pause.cont.after");
@@ -317,7 +317,7 @@ impl Job {
     /// Sends a signal to all its processes. One that waits acts on it when it runs again; a version 2 freezer lets SIGKILL through.
     pub fn signal(&self, signal: i32, members: &[Identity]) {
         match &self.how {
-            How::Group(group) => group.signal(signal),
+            How::Group(group, _) => group.signal(signal),
             How::Signals(signalled) => signalled.signal(signal, members),
         }
     }
@@ -329,8 +329,8 @@ impl Job {
     pub fn end(mut self, applier: &mut Applier) -> Result<(), PauseError> {
         self.resume()?;
         match self.how {
-            How::Group(group) if group.home.is_some() => undo::dissolve(&group),
-            How::Group(group) => {
+            How::Group(group, _) if group.home.is_some() => undo::dissolve(&group),
+            How::Group(group, _) => {
                 let _ = applier.journal_pause(&Record::Ungroup { path: group.path });
                 Ok(())
             }

@@ -9,9 +9,10 @@ use std::time::Duration;
 /// Whether the other end of a socket is closed, or is so within some time.
 pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    let timeout = c_int::try_from(within.as_millis()).unwrap_or(c_int::MAX);
-    // SAFETY: one valid pollfd.
-    let ready = unsafe { libc::poll(&raw mut poll, 1, timeout) };
+    let seconds = libc::time_t::try_from(within.as_secs()).unwrap_or(libc::time_t::MAX);
+    let timeout = libc::timespec { tv_sec: seconds, tv_nsec: within.subsec_nanos().into() };
+    // SAFETY: one valid pollfd and a readable time; without a signal mask.
+    let ready = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
 }
 
