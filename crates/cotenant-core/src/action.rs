@@ -60,7 +60,46 @@ pub enum Action {
     },
 }
 
+/// By what an action has its effect. Of the actions by one means about the same task or application, the last one holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Means {
+    /// Where a task runs, and whether.
+    Placement,
+    /// Where its pages are.
+    Pages,
+    /// Sleep until a time.
+    Nap,
+    /// A limit of CPU time.
+    CpuTime,
+    /// A limit of cache ways and memory bandwidth.
+    Caches,
+}
+
+impl fmt::Display for Means {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Placement => "placement",
+            Self::Pages => "pages",
+            Self::Nap => "nap",
+            Self::CpuTime => "CPU time",
+            Self::Caches => "caches and bandwidth",
+        })
+    }
+}
+
 impl Action {
+    /// By what it has its effect.
+    pub fn means(&self) -> Means {
+        match self {
+            Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } => Means::Placement,
+            Self::Pages { .. } => Means::Pages,
+            Self::Nap { .. } => Means::Nap,
+            Self::Limit { .. } => Means::CpuTime,
+            Self::LimitCaches { .. } => Means::Caches,
+        }
+    }
+
     /// The task that it concerns; `None` where that is a whole application.
     pub fn task(&self) -> Option<TaskId> {
         match self {
@@ -202,7 +241,7 @@ pub struct Reason {
     pub evidence: Option<Evidence>,
     /// What it does, with `{app}`, `{task}` and `{place}` standing for the fields below.
     pub what: Cow<'static, str>,
-    /// The application with which the task is brought together.
+    /// The application with which the task is brought together, or for whose sake it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppId>,
     /// The task with which it changes places.

@@ -1,6 +1,6 @@
-//! A move as screens and JSON show it: one form for `decide`, `replay` and `why`.
+//! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and reports.
 
-use crate::action::{Action, Evidence, Order, Reason, Unit};
+use crate::action::{Action, Evidence, Means, Order, Reason, Unit};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, NodeId, TaskId};
 use crate::sample::Sample;
@@ -8,16 +8,18 @@ use crate::signal::Signal;
 use serde::Serialize;
 use std::fmt;
 
-/// A move: which task, from where to where, and why.
+/// A move: which task, from where to where, and why; or what an application as a whole is told.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Move {
-    /// The task.
-    pub task: TaskId,
+    /// By what it has its effect.
+    pub means: Means,
+    /// The task; `None` where it is about an application as a whole.
+    pub task: Option<TaskId>,
     /// Its kernel thread id, where the sample has it.
     pub tid: Option<u32>,
-    /// Its command name; empty where the sample lacks it.
+    /// Its command name, or the application's; empty where the sample lacks it.
     pub comm: String,
-    /// Its application.
+    /// The application.
     pub app: Option<AppId>,
     /// Where it ran.
     pub from_cpu: Option<CpuId>,
@@ -31,6 +33,13 @@ pub struct Move {
     /// Where its pages go; empty where they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pages_to: Vec<NodeId>,
+    /// Until when the application naps, seconds; `None` for all but naps, and where one is ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_s: Option<f64>,
+    /// What the application may have, thousandths of a CPU, or of cache ways and memory bandwidth; `None` for all but limits, and where one
+    /// is lifted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permille: Option<u32>,
     /// Why.
     pub reason: MoveReason,
 }
@@ -71,56 +80,103 @@ impl From<&Reason> for MoveReason {
 }
 
 impl Move {
-    /// The move that an order about the tasks of `sample` makes; `None` where it is about an application as a whole.
-    pub fn new(sample: &Sample, order: &Order) -> Option<Self> {
-        let task = order.action.task()?;
-        let seen = sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok().map(|i| &sample.tasks[i]);
-        let to = match &order.action {
+    /// What an order about the tasks and applications of `sample` does.
+    pub fn new(sample: &Sample, order: &Order) -> Self {
+        let (task, app) = (order.action.task(), order.action.app());
+        let find =
+            |task: TaskId| sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok().map(|i| &sample.tasks[i]);
+        let seen = task.and_then(find);
+        let name = app.and_then(|app| sample.apps.iter().find(|a| a.id == app)).map(|app| app.name.clone());
+        let to_cpus = match &order.action {
             Action::Place { contexts, .. } => contexts.iter().collect(),
             _ => Vec::new(),
         };
         let pages_to = if let Action::Pages { nodes, .. } = &order.action { nodes.clone() } else { Vec::new() };
-        Some(Self {
+        let until_s = match order.action {
+            Action::Nap { until, .. } if until > sample.at => Some(until.as_secs_f64()),
+            _ => None,
+        };
+        let permille = match order.action {
+            Action::Limit { cpu_permille: permille, .. } | Action::LimitCaches { permille, .. } => permille,
+            _ => None,
+        };
+        Self {
+            means: order.action.means(),
             task,
             tid: seen.map(|t| t.info.tid),
-            comm: seen.map(|t| t.info.comm.clone()).unwrap_or_default(),
-            app: seen.map(|t| t.info.app),
+            comm: seen.map(|t| t.info.comm.clone()).or(name).unwrap_or_default(),
+            app: app.or(seen.map(|t| t.info.app)),
             from_cpu: seen.and_then(|t| t.cpu),
-            to_cpus: to,
+            to_cpus,
             affinity: order.affinity.iter().collect(),
             paused: matches!(order.action, Action::Pause { .. }),
             pages_to,
+            until_s,
+            permille,
             reason: (&order.reason).into(),
-        })
+        }
+    }
+
+    /// Whether it takes back what was ordered by these means before.
+    pub fn withdraws(&self) -> bool {
+        match self.means {
+            Means::Placement => self.to_cpus.is_empty() && !self.paused,
+            Means::Pages => false,
+            Means::Nap => self.until_s.is_none(),
+            Means::CpuTime | Means::Caches => self.permille.is_none(),
+        }
+    }
+
+    /// What it comes to: the contexts decided, or in words.
+    pub fn to(&self) -> String {
+        match self.means {
+            Means::Placement if self.paused => "waits".to_owned(),
+            Means::Placement if self.to_cpus.is_empty() => "its own mask".to_owned(),
+            Means::Placement => list(&self.to_cpus),
+            Means::Pages => {
+                let nodes: Vec<String> = self.pages_to.iter().map(ToString::to_string).collect();
+                format!("pages to node {}", nodes.join(", "))
+            }
+            Means::Nap => self.until_s.map_or_else(|| "runs on".to_owned(), |until| format!("naps until {until:.3} s")),
+            Means::CpuTime => self.permille.map_or_else(
+                || "as much CPU time as it likes".to_owned(),
+                |permille| format!("at most {:.3} CPUs", f64::from(permille) / 1e3),
+            ),
+            Means::Caches => self.permille.map_or_else(
+                || "as much of caches and memory bandwidth as it likes".to_owned(),
+                |permille| format!("at most {:.1} % of cache ways and memory bandwidth", f64::from(permille) / 10.0),
+            ),
+        }
     }
 }
 
+/// In list form.
+fn list(cpus: &[CpuId]) -> String {
+    cpus.iter().copied().collect::<CpuSet>().to_string()
+}
+
 impl fmt::Display for Move {
-    /// `task 7 (worker, tid 1007): CPU 3 → 12, may use 10-19; stage 1: …`
+    /// `task 7 (worker, tid 1007): CPU 3 → 12, may use 10-19; stage 1: …`, or `app 1 (x264) → naps until 0.250 s; controller: …`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |cpus: &[CpuId]| cpus.iter().copied().collect::<CpuSet>().to_string();
-        write!(f, "task {}", self.task)?;
+        match (self.task, self.app) {
+            (Some(task), _) => write!(f, "task {task}")?,
+            (None, Some(app)) => write!(f, "app {app}")?,
+            (None, None) => {}
+        }
         match self.tid {
             Some(tid) if self.comm.is_empty() => write!(f, " (tid {tid})")?,
             Some(tid) => write!(f, " ({}, tid {tid})", self.comm)?,
-            None => {}
+            None if self.comm.is_empty() => {}
+            None => write!(f, " ({})", self.comm)?,
         }
         match self.from_cpu {
+            _ if self.task.is_none() => {}
             Some(cpu) => write!(f, ": CPU {cpu}")?,
             None => write!(f, ": CPU ?")?,
         }
-        if let Some((first, rest)) = self.pages_to.split_first() {
-            write!(f, " → pages to node {first}")?;
-            rest.iter().try_for_each(|node| write!(f, ", {node}"))?;
-        } else if self.paused {
-            write!(f, " → waits")?;
-        } else if self.to_cpus.is_empty() {
-            write!(f, " → its own mask")?;
-        } else {
-            write!(f, " → {}", list(&self.to_cpus))?;
-            if self.affinity != self.to_cpus {
-                write!(f, ", may use {}", list(&self.affinity))?;
-            }
+        write!(f, " → {}", self.to())?;
+        if !self.to_cpus.is_empty() && self.affinity != self.to_cpus {
+            write!(f, ", may use {}", list(&self.affinity))?;
         }
         write!(f, "; {}", self.reason.text)
     }
@@ -129,6 +185,7 @@ impl fmt::Display for Move {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Time;
     use crate::testing::{ViewBuilder, machine};
 
     #[test]
@@ -139,7 +196,7 @@ mod tests {
         let reason = Reason { evidence, ..Reason::new("stage 1", "colocate") };
         let affinity = CpuSet::parse_list("0-1").unwrap();
         let action = Action::Place { task: TaskId(7), contexts: CpuSet::single(CpuId(1)) };
-        let moved = Move::new(&sample, &Order { action, affinity, reason: reason.clone() }).unwrap();
+        let moved = Move::new(&sample, &Order { action, affinity, reason: reason.clone() });
         let text = "task 7 (task7, tid 1007): CPU 3 → 1, may use 0-1; stage 1: inter 9.100e-4/cycle > 2.500e-4/cycle; colocate";
         assert_eq!(moved.to_string(), text);
         let json = serde_json::to_value(&moved).unwrap();
@@ -149,6 +206,39 @@ mod tests {
         );
         assert_eq!((&json["reason"]["signal"], &json["reason"]["threshold"]), (&"inter".into(), &2.5e-4.into()));
         let away = Order { action: Action::Release { task: TaskId(9) }, affinity: CpuSet::new(), reason };
-        assert!(Move::new(&sample, &away).unwrap().to_string().starts_with("task 9: CPU ? → its own mask; stage 1"));
+        assert!(Move::new(&sample, &away).to_string().starts_with("task 9: CPU ? → its own mask; stage 1"));
+    }
+
+    #[test]
+    fn what_an_application_is_told_has_the_same_form() {
+        let topology = machine(2, 1, 2, 1);
+        let (_, sample) = ViewBuilder::new(&topology).task(7, 1, 3).samples(); // at 100 ms
+        let app = AppId(1);
+        let told = |action| {
+            let reason = Reason::new("controller", "contention");
+            Move::new(&sample, &Order { action, affinity: CpuSet::new(), reason })
+        };
+        let nap = |ms| Action::Nap { app, until: Time::from_millis(ms) };
+        let limit = |cpu_permille| Action::Limit { app, cpu_permille };
+        let caches = |permille| Action::LimitCaches { app, permille };
+        for (action, to, withdraws) in [
+            (nap(250), "naps until 0.250 s", false),
+            (nap(100), "runs on", true),
+            (limit(Some(500)), "at most 0.500 CPUs", false),
+            (limit(None), "as much CPU time as it likes", true),
+            (caches(Some(125)), "at most 12.5 % of cache ways and memory bandwidth", false),
+            (caches(None), "as much of caches and memory bandwidth as it likes", true),
+        ] {
+            let told = told(action);
+            assert_eq!(told.to_string(), format!("app 1 (app1) → {to}; controller: contention"));
+            assert_eq!(told.withdraws(), withdraws, "{to}");
+        }
+        let json = serde_json::to_value(told(limit(Some(500)))).unwrap();
+        assert_eq!((&json["means"], &json["app"], &json["permille"]), (&"cpu_time".into(), &1.into(), &500.into()));
+        assert!(json["task"].is_null() && json.get("until_s").is_none(), "{json}");
+        assert!(told(Action::Release { task: TaskId(7) }).withdraws());
+        assert!(!told(Action::Pause { task: TaskId(7) }).withdraws());
+        let pages = told(Action::Pages { task: TaskId(7), nodes: vec![NodeId(0), NodeId(1)] });
+        assert_eq!(pages.to_string(), "task 7 (task7, tid 1007): CPU 3 → pages to node 0, 1; controller: contention");
     }
 }

@@ -96,7 +96,7 @@ impl Snapshot {
         let applied = |action| ActionOutcome { action, outcome: Outcome::Applied };
         Answer {
             policy: policy.name(),
-            moves: orders.iter().filter_map(|order| Move::new(&self.sample, order)).collect(),
+            moves: orders.iter().map(|order| Move::new(&self.sample, order)).collect(),
             run: match &decision.state {
                 State::Quantum(state) => {
                     let running = self.sample.tasks.iter().filter(|t| state.runs(t.info.app));
@@ -520,7 +520,7 @@ mod tests {
         let ctx = Ctx { topology: &topology, machine: &profile, apps: &apps, config: &config };
         let answer = Snapshot::parse(text, &topology).unwrap().decide(&ctx, &Sam);
         let moved: Vec<_> =
-            answer.moves.iter().map(|m| (m.task.0, m.to_cpus.clone(), m.reason.stage.as_str())).collect();
+            answer.moves.iter().map(|m| (m.task.unwrap().0, m.to_cpus.clone(), m.reason.stage.as_str())).collect();
         assert_eq!(moved, [(4, vec![CpuId(2)], "stage 2")], "{:?}", answer.notes);
     }
 

@@ -59,7 +59,7 @@ fn moves(answer: &Answer) -> Vec<String> {
         let stage = m.reason.stage.trim_start_matches("stage ");
         let from = m.from_cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string());
         let pin = if m.affinity == m.to_cpus { String::new() } else { format!(" ={}", list(&m.affinity)) };
-        format!("{stage} {}:{from}>{}{pin}", m.task, list(&m.to_cpus))
+        format!("{stage} {}:{from}>{}{pin}", m.task.unwrap(), list(&m.to_cpus))
     };
     answer.moves.iter().map(short).collect()
 }
@@ -450,9 +450,9 @@ impl Chain {
         let ctx = Ctx { topology, machine: &self.machine.profile, apps: &self.apps, config: &self.config };
         let mut answer = snapshot.decide(&ctx, &*self.policy);
         for (m, outcome) in answer.moves.iter().zip(&mut answer.outcomes) {
-            outcome.outcome = fate(m.task.0);
+            outcome.outcome = fate(m.task.unwrap().0);
             if outcome.outcome == Outcome::Applied && !m.to_cpus.is_empty() {
-                self.task_cpu(m.task.0, m.to_cpus[0].0);
+                self.task_cpu(m.task.unwrap().0, m.to_cpus[0].0);
             }
         }
         self.snapshot["state"] = serde_json::to_value(&answer.state).unwrap();
@@ -579,7 +579,7 @@ fn heuristic_predicts_table_4_1() {
         map[0] = 'X'; // where task 0 stands already, if nothing is said of it
         for m in &answer.moves {
             assert_eq!(m.to_cpus.len(), 1);
-            map[m.to_cpus[0].index()] = if m.task.0 < 4 { 'X' } else { '*' };
+            map[m.to_cpus[0].index()] = if m.task.unwrap().0 < 4 { 'X' } else { '*' };
         }
         map.iter().collect::<String>()
     };

@@ -94,7 +94,7 @@ fn sam_still_decides_as_recorded() {
             "at {at} s; if this is meant, COTENANT_BLESS=1"
         );
     }
-    let told = why(&header, rounds, &Query::Time { from: Time(0), to: Time(u64::MAX) }).to_string();
+    let told = why(&header, rounds, &Query::Time { from: Time(0), to: Time(u64::MAX) }, None).to_string();
     if bless() {
         write("two-sockets-sam.txt", told.as_bytes());
     }

@@ -121,7 +121,7 @@ fn use_recording(bytes: &[u8]) {
     let header = recording.header().clone();
     let rounds: Vec<_> = recording.by_ref().take(50).collect();
     replay(rounds.clone(), "sam", &Sam, header.ctx()).for_each(drop);
-    let _ = why(&header, rounds, &Query::Name("worker1".to_owned())).to_string();
+    let _ = why(&header, rounds, &Query::Name("worker1".to_owned()), None).to_string();
 }
 
 /// The payloads of a recording's blocks, the header's and the last one: what the frame holds, as `docs/reference/recording.md` says.

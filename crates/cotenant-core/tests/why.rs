@@ -27,7 +27,7 @@ fn run(mode: Mode, change: impl FnOnce(&mut Header)) -> Vec<u8> {
 fn ask(bytes: &[u8], what: &str) -> Answer {
     let mut recording = Recording::read(bytes).unwrap();
     let header = recording.header().clone();
-    why(&header, recording.by_ref(), &what.parse().unwrap())
+    why(&header, recording.by_ref(), &what.parse().unwrap(), None)
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_move_is_told_with_its_evidence_and_what_came_of_it() {
     let [told] = &answer.moves[..] else { panic!("{answer:#?}") };
     assert_eq!(
         (told.what.task, told.what.from_cpu, &told.what.to_cpus[..]),
-        (TaskId(1), Some(CpuId(10)), &[CpuId(2)][..])
+        (Some(TaskId(1)), Some(CpuId(10)), &[CpuId(2)][..])
     );
     assert_eq!((told.outcome, told.seen_on), (Some(Outcome::Applied), Some(CpuId(2))));
     // 110,000 of 2.2e8 cycles. Task 2 stays apart, so the app's coherence goes on.
@@ -150,14 +150,17 @@ remark of gather from 0.200 s on, in 3 rounds: task 2 could not be moved: Denied
 #[test]
 fn a_time_is_everything_that_was_done_then() {
     let bytes = run(Mode::Enforce, |_| {});
-    let tasks = |what| ask(&bytes, what).moves.iter().map(|told| told.what.task.0).collect::<Vec<_>>();
+    let tasks = |what| ask(&bytes, what).moves.iter().map(|told| told.what.task.unwrap().0).collect::<Vec<_>>();
     assert_eq!(tasks("0.1s"), [1, 2]);
     assert_eq!(tasks("0.25s..0.5s"), [2, 2]);
     assert_eq!(
         ask(&bytes, "0.2s").to_string(),
-        "No moves from 0.150 to 0.250 s; the nearest were at 0.100 and 0.300 s.\n"
+        "Nothing was ordered from 0.150 to 0.250 s; the nearest orders were at 0.100 and 0.300 s.\n"
     );
-    assert_eq!(ask(&bytes, "9s").to_string(), "No moves from 8.500 to 9.500 s; the last one was at 0.500 s.\n");
+    assert_eq!(
+        ask(&bytes, "9s").to_string(),
+        "Nothing was ordered from 8.500 to 9.500 s; the last order was at 0.500 s.\n"
+    );
 }
 
 #[test]

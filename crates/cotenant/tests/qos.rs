@@ -184,6 +184,35 @@ fn an_unmarked_program_is_paused() {
 }
 
 #[test]
+fn why_tells_of_naps_in_a_recording() {
+    let state = State::new("qos-why");
+    let folder = TempDir::new("qos-why-recording");
+    let file = folder.path().join("a.rec");
+    let file = file.to_str().unwrap();
+    let mut run = Run::start(&state, "plain", &[&ALWAYS[..], &["--record", file]].concat());
+    run.hear(&["low ", " pauses by "]);
+    run.terminate();
+    // Of the program that naps, and of the one for whose sake it does.
+    for what in ["app:1", "app:0"] {
+        let output = state.cotenant(&["why", file, what, "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let naps = json["standing"].as_array().unwrap().iter().filter(|told| told["means"] == "nap");
+        let naps: Vec<&serde_json::Value> = naps.filter(|told| told["outcome"] == "applied").collect();
+        let [nap, ..] = naps[..] else { panic!("{json:#}") };
+        assert_eq!((&nap["app"], &nap["task"]), (&1.into(), &serde_json::Value::Null), "{json:#}");
+        assert!(nap["orders"].as_u64() > Some(1) && nap["until_s"].as_f64() > nap["at_s"].as_f64(), "{nap:#}");
+        let why = nap["reason"]["text"].as_str().unwrap();
+        assert!(
+            why.starts_with("controller: app 0 had a speed of ") && why.ends_with(" < 1.000e17; contention"),
+            "{why}"
+        );
+        let trends = nap["trends"].as_array().unwrap();
+        assert!(trends.iter().any(|trend| trend["what"] == "progress" && trend["of"].is_string()), "{nap:#}");
+    }
+}
+
+#[test]
 fn another_place_comes_before_naps_on_real_cpus() {
     let Some(pin) = Pin::find() else { return };
     let state = State::new("qos-place");

@@ -228,6 +228,20 @@ fn why_says_by_its_exit_code_whether_there_was_anything() {
 }
 
 #[test]
+fn why_tells_what_held_at_a_moment() {
+    let folder = Folder::new("moment");
+    let path = folder.file("a.rec");
+    record(&path, &header("gather", Mode::Enforce), 1 << 30);
+    let mut out = Vec::new();
+    why::write(&args(&path, &["worker1", "--at", "0.2s"]), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.starts_with("0.100 s  task 1 (worker1, tid 1001): CPU 10 → "), "{text}");
+    assert!(text.contains("applied; seen on CPU 1 in the round after; in force at 0.200 s"), "{text}");
+    let wrong = why::write(&args(&path, &["1s..2s", "--at", "0.2s"]), &mut Vec::new()).unwrap_err().to_string();
+    assert!(wrong.contains("--at is for a task or an application"), "{wrong}");
+}
+
+#[test]
 fn sizes_have_suffixes() {
     let limit = |text: &str| {
         Cli::<recorder::Args>::try_parse_from(["x", "--record-limit", text]).map(|c| c.args.how.record_limit).ok()

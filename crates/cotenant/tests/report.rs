@@ -4,10 +4,11 @@ use cotenant_core::host::Mode;
 use cotenant_core::policy::{Ctx, Policy, State};
 use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
 use cotenant_core::view::TaskView;
-use cotenant_core::{Action, ActionOutcome, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_core::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// A folder of this test's own, removed at the end.
 struct Folder(PathBuf);
@@ -168,9 +169,46 @@ fn a_thousand_threads_are_shown_together() {
     let page = page(&folder, &[&file]);
     has(
         &examined(&page),
-        &["Tasks that ran, by package, over time", "1000 in all", "The first 500 of", "Moves by reason and outcome"],
+        &[
+            "Tasks that ran, by package, over time",
+            "1000 in all",
+            "orders the first 500 about tasks",
+            "Moves, naps and limits by reason and outcome",
+        ],
     );
     assert!(page.len() < 500_000, "{} bytes", page.len());
+}
+
+/// Lets the second program nap for the first one, every round.
+#[derive(Debug)]
+struct Nap;
+
+impl Policy for Nap {
+    fn name(&self) -> &'static str {
+        "nap"
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+        let reason = Reason { app: Some(AppId(0)), ..Reason::new("controller", "contention with {app}") };
+        let nap = |until| Proposal { action: Action::Nap { app: AppId(1), until }, reason: reason.clone() };
+        let limit =
+            Proposal { action: Action::Limit { app: AppId(1), cpu_permille: Some(250) }, reason: reason.clone() };
+        let proposals = vec![nap(now + Duration::from_millis(50)), nap(now), limit];
+        Decision { proposals, state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+    }
+}
+
+#[test]
+fn naps_and_limits_are_listed_with_their_reasons() {
+    let folder = Folder::new("naps");
+    let of = |ticks| {
+        let bytes = record(&header("nap", Mode::Enforce), &mut Scripted::new(&script(5), ticks), &Nap);
+        examined(&page(&folder, &[&folder.write("a.rec", bytes)]))
+    };
+    let text = of(10);
+    has(&text, &["All 30 orders", "Moves, naps and limits by reason and outcome", "CPU time", "contention with app 0"]);
+    has(&text, &["program1", "naps until 0.150 s", "runs on", "at most 0.250 CPUs", "advice only"]);
+    has(&of(300), &["Of 900 orders the first 500 about applications"]);
 }
 
 #[test]

@@ -34,6 +34,9 @@ const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)
 /// Where nothing is known, it is looked whether it has become known.
 const KNOWN: Duration = Duration::from_millis(25);
 
+/// Why what was ordered is taken back in the end.
+const NOBODY: &str = "nobody is to be kept from contention any more";
+
 /// Weight of a new speed alone against those before.
 const ALONE_WEIGHT: f64 = 0.1;
 
@@ -224,15 +227,17 @@ impl Policy for Qos {
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
             state.ladder.note(ctx, config, view, results, state.phase);
             let actions = if needed { state.go_on(config, view, now) } else { state.let_go(config, now) };
-            let why = state.phase.map_or(Why::Fine, |phase| phase.why);
             if config.place {
                 proposals.extend(state.move_away(ctx, config, view, needed, now));
             }
+            let actions: Vec<(Step, Reason)> =
+                actions.into_iter().map(|action| (action, state.reason(config, action))).collect();
             for app in low {
-                proposals.extend(actions.iter().map(|action| Proposal {
+                let propose = |(action, reason): &(Step, Reason)| Proposal {
                     action: action.of(app, ctx),
-                    reason: Reason { what: why.to_string().into(), ..Reason::new("controller", "") },
-                }));
+                    reason: reason.clone(),
+                };
+                proposals.extend(actions.iter().map(propose));
             }
             wake_at = wake_at.min(state.next(config, now)).max(now + Duration::from_micros(100));
         }
@@ -329,6 +334,17 @@ impl QosState {
         nap.into_iter().chain(limit).collect()
     }
 
+    /// Why a step is taken, with the figures that decided. For whose sake: of the program that these are of, else of the only one.
+    fn reason(&self, config: &QosConfig, step: Step) -> Reason {
+        let Some(phase) = self.phase else { return Reason::new("controller", NOBODY) };
+        let held = phase.held.map_or_else(String::new, |held| format!("{held}; "));
+        let duty =
+            if phase.duty > 0.0 && phase.duty < 1.0 { format!(", duty {:.3}", phase.duty) } else { String::new() };
+        let limits = self.ladder.reason(step).map_or_else(String::new, |why| format!("; {why}"));
+        let what = format!("{held}{}{duty}{limits}", phase.why).into();
+        Reason { what, app: whose(config, phase), ..Reason::new("controller", "") }
+    }
+
     /// Orders about where the programs of low priority run: away from the others where contention has shown, anywhere when nobody needs
     /// that any more. Naps and limits keep what is then left to be kept.
     fn move_away(&mut self, ctx: &Ctx<'_>, config: &QosConfig, view: &View, needed: bool, now: Time) -> Vec<Proposal> {
@@ -336,11 +352,11 @@ impl QosState {
         let contention =
             self.began == now && self.phase.is_some_and(|phase| matches!(phase.why, Why::Contention | Why::Decrease));
         let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
-        let propose = |action, what| Proposal { action, reason: Reason::new("place", what) };
         if !needed {
             let back = self.away.take_back();
-            let release = |task: &TaskView| {
-                propose(Action::Release { task: task.info.id }, "nobody is to be kept from contention any more")
+            let release = |task: &TaskView| Proposal {
+                action: Action::Release { task: task.info.id },
+                reason: Reason::new("place", NOBODY),
             };
             return low.filter(|_| back).map(release).collect();
         }
@@ -348,10 +364,16 @@ impl QosState {
             return Vec::new();
         }
         let Some(contexts) = self.away.send(ctx, now) else { return Vec::new() };
+        let held = self.phase.and_then(|phase| phase.held).map_or_else(String::new, |held| format!("{held}; "));
+        let reason = Reason {
+            what: format!("{held}contention: away from the programs of high priority").into(),
+            app: self.phase.and_then(|phase| whose(config, phase)),
+            ..Reason::new("place", "")
+        };
         let place = |task: &TaskView| {
             let contexts = contexts.and(&task.info.allowed); // who may not go there naps
             let action = Action::Place { task: task.info.id, contexts };
-            propose(action, "contention: away from the programs of high priority")
+            Proposal { action, reason: reason.clone() }
         };
         low.filter(|task| task.info.allowed.intersects(&contexts)).map(place).collect()
     }
@@ -502,6 +524,13 @@ impl QosState {
             Lasts::Readings(_) => Time(u64::MAX),
         }
     }
+}
+
+/// For whose sake a phase is as it is, as far as that is one of them.
+fn whose(config: &QosConfig, phase: Phase) -> Option<AppId> {
+    let only = (config.high.len() == 1).then_some(0);
+    let high = phase.held.map(|held| held.high).or(only)?;
+    config.high.get(high).map(|high| high.app)
 }
 
 /// How much of the beginning of a phase tells nothing of it.

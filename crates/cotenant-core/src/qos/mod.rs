@@ -31,6 +31,61 @@ pub struct Phase {
     pub lasts: Lasts,
     /// Why.
     pub why: Why,
+    /// The figures that decided, where any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+}
+
+/// A figure of a high-priority program, and what it was held against.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// Whose, by its place.
+    pub high: usize,
+    /// What.
+    pub figure: Figure,
+    /// The figure.
+    pub value: f64,
+    /// The threshold.
+    pub threshold: f64,
+}
+
+/// What is held against a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// A speed.
+    Speed,
+    /// The share of its speed alone that was kept.
+    Kept,
+    /// The share of its speed alone that was lost.
+    Lost,
+}
+
+impl Held {
+    /// `None` where one is no finite number, which recordings do not hold.
+    fn new(high: usize, figure: Figure, value: f64, threshold: f64) -> Option<Self> {
+        (value.is_finite() && threshold.is_finite()).then_some(Self { high, figure, value, threshold })
+    }
+}
+
+impl fmt::Display for Held {
+    /// `{app} kept 0.871 of its speed alone < 0.900`, with the program's place left to who knows its name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figure, value, threshold, .. } = *self;
+        let relation = if value < threshold { '<' } else { '≥' };
+        match figure {
+            Figure::Speed => write!(f, "{{app}} had a speed of {value:.3e} {relation} {threshold:.3e}"),
+            Figure::Kept => write!(f, "{{app}} kept {value:.3} of its speed alone {relation} {threshold:.3}"),
+            Figure::Lost => write!(f, "{{app}} lost {value:.3} of its speed alone {relation} {threshold:.3}"),
+        }
+    }
+}
+
+impl Phase {
+    /// The same with the figures that decided.
+    fn by(self, held: Option<Held>) -> Self {
+        Self { held, ..self }
+    }
 }
 
 /// How long a phase lasts.
@@ -253,7 +308,7 @@ impl State {
 
 /// A phase of fixed length.
 fn phase(duty: f64, lasts: Duration, why: Why) -> Phase {
-    Phase { duty, lasts: Lasts::For(lasts), why }
+    Phase { duty, lasts: Lasts::For(lasts), why, held: None }
 }
 
 /// A nap, cut to the longest that is allowed.

@@ -1,6 +1,6 @@
 //! Heuristic 1 (Algorithm 4): the slower the high-priority program, the longer the nap.
 
-use super::{Phase, Seen, Why, nap, phase, usable};
+use super::{Figure, Held, Phase, Seen, Why, nap, phase, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -29,9 +29,14 @@ impl Simple {
 
     /// The slowest program decides; one whose speed is unknown asks for nothing.
     pub(super) fn after_run(&self, seen: &Seen) -> Phase {
-        let slowest = seen.speeds.iter().filter_map(|speed| usable(*speed)).min_by(f64::total_cmp);
-        let Some(speed) = slowest else { return phase(1.0, self.exec, Why::Unknown) };
+        let known = seen.speeds.iter().enumerate().filter_map(|(high, speed)| Some((high, usable(*speed)?)));
+        let Some((high, speed)) = known.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+            return phase(1.0, self.exec, Why::Unknown);
+        };
         let ratio = self.naps[usize::from(speed >= self.low) + usize::from(speed >= self.high)];
-        if ratio > 0.0 { nap(self.exec.mul_f64(ratio), Why::Contention) } else { phase(1.0, self.exec, Why::Fine) }
+        let held = Held::new(high, Figure::Speed, speed, if speed < self.low { self.low } else { self.high });
+        let phase =
+            if ratio > 0.0 { nap(self.exec.mul_f64(ratio), Why::Contention) } else { phase(1.0, self.exec, Why::Fine) };
+        phase.by(held)
     }
 }

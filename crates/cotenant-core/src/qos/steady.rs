@@ -1,7 +1,7 @@
 //! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive increase and
 //! multiplicative decrease, from a baseline that pauses measure.
 
-use super::{Lasts, Phase, Seen, Why, phase, usable};
+use super::{Figure, Held, Lasts, Phase, Seen, Why, phase, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -83,16 +83,17 @@ impl Steady {
             let why = if state.doubling { Why::Increase } else { Why::Hold };
             return (together(state.duty, why), state);
         }
-        let Some(speed) = state.relative(seen) else {
+        let Some((high, speed)) = state.relative(seen) else {
             return Self::baseline(state, self.first_baseline); // known now, unknown in the pause
         };
         state.since += 1;
+        let ample = self.goal * (1.0 + self.hold);
         let why = if speed < self.goal {
             state.doubling = false;
             state.missed = if state.duty > self.first { 0 } else { state.missed + 1 };
             state.duty = (state.duty * self.decrease).max(self.least);
             Why::Decrease
-        } else if speed >= self.goal * (1.0 + self.hold) && state.duty < 1.0 {
+        } else if speed >= ample && state.duty < 1.0 {
             state.missed = 0;
             let step = if state.doubling { state.duty } else { self.increase.min(state.duty / 2.0) };
             state.duty = (state.duty + step).min(1.0);
@@ -104,7 +105,8 @@ impl Steady {
         if state.since >= self.between_baselines || state.missed >= DOUBT {
             return Self::baseline(state, 1);
         }
-        (together(state.duty, why), state)
+        let held = Held::new(high, Figure::Kept, speed, if why == Why::Increase { ample } else { self.goal });
+        (together(state.duty, why).by(held), state)
     }
 
     fn baseline(state: SteadyState, readings: u32) -> (Phase, SteadyState) {
@@ -127,17 +129,18 @@ impl SteadyState {
         }
     }
 
-    /// The speed of the program that is furthest below its baseline, as a share of that.
-    fn relative(&self, seen: &Seen) -> Option<f64> {
-        let share = |(speed, alone): (&Option<f64>, &Option<f64>)| Some(usable(*speed)? / (*alone)?);
-        seen.speeds.iter().zip(&self.baseline).filter_map(share).min_by(f64::total_cmp)
+    /// The speed of the program that is furthest below its baseline, by its place, as a share of that.
+    fn relative(&self, seen: &Seen) -> Option<(usize, f64)> {
+        let share =
+            |(high, (speed, alone)): (usize, (&Option<f64>, &Option<f64>))| Some((high, usable(*speed)? / (*alone)?));
+        seen.speeds.iter().zip(&self.baseline).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
 fn pause(readings: u32) -> Phase {
-    Phase { duty: 0.0, lasts: Lasts::Readings(readings), why: Why::Baseline }
+    Phase { duty: 0.0, lasts: Lasts::Readings(readings), why: Why::Baseline, held: None }
 }
 
 fn together(duty: f64, why: Why) -> Phase {
-    Phase { duty, lasts: Lasts::Readings(1), why }
+    Phase { duty, lasts: Lasts::Readings(1), why, held: None }
 }

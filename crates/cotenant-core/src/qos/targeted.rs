@@ -4,7 +4,7 @@
 //! `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with `conservative_factor × QoS_goal`; only
 //! the allowed loss, `1 − goal`, makes sense there.
 
-use super::{Phase, Seen, Why, nap, phase, usable};
+use super::{Figure, Held, Phase, Seen, Why, nap, phase, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -109,13 +109,15 @@ impl Targeted {
             }
             Step::CheckRun | Step::Run => {
                 self.remember(&mut state.running, seen);
+                let least = self.conservative_factor * (1.0 - self.goal);
                 let delta = state.delta();
-                if delta < self.conservative_factor * (1.0 - self.goal) {
-                    return Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Fine));
-                }
+                let held = delta.and_then(|(high, delta)| Held::new(high, Figure::Lost, delta, least));
+                let Some((_, delta)) = delta.filter(|(_, delta)| *delta >= least) else {
+                    return Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Fine).by(held));
+                };
                 let wanted = self.exec.as_secs_f64() * (delta / (1.0 - self.goal) - 1.0);
                 let wanted = Duration::try_from_secs_f64(wanted.max(0.0)).unwrap_or(super::LONGEST_NAP);
-                Self::step(state, Step::Nap, nap(wanted.max(self.check_interval), Why::Contention))
+                Self::step(state, Step::Nap, nap(wanted.max(self.check_interval), Why::Contention).by(held))
             }
         }
     }
@@ -139,9 +141,11 @@ impl Targeted {
 }
 
 impl TargetedState {
-    /// The largest loss that running causes to any of the programs; below 0 where it causes none.
-    fn delta(&self) -> f64 {
-        let loss = |(napping, running): (&Option<f64>, &Option<f64>)| Some(1.0 - (*running)? / (*napping)?);
-        self.napping.iter().zip(&self.running).filter_map(loss).fold(f64::NEG_INFINITY, f64::max)
+    /// The largest loss that running causes to any of the programs, by its place; below 0 where it causes none.
+    fn delta(&self) -> Option<(usize, f64)> {
+        let loss = |(high, (napping, running)): (usize, (&Option<f64>, &Option<f64>))| {
+            Some((high, 1.0 - (*running)? / (*napping)?))
+        };
+        self.napping.iter().zip(&self.running).enumerate().filter_map(loss).max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }

@@ -12,7 +12,7 @@
 //! took it for is put right when it is known better. Progress that comes in batches
 //! is counted over as many turns as it takes to see enough of them; no batch is lost between two such windows, so the account stays right.
 
-use super::{Lasts, Phase, Seen, Why, nap, phase, usable};
+use super::{Figure, Held, Lasts, Phase, Seen, Why, nap, phase, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -211,10 +211,11 @@ impl Tracking {
                 }
                 let share = state.window_s[1] / state.window_s[0];
                 let first = state.since.as_secs_f64() < state.window_s[0] + self.turn.as_secs_f64() / 2.0;
-                let Some(kept) = self.settle(&mut state) else { return self.pause(state) }; // known now, unknown in the pause
+                let Some((high, kept)) = self.settle(&mut state) else { return self.pause(state) }; // known now, unknown in the pause
                 let loss = (1.0 - kept) / share;
                 let loss = state.loss.map_or(loss, |mean| mean + WEIGHT * (loss - mean));
                 state.loss = Some(loss);
+                let held = Held::new(high, Figure::Lost, loss * duty, self.allowed(&state));
                 let why = self.adapt(&mut state, loss);
                 if duty >= 1.0 && state.duty < 1.0 && !first {
                     // All have run, and somebody is to nap. A pause is a nap as well, and tells at once whether it is not only the machine that
@@ -228,7 +229,11 @@ impl Tracking {
                 let doubtful = state.duty <= LEAST && kept < self.goal || too_fast && duty < 1.0;
                 let due = if doubtful && !state.sure { self.between / OFTEN } else { self.due(&state) };
                 state.sure = doubtful && (state.sure || state.since >= due);
-                if state.since >= due { self.pause(state) } else { self.turn(state, why) }
+                if state.since >= due {
+                    return self.pause(state);
+                }
+                let (phase, state) = self.turn(state, why);
+                (phase.by(held), state)
             }
         }
     }
@@ -236,8 +241,7 @@ impl Tracking {
     /// The duty that is right where the loss is in proportion to it, or some of the way there.
     fn adapt(&self, state: &mut TrackingState, loss: f64) -> Why {
         let before = state.duty;
-        let allowed = (1.0 - self.goal) * self.allowance(state.credit_s);
-        let way = allowed / (loss * before).max(f64::MIN_POSITIVE);
+        let way = self.allowed(state) / (loss * before).max(f64::MIN_POSITIVE);
         state.duty = (before * way.powf(DAMPING).min(RISE)).clamp(LEAST, 1.0);
         if state.duty > ALL {
             state.duty = 1.0;
@@ -249,26 +253,27 @@ impl Tracking {
         }
     }
 
-    /// By what the allowed loss is multiplied, so that the account comes back to nothing.
-    fn allowance(&self, credit_s: f64) -> f64 {
+    /// The loss that is allowed now, so that the account comes back to nothing.
+    fn allowed(&self, state: &TrackingState) -> f64 {
         let [pay, spend] = HORIZON_S;
-        let horizon = if credit_s < 0.0 { pay } else { spend };
-        (1.0 + credit_s / ((1.0 - self.goal) * horizon)).clamp(ALLOWANCE[0], ALLOWANCE[1])
+        let horizon = if state.credit_s < 0.0 { pay } else { spend };
+        let allowance = (1.0 + state.credit_s / ((1.0 - self.goal) * horizon)).clamp(ALLOWANCE[0], ALLOWANCE[1]);
+        (1.0 - self.goal) * allowance
     }
 
-    /// Enters what was done since this was looked at last into the account. Share of its speed alone that the program that suffers most
-    /// kept in that time.
-    fn settle(&self, state: &mut TrackingState) -> Option<f64> {
-        let share = |(work, alone): (&Work, &Option<f64>)| {
-            (work.seconds > 0.0).then_some((work.done / work.seconds / (*alone)?, work.seconds))
+    /// Enters what was done since this was looked at last into the account. Share of its speed alone that the program that suffers most,
+    /// by its place, kept in that time.
+    fn settle(&self, state: &mut TrackingState) -> Option<(usize, f64)> {
+        let share = |(high, (work, alone)): (usize, (&Work, &Option<f64>))| {
+            (work.seconds > 0.0).then_some((high, work.done / work.seconds / (*alone)?, work.seconds))
         };
-        let kept = state.work.iter().zip(&state.alone).filter_map(share).min_by(|a, b| a.0.total_cmp(&b.0));
+        let kept = state.work.iter().zip(&state.alone).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1));
         state.work.clear();
         state.window_s = [0.0; 2];
-        let (kept, seconds) = kept?;
+        let (high, kept, seconds) = kept?;
         let [debt, credit] = ACCOUNT_S.map(|seconds| seconds * (1.0 - self.goal));
         state.credit_s = (state.credit_s + (kept - self.goal) * seconds).clamp(-debt, credit);
-        Some(kept)
+        Some((high, kept))
     }
 
     /// Enters into the account that the speed alone was not what it was taken for since the pause before: on average it was the mean of what the
@@ -315,7 +320,7 @@ impl Tracking {
         state.since += self.turn;
         (state.step, state.lasts) = (Step::Unknown, self.turn);
         let lasts = if self.waits(&state) { Lasts::For(self.turn) } else { Lasts::UntilKnown(self.turn) };
-        (Phase { duty: 1.0, lasts, why: Why::Unknown }, state)
+        (Phase { duty: 1.0, lasts, why: Why::Unknown, held: None }, state)
     }
 }
 

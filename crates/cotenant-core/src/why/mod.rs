@@ -1,23 +1,28 @@
-//! Why: what was done to a task, an application or at a time, with the evidence, and what came of it. And where nothing was done:
-//! how far the signals were from the thresholds.
+//! Why: what was done to a task, an application or at a time, with the evidence, and what came of it; what of it is in force. And where
+//! nothing was done: how far the signals were from the thresholds.
 
 mod query;
+mod standing;
 mod text;
+mod trend;
 
 pub use query::{Query, QueryError};
+pub use standing::{Force, Standing};
+pub use trend::Trend;
 
-use crate::action::{Outcome, Unit};
+use crate::action::{Order, Outcome, Unit};
 use crate::cpuset::CpuSet;
 use crate::host::Mode;
 use crate::ids::{AppId, CpuId, TaskId, Time};
 use crate::moves::Move;
 use crate::record::{Header, RecordedRound};
 use crate::signal::Signal;
-use crate::view::{TaskView, View};
+use crate::view::View;
 use serde::Serialize;
-use std::borrow::Cow;
+use standing::{Slots, Subject};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use trend::rate;
 
 /// Rounds before and after a move whose rates are shown.
 pub const AROUND: usize = 3;
@@ -38,11 +43,16 @@ pub struct Answer {
     pub rounds: u64,
     /// Time of the last of them, seconds.
     pub last_s: f64,
-    /// What was ordered, in order of time.
+    /// The moment that [`Self::standing`] is about: the one asked about, else the end, seconds.
+    pub moment_s: f64,
+    /// What was ordered, in order of time: for a time all of it; for tasks and applications what is about single tasks, unless a moment is
+    /// asked about.
     pub moves: Vec<Told>,
+    /// What holds at the moment, or held: of all other orders the last ones by each means.
+    pub standing: Vec<Standing>,
     /// Tasks asked about for which nothing was ever ordered.
     pub unmoved: Vec<Unmoved>,
-    /// For a time without moves: the times of the last move before and of the first one after, seconds.
+    /// For a time without orders: the times of the last one before and of the first one after, seconds.
     pub nearest_s: (Option<f64>, Option<f64>),
     /// The policy's remarks in the rounds asked about (for a task: all), with the time of the first and how often they were made.
     pub notes: Vec<Note>,
@@ -58,7 +68,7 @@ pub struct Told {
     /// The move.
     #[serde(flatten)]
     pub what: Move,
-    /// Name of the task's application.
+    /// Name of the application.
     pub app_name: Option<String>,
     /// What became of it.
     pub outcome: Option<Outcome>,
@@ -66,19 +76,6 @@ pub struct Told {
     pub seen_on: Option<CpuId>,
     /// Rates around it.
     pub trends: Vec<Trend>,
-}
-
-/// A rate of a task (or its application) around a move.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Trend {
-    /// What: a signal, `ipc`, `cpu_share`, `progress`, a latency that the program reports, or the name of a metric.
-    pub what: Cow<'static, str>,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Up to and including the round of the decision, oldest first; `None` where it was not measured.
-    pub before: Vec<Option<f64>>,
-    /// In the rounds after.
-    pub after: Vec<Option<f64>>,
 }
 
 /// A remark of the policy.
@@ -134,9 +131,15 @@ pub struct Check {
     pub above: u64,
 }
 
-/// Answers from the rounds of a recording, in one pass.
-pub fn why(header: &Header, rounds: impl IntoIterator<Item = RecordedRound>, query: &Query) -> Answer {
-    let mut teller = Teller::new(header, query.clone());
+/// Answers from the rounds of a recording, in one pass: as it stood `at` a moment, which is for tasks and applications, or all that was
+/// done.
+pub fn why(
+    header: &Header,
+    rounds: impl IntoIterator<Item = RecordedRound>,
+    query: &Query,
+    at: Option<Time>,
+) -> Answer {
+    let mut teller = Teller::new(header, query.clone(), at);
     for round in rounds {
         teller.round(&round);
     }
@@ -146,12 +149,18 @@ pub fn why(header: &Header, rounds: impl IntoIterator<Item = RecordedRound>, que
 struct Teller<'a> {
     header: &'a Header,
     answer: Answer,
+    /// The moment asked about.
+    at: Option<Time>,
     apps: BTreeMap<AppId, String>,
     names: BTreeSet<String>,
     /// The last rounds, the current one last.
     recent: VecDeque<Arc<View>>,
     /// Moves whose rates after are still coming.
-    open: Vec<(usize, AppId)>,
+    open: Vec<usize>,
+    /// The last orders by each means: about all applications, and for a moment about the tasks asked about.
+    standing: BTreeMap<Subject, Slots>,
+    /// Applications asked about by their own name or number.
+    named: BTreeSet<AppId>,
     /// Tasks asked about; whether each was ever moved is known at the end.
     tasks: BTreeMap<TaskId, Unmoved>,
     notes: BTreeMap<String, (Time, u64)>,
@@ -159,14 +168,16 @@ struct Teller<'a> {
 }
 
 impl<'a> Teller<'a> {
-    fn new(header: &'a Header, query: Query) -> Self {
+    fn new(header: &'a Header, query: Query, at: Option<Time>) -> Self {
         let answer = Answer {
             query,
             policy: header.policy.clone(),
             mode: header.mode,
             rounds: 0,
             last_s: 0.0,
+            moment_s: 0.0,
             moves: Vec::new(),
+            standing: Vec::new(),
             unmoved: Vec::new(),
             nearest_s: (None, None),
             notes: Vec::new(),
@@ -175,10 +186,13 @@ impl<'a> Teller<'a> {
         Self {
             header,
             answer,
+            at,
             apps: BTreeMap::new(),
             names: BTreeSet::new(),
             recent: VecDeque::new(),
             open: Vec::new(),
+            standing: BTreeMap::new(),
+            named: BTreeSet::new(),
             tasks: BTreeMap::new(),
             notes: BTreeMap::new(),
             nearest: (None, None),
@@ -193,6 +207,9 @@ impl<'a> Teller<'a> {
             self.apps.entry(app.id).or_insert_with(|| app.name.clone());
         }
         self.follow(&view);
+        if self.at.is_some_and(|at| view.at > at) {
+            return;
+        }
         self.recent.push_back(view.clone());
         if self.recent.len() > AROUND {
             self.recent.pop_front();
@@ -207,64 +224,69 @@ impl<'a> Teller<'a> {
                 self.notes.entry(note.clone()).or_insert((view.at, 0)).1 += 1;
             }
         }
-        for (i, order) in round.orders.iter().enumerate() {
-            let Some(task) = order.action.task() else { continue };
-            if let Query::Time { from, to } = self.answer.query {
-                if view.at < from {
-                    self.nearest.0 = Some(view.at);
-                } else if view.at > to {
-                    self.nearest.1.get_or_insert(view.at);
-                }
-                if !asked {
-                    continue;
-                }
-            } else if !self.tasks.contains_key(&task) {
-                continue;
-            }
-            let Some(what) = Move::new(&round.sample, order) else { continue };
-            let app = what.app.unwrap_or_default();
-            let mut trends = Vec::new();
-            if let Some(e) = order.reason.evidence {
-                trends.push(trend(e.signal.name(), e.unit.suffix()));
-            }
-            trends.extend([trend("ipc", "instructions/cycle"), trend("cpu_share", ""), trend("progress", "/s")]);
-            let readings = view.apps.iter().find(|a| a.id == app).map(|app| view.readings(app)).unwrap_or_default();
-            let others = readings.into_iter().map(|(name, _)| name).filter(|name| name != "progress");
-            trends.extend(others.map(|name| trend(name, "")));
-            for trend in &mut trends {
-                trend.before = self.recent.iter().map(|view| value(&trend.what, trend.unit, view, task, app)).collect();
-            }
-            self.open.push((self.answer.moves.len(), app));
-            self.answer.moves.push(Told {
-                at_s: view.at.as_secs_f64(),
-                app_name: what.app.and_then(|app| self.apps.get(&app).cloned()),
-                what,
-                outcome: round.outcomes.get(i).copied(),
-                seen_on: None,
-                trends,
-            });
+        for (order, outcome) in round.orders.iter().zip(round.outcomes.iter().map(Some).chain(std::iter::repeat(None)))
+        {
+            self.order(round, &view, order, outcome.copied());
         }
     }
 
-    /// Adds a round's rates to the moves of the rounds before it.
+    fn order(&mut self, round: &RecordedRound, view: &View, order: &Order, outcome: Option<Outcome>) {
+        let task = order.action.task();
+        let timed = if let Query::Time { from, to } = self.answer.query {
+            if view.at < from {
+                self.nearest.0 = Some(view.at);
+                return;
+            }
+            if view.at > to {
+                self.nearest.1.get_or_insert(view.at);
+                return;
+            }
+            true
+        } else {
+            false
+        };
+        if !timed && task.is_some_and(|task| !self.tasks.contains_key(&task)) {
+            return;
+        }
+        let what = Move::new(&round.sample, order);
+        // A task that is gone is still known to be of its application.
+        let known = task.and_then(|task| self.tasks.get(&task)).map(|task| task.app);
+        let app = what.app.or(known).unwrap_or_default();
+        let other = order.reason.app.filter(|other| task.is_none() && *other != app);
+        let names = |app: AppId| self.apps.get(&app).cloned();
+        let told = Told {
+            at_s: view.at.as_secs_f64(),
+            app_name: what.app.and_then(names),
+            outcome,
+            seen_on: None,
+            trends: trend::around(&self.recent, (task, app), order.reason.evidence, other.map(|o| (o, names(o)))),
+            what,
+        };
+        if timed || task.is_some() && self.at.is_none() {
+            self.open.push(self.answer.moves.len());
+            self.answer.moves.push(told);
+        } else {
+            let subject = Subject { task, app, means: told.what.means };
+            self.standing.entry(subject).or_default().add(told, order.reason.app);
+        }
+    }
+
+    /// Adds a round's rates to the orders of the rounds before it.
     fn follow(&mut self, view: &View) {
         let moves = &mut self.answer.moves;
-        self.open.retain(|&(i, app)| {
-            let told = &mut moves[i];
-            let task = told.what.task;
-            for trend in &mut told.trends {
-                trend.after.push(value(&trend.what, trend.unit, view, task, app));
-            }
-            let after = told.trends.first().map_or(0, |t| t.after.len());
-            if after == 1 {
-                told.seen_on = view.task(task).and_then(|t| t.cpu);
-            }
-            after < AROUND
-        });
+        self.open.retain(|&i| moves[i].follow(view));
+        for told in self.standing.values_mut().flat_map(Slots::each) {
+            told.follow(view);
+        }
     }
 
     /// Looks at the tasks asked about.
     fn look(&mut self, view: &View) {
+        for app in &view.apps {
+            if self.answer.query.names(app.id, &app.name) {
+                self.named.insert(app.id);
+            }
+        }
         let topology = &self.header.topology;
         let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
         for task in &view.tasks {
@@ -303,7 +325,7 @@ impl<'a> Teller<'a> {
                 let value = if check.of_package {
                     package.and_then(|package| sums.get(&package).copied())
                 } else {
-                    rate(task, check.signal, check.unit)
+                    rate(&[task], check.signal, check.unit)
                 };
                 let Some(value) = value else { continue };
                 check.measured += 1;
@@ -324,7 +346,7 @@ impl<'a> Teller<'a> {
             answer.moves.retain(|told| query.sure(told.what.tid));
         }
         let timed = matches!(query, Query::Time { .. });
-        if self.tasks.is_empty() && !timed {
+        if self.tasks.is_empty() && self.named.is_empty() && !timed {
             answer.known = self.names.into_iter().collect();
         } else {
             let note =
@@ -332,7 +354,20 @@ impl<'a> Teller<'a> {
             answer.notes = self.notes.into_iter().map(note).collect();
             answer.notes.sort_by(|a, b| a.first_s.total_cmp(&b.first_s));
         }
-        let moved: BTreeSet<TaskId> = answer.moves.iter().map(|told| told.what.task).collect();
+        answer.moment_s = self.at.map_or(answer.last_s, |at| at.as_secs_f64().min(answer.last_s));
+        let apps: BTreeSet<AppId> = self.tasks.values().map(|t| t.app).chain(self.named).collect();
+        let last = self.recent.pop_back().unwrap_or_default();
+        for (subject, slots) in self.standing {
+            let asked = match subject.task {
+                Some(task) => self.tasks.contains_key(&task),
+                None => apps.contains(&subject.app) || slots.sake().is_some_and(|app| apps.contains(&app)),
+            };
+            if asked {
+                answer.standing.extend(slots.told(subject, answer.moment_s, &last));
+            }
+        }
+        let moved = answer.moves.iter().chain(answer.standing.iter().map(|s| &s.told));
+        let moved: BTreeSet<TaskId> = moved.filter_map(|told| told.what.task).collect();
         answer.unmoved = self.tasks.into_values().filter(|t| !moved.contains(&t.task)).collect();
         for task in &mut answer.unmoved {
             task.verdict = text::verdict(self.header, task);
@@ -340,48 +375,27 @@ impl<'a> Teller<'a> {
         if answer.moves.is_empty() {
             answer.nearest_s = (self.nearest.0.map(Time::as_secs_f64), self.nearest.1.map(Time::as_secs_f64));
         }
-        for told in &mut answer.moves {
+        for told in answer.moves.iter_mut().chain(answer.standing.iter_mut().map(|s| &mut s.told)) {
             told.trends.retain(|t| t.before.iter().chain(&t.after).any(Option::is_some));
         }
         answer
     }
 }
 
-fn trend(what: impl Into<Cow<'static, str>>, unit: &'static str) -> Trend {
-    Trend { what: what.into(), unit, before: Vec::new(), after: Vec::new() }
-}
-
-/// A task's signal in a unit.
-fn rate(task: &TaskView, signal: Signal, unit: Unit) -> Option<f64> {
-    match unit {
-        Unit::PerCycle => task.per_cycle(signal),
-        Unit::PerSecond => task.per_s(signal),
-        Unit::PerInstruction => {
-            let instructions = task.per_s(Signal::Instructions).filter(|rate| *rate > 0.0)?;
-            Some(task.per_s(signal)? / instructions)
+impl Told {
+    /// Adds the rates of a round behind it; whether it waits for more.
+    fn follow(&mut self, view: &View) -> bool {
+        let after = self.trends.first().map_or(AROUND, |t| t.after.len()) + 1;
+        if after > AROUND {
+            return false;
         }
-        Unit::Fraction => task.per_s(signal).map(|ns_per_s| ns_per_s / 1e9),
-    }
-}
-
-/// The value of a trend in a round.
-fn value(what: &str, unit: &str, view: &View, task: TaskId, app: AppId) -> Option<f64> {
-    if what == "progress" {
-        return view.apps.iter().find(|a| a.id == app)?.progress_per_s;
-    }
-    let task = view.task(task)?;
-    match what {
-        "ipc" => task.per_cycle(Signal::Instructions),
-        "cpu_share" => task.cpu_share(),
-        _ if Signal::from_name(what).is_none() => {
-            let app = view.apps.iter().find(|a| a.id == app)?;
-            view.readings(app).into_iter().find(|(name, _)| name == what).map(|(_, reading)| reading.value)
+        for trend in &mut self.trends {
+            trend.after.push(trend.value(view));
         }
-        _ => {
-            let units = [Unit::PerCycle, Unit::PerSecond, Unit::PerInstruction, Unit::Fraction];
-            let unit = units.into_iter().find(|u| u.suffix() == unit)?;
-            rate(task, Signal::from_name(what)?, unit)
+        if after == 1 {
+            self.seen_on = self.what.task.and_then(|task| view.task(task)?.cpu);
         }
+        after < AROUND
     }
 }
 
@@ -402,8 +416,10 @@ fn checks(header: &Header) -> Vec<Check> {
         measured: 0,
         above: 0,
     };
-    if header.policy == "dino" {
-        return vec![check(Signal::LlcMisses, false, Unit::PerInstruction, Some(crate::policy::DEVIL))];
+    match header.policy.as_str() {
+        "dino" => return vec![check(Signal::LlcMisses, false, Unit::PerInstruction, Some(crate::policy::DEVIL))],
+        "qos" => return Vec::new(), // it goes by speeds, which its reasons tell
+        _ => {}
     }
     vec![
         check(Signal::Inter, false, Unit::PerCycle, coherence),

@@ -92,6 +92,15 @@ impl Query {
         }
     }
 
+    /// Whether an application is asked about by its own name or number.
+    pub(super) fn names(&self, id: AppId, name: &str) -> bool {
+        match self {
+            Self::App(asked) => *asked == id,
+            Self::Name(asked) => asked == name,
+            _ => false,
+        }
+    }
+
     /// Whether a task that matches does so by the first meaning of the query.
     pub(super) fn sure(&self, tid: Option<u32>) -> bool {
         !matches!(self, Self::Number(n) if tid != Some(*n))

@@ -1,6 +1,6 @@
 //! Answers for people.
 
-use super::{Answer, Check, Query, Told, Trend, Unmoved};
+use super::{Answer, Check, Force, Query, Standing, Told, Trend, Unmoved};
 use crate::action::{Outcome, Unit};
 use crate::host::Mode;
 use crate::record::Header;
@@ -11,11 +11,14 @@ const AT_LENGTH: usize = 8;
 
 impl Display for Answer {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.moves.is_empty() && self.unmoved.is_empty() {
+        if self.moves.is_empty() && self.standing.is_empty() && self.unmoved.is_empty() {
             return self.nothing(f);
         }
         for told in &self.moves {
             told.fmt(f)?;
+        }
+        for standing in &self.standing {
+            standing.told.write(f, &standing.says(self.moment_s))?;
         }
         for task in self.unmoved.iter().take(AT_LENGTH) {
             task.fmt(f)?;
@@ -37,14 +40,16 @@ impl Display for Answer {
 impl Answer {
     fn nothing(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Query::Time { from, to } = self.query {
-            write!(f, "No moves from {:.3} to {:.3} s", from.as_secs_f64(), to.as_secs_f64())?;
+            write!(f, "Nothing was ordered from {:.3} to {:.3} s", from.as_secs_f64(), to.as_secs_f64())?;
             return match self.nearest_s {
                 (None, None) => {
                     writeln!(f, ", nor at any other time of the recording (it ends at {:.3} s).", self.last_s)
                 }
-                (Some(before), None) => writeln!(f, "; the last one was at {before:.3} s."),
-                (None, Some(after)) => writeln!(f, "; the first one was at {after:.3} s."),
-                (Some(before), Some(after)) => writeln!(f, "; the nearest were at {before:.3} and {after:.3} s."),
+                (Some(before), None) => writeln!(f, "; the last order was at {before:.3} s."),
+                (None, Some(after)) => writeln!(f, "; the first order was at {after:.3} s."),
+                (Some(before), Some(after)) => {
+                    writeln!(f, "; the nearest orders were at {before:.3} and {after:.3} s.")
+                }
             };
         }
         write!(f, "Nothing in the recording is called that")?;
@@ -55,11 +60,36 @@ impl Answer {
     }
 }
 
+impl Standing {
+    /// What has become of it by the moment, seconds.
+    fn says(&self, moment_s: f64) -> String {
+        let force = match self.force {
+            Force::InForce => "in force",
+            Force::Over => "over",
+            Force::Withdrawn => "withdrawn",
+            Force::NotApplied => "not in force",
+            Force::Gone => "whom it was about was gone",
+        };
+        let orders = match self.orders {
+            1 => String::new(),
+            n => format!("; {n} orders by these means since {:.3} s", self.first_s),
+        };
+        format!("; {force} at {moment_s:.3} s{orders}")
+    }
+}
+
 impl Display for Told {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.write(f, "")
+    }
+}
+
+impl Told {
+    fn write(&self, f: &mut Formatter<'_>, standing: &str) -> fmt::Result {
         writeln!(f, "{:.3} s  {}", self.at_s, self.what)?;
         let outcome = match self.outcome {
             Some(Outcome::Applied) => "applied",
+            Some(Outcome::Gone) if self.what.task.is_none() => "not applied: the application was gone",
             Some(Outcome::Gone) => "not applied: the task was gone",
             Some(Outcome::Stale) => "not applied: another agent had changed the task",
             Some(Outcome::Denied) => "not applied: not permitted",
@@ -68,9 +98,11 @@ impl Display for Told {
         };
         write!(f, "         {outcome}")?;
         match self.seen_on {
-            Some(cpu) => writeln!(f, "; seen on CPU {cpu} in the round after")?,
-            None => writeln!(f, "; not seen after")?,
+            _ if self.what.task.is_none() => {}
+            Some(cpu) => write!(f, "; seen on CPU {cpu} in the round after")?,
+            None => write!(f, "; not seen after")?,
         }
+        writeln!(f, "{standing}")?;
         for trend in &self.trends {
             writeln!(f, "         {trend}")?;
         }
@@ -81,7 +113,9 @@ impl Display for Told {
 impl Display for Trend {
     /// `inter/cycle  9.10e-4 9.10e-4 │ 0 0 0`
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let name = if self.what == "ipc" { self.unit.to_owned() } else { format!("{}{}", self.what, self.unit) };
+        let of = self.of.as_ref().map_or_else(String::new, |of| format!(" of {of}"));
+        let what = if self.what == "ipc" { "" } else { &*self.what };
+        let name = format!("{what}{}{of}", self.unit);
         write!(f, "{name:<20}")?;
         let one =
             |f: &mut Formatter<'_>, value: &Option<f64>| write!(f, " {}", value.map_or_else(|| "–".to_owned(), short));
@@ -141,6 +175,19 @@ pub fn verdict(header: &Header, task: &Unmoved) -> String {
     }
     if policy == "none" {
         return "policy none moves nothing".to_owned();
+    }
+    if let Some(qos) = header.config.qos.as_ref().filter(|_| policy == "qos") {
+        return match () {
+            () if qos.high.iter().any(|high| high.app == task.app) => {
+                "its speed is kept; what is done for that is done to others"
+            }
+            () if !qos.low.contains(&task.app) => "it is of neither high nor low priority",
+            () if qos.place => {
+                "no other place was needed, or none was free; what else was ordered concerns all of its application"
+            }
+            () => "other places were not among the means; what was ordered concerns all of its application",
+        }
+        .to_owned();
     }
     if policy == "numad" {
         return "numad judges whole processes: this one used little CPU or memory, had been bound before, or was best where it was"

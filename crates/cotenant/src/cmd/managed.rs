@@ -330,9 +330,8 @@ fn outcome_name(outcome: Outcome) -> Option<&'static str> {
 fn print_moves(round: &Round<'_>) {
     for (order, outcome) in round.orders.iter().zip(round.outcomes) {
         let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
-        if let Some(moved) = Move::new(round.sample, order) {
-            tell(format_args!("{:.1} s: {moved}{result}", round.sample.at.as_secs_f64()));
-        }
+        let moved = Move::new(round.sample, order);
+        tell(format_args!("{:.1} s: {moved}{result}", round.sample.at.as_secs_f64()));
     }
 }
 

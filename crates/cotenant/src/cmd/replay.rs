@@ -265,11 +265,13 @@ impl Shown {
         let only_recorded: Vec<usize> = replayed.only_recorded().collect();
         let line = |(i, order)| {
             let by = if only_recorded.contains(&i) { By::Recorded } else { By::Both };
-            Some(Line { by, what: Move::new(sample, order)?, outcome: round.outcomes.get(i).copied() })
+            Line { by, what: Move::new(sample, order), outcome: round.outcomes.get(i).copied() }
         };
-        let mut moves: Vec<Line> = round.orders.iter().enumerate().filter_map(line).collect();
-        moves.extend(replayed.only_replayed().filter_map(|i| {
-            Some(Line { by: By::Replayed, what: Move::new(sample, &replayed.orders[i])?, outcome: None })
+        let mut moves: Vec<Line> = round.orders.iter().enumerate().map(line).collect();
+        moves.extend(replayed.only_replayed().map(|i| Line {
+            by: By::Replayed,
+            what: Move::new(sample, &replayed.orders[i]),
+            outcome: None,
         }));
         Self { at_s: replayed.view.at.as_secs_f64(), agrees: replayed.agrees(), moves }
     }
@@ -284,7 +286,7 @@ impl Shown {
             write!(out, "{:>10.3} s {mark} {}", self.at_s, line.what)?;
             match line.outcome {
                 None | Some(Outcome::Applied | Outcome::NotThisMachine) => {}
-                Some(Outcome::Gone) => write!(out, " (the task was gone)")?,
+                Some(Outcome::Gone) => write!(out, " (it was gone)")?,
                 Some(Outcome::Stale) => write!(out, " (another agent had changed it)")?,
                 Some(Outcome::Denied) => write!(out, " (was not permitted)")?,
             }

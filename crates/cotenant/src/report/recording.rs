@@ -3,7 +3,7 @@
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
 use crate::words::count;
-use cotenant_core::action::Outcome;
+use cotenant_core::action::{Means, Outcome};
 use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;
 use cotenant_core::record::{Header, RecordedRound, Recording, Tail};
@@ -19,7 +19,7 @@ const ROWS: usize = 40;
 const SPANS: usize = 20_000;
 /// Most points of time in a figure: where there are more, neighbours are merged.
 const POINTS: usize = 800;
-/// Most moves that are listed one by one.
+/// Most moves that are listed one by one; as many orders about whole applications, of which there are hundreds where there is one.
 const MOVES: usize = 500;
 /// Most applications with a line of their own.
 const LINES: usize = 7;
@@ -80,7 +80,9 @@ struct Digest<'a> {
     names: BTreeMap<TaskId, String>,
     spans: BTreeMap<TaskId, Vec<(f64, f64, usize)>>,
     moves: Vec<(f64, Move, Option<Outcome>)>,
-    by_reason: BTreeMap<(String, String), u64>,
+    /// Of these, about tasks, and about whole applications.
+    listed: [usize; 2],
+    by_reason: BTreeMap<(Means, String, &'static str), u64>,
     notes: BTreeMap<String, (f64, u64)>,
     present: u32,
     rounds: u64,
@@ -136,6 +138,7 @@ pub fn section<R: Read>(
         names: BTreeMap::new(),
         spans: BTreeMap::new(),
         moves: Vec::new(),
+        listed: [0; 2],
         by_reason: BTreeMap::new(),
         notes: BTreeMap::new(),
         present: 0,
@@ -180,9 +183,12 @@ impl Digest<'_> {
         for (i, order) in round.orders.iter().enumerate() {
             let outcome = round.outcomes.get(i).copied();
             self.moved += 1;
-            *self.by_reason.entry((order.reason.stage.to_string(), outcome_text(outcome).to_owned())).or_default() += 1;
-            if self.moves.len() < MOVES {
-                self.moves.extend(Move::new(&round.sample, order).map(|moved| (at, moved, outcome)));
+            let kind = (order.action.means(), order.reason.stage.to_string(), outcome_text(outcome));
+            *self.by_reason.entry(kind).or_default() += 1;
+            let listed = &mut self.listed[usize::from(order.action.task().is_none())];
+            if *listed < MOVES {
+                *listed += 1;
+                self.moves.push((at, Move::new(&round.sample, order), outcome));
             }
         }
     }
@@ -271,7 +277,7 @@ impl Digest<'_> {
         blocks.push(Block::Heading("Where tasks ran".to_owned()));
         blocks.extend(self.where_they_ran()?.into_iter().map(Block::Figure));
         self.rates(&mut blocks)?;
-        blocks.push(Block::Heading("Moves".to_owned()));
+        blocks.push(Block::Heading("Moves, naps and limits".to_owned()));
         self.moves(&mut blocks);
         if !self.notes.is_empty() {
             let mut table =
@@ -306,7 +312,7 @@ impl Digest<'_> {
             ("Mode", mode.to_owned()),
             ("Duration", format!("{:.3} s in {}", self.span.1 - self.span.0, count(self.rounds, "round"))),
             ("Tasks", format!("{} in all, at most {} at a time", self.names.len(), self.most_tasks)),
-            ("Moves", self.moved.to_string()),
+            ("Orders", self.moved.to_string()),
             ("Kernel", header.host.kernel.clone()),
             ("Counters", header.host.tier.clone()),
         ];
@@ -370,8 +376,10 @@ impl Digest<'_> {
             let comm: String = self.names.get(task).map(|name| name.chars().take(15).collect()).unwrap_or_default();
             rows.push(format!("{comm} ({task})"));
             spans.extend(self.spans[task].iter().map(|&(from, to, place)| (row, from, to, colour(place))));
-            let of_task =
-                self.moves.iter().filter(|(_, what, outcome)| what.task == *task && *outcome == Some(Outcome::Applied));
+            let of_task = self
+                .moves
+                .iter()
+                .filter(|(_, what, outcome)| what.task == Some(*task) && *outcome == Some(Outcome::Applied));
             marks.extend(of_task.map(|(at, ..)| (row, *at)));
         }
         let names: Vec<String> = order.iter().map(|&place| self.places.name(place)).collect();
@@ -422,40 +430,41 @@ impl Digest<'_> {
             let text = if self.header.mode == Mode::Observe {
                 "The run only observed; nothing was decided."
             } else {
-                "Nothing was moved."
+                "Nothing was moved, and nobody napped or was limited."
             };
             blocks.push(Block::Text(text.to_owned()));
             return;
         }
-        let mut summary = Table::new("Moves by reason and outcome", &["Stage", "Outcome", "#Moves"]);
+        let mut summary =
+            Table::new("Moves, naps and limits by reason and outcome", &["Means", "Stage", "Outcome", "#Orders"]);
         summary.rows = self
             .by_reason
             .iter()
-            .map(|((stage, outcome), n)| vec![stage.clone(), outcome.clone(), n.to_string()])
+            .map(|((means, stage, outcome), n)| {
+                vec![means.to_string(), stage.clone(), (*outcome).to_owned(), n.to_string()]
+            })
             .collect();
         blocks.push(Block::Table(summary));
         let all = self.moves.len() as u64 == self.moved;
         let caption = if all {
-            format!("All {}", count(self.moved, "move"))
+            format!("All {}", count(self.moved, "order"))
         } else {
-            format!("The first {} of {} moves", self.moves.len(), self.moved)
+            let first = |kind: usize, of: &str| {
+                (self.listed[kind] > 0).then(|| format!("the first {} {of}", self.listed[kind]))
+            };
+            let first = [first(0, "about tasks"), first(1, "about applications")];
+            format!("Of {} orders {}", self.moved, first.into_iter().flatten().collect::<Vec<_>>().join(" and "))
         };
-        let mut table = Table::new(caption, &["Task", "#At, s", "#From CPU", "To", "May use", "Why", "Outcome"]);
+        let mut table =
+            Table::new(caption, &["Task or application", "#At, s", "#From CPU", "To", "May use", "Why", "Outcome"]);
         table.folded = self.moves.len() > 50;
-        let list = |cpus: &[CpuId]| {
-            if cpus.is_empty() {
-                "its own mask".to_owned()
-            } else {
-                cpus.iter().copied().collect::<CpuSet>().to_string()
-            }
-        };
         for (at, what, outcome) in &self.moves {
             table.rows.push(vec![
-                format!("{} ({})", what.comm, what.task),
+                what.task.map_or_else(|| what.comm.clone(), |task| format!("{} ({task})", what.comm)),
                 format!("{at:.3}"),
                 what.from_cpu.map_or_else(|| "–".to_owned(), |cpu| cpu.to_string()),
-                list(&what.to_cpus),
-                list(&what.affinity),
+                what.to(),
+                what.affinity.iter().copied().collect::<CpuSet>().to_string(),
                 what.reason.text.clone(),
                 outcome_text(*outcome).to_owned(),
             ]);
@@ -467,7 +476,7 @@ impl Digest<'_> {
 fn outcome_text(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         Some(Outcome::Applied) => "applied",
-        Some(Outcome::Gone) => "the task was gone",
+        Some(Outcome::Gone) => "it was gone",
         Some(Outcome::Stale) => "another agent had changed it",
         Some(Outcome::Denied) => "not permitted",
         Some(Outcome::NotThisMachine) => "advice only",

@@ -1,7 +1,7 @@
 //! The means behind another place: naps, and where these are not obeyed or do not keep the goal, limits of CPU time; where hardly any CPU
 //! time is left, or none can be limited, limits of cache ways and memory bandwidth.
 
-use super::{Limits, QosConfig};
+use super::{Limits, QosConfig, Step};
 use crate::action::{Action, ActionOutcome, Outcome};
 use crate::ids::Time;
 use crate::policy::Ctx;
@@ -9,6 +9,7 @@ use crate::qos::{Phase, Why};
 use crate::signal::Signal;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// So many naps in a row that are refused are enough.
 const REFUSED: u32 = 3;
@@ -71,7 +72,30 @@ pub enum Climbed {
     Missed,
 }
 
+impl fmt::Display for Climbed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "naps were refused",
+            Self::Disobeyed => "naps were not obeyed",
+            Self::Missed => "naps did not keep the goal",
+        })
+    }
+}
+
 impl Ladder {
+    /// Why a step is by these means, where it is not by those that are mildest.
+    pub(super) fn reason(&self, step: Step) -> Option<String> {
+        match step {
+            Step::Limit(Some(_)) | Step::Caches(Some(_)) => {
+                self.climbed.map(|climbed| format!("limits, since {climbed}"))
+            }
+            Step::Limit(None) | Step::Caches(None) if self.stuck => Some("limits were refused".to_owned()),
+            Step::Limit(None) if self.no_cpu => Some("limits of CPU time were refused".to_owned()),
+            Step::Caches(None) if self.no_caches => Some("limits of caches were refused".to_owned()),
+            _ => None,
+        }
+    }
+
     /// Whether limits are in force instead of naps.
     pub fn limits(&self) -> bool {
         self.climbed.is_some()

@@ -94,3 +94,52 @@ fn tracking_says_why() {
     }
     assert_eq!(reasons, [BETWEEN, HOLD, HOLD, HOLD, HOLD, INCREASE, HOLD]);
 }
+
+/// The figures that each phase goes by, as reasons have them; empty where none decided.
+fn figures(name: &str, speeds: &[f64]) -> Vec<String> {
+    let controller = preset(name);
+    let (_, mut state) = controller.start();
+    let mut figures = Vec::new();
+    for speed in speeds {
+        let (phase, next) = controller.next(state, &Seen::one(*speed));
+        state = next;
+        figures.push(phase.held.map_or_else(String::new, |held| held.to_string()));
+    }
+    figures
+}
+
+#[test]
+fn figures_that_decided_are_told() {
+    // Thresholds 0.5 and 1.0; a nap tells nothing.
+    let expected = [
+        "{app} had a speed of 4.000e-1 < 5.000e-1",
+        "",
+        "{app} had a speed of 7.000e-1 < 1.000e0",
+        "",
+        "{app} had a speed of 1.200e0 ≥ 1.000e0",
+        "",
+    ];
+    assert_eq!(figures("utilisation-biased", &[0.4, 9.0, 0.7, 9.0, 1.2, NONE]), expected);
+    // A look, contention from 0.4 · 0.1 on, and none behind the nap.
+    let expected =
+        ["", "{app} lost 0.090 of its speed alone ≥ 0.040", "", "{app} lost 0.030 of its speed alone < 0.040"];
+    assert_eq!(figures("conservative-90", &[100.0, 91.0, 100.0, 97.0]), expected);
+    // More is tried from 0.9 · 1.03 on; else it is the goal that counts.
+    let expected = [
+        "",
+        "{app} kept 0.990 of its speed alone ≥ 0.927",
+        "{app} kept 0.920 of its speed alone ≥ 0.900",
+        "{app} kept 0.800 of its speed alone < 0.900",
+        "",
+    ];
+    assert_eq!(figures("steady", &[100.0, 99.0, 92.0, 80.0, NONE]), expected);
+    // The pause left 0.2 · (0.9225 − 0.9) s as credit, the turn 0.2 · 0.05 s: 0.1 · (1 + 0.0145 / 0.4) may be lost.
+    let expected = ["", "", "", "", "{app} lost 0.050 of its speed alone < 0.104"];
+    assert_eq!(figures("tracking", &[60.0, 80.0, 99.0, 100.0, 95.0]), expected);
+    // Of several programs the one that suffers most.
+    let controller = preset("steady");
+    let (_, state) = controller.start();
+    let (_, state) = controller.next(state, &Seen::of(vec![Some(100.0), Some(10.0)]));
+    let (phase, _) = controller.next(state, &Seen::of(vec![Some(95.0), Some(8.0)]));
+    assert_eq!(phase.held.map(|held| (held.high, held.threshold)), Some((1, 0.9)));
+}

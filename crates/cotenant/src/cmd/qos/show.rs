@@ -286,12 +286,7 @@ fn low_line(row: &LowRow) -> String {
 /// Which means are in force besides naps.
 fn means(place: Option<&str>, climbed: Option<Climbed>) -> String {
     let place = place.map_or_else(String::new, |cpus| format!("; low on CPUs {cpus}"));
-    let limits = match climbed {
-        Some(Climbed::Refused) => "; limits, since naps were refused",
-        Some(Climbed::Disobeyed) => "; limits, since naps were not obeyed",
-        Some(Climbed::Missed) => "; limits, since naps did not keep the goal",
-        None => "",
-    };
+    let limits = climbed.map_or_else(String::new, |climbed| format!("; limits, since {climbed}"));
     format!("{place}{limits}")
 }
 

@@ -133,7 +133,8 @@ impl Policy for Inserted {
 
     fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
         let action = Action::Nap { app: AppId(1), until: now + self.nap };
-        let nap = Proposal { action, reason: Reason::new("inserted", "a nap that the compiler inserted") };
+        let what = format!("a nap of {:?} behind {:?} of running, as the compiler inserts them", self.nap, self.run);
+        let nap = Proposal { action, reason: Reason { what: what.into(), ..Reason::new("inserted", "") } };
         let proposals = if self.nap.is_zero() { Vec::new() } else { vec![nap] };
         Decision { proposals, state, wake_at: now + self.nap + self.run, notes: Vec::new() }
     }
@@ -205,4 +206,28 @@ fn all(lab: &Lab, what: &str, runs: &[Run]) -> anyhow::Result<Vec<Kept>> {
 fn spec(lab: &Lab) -> Vec<String> {
     let names = embedded().keys().filter(|name| name.ends_with("06")).cloned();
     names.step_by(if lab.effort.every > 1 { 10 } else { 1 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_core::profile::MachineProfile;
+    use cotenant_core::testing::machine;
+
+    #[test]
+    fn inserted_naps_say_what_they_are() {
+        let (topology, machine, apps) = (machine(1, 1, 2, 1), MachineProfile::default(), BTreeMap::new());
+        let config = Config::default();
+        let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+        let decide = |nap| {
+            let inserted = Inserted { run: Duration::from_millis(10), nap: Duration::from_millis(nap) };
+            inserted.decide(&ctx, &View::default(), &[], State::default(), Time::from_millis(100))
+        };
+        let nap = decide(20);
+        assert_eq!(nap.wake_at, Time::from_millis(130));
+        let [Proposal { action, reason }] = &nap.proposals[..] else { panic!("{nap:?}") };
+        assert_eq!(*action, Action::Nap { app: AppId(1), until: Time::from_millis(120) });
+        assert_eq!(reason.to_string(), "inserted: a nap of 20ms behind 10ms of running, as the compiler inserts them");
+        assert_eq!(decide(0).proposals, []);
+    }
 }
