@@ -2,7 +2,7 @@
 . /lab/lib.sh
 around=/sys/fs/cgroup home=/
 echo +cpu >$around/cgroup.subtree_control
-# Alone, while the other program is frozen, the speed is 100, else 50: the least duty stands, a twentieth of two CPUs.
+# Alone, while the other program is frozen, the speed is 100, else 50: the least duty stands, a hundredth of two CPUs.
 cat >/tmp/speed <<'T'
 for group in /sys/fs/cgroup/cotenant-cpu-* /sys/fs/cgroup/slice/cotenant-cpu-*; do
     [ ! -e "$group" ] || read -r frozen <"$group/cgroup.freeze"
@@ -11,7 +11,7 @@ done
 T
 is_limited() {
     set -- $around/cotenant-cpu-*
-    [ -e "$1/cpu.max" ] && read -r max <"$1/cpu.max" && [ "$max" = "10000 100000" ]
+    [ -e "$1/cpu.max" ] && read -r max <"$1/cpu.max" && [ "$max" = "2000 100000" ]
 }
 for way in term kill both; do
     # Where the shell is in a group of its own, that one hands no controllers on: the program's is beside it.
@@ -24,8 +24,8 @@ for way in term kill both; do
     start_qos --means quota --metric 'cmd:sh /tmp/speed,every=300ms'
     await is_limited
     if [ $way = term ]; then
-        await grep -q 'limit in force: cpu.max 10000 100000' /tmp/cotenant
-        runs_rarely "$spin" 4 || { show; fail "it ran for $ran of $passed ms under a limit of a tenth of a CPU"; }
+        await grep -q 'limit in force: cpu.max 2000 100000' /tmp/cotenant
+        runs_rarely "$spin" 4 || { show; fail "it ran for $ran of $passed ms under a limit of a fiftieth of a CPU"; }
         grep -q '^nr_throttled [1-9]' $around/cotenant-cpu-*/cpu.stat || fail "the kernel never held it back"
         is_limited || fail "the limit was given up meanwhile"
     fi
