@@ -11,6 +11,11 @@ use ureq::{Agent, Error};
 /// Longer answers are refused, bytes.
 const MOST: u64 = 16 << 20;
 
+/// Who asks. The address is what the user wrote: no proxy, no redirection to somewhere else.
+pub fn agent(timeout: Duration) -> Agent {
+    Agent::config_builder().timeout_global(Some(timeout)).proxy(None).max_redirects(0).build().into()
+}
+
 /// An endpoint.
 #[derive(Debug)]
 pub struct Http {
@@ -23,9 +28,7 @@ pub struct Http {
 
 impl Http {
     pub fn new(url: &str, series: Option<Selector>, meter: Meter, timeout: Duration) -> Self {
-        // The address is what the user wrote: no proxy, no redirection to somewhere else.
-        let config = Agent::config_builder().timeout_global(Some(timeout)).proxy(None).max_redirects(0).build();
-        Self { agent: config.into(), url: url.to_owned(), series, meter, timeout }
+        Self { agent: agent(timeout), url: url.to_owned(), series, meter, timeout }
     }
 
     pub fn fetch(&mut self, at: Time) -> Result<Option<Measured>, FetchError> {

@@ -3,7 +3,6 @@
 //! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is told once.
 
 mod command;
-mod exchange;
 mod http;
 mod log;
 mod probe;

@@ -7,7 +7,7 @@
 //! tell no more than one of them.
 
 use super::stop::Stop;
-use super::{FetchError, exchange};
+use super::{FetchError, http};
 use cotenant_core::Direction;
 use cotenant_core::histogram::Histogram;
 use cotenant_core::metric::{Measured, Protocol};
@@ -16,6 +16,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use ureq::Agent;
 
 /// Questions in a window, on average: as many as it takes that one is beyond a p99.
 const QUESTIONS: u32 = 100;
@@ -79,7 +80,14 @@ impl<T: Read + Write + Send + std::fmt::Debug> Stream for T {}
 
 /// A connection that is ready for questions.
 #[derive(Debug)]
-struct Connection(BufReader<Box<dyn Stream>>);
+enum Connection {
+    Redis(Wire),
+    Postgres(Wire),
+    Http(Agent, String),
+}
+
+#[derive(Debug)]
+struct Wire(BufReader<Box<dyn Stream>>);
 
 impl Probe {
     pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
@@ -125,23 +133,15 @@ impl Probe {
         Ok(Some(Measured { value, window: begin.elapsed(), count: since.count(), direction: Direction::LowerIsBetter }))
     }
 
-    /// When a question was sent, and answered. To connect is no question.
+    /// When a question was sent, and answered. To connect is no question, unless a web server closes the connection behind each.
     fn ask(&mut self) -> io::Result<[Instant; 2]> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => self.connection.insert(connect(self.protocol, &self.address, self.timeout)?),
         };
         let sent = Instant::now();
-        let stays = match self.protocol {
-            Protocol::Redis => connection.ping().map(|()| true),
-            Protocol::Postgres => connection.query().map(|()| true),
-            Protocol::Http => connection.get(&self.address),
-        }?;
-        let answered = Instant::now();
-        if !stays {
-            self.connection = None;
-        }
-        Ok([sent, answered])
+        connection.ask()?;
+        Ok([sent, Instant::now()])
     }
 
     fn failed(&self, why: &io::Error) -> FetchError {
@@ -154,45 +154,77 @@ impl Probe {
 }
 
 fn connect(protocol: Protocol, address: &str, timeout: Duration) -> io::Result<Connection> {
-    let address = if protocol == Protocol::Http { split(address).0 } else { address };
-    let stream: Box<dyn Stream> = if address.starts_with('/') {
-        let stream = UnixStream::connect(address)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
-        Box::new(stream)
-    } else {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-        let connected =
-            address.to_socket_addrs()?.find_map(|address| match TcpStream::connect_timeout(&address, timeout) {
-                Ok(stream) => Some(stream),
-                Err(why) => {
-                    last = why;
-                    None
-                }
-            });
-        let stream = connected.ok_or(last)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
-        Box::new(stream)
-    };
-    let mut connection = Connection(BufReader::new(stream));
-    if protocol == Protocol::Postgres {
-        connection.log_in()?;
+    match protocol {
+        Protocol::Redis => Ok(Connection::Redis(Wire::open(address, timeout)?)),
+        Protocol::Postgres => {
+            let mut wire = Wire::open(address, timeout)?;
+            wire.log_in()?;
+            Ok(Connection::Postgres(wire))
+        }
+        Protocol::Http => {
+            let mut connection = Connection::Http(http::agent(timeout), format!("http://{address}"));
+            connection.ask()?; // the agent connects with its first question
+            Ok(connection)
+        }
     }
-    Ok(connection)
 }
 
-/// Host with port, and path.
-fn split(address: &str) -> (&str, &str) {
-    address.find('/').map_or((address, "/"), |at| address.split_at(at))
+impl Connection {
+    fn ask(&mut self) -> io::Result<()> {
+        match self {
+            Self::Redis(wire) => wire.ping(),
+            Self::Postgres(wire) => wire.query(),
+            Self::Http(agent, url) => get(agent, url),
+        }
+    }
+}
+
+/// Asks a web server for a page, and reads it to its end.
+fn get(agent: &Agent, url: &str) -> io::Result<()> {
+    let page = || agent.get(url).call()?.body_mut().with_config().limit(MOST).read_to_vec();
+    page().map(drop).map_err(|why| match why {
+        ureq::Error::Timeout(_) => io::ErrorKind::TimedOut.into(),
+        ureq::Error::StatusCode(code) => {
+            refused(format!("it answers with status {code}; name a path that it serves, as in http:PORT/PATH:p99"))
+        }
+        ureq::Error::BodyExceedsLimit(_) => {
+            refused(format!("its answer is longer than {} MiB; name a path with a short one", MOST >> 20))
+        }
+        other => other.into_io(),
+    })
 }
 
 fn refused(why: impl Into<String>) -> io::Error {
     io::Error::other(why.into())
 }
 
-impl Connection {
+impl Wire {
+    /// Connects to a socket's path, or to a host and port.
+    fn open(address: &str, timeout: Duration) -> io::Result<Self> {
+        let stream: Box<dyn Stream> = if address.starts_with('/') {
+            let stream = UnixStream::connect(address)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            Box::new(stream)
+        } else {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+            let connected =
+                address.to_socket_addrs()?.find_map(|address| match TcpStream::connect_timeout(&address, timeout) {
+                    Ok(stream) => Some(stream),
+                    Err(why) => {
+                        last = why;
+                        None
+                    }
+                });
+            let stream = connected.ok_or(last)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            Box::new(stream)
+        };
+        Ok(Self(BufReader::new(stream)))
+    }
+
     fn ping(&mut self) -> io::Result<()> {
         self.0.get_mut().write_all(b"PING\r\n")?;
         let mut line = Vec::new();
@@ -205,12 +237,6 @@ impl Connection {
                 Err(refused(format!("it says '{said}'; where it wants a password, use cmd:redis-cli …")))
             }
         }
-    }
-
-    /// Whether the server keeps the connection.
-    fn get(&mut self, address: &str) -> io::Result<bool> {
-        let (host, path) = split(address);
-        exchange::ask(&mut self.0, &exchange::question(host, path))
     }
 
     /// Start-up message of protocol 3.0, as whoever we are, to the database of that name.
@@ -268,7 +294,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::super::stop;
-    use super::super::tests::closed;
+    use super::super::tests::{closed, server as web_server};
     use super::*;
     use std::net::TcpListener;
 
@@ -326,24 +352,39 @@ mod tests {
 
     #[test]
     fn web_servers_answer() {
-        let question = |address: &str| exchange::question(address, "/x").len();
+        let ask = |answer: &'static str| {
+            let url = web_server(move |_| answer.to_owned());
+            probe(Protocol::Http, &format!("{}/x", url.trim_start_matches("http://")))
+        };
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            "HTTP/1.0 200 OK\r\n\r\nup to the end",
+        ] {
+            let measured = ask(answer).unwrap_or_else(|why| panic!("{answer}: {why}")).unwrap();
+            assert!(measured.value > 0.0 && measured.count >= 1, "{answer}: {measured:?}");
+        }
+        for (answer, why) in [
+            ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", "status 404"),
+            ("+PONG\r\n\r\n", "http"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhe", "http"),
+        ] {
+            let said = ask(answer).unwrap_err().to_string();
+            assert!(said.starts_with("http:") && said.contains(why) && !said.contains('\n'), "{answer}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_web_server_is_asked_on_one_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        // On one connection, and then on one for each question.
-        let length = question(&address);
         std::thread::spawn(move || {
-            for closes in [false, true, true].into_iter().chain(std::iter::repeat(true)) {
-                let (mut stream, _) = listener.accept().unwrap();
-                let close = if closes { "Connection: close\r\n" } else { "" };
-                for _ in 0..if closes { 1 } else { 3 } {
-                    if stream.read_exact(&mut vec![0; length]).is_err() {
-                        return;
-                    }
-                    let _ = write!(stream, "HTTP/1.1 200 OK\r\n{close}Content-Length: 2\r\n\r\nok");
-                }
-                if !closes {
-                    let _ = stream.read_exact(&mut vec![0; length]);
-                    let _ = write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end");
+            let (stream, _) = listener.accept().unwrap(); // and no other one
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while let Some(Ok(line)) = lines.next() {
+                if line.is_empty() {
+                    let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
                 }
             }
         });
@@ -354,9 +395,6 @@ mod tests {
             let measured = probe.fetch(&stop).unwrap().unwrap();
             assert!(measured.value > 0.0 && measured.count >= 1, "{measured:?}");
         }
-        let address = server(vec![(length, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec())]);
-        let why = self::probe(Protocol::Http, &format!("{address}/x")).unwrap_err().to_string();
-        assert!(why.contains("status 404") && why.starts_with("http:"), "{why}");
     }
 
     #[test]

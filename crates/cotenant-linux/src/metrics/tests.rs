@@ -27,7 +27,7 @@ fn failure(text: &str) -> String {
 }
 
 /// A server that answers with `answer(n)` to the `n`th request, whole: status line, headers, body. Returns its address.
-fn server(answer: impl Fn(usize) -> String + Send + 'static) -> String {
+pub(super) fn server(answer: impl Fn(usize) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
