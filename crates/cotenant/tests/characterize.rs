@@ -118,7 +118,7 @@ fn programs_that_go_wrong() {
     says(&["--", "sh", "-c", "exit 3"], 1, "exit code 3");
     says(&["--", "sh", "-c", "kill -SEGV $$"], 1, "exit code 139");
     says(&["--timeout", "300ms", "--", "sleep", "1000"], 1, "still ran after 0.3 s and was ended");
-    says(&["--", "/proc/nonexistent/program"], 2, "command not found");
+    says(&["--", "/proc/nonexistent/program"], 127, "command not found");
     says(&["--kernels", "nothing", "--", "true"], 2, "there is no such kernel");
     assert_eq!(folder.stored(), [""; 0]);
     // A damaged profile is found before anything is measured.

@@ -13,6 +13,8 @@ use cotenant_core::characterize::{self, Characterization, INJECTORS, Injectors, 
 use cotenant_core::profile::{self, AppProfile, AppStamp, By};
 use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
+use cotenant_linux::host::StartError;
+use cotenant_linux::launch::LaunchError;
 use cotenant_linux::{executable, sys};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -168,7 +170,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(usage(format!("--injectors {on}: no CPU is left for the command; it may use {cpus}")));
     }
     let file = settings::executable_of(&args.command[0])
-        .ok_or_else(|| usage(format!("{}: command not found; check the name and PATH", args.command[0].display())))?;
+        .ok_or_else(|| StartError::Launch(LaunchError::NotFound(args.command[0].clone())))?;
     let program = executable::look(&file);
     let name = args.name.clone().unwrap_or_else(|| names::of_command(&args.command));
     let key = store::key(args.name.as_deref(), &name, program.as_ref());
