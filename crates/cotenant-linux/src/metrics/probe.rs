@@ -1,6 +1,9 @@
 //! How long a server takes to answer, as a client sees it: a small question now and then on a connection of its own, and a quantile of the
 //! times of one window. The server's own counts say nothing of what waits in front of it.
 //!
+//! An answer counts from when it was asked for until it *arrived*, by the kernel's stamp (TCP): where a machine has more to do than CPUs, who asks
+//! waits for one as well, often for longer than the server needs, and that is nothing that the server's clients elsewhere would see.
+//!
 //! Questions are asked at random moments (a Poisson process), so that no rhythm of the server, of who disturbs it, or of Cotenant's own turns is
 //! met or missed. Moments that pass while an answer is waited for count as well, with what was left to wait: else a server that stands still for
 //! a second would count as one slow answer among hundreds of quick ones. Questions sent in one go would all wait behind the same things, and
@@ -8,14 +11,16 @@
 
 use super::stop::Stop;
 use super::{FetchError, http};
+use crate::sys;
 use cotenant_core::Direction;
 use cotenant_core::histogram::Histogram;
 use cotenant_core::metric::{Measured, Protocol};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ureq::Agent;
 
 /// Questions in a window, on average: as many as it takes that one is beyond a p99.
@@ -74,10 +79,6 @@ impl Moments {
     }
 }
 
-/// What is read and written.
-trait Stream: Read + Write + Send + std::fmt::Debug {}
-impl<T: Read + Write + Send + std::fmt::Debug> Stream for T {}
-
 /// A connection that is ready for questions.
 #[derive(Debug)]
 enum Connection {
@@ -87,7 +88,42 @@ enum Connection {
 }
 
 #[derive(Debug)]
-struct Wire(BufReader<Box<dyn Stream>>);
+struct Wire(BufReader<Line>);
+
+/// What goes to and from a server.
+#[derive(Debug)]
+enum Line {
+    Unix(UnixStream),
+    /// With how long what was read last had been there by then.
+    Tcp(TcpStream, Duration),
+}
+
+impl Read for Line {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream, lain) => {
+                let (bytes, arrived) = sys::receive(stream.as_fd(), buffer)?;
+                let since = |arrived| SystemTime::now().duration_since(UNIX_EPOCH + arrived).ok();
+                *lain = arrived.and_then(since).unwrap_or_default();
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream, _) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl Probe {
     pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
@@ -112,15 +148,18 @@ impl Probe {
             if stop.within(due.saturating_duration_since(Instant::now())) {
                 return Err(FetchError::Stopped);
             }
-            let [sent, answered] = self.ask().map_err(|why| {
+            let [sent, arrived] = self.ask().map_err(|why| {
                 self.connection = None;
                 self.failed(&why)
             })?;
             asked = true;
-            self.answers.add(answered - sent);
+            self.answers.add(arrived - sent);
             due = sent + self.moments.gap();
-            while due <= answered {
-                self.answers.add(answered - due);
+            let now = Instant::now();
+            while due <= now {
+                if due <= arrived {
+                    self.answers.add(arrived - due);
+                }
                 due += self.moments.gap();
             }
         }
@@ -133,7 +172,7 @@ impl Probe {
         Ok(Some(Measured { value, window: begin.elapsed(), count: since.count(), direction: Direction::LowerIsBetter }))
     }
 
-    /// When a question was sent, and answered. To connect is no question, unless a web server closes the connection behind each.
+    /// When a question was sent, and when its answer arrived. To connect is no question, unless a web server closes the connection behind each.
     fn ask(&mut self) -> io::Result<[Instant; 2]> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
@@ -141,7 +180,8 @@ impl Probe {
         };
         let sent = Instant::now();
         connection.ask()?;
-        Ok([sent, Instant::now()])
+        let lain = connection.lain().min(sent.elapsed());
+        Ok([sent, Instant::now() - lain])
     }
 
     fn failed(&self, why: &io::Error) -> FetchError {
@@ -177,6 +217,14 @@ impl Connection {
             Self::Http(agent, url) => get(agent, url),
         }
     }
+
+    /// How long the last answer had been there when it was taken, as far as that is known.
+    fn lain(&self) -> Duration {
+        match self {
+            Self::Redis(Wire(line)) | Self::Postgres(Wire(line)) if let Line::Tcp(_, lain) = line.get_ref() => *lain,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// Asks a web server for a page, and reads it to its end.
@@ -201,11 +249,11 @@ fn refused(why: impl Into<String>) -> io::Error {
 impl Wire {
     /// Connects to a socket's path, or to a host and port.
     fn open(address: &str, timeout: Duration) -> io::Result<Self> {
-        let stream: Box<dyn Stream> = if address.starts_with('/') {
+        let line = if address.starts_with('/') {
             let stream = UnixStream::connect(address)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
-            Box::new(stream)
+            Line::Unix(stream)
         } else {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
             let connected =
@@ -220,9 +268,10 @@ impl Wire {
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
-            Box::new(stream)
+            let _ = sys::stamp_arrivals(stream.as_fd()); // else our own waiting counts as well
+            Line::Tcp(stream, Duration::ZERO)
         };
-        Ok(Self(BufReader::new(stream)))
+        Ok(Self(BufReader::new(line)))
     }
 
     fn ping(&mut self) -> io::Result<()> {
@@ -322,6 +371,31 @@ mod tests {
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {
         let length = (body.len() as u32 + 4).to_be_bytes();
         [&[kind][..], &length, body].concat()
+    }
+
+    #[test]
+    fn an_answer_counts_until_it_arrived() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut wire =
+            Wire::open(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20)).expect("it listens");
+        let (mut server, _) = listener.accept().unwrap();
+        // The kernel begins to stamp what arrives a little after it is asked to.
+        let lain = (0..100).find_map(|_| {
+            let began = Instant::now();
+            server.write_all(b"+").unwrap();
+            let Line::Tcp(stream, _) = wire.0.get_ref() else { unreachable!("it is reached through TCP") };
+            stream.peek(&mut [0]).unwrap(); // it has arrived, and is not taken
+            let arrived = Instant::now();
+            while arrived.elapsed() < Duration::from_millis(3) {
+                std::hint::spin_loop();
+            }
+            let waited = arrived.elapsed();
+            wire.0.read_exact(&mut [0]).unwrap();
+            let Line::Tcp(_, lain) = wire.0.get_ref() else { unreachable!("it is reached through TCP") };
+            (!lain.is_zero()).then_some((waited, *lain, began.elapsed()))
+        });
+        let (least, lain, most) = lain.expect("answers are stamped");
+        assert!(least <= lain && lain <= most, "{least:?} {lain:?} {most:?}");
     }
 
     #[test]

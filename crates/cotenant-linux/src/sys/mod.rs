@@ -5,6 +5,7 @@ mod files;
 mod masks;
 mod processes;
 mod signals;
+mod sockets;
 mod waiting;
 
 pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time};
@@ -17,6 +18,7 @@ pub use processes::{
     set_parent_death_signal, setsid, signal_group,
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
+pub use sockets::{receive, stamp_arrivals};
 pub use waiting::{Epoll, hung_up, poll_readable};
 
 use std::ffi::c_int;
