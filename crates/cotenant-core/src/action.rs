@@ -50,6 +50,13 @@ pub enum Action {
         /// Thousandths of the ways of the caches, and of the bandwidth that it was seen to use without a limit; `None` = as much as it likes.
         permille: Option<u32>,
     },
+    /// Let an application run only where nobody else wants the CPU, or, `on` being false, beside the others again.
+    Background {
+        /// Which application.
+        app: AppId,
+        /// Whether it is to.
+        on: bool,
+    },
     /// Bring the memory that the task uses to these nodes: its own pages, and with those of the other threads what they have in common.
     /// Where it runs is as it was.
     Pages {
@@ -74,6 +81,8 @@ pub enum Means {
     CpuTime,
     /// A limit of cache ways and memory bandwidth.
     Caches,
+    /// Whether it runs where others want the CPU as well.
+    Background,
 }
 
 impl fmt::Display for Means {
@@ -84,6 +93,7 @@ impl fmt::Display for Means {
             Self::Nap => "nap",
             Self::CpuTime => "CPU time",
             Self::Caches => "caches and bandwidth",
+            Self::Background => "background",
         })
     }
 }
@@ -97,6 +107,7 @@ impl Action {
             Self::Nap { .. } => Means::Nap,
             Self::Limit { .. } => Means::CpuTime,
             Self::LimitCaches { .. } => Means::Caches,
+            Self::Background { .. } => Means::Background,
         }
     }
 
@@ -106,14 +117,17 @@ impl Action {
             Self::Place { task, .. } | Self::Release { task } | Self::Pause { task } | Self::Pages { task, .. } => {
                 Some(*task)
             }
-            Self::Nap { .. } | Self::Limit { .. } | Self::LimitCaches { .. } => None,
+            Self::Nap { .. } | Self::Limit { .. } | Self::LimitCaches { .. } | Self::Background { .. } => None,
         }
     }
 
     /// The application that it concerns as a whole.
     pub fn app(&self) -> Option<AppId> {
         match self {
-            Self::Nap { app, .. } | Self::Limit { app, .. } | Self::LimitCaches { app, .. } => Some(*app),
+            Self::Nap { app, .. }
+            | Self::Limit { app, .. }
+            | Self::LimitCaches { app, .. }
+            | Self::Background { app, .. } => Some(*app),
             Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } | Self::Pages { .. } => None,
         }
     }

@@ -40,6 +40,9 @@ pub struct Move {
     /// is lifted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permille: Option<u32>,
+    /// Whether the application is to run only where nobody else wants the CPU.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
     /// Why.
     pub reason: MoveReason,
 }
@@ -113,6 +116,7 @@ impl Move {
             pages_to,
             until_s,
             permille,
+            background: matches!(order.action, Action::Background { on: true, .. }),
             reason: (&order.reason).into(),
         }
     }
@@ -124,6 +128,7 @@ impl Move {
             Means::Pages => false,
             Means::Nap => self.until_s.is_none(),
             Means::CpuTime | Means::Caches => self.permille.is_none(),
+            Means::Background => !self.background,
         }
     }
 
@@ -146,6 +151,8 @@ impl Move {
                 || "as much of caches and memory bandwidth as it likes".to_owned(),
                 |permille| format!("at most {:.1} % of cache ways and memory bandwidth", f64::from(permille) / 10.0),
             ),
+            Means::Background if self.background => "runs where nobody else wants the CPU".to_owned(),
+            Means::Background => "runs beside the others".to_owned(),
         }
     }
 }
@@ -221,6 +228,7 @@ mod tests {
         let nap = |ms| Action::Nap { app, until: Time::from_millis(ms) };
         let limit = |cpu_permille| Action::Limit { app, cpu_permille };
         let caches = |permille| Action::LimitCaches { app, permille };
+        let background = |on| Action::Background { app, on };
         for (action, to, withdraws) in [
             (nap(250), "naps until 0.250 s", false),
             (nap(100), "runs on", true),
@@ -228,6 +236,8 @@ mod tests {
             (limit(None), "as much CPU time as it likes", true),
             (caches(Some(125)), "at most 12.5 % of cache ways and memory bandwidth", false),
             (caches(None), "as much of caches and memory bandwidth as it likes", true),
+            (background(true), "runs where nobody else wants the CPU", false),
+            (background(false), "runs beside the others", true),
         ] {
             let told = told(action);
             assert_eq!(told.to_string(), format!("app 1 (app1) → {to}; controller: contention"));

@@ -324,7 +324,9 @@ impl Applier {
             Action::Pause { .. } | Action::Pages { .. } => {
                 Err(Refusal::Denied("nothing here can let a task wait".to_owned()))
             }
-            Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } => Ok(Outcome::NotThisMachine),
+            Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } | Action::Background { .. } => {
+                Ok(Outcome::NotThisMachine)
+            }
         }
     }
 

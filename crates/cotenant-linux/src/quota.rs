@@ -1,4 +1,4 @@
-//! Limits of CPU time for programs that we start: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1.
+//! Limits of CPU time for programs that we start: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1; and the background, `cpu.idle`.
 //!
 //! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). The group is
 //! journaled before it is made, so that the guardian, or `cotenant restore`, lifts the limit and removes it however Cotenant ends.
@@ -117,6 +117,20 @@ impl Quota {
         let set = group::write(&path, &value);
         point("quota.set.after");
         set.map_err(|why| QuotaError::Group { path, why })?;
+        Ok(format!("{file} {value}"))
+    }
+
+    /// Lets who is in it run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least weight), or beside the
+    /// others again. Others are those in groups beside it: control groups share the CPU level by level. What was written, as people read it.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn background(&self, on: bool) -> Result<String, QuotaError> {
+        let weight = if self.is_v2() { ("cpu.weight", ["100", "1"]) } else { ("cpu.shares", ["1024", "2"]) };
+        let idle = ("cpu.idle", ["0", "1"]);
+        let (file, values) = if self.group.path.join(idle.0).exists() { idle } else { weight };
+        let (path, value) = (self.group.path.join(file), values[usize::from(on)]);
+        group::write(&path, value).map_err(|why| QuotaError::Group { path, why })?;
         Ok(format!("{file} {value}"))
     }
 

@@ -237,7 +237,7 @@ impl Host for SimHost {
                 }
                 Action::Place { .. } => order.affinity.and(&t.allowed),
                 Action::Release { .. } => t.allowed.clone(),
-                Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } => {
+                Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } | Action::Background { .. } => {
                     return Outcome::NotThisMachine; // done above
                 }
             };

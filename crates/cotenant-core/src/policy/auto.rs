@@ -309,7 +309,8 @@ impl AutoState {
                         | Action::Pages { .. }
                         | Action::Nap { .. }
                         | Action::Limit { .. }
-                        | Action::LimitCaches { .. } => {}
+                        | Action::LimitCaches { .. }
+                        | Action::Background { .. } => {}
                     }
                 }
                 self.speed.clear();

@@ -49,7 +49,14 @@ impl Plan {
             let Some(task) = action.task() else { continue };
             match (outcome, action) {
                 // Where pages are is not of the mapping, nor is who waits, and naps and limits are no task's.
-                (_, Action::Pages { .. } | Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. })
+                (
+                    _,
+                    Action::Pages { .. }
+                    | Action::Nap { .. }
+                    | Action::Limit { .. }
+                    | Action::LimitCaches { .. }
+                    | Action::Background { .. },
+                )
                 | (Outcome::Applied, Action::Pause { .. })
                 | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
                 (Outcome::Applied, Action::Place { contexts, .. }) => {

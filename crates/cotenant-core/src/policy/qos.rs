@@ -73,7 +73,7 @@ pub struct QosConfig {
     pub place: bool,
     /// Duties between nap and run are kept by these instead of turns.
     pub limits: Option<Limits>,
-    /// They come to be where naps are not obeyed, or do not keep the goal.
+    /// They come to be where naps are not obeyed, or do not keep the goal; and who naps runs in the background where the controller wants that.
     #[serde(default)]
     pub climb: bool,
     /// How late naps may be obeyed: so much of the beginning of a phase tells nothing of it; at most half of the phase.
@@ -106,6 +106,9 @@ pub struct QosState {
     /// Latencies on the way to a reading, by high-priority program.
     #[serde(default)]
     gathered: Vec<Gathered>,
+    /// Whether the background was ordered.
+    #[serde(default)]
+    background: bool,
     /// The limit of CPU time that was ordered, thousandths of all CPUs.
     limited: Option<u32>,
     /// The limit of cache ways and memory bandwidth that was ordered, thousandths.
@@ -252,6 +255,7 @@ enum Step {
     /// Thousandths of all CPUs.
     Limit(Option<u32>),
     Caches(Option<u32>),
+    Background(bool),
 }
 
 impl Step {
@@ -263,6 +267,7 @@ impl Step {
                 Action::Limit { app, cpu_permille: share.map(|permille| (permille * cpus).max(1)) }
             }
             Self::Caches(permille) => Action::LimitCaches { app, permille },
+            Self::Background(on) => Action::Background { app, on },
         }
     }
 }
@@ -309,7 +314,14 @@ impl QosState {
                 }
             }
         }
-        self.steps(config, new, now)
+        let background = config.climb && self.phase.is_some_and(|phase| phase.background);
+        let background = self.background(background);
+        background.into_iter().chain(self.steps(config, new, now)).collect()
+    }
+
+    /// The order that brings about that they run in the background or not, where it is not so.
+    fn background(&mut self, on: bool) -> Option<Step> {
+        (std::mem::replace(&mut self.background, on) != on).then_some(Step::Background(on))
     }
 
     fn begin(&mut self, phase: Phase, controller: qos::State, now: Time, config: &QosConfig) {
@@ -323,7 +335,8 @@ impl QosState {
     /// Nobody needs anything any more.
     fn let_go(&mut self, config: &QosConfig, now: Time) -> Vec<Step> {
         (self.controller, self.phase) = (None, None);
-        self.free(config, now)
+        let beside = self.background(false);
+        beside.into_iter().chain(self.free(config, now)).collect()
     }
 
     /// What ends a nap and limits.

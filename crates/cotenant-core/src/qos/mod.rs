@@ -31,6 +31,9 @@ pub struct Phase {
     pub lasts: Lasts,
     /// Why.
     pub why: Why,
+    /// Whether they run only where nobody else wants the CPU, as far as that can be had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
     /// The figures that decided, where any did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
@@ -308,7 +311,7 @@ impl State {
 
 /// A phase of fixed length.
 fn phase(duty: f64, lasts: Duration, why: Why) -> Phase {
-    Phase { duty, lasts: Lasts::For(lasts), why, held: None }
+    Phase { duty, lasts: Lasts::For(lasts), why, held: None, background: false }
 }
 
 /// A nap, cut to the longest that is allowed.

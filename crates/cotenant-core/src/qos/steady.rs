@@ -1,5 +1,6 @@
 //! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive increase and
-//! multiplicative decrease, from a baseline that pauses measure.
+//! multiplicative decrease, from a baseline that pauses measure. They run in the background, since a latency suffers most from whom it has to
+//! wait for a CPU behind; beside the others only where the goal is kept although they run all the time.
 
 use super::{Figure, Held, Lasts, Phase, Seen, Why, phase, usable};
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,11 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
 
-/// Misses in a row at the first duty or less that put the baseline itself in doubt.
-const DOUBT: u32 = 3;
+/// Misses in a row at such a duty or less that put the baseline itself in doubt.
+const DOUBT: (u32, f64) = (3, 0.05);
+
+/// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each time that it did not do.
+const WAIT: [u32; 2] = [4, 64];
 
 /// Its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,7 +30,7 @@ pub struct Steady {
     pub least: f64,
     /// Added to the duty while the goal is kept, but no more than half of it.
     pub increase: f64,
-    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive.
+    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive; the first time it is halved, as it was doubled before.
     pub decrease: f64,
     /// Up to so much above the goal, relatively, the duty stays as it is.
     pub hold: f64,
@@ -49,8 +53,14 @@ pub struct SteadyState {
     doubling: bool,
     /// Readings since the last pause.
     since: u32,
-    /// Misses in a row at the first duty or less.
+    /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
+    /// Whether they run beside the others, not in the background.
+    #[serde(default)]
+    beside: bool,
+    /// Readings until that is tried again, and as many as there were to be.
+    #[serde(default)]
+    wait: [u32; 2],
 }
 
 impl Steady {
@@ -58,7 +68,7 @@ impl Steady {
     pub fn new(goal: f64) -> Self {
         Self {
             goal,
-            first: 0.05,
+            first: 0.25,
             least: 0.01,
             increase: 0.05,
             decrease: 0.7,
@@ -70,18 +80,19 @@ impl Steady {
 
     pub(super) fn start(&self) -> (Phase, SteadyState) {
         let state = SteadyState { duty: self.first, pause: true, doubling: true, ..SteadyState::default() };
-        (pause(self.first_baseline), state)
+        (pause(self.first_baseline, &state), state)
     }
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
         if !seen.speeds.iter().any(|speed| usable(*speed).is_some()) {
             state.pause = false;
-            return (phase(1.0, UNKNOWN, Why::Unknown), state);
+            let background = !state.beside;
+            return (Phase { background, ..phase(1.0, UNKNOWN, Why::Unknown) }, state);
         }
         if state.pause {
             state.measured(seen);
             let why = if state.doubling { Why::Increase } else { Why::Hold };
-            return (together(state.duty, why), state);
+            return (together(&state, why), state);
         }
         let Some((high, speed)) = state.relative(seen) else {
             return Self::baseline(state, self.first_baseline); // known now, unknown in the pause
@@ -89,9 +100,15 @@ impl Steady {
         state.since += 1;
         let ample = self.goal * (1.0 + self.hold);
         let why = if speed < self.goal {
+            state.missed = if state.duty > DOUBT.1 { 0 } else { state.missed + 1 };
+            if state.beside {
+                let wait = (state.wait[1] * 2).clamp(WAIT[0], WAIT[1]);
+                (state.beside, state.wait) = (false, [wait; 2]);
+            } else {
+                let decrease = if state.doubling { 0.5 } else { self.decrease };
+                state.duty = (state.duty * decrease).max(self.least);
+            }
             state.doubling = false;
-            state.missed = if state.duty > self.first { 0 } else { state.missed + 1 };
-            state.duty = (state.duty * self.decrease).max(self.least);
             Why::Decrease
         } else if speed >= ample && state.duty < 1.0 {
             state.missed = 0;
@@ -99,18 +116,21 @@ impl Steady {
             state.duty = (state.duty + step).min(1.0);
             Why::Increase
         } else {
-            state.missed = 0;
-            Why::Hold
+            (state.missed, state.doubling) = (0, false);
+            let more = speed >= ample && !state.beside;
+            state.beside |= more && state.wait[0] == 0;
+            state.wait[0] = state.wait[0].saturating_sub(u32::from(more));
+            if more && state.beside { Why::Increase } else { Why::Hold }
         };
-        if state.since >= self.between_baselines || state.missed >= DOUBT {
+        if state.since >= self.between_baselines || state.missed >= DOUBT.0 {
             return Self::baseline(state, 1);
         }
         let held = Held::new(high, Figure::Kept, speed, if why == Why::Increase { ample } else { self.goal });
-        (together(state.duty, why).by(held), state)
+        (together(&state, why).by(held), state)
     }
 
     fn baseline(state: SteadyState, readings: u32) -> (Phase, SteadyState) {
-        (pause(readings), SteadyState { pause: true, since: 0, missed: 0, ..state })
+        (pause(readings, &state), SteadyState { pause: true, since: 0, missed: 0, ..state })
     }
 }
 
@@ -137,10 +157,10 @@ impl SteadyState {
     }
 }
 
-fn pause(readings: u32) -> Phase {
-    Phase { duty: 0.0, lasts: Lasts::Readings(readings), why: Why::Baseline, held: None }
+fn pause(readings: u32, state: &SteadyState) -> Phase {
+    Phase { duty: 0.0, lasts: Lasts::Readings(readings), ..together(state, Why::Baseline) }
 }
 
-fn together(duty: f64, why: Why) -> Phase {
-    Phase { duty, lasts: Lasts::Readings(1), why, held: None }
+fn together(state: &SteadyState, why: Why) -> Phase {
+    Phase { duty: state.duty, lasts: Lasts::Readings(1), why, held: None, background: !state.beside }
 }

@@ -286,36 +286,57 @@ fn nobody_naps_for_a_program_whose_speed_is_unknown() {
 fn steady_doubles_then_climbs_and_falls() {
     let controller = preset("steady");
     let mut plant = Plant::new(&controller, 0.0);
-    // Loss 0.2: the goal 0.9 is kept up to a duty of 0.5. Pause (3 readings), then 0.05, 0.1, 0.2, 0.4: speeds 0.99, 0.98, 0.96, 0.92.
-    // At 0.4 the speed 0.92 is below 0.9 · 1.03 = 0.927: held.
-    let came = plant.run(8, 0.2);
-    assert_eq!(came.duties, [0.05, 0.1, 0.2, 0.4, 0.4, 0.4, 0.4]);
-    // It gets worse: 1 − 0.6 · 0.4 = 0.76 < 0.9: 0.28 (0.832), 0.196 (0.88), 0.1372 (0.918): held.
-    let came = plant.run(5, 0.6);
-    let rounded: Vec<f64> = came.duties.iter().map(|d| (d * 1e4).round() / 1e4).collect();
-    assert_eq!(rounded, [0.4, 0.28, 0.196, 0.1372, 0.1372]);
-    // And better: up by 0.05, no doubling any more.
+    let rounded = |came: &Came| came.duties.iter().map(|d| (d * 1e4).round() / 1e4).collect::<Vec<f64>>();
+    // Loss 0.16: the goal 0.9 is kept up to a duty of 0.625. Pause (3 readings), then 0.25, 0.5: speeds 0.96, 0.92.
+    // At 0.5 the speed 0.92 is below 0.9 · 1.03 = 0.927: held.
+    let came = plant.run(5, 0.16);
+    assert_eq!(came.duties, [0.25, 0.5, 0.5, 0.5]);
+    // It gets worse: 1 − 0.6 · 0.5 = 0.7 < 0.9: 0.35 (0.79), 0.245 (0.853), 0.1715 (0.897), 0.1201 (0.928): above, up by 0.05.
+    let came = plant.run(6, 0.6);
+    assert_eq!(rounded(&came), [0.5, 0.35, 0.245, 0.1715, 0.12, 0.17]);
+    // And better: down once more for what was before, then up by 0.05, no doubling any more.
     let came = plant.run(3, 0.0);
-    let rounded: Vec<f64> = came.duties.iter().map(|d| (d * 1e4).round() / 1e4).collect();
-    assert_eq!(rounded, [0.1372, 0.1872, 0.2372]);
-    // Worse by far: 0.7 times until 0.0338 (0.899) is missed and 0.0237 (0.929) is not; up by half of that, 0.0355 (0.893), down, held.
+    assert_eq!(rounded(&came), [0.119, 0.169, 0.219]);
+    // Worse by far: 0.7 times until 0.0452 (0.864) is missed and 0.0317 (0.905) is not: held.
     let came = plant.run(10, 3.0);
-    let rounded: Vec<f64> = came.duties.iter().skip(6).map(|d| (d * 1e4).round() / 1e4).collect();
-    assert_eq!(rounded, [0.0338, 0.0237, 0.0355, 0.0248]);
+    assert_eq!(rounded(&came)[5..], [0.0452, 0.0317, 0.0317, 0.0317, 0.0317]);
+}
+
+#[test]
+fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
+    let controller = preset("steady");
+    let duties = |speeds: &[f64]| {
+        let (_, mut state) = controller.start();
+        let phases = speeds.iter().map(|speed| {
+            let (phase, next) = controller.next(state.clone(), &Seen::one(*speed));
+            state = next;
+            (phase.duty, phase.background)
+        });
+        phases.collect::<Vec<_>>()
+    };
+    let (back, beside) = ((1.0, true), (1.0, false));
+    // Alone; above the goal at 0.25, 0.5, 1, but not beside the others; four times above it until that is tried again.
+    let speeds = [100.0, 99.0, 99.0, 99.0, 80.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0, 80.0];
+    let expected = [(0.25, true), (0.5, true), back, beside, back, back, back, back, back, beside, back, (0.7, true)];
+    assert_eq!(duties(&speeds), expected);
+    // The first miss halves, as it was doubled before; the second does not.
+    assert_eq!(duties(&[100.0, 99.0, 80.0, 80.0]), [(0.25, true), (0.5, true), (0.25, true), (0.175, true)]);
 }
 
 #[test]
 fn steady_measures_its_baseline_again() {
     let controller = preset("steady");
-    let pauses = |phases: usize, loss: f64| {
+    let pauses = |phases: usize, loss: f64, slower: f64| {
         let mut plant = Plant::new(&controller, 0.0);
         plant.run(1, loss);
+        plant.slower = slower;
         let came = plant.run(phases, loss);
         phases - came.duties.len()
     };
-    assert_eq!(pauses(61, 0.2), 1, "after 60 readings");
-    // A goal that the least duty does not keep, 0.01 · 12 = 0.12: after 3 misses at the first duty or less, the load may be another one.
-    assert_eq!(pauses(40, 12.0), 10);
+    assert_eq!(pauses(61, 0.2, 0.0), 1, "after 60 readings");
+    // It has half the speed, whoever runs beside it: after three misses at 0.05 or less the load may be another one. From 0.25 on it takes
+    // seven phases for the first three of them, then three each; the baseline goes from 100 to 75, 62.5, 56.25 and 53.1, which is near enough.
+    assert_eq!(pauses(40, 0.0, 0.5), 4);
 }
 
 /// Phases after which the plant is as it stays.

@@ -320,7 +320,7 @@ impl Tracking {
         state.since += self.turn;
         (state.step, state.lasts) = (Step::Unknown, self.turn);
         let lasts = if self.waits(&state) { Lasts::For(self.turn) } else { Lasts::UntilKnown(self.turn) };
-        (Phase { duty: 1.0, lasts, why: Why::Unknown, held: None }, state)
+        (Phase { duty: 1.0, lasts, why: Why::Unknown, held: None, background: false }, state)
     }
 }
 

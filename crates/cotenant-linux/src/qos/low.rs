@@ -103,8 +103,8 @@ pub(super) struct Low {
     napping: Option<(Time, Time)>,
     outside: Duration,
     pause_count: u64,
-    /// Limits in force, as they were written: of CPU time, and of caches.
-    written: [Option<String>; 2],
+    /// Limits in force, as they were written: of CPU time, and of caches; and that it is in the background.
+    written: [Option<String>; 3],
     limits: u64,
     pub notes: BTreeSet<String>,
 }
@@ -136,7 +136,7 @@ impl Low {
             napping: None,
             outside: Duration::ZERO,
             pause_count: 0,
-            written: [None, None],
+            written: [const { None }; 3],
             limits: 0,
             notes: BTreeSet::new(),
         }
@@ -369,6 +369,23 @@ impl Low {
         let share = permille.map(|permille| f64::from(permille) / 1e3);
         let set = limited.set(share).map(|()| share.map(|share| format!("resctrl {:.0} %", share * 100.0)));
         self.note_limit(1, set)
+    }
+
+    /// Lets it run only where nobody else wants the CPU, or beside the others again.
+    pub fn background(&mut self, on: bool) -> Outcome {
+        let Some(quota) = self.quota.as_ref().filter(|_| self.enforcer == Enforcer::Auto) else {
+            return Outcome::NotThisMachine;
+        };
+        match quota.background(on) {
+            Ok(text) => {
+                self.written[2] = on.then_some(text);
+                Outcome::Applied
+            }
+            Err(why) => {
+                self.notes.insert(why.to_string());
+                Outcome::Denied
+            }
+        }
     }
 
     fn note_limit(&mut self, kind: usize, set: Result<Option<String>, QuotaError>) -> Outcome {

@@ -411,6 +411,7 @@ impl Host for QosHost {
                 Action::Nap { until: end, .. } => low.nap(applier, now, end, until),
                 Action::Limit { cpu_permille, .. } => low.limit(cpu_permille),
                 Action::LimitCaches { permille, .. } => low.limit_caches(permille),
+                Action::Background { on, .. } => low.background(on),
                 _ => Outcome::NotThisMachine,
             });
         }

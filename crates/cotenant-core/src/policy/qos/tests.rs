@@ -427,12 +427,12 @@ fn latencies_that_a_program_reports_are_kept() {
 
 #[test]
 fn a_latency_with_a_long_window_is_kept_by_turns_or_by_limits() {
-    // Loss 0.2: the goal is kept up to a duty of 0.5, of which `steady` finds 0.4 and stays there.
+    // Loss 0.16: the goal is kept up to a duty of 0.625, of which `steady` finds 0.5 and stays there.
     for limits in [false, true] {
-        let mut plant = Plant::new(0.2, 100);
+        let mut plant = Plant::new(0.16, 100);
         let (quality, utilisation, state) = run(&mut plant, &config("steady", "p99", limits));
         assert!((0.9..0.95).contains(&quality), "{limits}: {quality}");
-        assert!((0.3..0.42).contains(&utilisation), "{limits}: {utilisation}");
+        assert!((0.4..0.52).contains(&utilisation), "{limits}: {utilisation}");
         let has_limits = plant.actions.iter().any(|action| matches!(action, Action::Limit { .. }));
         assert_eq!(has_limits, limits);
         assert!(plant.rounds < 102_000, "{limits}: {} rounds in 100 s of 1 ms each", plant.rounds);

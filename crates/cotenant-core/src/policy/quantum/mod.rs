@@ -212,7 +212,14 @@ impl QuantumState {
                     }
                 }
                 // Jobs never nap, and their pages stay.
-                (_, Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } | Action::Pages { .. })
+                (
+                    _,
+                    Action::Nap { .. }
+                    | Action::Limit { .. }
+                    | Action::LimitCaches { .. }
+                    | Action::Background { .. }
+                    | Action::Pages { .. },
+                )
                 | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
