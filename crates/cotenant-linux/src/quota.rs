@@ -208,6 +208,7 @@ fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::testing::TempDir;
+    use crate::tests::options;
 
     #[test]
     fn beside_our_group_where_nothing_is_escaped() {
@@ -228,6 +229,45 @@ mod tests {
             assert_eq!(of(Hierarchy::V2), std::slice::from_ref(&home), "{file}");
             tree.write(&format!("slice/session/{file}"), none);
             assert_eq!(of(Hierarchy::V2).len(), 2, "{file}");
+        }
+    }
+
+    #[test]
+    fn the_background_is_told_to_the_kernel_and_taken_back() {
+        if !works_here() {
+            eprintln!("skipped: CPU time cannot be limited here");
+            return;
+        }
+        let state = TempDir::new("quota-background");
+        let mut applier = Applier::new(options(state.path())).unwrap();
+        let quota = Quota::make(&mut applier).unwrap();
+        let path = quota.group.path.clone();
+        for on in [true, false] {
+            let said = quota.background(on).unwrap();
+            let (file, value) = said.split_once(' ').unwrap();
+            assert_eq!(fs::read_to_string(path.join(file)).unwrap().trim(), value);
+            assert!(["cpu.idle 1", "cpu.weight 1", "cpu.shares 2"].contains(&said.as_str()) == on, "{on}: {said}");
+        }
+        quota.background(true).unwrap();
+        quota.end(&mut applier).unwrap();
+        assert!(!path.exists() && applier.finish().failed == 0);
+    }
+
+    /// Kernels that know no `cpu.idle` give the least weight.
+    #[test]
+    fn before_linux_5_15_the_background_is_the_least_weight() {
+        for (hierarchy, file, values) in
+            [(Hierarchy::V2, "cpu.weight", ["1", "100"]), (Hierarchy::V1Cpu, "cpu.shares", ["2", "1024"])]
+        {
+            let tree = TempDir::new("quota-weight");
+            tree.write(file, "");
+            let quota = Quota { group: Group { hierarchy, path: tree.path().to_owned(), home: None } };
+            for (on, value) in [true, false].into_iter().zip(values) {
+                assert_eq!(quota.background(on).unwrap(), format!("{file} {value}"));
+                assert_eq!(fs::read_to_string(tree.path().join(file)).unwrap(), value);
+            }
+            tree.write("cpu.idle", "");
+            assert_eq!(quota.background(true).unwrap(), "cpu.idle 1");
         }
     }
 

@@ -1,4 +1,4 @@
-# `qos --means auto` climbs from the mildest means on, each where the one before does not do: another place, naps, cpu.max.
+# `qos --means auto` climbs from the mildest means on, each where the one before does not do: the background, another place, naps, cpu.max.
 . /lab/lib.sh
 echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
 echo 100 >/tmp/speed # what is measured alone
@@ -8,12 +8,17 @@ has_group() { set -- /sys/fs/cgroup/cotenant-cpu-*; group=$1; [ -e "$1/cgroup.pr
 await has_group
 await has_workers "$spin" 1
 limit_is() { read -r max <"$group/cpu.max"; [ "$max" = "$1 100000" ]; }
+idle_is() { read -r idle <"$group/cpu.idle"; [ "$idle" = "$1" ]; }
+await idle_is 1
+await grep -q 'limit in force: cpu.idle 1' /tmp/cotenant
 await grep -q 'more is tried' /tmp/cotenant
 limit_is max || fail "it is limited though nothing is wrong"
 masks_are "$spin" 0-3 || { show; fail "it was sent away though nothing is wrong"; }
+await idle_is 0 # who does no harm runs beside the others in the end
 
 # From now on the goal is missed whatever is done. First it is sent where the other program does not run: to the other package.
 echo 1 >/tmp/speed
+await idle_is 1
 await masks_are "$spin" 2-3
 limit_is max || fail "it is limited before naps were tried"
 # At last it is limited to the least duty, a hundredth of four CPUs.

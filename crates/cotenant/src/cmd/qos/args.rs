@@ -114,9 +114,9 @@ pub struct Output {
 /// `--means`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Means {
-    /// Mildest first: other CPUs than those of the programs of high priority, where there are any; naps by their marks (cotenant cc), else by
-    /// a freezer, else by SIGSTOP; where these are not obeyed or do not keep the goal, limits of CPU time, and at the least of it of cache ways
-    /// and memory bandwidth, where resctrl is
+    /// Mildest first: the background, with --controller steady; other CPUs than those of the programs of high priority, where there are
+    /// any; naps by their marks (cotenant cc), else by a freezer, else by SIGSTOP; where these are not obeyed or do not keep the goal,
+    /// limits of CPU time, and at the least of it of cache ways and memory bandwidth, where resctrl is
     Auto,
     /// By their marks alone
     Inside,
