@@ -426,6 +426,13 @@ impl Low {
     }
 
     pub fn signal(&mut self, signal: i32) {
+        // Who is to end needs CPU time for that, and may wait for long where it gets what others leave.
+        if self.written[0].is_some() {
+            self.limit(None);
+        }
+        if self.written[2].is_some() {
+            self.background(false);
+        }
         match &self.job {
             Some(job) => job.signal(signal, &self.members),
             None => {
