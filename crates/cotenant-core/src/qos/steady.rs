@@ -34,9 +34,10 @@ pub struct Steady {
     pub decrease: f64,
     /// Up to so much above the goal, relatively, the duty stays as it is.
     pub hold: f64,
-    /// Readings of the first pause.
-    pub first_baseline: u32,
-    /// Readings between two pauses of one reading each.
+    /// Readings of a pause.
+    #[serde(alias = "first_baseline")]
+    pub baseline: u32,
+    /// Readings between two pauses.
     pub between_baselines: u32,
 }
 
@@ -73,14 +74,14 @@ impl Steady {
             increase: 0.05,
             decrease: 0.7,
             hold: 0.03,
-            first_baseline: 3,
+            baseline: 3,
             between_baselines: 60,
         }
     }
 
     pub(super) fn start(&self) -> (Phase, SteadyState) {
         let state = SteadyState { duty: self.first, pause: true, doubling: true, ..SteadyState::default() };
-        (pause(self.first_baseline, &state), state)
+        (self.pause(&state), state)
     }
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
@@ -95,7 +96,7 @@ impl Steady {
             return (together(&state, why), state);
         }
         let Some((high, speed)) = state.relative(seen) else {
-            return Self::baseline(state, self.first_baseline); // known now, unknown in the pause
+            return self.measure(state); // known now, unknown in the pause
         };
         state.since += 1;
         let ample = self.goal * (1.0 + self.hold);
@@ -123,14 +124,18 @@ impl Steady {
             if more && state.beside { Why::Increase } else { Why::Hold }
         };
         if state.since >= self.between_baselines || state.missed >= DOUBT.0 {
-            return Self::baseline(state, 1);
+            return self.measure(state);
         }
         let held = Held::new(high, Figure::Kept, speed, if why == Why::Increase { ample } else { self.goal });
         (together(&state, why).by(held), state)
     }
 
-    fn baseline(state: SteadyState, readings: u32) -> (Phase, SteadyState) {
-        (pause(readings, &state), SteadyState { pause: true, since: 0, missed: 0, ..state })
+    fn measure(&self, state: SteadyState) -> (Phase, SteadyState) {
+        (self.pause(&state), SteadyState { pause: true, since: 0, missed: 0, ..state })
+    }
+
+    fn pause(&self, state: &SteadyState) -> Phase {
+        Phase { duty: 0.0, lasts: Lasts::Readings(self.baseline), ..together(state, Why::Baseline) }
     }
 }
 
@@ -155,10 +160,6 @@ impl SteadyState {
             |(high, (speed, alone)): (usize, (&Option<f64>, &Option<f64>))| Some((high, usable(*speed)? / (*alone)?));
         seen.speeds.iter().zip(&self.baseline).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1))
     }
-}
-
-fn pause(readings: u32, state: &SteadyState) -> Phase {
-    Phase { duty: 0.0, lasts: Lasts::Readings(readings), ..together(state, Why::Baseline) }
 }
 
 fn together(state: &SteadyState, why: Why) -> Phase {
