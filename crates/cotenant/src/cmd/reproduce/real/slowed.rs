@@ -1,7 +1,7 @@
 //! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes `naps` and `padding`, beside
 //! kernels of `SmashBench` and a real program.
 
-use super::super::row::{Result as Found, Row, claim, level, lowest, mean, row, tally};
+use super::super::row::{Result as Found, Row, claim, effect, level, lowest, mean, row, tally};
 use super::{Here, SIGTERM, left_out};
 use crate::app_bench::pace;
 use crate::progress::Progress;
@@ -373,7 +373,7 @@ pub(super) fn compiled_for_qos(here: &Here) -> Result<Found> {
     rows.push(claim(label, least, "of alone", "every co-runner is above 0.9", least > 0.9));
     let quality = |made| mean(all.clone().map(|high| found.median(high, made)));
     let gain = (quality(twenty) / quality(0) - 1.0) * 100.0;
-    rows.push(level("speed of the others, 10/20 over as it is", 21.0, gain, "%"));
+    rows.push(effect("speed of the others, 10/20 over as it is", 21.0, gain));
     let rate = |made: usize| middle(&found.rate[made]).value;
     rows.push(level("rate of batch 10/10 over as it is (the paper's: lbm over alone)", 0.48, rate(ten), ""));
     rows.push(level("utilisation gained over no co-location, 10/20", 36.0, rate(twenty) * 100.0, "%"));
