@@ -27,6 +27,11 @@ struct Here {
     folder: Scratch,
 }
 
+/// What a study needs is not on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Missing(String);
+
 type Study = fn(&Here) -> Result<Found>;
 
 /// Name, figure, and the study.
@@ -59,8 +64,8 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Found>> {
             let mut others = Others::watch(&here.topology, here.topology.usable());
             let found = match study(&here) {
                 // Of all studies, the others can be made.
-                Err(why) if names.is_empty() && why.is::<slowed::Unmade>() => {
-                    let note = left_out("the batch program", why);
+                Err(why) if names.is_empty() && why.is::<Missing>() => {
+                    let note = left_out(name, why);
                     Found { experiment: "", figure: "", rows: Vec::new(), verdict: "not measured".to_owned(), note }
                 }
                 found => found?,

@@ -3,7 +3,7 @@
 
 use super::super::contentiousness::{Properties, coefficients, properties};
 use super::super::row::{Result as Found, Row, mean, row, tally};
-use super::{Here, left_out, text};
+use super::{Here, Missing, left_out, text};
 use crate::app_bench::AppBench;
 use crate::cmd::calibrate::contention::Study;
 use crate::kernel_bench::KernelBench;
@@ -37,7 +37,8 @@ fn study(here: &Here, few: usize) -> Result<Study<'_>> {
 fn said(stop: Stop) -> anyhow::Error {
     match stop {
         Stop::Interrupted => anyhow!("interrupted"),
-        Stop::Failed(why) | Stop::Missing(why) => anyhow!("{why}"),
+        Stop::Failed(why) => anyhow!("{why}"),
+        Stop::Missing(why) => Missing(why).into(),
     }
 }
 

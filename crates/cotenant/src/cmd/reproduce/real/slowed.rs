@@ -2,7 +2,7 @@
 //! kernels of `SmashBench` and a real program.
 
 use super::super::row::{Result as Found, Row, claim, effect, level, lowest, mean, row, tally};
-use super::{Here, SIGTERM, left_out};
+use super::{Here, Missing, SIGTERM, left_out};
 use crate::app_bench::pace;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
@@ -24,11 +24,6 @@ const KILOBYTES: &str = "65536";
 const KERNELS: [&str; 3] = ["bst-8mb", "bst-50mb", "blockie-large"];
 /// Rounds of which the least and the most are an interval of 95 % of the median.
 const ROUNDS: usize = 6;
-
-/// Why the batch program cannot be compiled here.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Unmade(String);
 
 /// What the batch program was made to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +75,7 @@ impl Made {
         }
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         let why = said.lines().next().unwrap_or("cotenant cc failed").trim_start_matches("cotenant: ");
-        Err(Unmade(why.to_owned()).into())
+        Err(Missing(why.to_owned()).into())
     }
 }
 
