@@ -191,7 +191,7 @@ fn a_marked_program_naps_when_it_is_told_to() {
 #[test]
 fn naps_and_padding_are_studied_on_this_machine() {
     let Some(data) = installed() else { return };
-    let words = ["reproduce", "--real", "--quick", "--json", "tang-naps", "tang-padding"];
+    let words = ["reproduce", "--real", "--quick", "--json", "tang-naps", "tang-padding", "tang-qos-compile"];
     let output = cotenant(data, &words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(1) && said.contains("two CPUs") {
@@ -216,6 +216,9 @@ fn naps_and_padding_are_studied_on_this_machine() {
         assert!(row["measured"].as_f64().unwrap() > 0.0 && row["interval"].is_array(), "{row}");
     }
     assert!(of("tang-padding", "batch padded with 100 nops: its own rate").is_some(), "{results:?}");
+    let row =
+        of("tang-qos-compile", "utilisation gained over no co-location, 10/20").expect("a batch program that naps");
+    assert!(row["paper"] == 36.0 && row["measured"].as_f64().unwrap() > 0.0, "{row}");
     // Without the pass it is one line.
     let empty = folder("no-pass");
     let output = cotenant(&empty, &words).output().unwrap();

@@ -133,3 +133,38 @@ fn pairs_are_measured_on_this_machine() {
     assert!(note.starts_with("CPUs ") && note.contains("others used"), "{note}");
     assert!(of("xz: suffers").is_some() || note.contains("xz is left out"), "{note}");
 }
+
+#[test]
+fn naps_are_weighed_on_this_machine() {
+    let output = cotenant(&["reproduce", "--real", "--quick", "--json", "tang-rn-simple", "tang-rn-overhead"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(1) && said.contains("two CPUs") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let results: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> = results.iter().map(|result| result["experiment"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tang-rn-simple", "tang-rn-overhead"]);
+    let rows = |study: usize| results[study]["rows"].as_array().unwrap();
+    let of = |study: usize, label: &str| rows(study).iter().find(|row| row["label"] == label).expect(label);
+    for way in ["as it is", "utilisation-biased", "balanced", "qos-biased"] {
+        let kept = of(0, &format!("blockie-large beside sledge-large, {way}: speed kept"));
+        let [least, most] = [0, 1].map(|end| kept["interval"][end].as_f64().unwrap());
+        let median = kept["measured"].as_f64().unwrap();
+        assert!(0.0 < least && least <= median && median <= most, "{kept}");
+    }
+    let used = of(0, "blockie-large beside sledge-large, qos-biased: utilisation of sledge-large");
+    assert!(used["measured"].as_f64().unwrap() > 0.0, "{used}");
+    let note = results[0]["note"].as_str().unwrap();
+    assert!(note.contains("aps by "), "how they napped: {note}");
+    let xz = rows(0).iter().any(|row| row["label"].as_str().unwrap().starts_with("blockie-large beside xz"));
+    assert!(xz || note.contains("xz is left out"), "{note}");
+
+    let loss = of(1, "looks every 10 ms, no naps: loss of the program of high priority");
+    assert_eq!(
+        (&loss["paper"], of(1, "tracking: Cotenant's own CPU time")["unit"].as_str()),
+        (&1.0.into(), Some("% of a CPU"))
+    );
+    assert!(of(1, "tracking: Cotenant's own CPU time")["measured"].as_f64().unwrap() > 0.0, "somebody looked");
+}

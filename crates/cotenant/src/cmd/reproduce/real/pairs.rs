@@ -3,7 +3,7 @@
 
 use super::super::contentiousness::{Properties, coefficients, properties};
 use super::super::row::{Result as Found, Row, mean, row, tally};
-use super::{Here, left_out};
+use super::{Here, Missing, left_out, text};
 use crate::app_bench::AppBench;
 use crate::cmd::calibrate::contention::Study;
 use crate::kernel_bench::KernelBench;
@@ -37,21 +37,17 @@ fn study(here: &Here, few: usize) -> Result<Study<'_>> {
 fn said(stop: Stop) -> anyhow::Error {
     match stop {
         Stop::Interrupted => anyhow!("interrupted"),
-        Stop::Failed(why) | Stop::Missing(why) => anyhow!("{why}"),
+        Stop::Failed(why) => anyhow!("{why}"),
+        Stop::Missing(why) => Missing(why).into(),
     }
 }
 
 /// Real programs with a second of work or less, and what they do.
 fn programs(here: &Here) -> Result<Vec<(&'static str, Vec<OsString>)>> {
     let input = here.folder.path().join("input");
-    // Text with as much in common as source code has.
-    let lines =
-        (0..30_000_u64).map(|i| format!("int f{i}(int x) {{ return x * {} + (x >> {}); }}\n", i * i % 9973, i % 31));
-    fs::write(&input, lines.collect::<String>())?;
+    fs::write(&input, text(30_000))?;
     let source = here.folder.path().join("input.c");
-    let lines =
-        (0..1_500_u64).map(|i| format!("int f{i}(int x) {{ return x * {} + (x >> {}); }}\n", i * i % 9973, i % 31));
-    fs::write(&source, lines.collect::<String>())?;
+    fs::write(&source, text(1_500))?;
     let words = |line: &[&str], file: &std::path::Path| {
         line.iter().map(OsString::from).chain([file.as_os_str().to_owned()]).collect::<Vec<OsString>>()
     };

@@ -1,8 +1,8 @@
 //! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes `naps` and `padding`, beside
 //! kernels of `SmashBench` and a real program.
 
-use super::super::row::{Result as Found, Row, claim, mean, row, tally};
-use super::{Here, left_out};
+use super::super::row::{Result as Found, Row, claim, effect, level, lowest, mean, row, tally};
+use super::{Here, Missing, SIGTERM, left_out};
 use crate::app_bench::pace;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
@@ -24,9 +24,6 @@ const KILOBYTES: &str = "65536";
 const KERNELS: [&str; 3] = ["bst-8mb", "bst-50mb", "blockie-large"];
 /// Rounds of which the least and the most are an interval of 95 % of the median.
 const ROUNDS: usize = 6;
-
-/// Asks the batch program to end.
-const SIGTERM: i32 = 15;
 
 /// What the batch program was made to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +74,8 @@ impl Made {
             return Ok(program);
         }
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        bail!("{}", said.lines().next().unwrap_or("cotenant cc failed").trim_start_matches("cotenant: "))
+        let why = said.lines().next().unwrap_or("cotenant cc failed").trim_start_matches("cotenant: ");
+        Err(Missing(why.to_owned()).into())
     }
 }
 
@@ -153,9 +151,7 @@ impl High {
             notes.push(left_out("xz", "it is not installed"));
         } else {
             let text = here.folder.path().join("text");
-            let lines = (0..20_000_u64)
-                .map(|i| format!("int f{i}(int x) {{ return x * {} + (x >> {}); }}\n", i * i % 9973, i % 31));
-            fs::write(&text, lines.collect::<String>())?;
+            fs::write(&text, super::text(20_000))?;
             all.push(Self::Xz(text));
         }
         Ok(all)
@@ -356,6 +352,28 @@ pub(super) fn padding(here: &Here) -> Result<Found> {
         &notes,
         "padding: nops at the beginning of each block and after every five instructions of the copying loop",
     ))
+}
+
+/// Figures 5.18–5.22.
+pub(super) fn compiled_for_qos(here: &Here) -> Result<Found> {
+    const MADE: [Made; 4] = [Made::Plain, Made::Padded(50), Made::Naps(10, 10), Made::Naps(10, 20)];
+    let programs = compiled(here, &MADE)?;
+    let mut notes = Vec::new();
+    let found = beside(here, &MADE, &programs, &mut notes)?;
+    let mut rows = found.rows(&MADE);
+    let [ten, twenty] = [2, 3];
+    let all = 0..found.names.len();
+    let least = lowest(all.clone().map(|high| found.median(high, twenty)));
+    let label = "lowest median beside batch 10/20 ms";
+    rows.push(claim(label, least, "of alone", "every co-runner is above 0.9", least > 0.9));
+    let quality = |made| mean(all.clone().map(|high| found.median(high, made)));
+    let gain = (quality(twenty) / quality(0) - 1.0) * 100.0;
+    rows.push(effect("speed of the others, 10/20 over as it is", 21.0, gain));
+    let rate = |made: usize| middle(&found.rate[made]).value;
+    rows.push(level("rate of batch 10/10 over as it is (the paper's: lbm over alone)", 0.48, rate(ten), ""));
+    rows.push(level("utilisation gained over no co-location, 10/20", 36.0, rate(twenty) * 100.0, "%"));
+    found.calm(&mut notes);
+    Ok(finish(rows, &notes, "padding and naps are there whether anybody suffers or not"))
 }
 
 fn finish(rows: Vec<Row>, notes: &[String], what: &str) -> Found {
