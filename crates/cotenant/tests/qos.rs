@@ -255,6 +255,28 @@ fn a_limit_is_kept_and_told() {
     assert_eq!((state.journals(), groups_of(run.cotenant.id()).len()), (0, 0));
 }
 
+/// A shell that is asked to end passes that on to nobody.
+#[test]
+fn whom_a_shell_has_started_ends_with_it() {
+    for time in [false, true] {
+        let state = State::new("qos-shell");
+        let folder = TempDir::new("qos-shell-programs");
+        let told = folder.path().join("sleeper").display().to_string();
+        let high = format!("sleep 1000 & echo $! >{told}.new; mv {told}.new {told}; wait");
+        let words = ["qos", "-v", "--high", &high, "--low", "exec sleep 1000", "--metric", "cmd:echo 1,every=50ms"];
+        let asked: &[&str] = if time { &["--time", "1s"] } else { &[] };
+        let mut run = Run::of(state.cotenant(&[&words, asked].concat()), folder);
+        let sleeper = run.pid_of("sleeper");
+        if time {
+            eventually("it ends by itself", || run.cotenant.try_wait().unwrap().is_some());
+        } else {
+            run.hear(&["high"]); // it was looked at who there is
+            run.terminate();
+        }
+        eventually("whom the shell has started is gone", || !fs::exists(format!("/proc/{sleeper}")).unwrap());
+    }
+}
+
 #[test]
 fn programs_are_named_by_rules() {
     let state = State::new("qos-rules");

@@ -12,7 +12,7 @@ use crate::host::{StartError, look};
 use crate::launch::{self, Child};
 use crate::metrics::{MetricSummary, Metrics};
 use crate::observe::{AppTarget, Observer, Options};
-use crate::pause::{Means, Pauses};
+use crate::pause::{Job, Means, Pauses};
 use crate::restore::RestoreReport;
 use crate::sys;
 use crate::tasks::Target;
@@ -314,10 +314,22 @@ impl QosHost {
                 let _ = sys::kill(child.pid(), signal); // not reaped yet, so the pid is its own
             }
         }
+        self.signal_descendants(signal);
         for (program, low) in self.programs[high..].iter().zip(&mut self.low) {
             if program.is_awaited() {
                 low.signal(signal);
             }
+        }
+    }
+
+    /// Whom the programs of high priority that were started have started: a shell does not pass signals on.
+    fn signal_descendants(&self, signal: i32) {
+        let high = self.programs.len() - self.low.len();
+        for (i, program) in self.programs[..high].iter().enumerate().filter(|(_, program)| program.is_awaited()) {
+            let root = program.child.as_ref().map(Child::pid);
+            let others = self.observer.processes_of(i).filter(|(pid, _)| Some(*pid) != root);
+            let others: Vec<_> = others.map(|(pid, process)| (pid, process.start_ticks())).collect();
+            Job::of_processes().signal(signal, &others);
         }
     }
 
@@ -449,6 +461,10 @@ impl Host for QosHost {
                     let started =
                         self.programs[high..].iter().zip(&mut self.low).filter(|(program, _)| program.is_awaited());
                     started.for_each(|(_, low)| low.signal(signal));
+                    // No terminal sends it, so nobody but those that the waiter knows has got it.
+                    if signal == libc::SIGTERM {
+                        self.signal_descendants(signal);
+                    }
                 }
                 Ok(Event::Tick | Event::Other(_) | Event::ChildExited(_)) => {}
                 Err(e) => {
