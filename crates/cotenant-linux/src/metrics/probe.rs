@@ -180,8 +180,8 @@ impl Probe {
         };
         let sent = Instant::now();
         connection.ask()?;
-        let lain = connection.lain().min(sent.elapsed());
-        Ok([sent, Instant::now() - lain])
+        let taken = sent.elapsed();
+        Ok([sent, sent + taken.saturating_sub(connection.lain())])
     }
 
     fn failed(&self, why: &io::Error) -> FetchError {
