@@ -262,7 +262,7 @@ fn whom_a_shell_has_started_ends_with_it() {
         let state = State::new("qos-shell");
         let folder = TempDir::new("qos-shell-programs");
         let told = folder.path().join("sleeper").display().to_string();
-        let high = format!("sleep 1000 & echo $! >{told}.new; mv {told}.new {told}; wait");
+        let high = format!("sleep 1000 & printf %s $! >{told}.new; mv {told}.new {told}; wait");
         let words = ["qos", "-v", "--high", &high, "--low", "exec sleep 1000", "--metric", "cmd:echo 1,every=50ms"];
         let asked: &[&str] = if time { &["--time", "1s"] } else { &[] };
         let mut run = Run::of(state.cotenant(&[&words, asked].concat()), folder);
