@@ -76,6 +76,15 @@ impl Waiter {
         })
     }
 
+    /// Lets the signals have their usual effect again, but for those that have come: what they ask to end has ended.
+    ///
+    /// # Errors
+    /// Only where the kernel fails its own descriptors.
+    pub fn over(self) -> io::Result<()> {
+        while self.signals.read()?.is_some() {}
+        Ok(())
+    }
+
     /// Reports the end of this program from now on, passes signals on to it, and reaps every child of this process: also the
     /// descendants that it leaves to us. Other children's exit codes are lost to those who started them.
     pub fn watch(&mut self, child: &Child) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -191,6 +191,42 @@ fn a_signal_reaches_the_command_and_its_end_is_passed_on() {
     eventually("the command's start", || Path::new(&ready).exists());
     signal(child.id(), "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_signal_after_the_end_does_not_cost_the_report() {
+    if fs::read_to_string("/proc/thread-self/syscall").is_err() {
+        eprintln!("skipped: this kernel does not tell in which system call a process is");
+        return;
+    }
+    let cases: [&[&str]; 3] = [
+        &["run", "--json", "--", "true"],
+        &["qos", "--json", "--goal", "90%", "--high", "true", "--low", "true"],
+        &["kernel", "cpu", "--units", "1", "--json"],
+    ];
+    for args in cases {
+        // Nobody reads for a while, so that the report is still being written when the signal comes.
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut full =
+            Command::new("head").args(["-c", "1M", "/dev/zero"]).stdout(writer.try_clone().unwrap()).spawn().unwrap();
+        let writes = |pid: u32, fd: u32| {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+            [1, 64].iter().any(|number| call.starts_with(&format!("{number} {fd:#x} ")))
+        };
+        eventually("a full pipe", || writes(full.id(), 1));
+        let mut command = cotenant();
+        command.args(args).stdout(writer.try_clone().unwrap()).stderr(writer);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        eventually("the report", || writes(child.id(), 1) || writes(child.id(), 2));
+        signal(child.id(), "TERM");
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        full.wait().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
+        let said = said.replace('\0', "");
+        serde_json::from_str::<Value>(&said).unwrap_or_else(|e| panic!("{args:?}: {e}: {said}"));
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ use crate::cli::Command;
 use crate::progress::Metered;
 use crate::{usage, words};
 use cotenant_core::record::Recording;
+use cotenant_linux::waiter::Waiter;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
@@ -40,11 +41,11 @@ use std::process::ExitCode;
 /// Those of the subcommand.
 pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run(args) => run::run(args),
-        Command::Attach(args) => attach::run(args),
+        Command::Run(args) => reported(|| run::run(args)),
+        Command::Attach(args) => reported(|| attach::run(args)),
         Command::Compare(args) => compare::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Record(args) => record::run(args),
+        Command::Record(args) => reported(|| record::run(args)),
         Command::Decide(args) => decide::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Replay(args) => replay::run(args),
@@ -55,15 +56,24 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cxx(args) => cc::run(true, args.words.iter().cloned()),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Characterize(args) => characterize::run(args),
-        Command::Kernel(args) => kernel::run(args),
+        Command::Kernel(args) => reported(|| kernel::run(args)),
         Command::Profiles(args) => profiles::run(args),
         Command::Topo(args) => topo::run(args),
-        Command::Schedule(args) => schedule::run(args),
+        Command::Schedule(args) => reported(|| schedule::run(args)),
         Command::Regions(args) => regions::run(args),
-        Command::Qos(args) => qos::run(args),
+        Command::Qos(args) => reported(|| qos::run(args)),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args),
     }
+}
+
+/// Runs a subcommand that ends by a signal as well, and then tells what it came to: whoever asks when it is about to end does not
+/// cost the report.
+fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    let waiter = Waiter::new()?;
+    let result = run();
+    waiter.over()?;
+    result
 }
 
 /// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.
