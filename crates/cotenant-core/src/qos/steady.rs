@@ -12,8 +12,11 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
 
-/// Misses in a row at such a duty or less that put the baseline itself in doubt.
-const DOUBT: (u32, f64) = (3, 0.05);
+/// Misses in a row that put the baseline itself in doubt.
+const DOUBT: u32 = 3;
+
+/// The duty from which on they do so downwards: with so little there is hardly anybody left to blame.
+const HARDLY: f64 = 0.05;
 
 /// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each time that it did not do.
 const WAIT: [u32; 2] = [4, 64];
@@ -101,7 +104,7 @@ impl Steady {
         state.since += 1;
         let ample = self.goal * (1.0 + self.hold);
         let why = if speed < self.goal {
-            state.missed = if state.duty > DOUBT.1 { 0 } else { state.missed + 1 };
+            state.missed = if state.duty > HARDLY { 0 } else { state.missed + 1 };
             if state.beside {
                 let wait = (state.wait[1] * 2).clamp(WAIT[0], WAIT[1]);
                 (state.beside, state.wait) = (false, [wait; 2]);
@@ -123,7 +126,7 @@ impl Steady {
             state.wait[0] = state.wait[0].saturating_sub(u32::from(more));
             if more && state.beside { Why::Increase } else { Why::Hold }
         };
-        if state.since >= self.between_baselines || state.missed >= DOUBT.0 {
+        if state.since >= self.between_baselines || state.missed >= DOUBT {
             return self.measure(state);
         }
         let held = Held::new(high, Figure::Kept, speed, if why == Why::Increase { ample } else { self.goal });
