@@ -8,7 +8,7 @@ mod speed;
 use super::{Ctx, Policy, Refusal, State};
 use crate::action::{Action, ActionOutcome, Decision, Proposal, Reason};
 use crate::ids::{AppId, Time};
-use crate::qos::{self, Controller, LONGEST_NAP, Lasts, Phase, Seen, Why};
+use crate::qos::{self, Controller, Excess, LONGEST_NAP, Lasts, Phase, Seen, Why};
 use crate::view::{TaskView, View};
 pub use away::Away;
 pub use ladder::{Climbed, Ladder};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// A turn of running and napping where a duty is kept by both.
 const TURN: Duration = Duration::from_millis(20);
 
-/// Neither part of a turn is shorter: marks are looked at every 2 ms or so.
+/// Neither part of a turn is shorter, but for runs between the longest naps: marks are looked at every 2 ms or so.
 const SHORTEST: Duration = Duration::from_millis(5);
 
 /// In a pause that has no end yet, naps are ordered so far ahead: renewed by looks each 100 ms, which are made anyway.
@@ -149,6 +149,9 @@ struct Sum {
     readings: u32,
     #[serde(default)]
     batches: Batches,
+    /// Of the last reading.
+    #[serde(default)]
+    excess: Option<Excess>,
 }
 
 impl QosSums {
@@ -298,13 +301,14 @@ impl QosState {
             if self.is_over(config, phase, now) {
                 let speeds: Vec<Option<f64>> = self.sums.iter().map(Sum::mean).collect();
                 let counted = self.sums.iter().map(Sum::counted).collect();
+                let excess = self.sums.iter().map(|sum| sum.excess).collect();
                 let grain = self.sums.iter().filter_map(|sum| sum.batches.grain()).max();
                 if let Some(state) = self.controller.take() {
                     let before = self.alone.clone();
                     if phase.duty <= 0.0 && state.alone().is_none() {
                         self.note_alone(&speeds);
                     }
-                    let (phase, controller) = config.controller.next(state, &Seen { speeds, counted, grain });
+                    let (phase, controller) = config.controller.next(state, &Seen { speeds, counted, excess, grain });
                     if let Some(alone) = controller.alone() {
                         self.alone = alone.to_vec();
                     }
@@ -416,7 +420,7 @@ impl QosState {
             let Some(app) = view.apps.iter().find(|app| app.id == high.app) else { continue };
             let wanted = Wanted { from, readings, goal: goals.get(i).copied().flatten() };
             let told = speed(view, app, &high.metric, &mut self.gathered[i], &wanted);
-            let Some(Told { speed, weight, since, readings }) = told else { continue };
+            let Some(Told { speed, weight, since, readings, excess }) = told else { continue };
             self.total.speeds[i] += speed;
             self.total.weights[i] += weight;
             self.total.pending[i] += weight;
@@ -424,6 +428,7 @@ impl QosState {
                 let sum = &mut self.sums[i];
                 (sum.speed, sum.weight) = (sum.speed + speed, sum.weight + weight);
                 sum.readings += readings;
+                sum.excess = excess;
                 if high.metric == PROGRESS && phase.why == Why::Baseline {
                     sum.batches.look(speed, view.at);
                 }
@@ -559,8 +564,9 @@ fn settle(config: &QosConfig, phase: Phase) -> Duration {
 fn turn(duty: f64) -> (Duration, Duration) {
     let (run, nap) = (TURN.as_secs_f64() * duty, TURN.as_secs_f64() * (1.0 - duty));
     let longer = (SHORTEST.as_secs_f64() / run.min(nap).max(1e-6)).max(1.0);
-    let part = |seconds: f64| Duration::from_secs_f64((seconds * longer).min(1.0));
-    (part(run), part(nap).min(LONGEST_NAP))
+    // A duty that is to have longer naps than there are has shorter runs.
+    let longer = longer.min(LONGEST_NAP.as_secs_f64() / nap.max(1e-6));
+    [run, nap].map(|part| Duration::from_secs_f64((part * longer).min(1.0))).into()
 }
 
 #[cfg(test)]

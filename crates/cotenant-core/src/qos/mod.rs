@@ -22,6 +22,9 @@ use std::time::Duration;
 /// No nap that a controller asks for is longer, but for pauses that measure, which are ordered in pieces of at most this.
 pub const LONGEST_NAP: Duration = Duration::from_millis(200);
 
+/// So many standard deviations from what may be chance are told from it.
+const SURE: f64 = 2.0;
+
 /// What the low-priority programs do for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
@@ -143,6 +146,33 @@ impl fmt::Display for Why {
     }
 }
 
+/// Single latencies tell more than their quantile does: how many are beyond what is the goal for it, over how many may be. While few are
+/// disturbed, that is in proportion to the time in which somebody disturbs them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Excess {
+    /// As it was seen; 1 is at the goal.
+    pub seen: f64,
+    /// So many times the standard deviation it is from the goal.
+    deviations: f64,
+    /// At most, given how few were seen.
+    pub most: f64,
+}
+
+impl Excess {
+    /// Where `beyond` of `count` latencies are beyond what is the goal for their quantile `q` (0–1).
+    pub fn of(beyond: f64, count: u64, q: f64) -> Self {
+        let may = (1.0 - q) * count as f64;
+        // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3 (Poisson, one-sided).
+        let most = beyond + 1.0 + SURE * (beyond + 1.0).sqrt();
+        Self { seen: beyond / may, deviations: (beyond - may).abs() / (q * may).sqrt(), most: most / may }
+    }
+
+    /// Whether it is told on which side of the goal that is.
+    pub fn is_sure(&self) -> bool {
+        self.deviations >= SURE
+    }
+}
+
 /// How a phase went.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
@@ -150,6 +180,8 @@ pub struct Seen {
     pub speeds: Vec<Option<f64>>,
     /// The same by all that was counted in it, however coarsely: nothing is lost between one phase and the next.
     pub counted: Vec<Option<f64>>,
+    /// How far each is from its goal, where single latencies tell that.
+    pub excess: Vec<Option<Excess>>,
     /// How far apart batches of progress are, where the phase told that; the longest of all programs.
     pub grain: Option<Duration>,
 }
@@ -162,7 +194,7 @@ impl Seen {
 
     /// Of several.
     pub fn of(speeds: Vec<Option<f64>>) -> Self {
-        Self { counted: speeds.clone(), speeds, grain: None }
+        Self { counted: speeds.clone(), speeds, ..Self::default() }
     }
 }
 

@@ -57,6 +57,9 @@ pub struct SteadyState {
     doubling: bool,
     /// Readings since the last pause.
     since: u32,
+    /// Misses in a row.
+    #[serde(default)]
+    again: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
     /// Whether they run beside the others, not in the background.
@@ -101,28 +104,34 @@ impl Steady {
         let Some((high, speed)) = state.relative(seen) else {
             return self.measure(state); // known now, unknown in the pause
         };
+        let excess = seen.excess.get(high).copied().flatten();
         state.since += 1;
         let ample = self.goal * (1.0 + self.hold);
         let why = if speed < self.goal {
             state.missed = if state.duty > HARDLY { 0 } else { state.missed + 1 };
             if state.beside {
                 let wait = (state.wait[1] * 2).clamp(WAIT[0], WAIT[1]);
-                (state.beside, state.wait) = (false, [wait; 2]);
+                (state.beside, state.wait, state.duty) = (false, [wait; 2], 1.0);
             } else {
                 let decrease = if state.doubling { 0.5 } else { self.decrease };
-                state.duty = (state.duty * decrease).max(self.least);
+                let far = excess.filter(|_| state.doubling || state.again > 0).map_or(1.0, |excess| excess.seen.recip());
+                state.duty = (state.duty * decrease.min(far)).max(self.least);
             }
+            state.again += 1;
             state.doubling = false;
             Why::Decrease
         } else if speed >= ample && state.duty < 1.0 {
-            state.missed = 0;
-            let step = if state.doubling { state.duty } else { self.increase.min(state.duty / 2.0) };
+            (state.missed, state.again) = (0, 0);
+            let sure = excess.is_some_and(|excess| excess.most <= 1.0);
+            let step = if state.doubling || sure { state.duty } else { self.increase.min(state.duty / 2.0) };
             state.duty = (state.duty + step).min(1.0);
             Why::Increase
         } else {
-            (state.missed, state.doubling) = (0, false);
+            (state.missed, state.doubling, state.again) = (0, false, 0);
             let more = speed >= ample && !state.beside;
-            state.beside |= more && state.wait[0] == 0;
+            if more && state.wait[0] == 0 {
+                (state.beside, state.doubling, state.duty) = (true, true, self.first);
+            }
             state.wait[0] = state.wait[0].saturating_sub(u32::from(more));
             if more && state.beside { Why::Increase } else { Why::Hold }
         };

@@ -314,13 +314,50 @@ fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
         });
         phases.collect::<Vec<_>>()
     };
-    let (back, beside) = ((1.0, true), (1.0, false));
-    // Alone; above the goal at 0.25, 0.5, 1, but not beside the others; four times above it until that is tried again.
+    let (back, beside) = ((1.0, true), (0.25, false));
+    // Alone; above the goal at 0.25, 0.5, 1, but not beside the others, where it begins at 0.25 again; four times above it until that is
+    // tried again.
     let speeds = [100.0, 99.0, 99.0, 99.0, 80.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0, 80.0];
     let expected = [(0.25, true), (0.5, true), back, beside, back, back, back, back, back, beside, back, (0.7, true)];
     assert_eq!(duties(&speeds), expected);
     // The first miss halves, as it was doubled before; the second does not.
     assert_eq!(duties(&[100.0, 99.0, 80.0, 80.0]), [(0.25, true), (0.5, true), (0.25, true), (0.175, true)]);
+    // Beside the others it climbs as at first; a miss sends it back to where nothing was wrong.
+    let speeds = [100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0];
+    let climbs = [beside, (0.5, false), (1.0, false), (1.0, false), back];
+    assert_eq!(duties(&speeds)[3..], climbs);
+}
+
+#[test]
+fn steady_goes_by_how_many_answers_are_beyond_the_goal() {
+    let controller = preset("steady");
+    // Of 400 answers 4 may be beyond.
+    let duties = |readings: &[(f64, f64)]| {
+        let (_, mut state) = controller.start();
+        let phases = readings.iter().map(|(speed, beyond)| {
+            let seen = Seen { excess: vec![Some(Excess::of(*beyond, 400, 0.99))], ..Seen::one(*speed) };
+            let (phase, next) = controller.next(state.clone(), &seen);
+            state = next;
+            (phase.duty * 1e4).round() / 1e4
+        });
+        phases.collect::<Vec<_>>()
+    };
+    // Alone; 40 beyond, ten times as many as may be, at 0.25: a tenth of that. 6 of 4 there, the first miss behind one that was kept: by
+    // 0.7 alone. None: at most three, so twice as much is tried. Two, at most 6.5: by half. 12 of 4: by 0.7 again, then a third.
+    let readings =
+        [(100.0, 0.0), (20.0, 40.0), (95.0, 0.0), (95.0, 2.0), (20.0, 12.0), (20.0, 12.0), (20.0, 5.0), (99.0, 3.0)];
+    assert_eq!(duties(&readings), [0.25, 0.025, 0.05, 0.075, 0.0525, 0.0175, 0.0123, 0.0184]);
+}
+
+#[test]
+fn few_answers_tell_that_a_p99_is_missed_and_many_that_it_is_kept() {
+    let sure = |within: u64, beyond: u64| Excess::of(beyond as f64, within + beyond, 0.99).is_sure();
+    // Of 100 one may be beyond, give or take 1: three are too many, two may be chance, and so may none; of 400 none cannot.
+    assert_eq!([sure(97, 3), sure(98, 2), sure(100, 0)], [true, false, false]);
+    assert_eq!([sure(390, 0), sure(400, 0), sure(396, 4)], [false, true, false]);
+    // Half of 100, give or take 5.
+    let median = |within: u64, beyond: u64| Excess::of(beyond as f64, within + beyond, 0.5).is_sure();
+    assert_eq!([median(60, 40), median(55, 45), median(40, 60)], [true, false, true]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::histogram::Histogram;
 use crate::ids::Time;
+use crate::qos::Excess;
 use crate::sample::Direction;
 use crate::signal::Signal;
 use crate::view::{AppView, View};
@@ -20,9 +21,6 @@ const LATENCY_COUNT: u64 = 100;
 
 /// And at most so long, where they do not tell whether the goal is kept.
 const LONGEST_WINDOW: Duration = Duration::from_secs(5);
-
-/// They tell it where so many times the standard deviation is between what is beyond the goal and what may be.
-const SURE: f64 = 2.0;
 
 /// The quantile, 0–1, of the latencies of that name: `latency_p99_s`.
 fn quantile_of(metric: &str) -> Option<f64> {
@@ -51,6 +49,8 @@ pub(super) struct Told {
     pub since: Time,
     /// It is as good as so many readings.
     pub readings: u32,
+    /// What single latencies tell of how far that is from the goal.
+    pub excess: Option<Excess>,
 }
 
 /// Latencies on the way to a reading.
@@ -126,7 +126,7 @@ pub(super) fn speed(
 ) -> Option<Told> {
     let seconds = view.interval.as_secs_f64();
     let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
-    let told = |speed, weight| Told { speed, weight, since, readings: 1 };
+    let told = |speed, weight| Told { speed, weight, since, readings: 1, excess: None };
     match metric {
         PROGRESS => Some(told(app.progress_per_s? * seconds, seconds)),
         IPC => {
@@ -183,29 +183,21 @@ impl Gathered {
         if window < LATENCY_WINDOW * readings || self.histogram.count() < LATENCY_COUNT * u64::from(readings) {
             return None;
         }
-        let unsure = goal.is_some_and(|goal| !is_sure(&self.histogram, q, 1e9 / goal));
-        if unsure && window < LONGEST_WINDOW {
+        let excess = goal.map(|goal| Excess::of(self.histogram.above(1e9 / goal), self.histogram.count(), q));
+        if excess.is_some_and(|excess| !excess.is_sure()) && window < LONGEST_WINDOW {
             return None;
         }
         let value = self.histogram.quantile(q).map(|ns| 1e9 / ns);
         *self = Self::default();
         let weight = f64::from(readings);
-        let told = |value| Told { speed: value * weight, weight, since: begin, readings };
+        let told = |value| Told { speed: value * weight, weight, since: begin, readings, excess };
         value.filter(|value| value.is_finite()).map(told)
     }
-}
-
-/// Whether observations tell on which side of a latency their quantile is: of those beyond it, there are clearly more than 1 − q, or fewer.
-fn is_sure(seen: &Histogram, q: f64, edge: f64) -> bool {
-    let count = seen.count() as f64;
-    let deviation = (q * (1.0 - q) * count).sqrt();
-    (seen.above(edge) - (1.0 - q) * count).abs() >= SURE * deviation
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::Bucket;
 
     #[test]
     fn quantiles_stand_in_names() {
@@ -214,20 +206,5 @@ mod tests {
             [Some(0.5), Some(0.99), Some(0.025)]
         );
         assert_eq!(["latency_p101_s", "latency_px_s", "latency_p99", "p99"].map(quantile_of), [None; 4]);
-    }
-
-    #[test]
-    fn few_observations_tell_that_a_p99_is_missed_and_many_that_it_is_kept() {
-        let seen = |within: u64, beyond: u64| {
-            let bucket = |low: f64, count| Bucket { low, high: low + 1.0, count };
-            Histogram::new([bucket(1.0, within), bucket(9.0, beyond)])
-        };
-        let sure = |within, beyond| is_sure(&seen(within, beyond), 0.99, 5.0);
-        // Of 100 one may be beyond, give or take 1: three are too many, two may be chance, and so may none; of 400 none cannot.
-        assert_eq!([sure(97, 3), sure(98, 2), sure(100, 0)], [true, false, false]);
-        assert_eq!([sure(390, 0), sure(400, 0), sure(396, 4)], [false, true, false]);
-        // Half of 100, give or take 5.
-        let median = |within, beyond| is_sure(&seen(within, beyond), 0.5, 5.0);
-        assert_eq!([median(60, 40), median(55, 45), median(40, 60)], [true, false, true]);
     }
 }

@@ -484,7 +484,15 @@ fn turns_are_long_enough_to_be_obeyed() {
     assert_eq!(turn(0.75), (MS(15), MS(5)));
     assert_eq!(turn(0.05), (MS(5), MS(95)));
     for permille in 1..1000 {
-        let (run, nap) = turn(f64::from(permille) / 1e3);
-        assert!(run >= MS(4) && nap >= MS(4) && nap <= LONGEST_NAP, "{permille}: {run:?} {nap:?}");
+        let duty = f64::from(permille) / 1e3;
+        let (run, nap) = turn(duty);
+        let case = format!("{permille}: {run:?} {nap:?}");
+        assert!(nap >= MS(4) && nap <= LONGEST_NAP + Duration::from_nanos(1), "{case}");
+        // The longest naps are cut neither long nor short: between them is less than the shortest run.
+        assert!(run >= MS(4) || nap >= LONGEST_NAP - MS(1) && run >= LONGEST_NAP.mul_f64(duty), "{case}");
+        assert!(
+            run == Duration::from_secs(1) || (run.as_secs_f64() / (run + nap).as_secs_f64() - duty).abs() < 1e-6,
+            "{case}"
+        );
     }
 }

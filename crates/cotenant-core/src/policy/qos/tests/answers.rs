@@ -47,7 +47,7 @@ impl Server {
             random: 1,
             seen: Histogram::default(),
             truth: Histogram::default(),
-            from: Time::from_secs(seconds / 4),
+            from: Time::default(),
             ran_from: 0.0,
         }
     }
@@ -106,14 +106,15 @@ impl Host for Server {
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
-        for order in orders {
+        let apply = |order: &Order| {
             match order.action {
                 Action::Nap { until, .. } => self.napping_until = until,
                 Action::Background { on, .. } => self.background = on,
-                _ => panic!("{order:?}"),
+                _ => return Outcome::NotThisMachine,
             }
-        }
-        vec![Outcome::Applied; orders.len()]
+            Outcome::Applied
+        };
+        orders.iter().map(apply).collect()
     }
 
     fn wait(&mut self, until: Time) -> Wake {
@@ -122,10 +123,12 @@ impl Host for Server {
     }
 }
 
-fn serve(harm: Harm, rate: f64, background: bool, seed: u64) -> Server {
+/// What came of it from `from` on.
+fn serve(harm: Harm, rate: f64, background: bool, seed: u64, from: u64, seconds: u64) -> (f64, f64) {
     let mut config = Config { interval: MS(100), ..config("steady", "latency_p99_s", false) };
     config.qos.as_mut().unwrap().climb = background;
-    let mut plant = Server { random: seed, ..Server::new(harm, rate, 120) };
+    let from = Time::from_secs(from);
+    let mut plant = Server { random: seed * 7_919, from, ..Server::new(harm, rate, seconds) };
     for _ in 0..20 {
         plant.uniform(); // seeds that are alike begin alike
     }
@@ -133,12 +136,12 @@ fn serve(harm: Harm, rate: f64, background: bool, seed: u64) -> Server {
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
     drive(&mut plant, &Qos, &ctx, Mode::Enforce, |_| {}).unwrap();
-    plant
+    plant.came()
 }
 
 /// Mean over several runs of 120 s, of which the first quarter is learning.
 fn mean(harm: Harm, rate: f64, background: bool) -> (f64, f64) {
-    let rows: Vec<(f64, f64)> = (1..=6).map(|seed| serve(harm, rate, background, seed * 7_919).came()).collect();
+    let rows: Vec<(f64, f64)> = (1..=6).map(|seed| serve(harm, rate, background, seed, 30, 120)).collect();
     let mean = |of: fn(&(f64, f64)) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
     (mean(|row| row.0), mean(|row| row.1))
 }
@@ -168,4 +171,22 @@ fn a_hundred_answers_a_second_keep_a_p99() {
 fn in_the_background_nobody_is_waited_for() {
     let (kept, ran) = mean(Harm { slower: 0.0, waits: 0.3, wait_us: 3_000.0 }, 100.0, true);
     assert!(kept >= 0.87 && ran >= 0.75, "kept {kept}, ran {ran}");
+}
+
+/// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the worst of them keeps.
+#[test]
+fn learning_leaves_the_goal_in_sight() {
+    let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us };
+    for (harm, background, seconds, median, least) in [
+        // Beside the server nearly a third of the answers are disturbed: two seconds of that would be too much for a minute.
+        (harm(0.0, 0.3, 3_000.0), true, 20, 0.88, 0.8),
+        (harm(0.0, 0.3, 3_000.0), true, 60, 0.88, 0.8),
+        // All are slower by half, in the background as well: a duty of a tenth keeps the goal, and a quarter comes first.
+        (harm(0.5, 0.0, 0.0), true, 12, 0.82, 0.75),
+        (harm(0.3, 0.0, 0.0), true, 12, 0.87, 0.8),
+    ] {
+        let mut kept: Vec<f64> = (1..=12).map(|seed| serve(harm, 100.0, background, seed, 0, seconds).0).collect();
+        kept.sort_by(f64::total_cmp);
+        assert!(kept[6] >= median && kept[0] >= least, "{harm:?} {seconds} s: {kept:?}");
+    }
 }
