@@ -206,22 +206,22 @@ fn a_signal_after_the_end_does_not_cost_the_report() {
     ];
     for args in cases {
         // Nobody reads for a while, so that the report is still being written when the signal comes.
-        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (mut output, writer) = std::io::pipe().unwrap();
         let mut full =
             Command::new("head").args(["-c", "1M", "/dev/zero"]).stdout(writer.try_clone().unwrap()).spawn().unwrap();
-        let writes = |pid: u32, fd: u32| {
+        let is_stuck = |pid: u32, fd: u32| {
             let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
             [1, 64].iter().any(|number| call.starts_with(&format!("{number} {fd:#x} ")))
         };
-        eventually("a full pipe", || writes(full.id(), 1));
+        eventually("a full pipe", || is_stuck(full.id(), 1));
         let mut command = cotenant();
         command.args(args).stdout(writer.try_clone().unwrap()).stderr(writer);
         let mut child = command.spawn().unwrap();
         drop(command);
-        eventually("the report", || writes(child.id(), 1) || writes(child.id(), 2));
+        eventually("the report", || is_stuck(child.id(), 1) || is_stuck(child.id(), 2));
         signal(child.id(), "TERM");
         let mut said = String::new();
-        reader.read_to_string(&mut said).unwrap();
+        output.read_to_string(&mut said).unwrap();
         full.wait().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
         let said = said.replace('\0', "");

@@ -114,7 +114,8 @@ impl Steady {
                 (state.beside, state.wait, state.duty) = (false, [wait; 2], 1.0);
             } else {
                 let decrease = if state.doubling { 0.5 } else { self.decrease };
-                let far = excess.filter(|_| state.doubling || state.again > 0).map_or(1.0, |excess| excess.seen.recip());
+                let far =
+                    excess.filter(|_| state.doubling || state.again > 0).map_or(1.0, |excess| excess.seen.recip());
                 state.duty = (state.duty * decrease.min(far)).max(self.least);
             }
             state.again += 1;
