@@ -172,6 +172,15 @@ pub fn busy_ticks(stat: &[u8], out: &mut Vec<(CpuId, u64)>) -> Result<(), ProcTe
     Ok(())
 }
 
+/// Clock ticks of all CPUs since the system started: those in which a hypervisor let others run although a CPU was wanted here, and all, from
+/// `/proc/stat`. `None` where that is not told.
+pub fn stolen_ticks(stat: &[u8]) -> Option<[u64; 2]> {
+    let line = stat.split(|b| *b == b'\n').next()?.strip_prefix(b"cpu ")?;
+    let ticks: Vec<u64> = words(line).take(8).map_while(unsigned).collect();
+    let stolen = *ticks.get(7)?;
+    Some([stolen, ticks.into_iter().fold(0, u64::saturating_add)])
+}
+
 /// Numbers separated by blanks or line ends: `cgroup.procs`, `task/TID/children`. What is no number is skipped.
 pub fn ids(text: &[u8]) -> impl Iterator<Item = u32> + '_ {
     words(text).filter_map(unsigned).filter_map(|n| u32::try_from(n).ok())
@@ -282,6 +291,15 @@ mod tests {
         busy_ticks(text, &mut out).unwrap();
         assert_eq!(out, [(CpuId(0), 21), (CpuId(2), 10)]);
         assert!(busy_ticks(b"cpu0 1 2 3\n", &mut out).is_err());
+    }
+
+    #[test]
+    fn time_that_others_got_is_the_eighth_number() {
+        let stat = b"cpu  10 1 20 300 4 0 5 60 7 8\ncpu0 10 1 20 300 4 0 5 60 7 8\nintr 3\n";
+        assert_eq!(stolen_ticks(stat), Some([60, 400]));
+        for other in [&b""[..], b"cpu  1 2 3 4 5 6 7\n", b"cpu  1 2 3 4 5 6 7 x\n", b"cpu0 1 2 3 4 5 6 7 8\n"] {
+            assert_eq!(stolen_ticks(other), None);
+        }
     }
 
     #[test]

@@ -10,11 +10,13 @@
 //!
 //! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of its interval of at least
 //! 95 % by order statistics (below 6 rounds: of all rounds); `p99_kept`, the same of p99 alone over p99, which is what `cotenant qos` is told to
-//! keep where there is one; `batch_cpus`, median CPU time per second of the batch program; `monitor_cpus`.
+//! keep where there is one; `batch_cpus`, median CPU time per second of the batch program; `monitor_cpus`; `stolen`, share of all CPU time in these
+//! rounds that the host gave to other guests.
 
 #[path = "../../../benches/report.rs"]
 mod report;
 
+use cotenant_core::proc_text::stolen_ticks;
 use cotenant_core::stats::median::middle;
 use report::Report;
 use serde_json::{Value, json};
@@ -149,7 +151,10 @@ impl Groups {
     fn make() -> Option<Self> {
         let paths = ["cpuacct", "cpu"]
             .map(|c| Path::new("/sys/fs/cgroup").join(c).join(format!("study-{}", std::process::id())));
-        paths.iter().all(|path| fs::create_dir_all(path).is_ok()).then(|| Self(paths.to_vec()))
+        let made = paths.iter().all(|path| fs::create_dir_all(path).is_ok());
+        // Where both controllers are one hierarchy, who is counted would leave Cotenant's group for its share.
+        let two = paths[0].canonicalize().ok()? != paths[1].canonicalize().ok()?;
+        (made && two).then(|| Self(paths.to_vec()))
     }
 
     fn used_s(&self) -> f64 {
@@ -200,6 +205,11 @@ fn told(command: &mut Command) {
     command.env("COTENANT", COTENANT).envs(postgres);
 }
 
+/// Clock ticks since the start that the host gave to other guests, and all.
+fn stolen() -> [u64; 2] {
+    fs::read("/proc/stat").ok().and_then(|stat| stolen_ticks(&stat)).unwrap_or_default()
+}
+
 /// Speed, p99 or 0, CPUs that the batch program used, CPUs that Cotenant used.
 fn run(
     (high, server): (&High, Option<u32>),
@@ -208,8 +218,9 @@ fn run(
     groups: &Groups,
     cpus: Option<&str>,
 ) -> Option<[f64; 4]> {
-    let join: Vec<String> =
-        groups.0.iter().map(|path| format!("echo $$ > {}/cgroup.procs; ", path.display())).collect();
+    // Cotenant has a group of its own for shares of the CPUs; only what the program uses is counted in ours then.
+    let joined = if way == "naps" { &groups.0[..1] } else { &groups.0[..] };
+    let join: Vec<String> = joined.iter().map(|path| format!("echo $$ > {}/cgroup.procs; ", path.display())).collect();
     let join = join.concat();
     groups.set("cpu.cfs_quota_us", if way == "quota" { "50000" } else { "-1" });
     groups.set("cpu.shares", if way == "weight" { "2" } else { "1024" });
@@ -269,7 +280,9 @@ fn main() {
     let (runs, seconds) = (number("COTENANT_BENCH_RUNS", 5.0) as usize, number("COTENANT_BENCH_SECONDS", 10.0));
     let (only, cpus) = (std::env::var("COTENANT_BENCH_ONLY").ok(), std::env::var("COTENANT_BENCH_CPUS").ok());
     let Some(groups) = Groups::make() else {
-        eprintln!("skipped: control groups of version 1 cannot be made here; run as root where they are mounted");
+        eprintln!(
+            "skipped: control groups of version 1 cannot be made here; run as root where cpu and cpuacct are mounted apart"
+        );
         return;
     };
     let mut report = Report::new("qos");
@@ -296,6 +309,7 @@ fn main() {
                 continue;
             }
             let mut found: BTreeMap<&str, [Vec<f64>; 4]> = BTreeMap::new();
+            let taken = stolen();
             for round in 0..runs {
                 let Some(mut before) = run(quiet, line, "alone", &groups, cpus.as_deref()) else { continue };
                 for i in 0..WAYS.len() {
@@ -311,6 +325,7 @@ fn main() {
                     before = behind;
                 }
             }
+            let [taken, all] = std::array::from_fn(|i| stolen()[i].saturating_sub(taken[i]) as f64);
             for (way, [kept, quick, batch, monitor]) in found {
                 let kept_of_all = middle(&kept);
                 let p99 = quick
@@ -319,7 +334,7 @@ fn main() {
                     .then(|| middle(&quick))
                     .map(|m| [m.value, m.low, m.high]);
                 report.row(json!({ "subject": name, "batch": low, "way": way, "cpus": cpus, "rounds": kept.len(), "seconds": seconds,
-                    "kept": kept_of_all.value, "least": kept_of_all.low, "most": kept_of_all.high, "p99_kept": p99, "batch_cpus": middle(&batch).value, "monitor_cpus": middle(&monitor).value }));
+                    "kept": kept_of_all.value, "least": kept_of_all.low, "most": kept_of_all.high, "p99_kept": p99, "batch_cpus": middle(&batch).value, "monitor_cpus": middle(&monitor).value, "stolen": taken / all.max(1.0) }));
             }
         }
     }

@@ -25,6 +25,14 @@ pub(crate) fn of_command<W: AsRef<OsStr>>(words: &[W]) -> String {
     base
 }
 
+/// The name of what a line for the shell starts, behind assignments and `exec`.
+pub(crate) fn of_line(line: &str) -> String {
+    let is_variable = |(name, _): (&str, &str)| name.chars().all(|char| char.is_alphanumeric() || char == '_');
+    let is_before = |word: &&str| *word == "exec" || word.split_once('=').is_some_and(is_variable);
+    let words: Vec<&str> = line.split_whitespace().skip_while(is_before).collect();
+    if words.is_empty() { line.trim().to_owned() } else { of_command(&words) }
+}
+
 /// The name of a process: the kernel's, as whole as the command line has it. `None` where it has ended.
 pub(crate) fn of_process(pid: u32) -> Option<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -64,6 +72,8 @@ mod tests {
             assert_eq!(of(other), "cotenant");
         }
         assert_eq!((of(""), of("/")), (String::new(), "/".to_owned()));
+        assert_eq!(of_line("A=1 B= exec /usr/bin/cotenant kernel chase"), "chase");
+        assert_eq!((of_line("./a=b/c exec d=e"), of_line(" A=1")), ("c".to_owned(), "A=1".to_owned()));
     }
 
     #[test]

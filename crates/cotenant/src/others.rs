@@ -1,5 +1,6 @@
-//! How much of the CPUs' time other programs used while something was measured.
+//! How much of the CPUs' time other programs, or other guests of the host, used while something was measured.
 
+use cotenant_core::proc_text::stolen_ticks;
 use cotenant_core::{CpuSet, Topology};
 use cotenant_linux::observe::busy::Busy;
 use cotenant_linux::{FsRoot, sys};
@@ -41,6 +42,39 @@ fn busy_time(busy: &mut Busy, cpus: &CpuSet) -> Option<Duration> {
     Some(samples.iter().filter(|cpu| cpus.contains(cpu.id)).map(|cpu| Duration::from_nanos(cpu.busy_ns)).sum())
 }
 
+/// So much of the time given to other guests is worth a remark, and so many clock ticks of it tell how much that is.
+const MUCH: f64 = 0.01;
+const TICKS: f64 = 10.0;
+
+/// What a hypervisor gives to other guests from here on.
+pub(crate) struct Stolen([u64; 2]);
+
+impl Stolen {
+    /// Begins to watch; `None` where the system does not tell.
+    pub fn watch() -> Option<Self> {
+        ticks().map(Self)
+    }
+
+    /// A remark for people, where it was much.
+    pub fn note(&self) -> Option<String> {
+        remark(self.0, ticks()?)
+    }
+}
+
+fn ticks() -> Option<[u64; 2]> {
+    stolen_ticks(&std::fs::read(FsRoot::live().path("/proc/stat")).ok()?)
+}
+
+fn remark(before: [u64; 2], after: [u64; 2]) -> Option<String> {
+    let [stolen, all] = [0, 1].map(|i| after[i].saturating_sub(before[i]) as f64);
+    (stolen >= TICKS && stolen >= MUCH * all).then(|| {
+        format!(
+            "the host let other guests run for {:.1} % of the CPU time here, while it was wanted (steal): figures suffer, and nothing on this machine can change that",
+            100.0 * stolen / all
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +94,13 @@ mod tests {
         busy.kill().unwrap();
         busy.wait().unwrap();
         assert!(seen.is_some_and(|share| share > 0.0 && share <= 1.0), "{seen:?}");
+    }
+
+    #[test]
+    fn what_the_host_takes_is_remarked_where_it_is_much() {
+        assert_eq!(remark([5, 1_000], [5, 2_000]), None);
+        assert_eq!(remark([5, 1_000], [24, 3_000]), None, "less than a hundredth");
+        assert_eq!(remark([5, 1_000], [14, 1_020]), None, "nobody knows how much of the time that is");
+        assert!(remark([5, 1_000], [48, 2_000]).is_some_and(|note| note.contains(" 4.3 % ")));
     }
 }

@@ -12,8 +12,11 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
 
-/// Misses in a row that put the baseline itself in doubt.
+/// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
 const DOUBT: u32 = 3;
+
+/// That is, by so much: p99s of a few hundred answers each differ by some hundredths.
+const FASTER: f64 = 1.25;
 
 /// The duty from which on they do so downwards: with so little there is hardly anybody left to blame.
 const HARDLY: f64 = 0.05;
@@ -62,6 +65,9 @@ pub struct SteadyState {
     again: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
+    /// Readings in a row that were faster than the baseline.
+    #[serde(default)]
+    faster: u32,
     /// Whether they run beside the others, not in the background.
     #[serde(default)]
     beside: bool,
@@ -136,7 +142,8 @@ impl Steady {
             state.wait[0] = state.wait[0].saturating_sub(u32::from(more));
             if more && state.beside { Why::Increase } else { Why::Hold }
         };
-        if state.since >= self.between_baselines || state.missed >= DOUBT {
+        state.faster = if speed >= FASTER { state.faster + 1 } else { 0 };
+        if state.since >= self.between_baselines || state.missed.max(state.faster) >= DOUBT {
             return self.measure(state);
         }
         let held = Held::new(high, Figure::Kept, speed, if why == Why::Increase { ample } else { self.goal });
@@ -160,9 +167,12 @@ impl SteadyState {
     fn measured(&mut self, seen: &Seen) {
         self.pause = false;
         self.baseline.resize(seen.speeds.len(), None);
+        // Who is faster alone as well has another load now, and what was before tells nothing of that.
+        let weight = if self.faster >= DOUBT { 1.0 } else { BASELINE_WEIGHT };
+        self.faster = 0;
         for (baseline, speed) in self.baseline.iter_mut().zip(&seen.speeds) {
             if let Some(speed) = usable(*speed) {
-                *baseline = Some(baseline.map_or(speed, |before| before + BASELINE_WEIGHT * (speed - before)));
+                *baseline = Some(baseline.map_or(speed, |before| before + weight * (speed - before)));
             }
         }
     }

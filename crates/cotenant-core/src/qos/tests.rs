@@ -374,6 +374,14 @@ fn steady_measures_its_baseline_again() {
     // It has half the speed, whoever runs beside it: after three misses at 0.05 or less the load may be another one. From 0.25 on it takes
     // seven phases for the first three of them, then three each; the baseline goes from 100 to 75, 62.5, 56.25 and 53.1, which is near enough.
     assert_eq!(pauses(40, 0.0, 0.5), 4);
+    // It has twice the speed, and the other one, who takes 0.2 of that, would seem to do no harm: three readings of 1.9, 1.8 and 1.6 times the
+    // speed alone, which is measured again, and a duty of 1 misses the goal by that.
+    let mut plant = Plant::new(&controller, 0.0);
+    plant.run(1, 0.2);
+    plant.slower = -1.0;
+    assert_eq!(plant.run(4, 0.2).duties, [0.25, 0.5, 1.0]);
+    assert_eq!(plant.state.as_ref().and_then(State::alone), Some(&[Some(200.0)][..]));
+    assert!(plant.run(40, 0.2).quality > 0.9);
 }
 
 /// Phases after which the plant is as it stays.

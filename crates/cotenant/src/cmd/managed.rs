@@ -2,6 +2,7 @@
 
 use super::progress::{self, ProgressSummary, Seen};
 use crate::cli::{ManageArgs, OutputArgs};
+use crate::others::Stolen;
 use crate::recorder::{self, Recorder};
 use crate::settings::Setup;
 use crate::words::{count, tell};
@@ -231,7 +232,7 @@ fn drive(
     start: Instant,
     mut each_round: impl FnMut(),
 ) -> Result<Summary> {
-    let cpu_before = sys::own_cpu_time();
+    let (cpu_before, stolen) = (sys::own_cpu_time(), Stolen::watch());
     let metrics = live.metrics();
     let mut tally = Tally::default();
     let ended = host::drive(&mut live, setup.policy.as_ref(), &setup.ctx(), setup.mode, |round| {
@@ -257,6 +258,7 @@ fn drive(
     let Finish { exit_code, signal, restored } = live.finish();
     let seconds = start.elapsed().as_secs_f64();
     notes.extend(restored.notes.iter().cloned());
+    notes.extend(stolen.and_then(|stolen| stolen.note()));
     ended.context("the loop ended early; everything was given back")?;
     Ok(Summary {
         policy: setup.policy.name(),

@@ -376,13 +376,12 @@ fn goalless(controller: &str) -> anyhow::Error {
 fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: bool) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in commands {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if words.is_empty() {
+        if line.trim().is_empty() {
             return Err(usage("a command is empty; name a program to start"));
         }
         let mut command = Command::new("/bin/sh");
         command.args(["-c", line]);
-        programs.push(Program { name: names::of_command(&words), what: What::Command(command) });
+        programs.push(Program { name: names::of_line(line), what: What::Command(command) });
     }
     for pid in pids {
         let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;

@@ -5,6 +5,7 @@ mod rules;
 mod show;
 
 use super::managed::open_recorder;
+use crate::others::Stolen;
 use crate::{settings, usage};
 use anyhow::{Context, Result};
 pub use args::Args;
@@ -72,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         after: args.time,
         other_users: args.all_users,
     };
-    let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
+    let (start, cpu_before, stolen) = (Instant::now(), sys::own_cpu_time(), Stolen::watch());
     let high = high.into_iter().zip(&metrics);
     let high = high.map(|(p, metric)| HighProgram { name: p.name, what: p.what, metrics: metric.outside() }).collect();
     let low = low.into_iter().map(|p| LowProgram { name: p.name, what: p.what }).collect();
@@ -93,7 +94,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ended.context("the loop ended early; everything was let run")?;
     let seconds = start.elapsed().as_secs_f64();
     let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
-    let notes = unmatched.into_iter().chain(notes).chain(finish.restored.notes);
+    let stolen = stolen.and_then(|stolen| stolen.note());
+    let notes = unmatched.into_iter().chain(notes).chain(finish.restored.notes).chain(stolen);
     let mut summary = table.summary(mode, seconds, overhead, tier, summaries, notes.collect());
     if let Some(recorder) = recorder {
         summary.recording = Some(recorder.path().to_owned());
