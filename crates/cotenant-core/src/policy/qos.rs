@@ -13,11 +13,17 @@ use crate::view::{TaskView, View};
 pub use away::Away;
 pub use ladder::{Climbed, Ladder};
 use serde::{Deserialize, Serialize};
-use speed::{Batches, Gathered, IPC, PROGRESS, Told, Wanted, speed};
+use speed::{Batches, Gathered, IPC, PROGRESS, Told, Wanted, quantile_of, speed};
 use std::time::Duration;
 
 /// A turn of running and napping where a duty is kept by both.
 const TURN: Duration = Duration::from_millis(20);
+
+/// The same where all answers are short: each is in one part of a turn or the other anyway, and each switch disturbs those under way.
+const LONG_TURN: Duration = Duration::from_millis(200);
+
+/// Answers are short up to here, seconds: half of a short turn. Longer ones have something of both parts.
+const SHORT_ANSWER_S: f64 = 0.01;
 
 /// Neither part of a turn is shorter, but for runs between the longest naps: marks are looked at every 2 ms or so.
 const SHORTEST: Duration = Duration::from_millis(5);
@@ -494,13 +500,21 @@ impl QosState {
         let (run, nap) = match lasts {
             // A phase with an end is one turn.
             Lasts::For(time) if new => (time.mul_f64(duty), time.mul_f64(1.0 - duty).min(LONGEST_NAP)),
-            Lasts::Readings(_) if now >= self.turn_ends => turn(duty),
+            Lasts::Readings(_) if now >= self.turn_ends => turn(duty, self.turn_length(config)),
             _ => return lifted,
         };
         // The turn begins with its nap.
         self.turn_ends = now + run + nap;
         self.total.naps += 1;
         lifted.into_iter().chain(self.nap(now + nap)).collect()
+    }
+
+    fn turn_length(&self, config: &QosConfig) -> Duration {
+        let alone = self.alone.iter().copied().chain(std::iter::repeat(None));
+        let is_short = |(high, alone): (&High, Option<f64>)| {
+            quantile_of(&high.metric).is_some() && alone.is_some_and(|per_s| per_s * SHORT_ANSWER_S >= 1.0)
+        };
+        if config.high.iter().zip(alone).all(is_short) { LONG_TURN } else { TURN }
     }
 
     /// The orders that make this share of all CPUs the limit, where it is not.
@@ -560,9 +574,9 @@ fn settle(config: &QosConfig, phase: Phase) -> Duration {
     }
 }
 
-/// Run and nap of a turn.
-fn turn(duty: f64) -> (Duration, Duration) {
-    let (run, nap) = (TURN.as_secs_f64() * duty, TURN.as_secs_f64() * (1.0 - duty));
+/// Run and nap of a turn of about this length.
+fn turn(duty: f64, length: Duration) -> (Duration, Duration) {
+    let (run, nap) = (length.as_secs_f64() * duty, length.as_secs_f64() * (1.0 - duty));
     let longer = (SHORTEST.as_secs_f64() / run.min(nap).max(1e-6)).max(1.0);
     // A duty that is to have longer naps than there are has shorter runs.
     let longer = longer.min(LONGEST_NAP.as_secs_f64() / nap.max(1e-6));

@@ -23,7 +23,7 @@ const LATENCY_COUNT: u64 = 100;
 const LONGEST_WINDOW: Duration = Duration::from_secs(5);
 
 /// The quantile, 0–1, of the latencies of that name: `latency_p99_s`.
-fn quantile_of(metric: &str) -> Option<f64> {
+pub(super) fn quantile_of(metric: &str) -> Option<f64> {
     let percent: f64 = metric.strip_prefix("latency_p")?.strip_suffix("_s")?.parse().ok()?;
     (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }

@@ -480,12 +480,16 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn turns_are_long_enough_to_be_obeyed() {
-    assert_eq!(turn(0.5), (MS(10), MS(10)));
-    assert_eq!(turn(0.75), (MS(15), MS(5)));
-    assert_eq!(turn(0.05), (MS(5), MS(95)));
-    for permille in 1..1000 {
+    assert_eq!(turn(0.5, TURN), (MS(10), MS(10)));
+    assert_eq!(turn(0.75, TURN), (MS(15), MS(5)));
+    assert_eq!(turn(0.05, TURN), (MS(5), MS(95)));
+    assert_eq!(
+        [0.5, 0.05, 0.99].map(|duty| turn(duty, LONG_TURN)),
+        [(MS(100), MS(100)), (MS(10), MS(190)), (MS(495), MS(5))]
+    );
+    for (permille, length) in (1..1000).flat_map(|permille| [(permille, TURN), (permille, LONG_TURN)]) {
         let duty = f64::from(permille) / 1e3;
-        let (run, nap) = turn(duty);
+        let (run, nap) = turn(duty, length);
         let case = format!("{permille}: {run:?} {nap:?}");
         assert!(nap >= MS(4) && nap <= LONGEST_NAP + Duration::from_nanos(1), "{case}");
         // The longest naps are cut neither long nor short: between them is less than the shortest run.
