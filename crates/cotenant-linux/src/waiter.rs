@@ -80,7 +80,7 @@ impl Waiter {
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.
-    pub fn over(self) -> io::Result<()> {
+    pub fn drain(self) -> io::Result<()> {
         while self.signals.read()?.is_some() {}
         Ok(())
     }

@@ -149,12 +149,13 @@ struct Groups(Vec<PathBuf>);
 
 impl Groups {
     fn make() -> Option<Self> {
-        let paths = ["cpuacct", "cpu"]
-            .map(|c| Path::new("/sys/fs/cgroup").join(c).join(format!("study-{}", std::process::id())));
-        let made = paths.iter().all(|path| fs::create_dir_all(path).is_ok());
+        let [counted, shared] = ["cpuacct", "cpu"].map(|c| Path::new("/sys/fs/cgroup").join(c));
         // Where both controllers are one hierarchy, who is counted would leave Cotenant's group for its share.
-        let two = paths[0].canonicalize().ok()? != paths[1].canonicalize().ok()?;
-        (made && two).then(|| Self(paths.to_vec()))
+        if counted.canonicalize().ok()? == shared.canonicalize().ok()? {
+            return None;
+        }
+        let paths = [counted, shared].map(|path| path.join(format!("study-{}", std::process::id())));
+        paths.iter().all(|path| fs::create_dir_all(path).is_ok()).then(|| Self(paths.to_vec()))
     }
 
     fn used_s(&self) -> f64 {

@@ -62,7 +62,7 @@ pub struct SteadyState {
     since: u32,
     /// Misses in a row.
     #[serde(default)]
-    again: u32,
+    misses: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
     /// Readings in a row that were faster than the baseline.
@@ -121,20 +121,20 @@ impl Steady {
             } else {
                 let decrease = if state.doubling { 0.5 } else { self.decrease };
                 let far =
-                    excess.filter(|_| state.doubling || state.again > 0).map_or(1.0, |excess| excess.seen.recip());
+                    excess.filter(|_| state.doubling || state.misses > 0).map_or(1.0, |excess| excess.seen.recip());
                 state.duty = (state.duty * decrease.min(far)).max(self.least);
             }
-            state.again += 1;
+            state.misses += 1;
             state.doubling = false;
             Why::Decrease
         } else if speed >= ample && state.duty < 1.0 {
-            (state.missed, state.again) = (0, 0);
+            (state.missed, state.misses) = (0, 0);
             let sure = excess.is_some_and(|excess| excess.most <= 1.0);
             let step = if state.doubling || sure { state.duty } else { self.increase.min(state.duty / 2.0) };
             state.duty = (state.duty + step).min(1.0);
             Why::Increase
         } else {
-            (state.missed, state.doubling, state.again) = (0, false, 0);
+            (state.missed, state.doubling, state.misses) = (0, false, 0);
             let more = speed >= ample && !state.beside;
             if more && state.wait[0] == 0 {
                 (state.beside, state.doubling, state.duty) = (true, true, self.first);

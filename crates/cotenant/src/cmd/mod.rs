@@ -72,7 +72,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
 fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     let waiter = Waiter::new()?;
     let result = run();
-    waiter.over()?;
+    waiter.drain()?;
     result
 }
 
