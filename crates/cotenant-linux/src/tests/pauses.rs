@@ -170,7 +170,13 @@ fn is_ours(group: &Path) -> bool {
 
 fn stands_still(group: &Path) -> bool {
     let read = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
-    read("cgroup.events").contains("frozen 1") || read("freezer.state").trim() == "FROZEN"
+    // The freezer of version 1 never comes to its end where a fork by vfork was just going to wait for its child, which is frozen: it is
+    // passed over then, and waits in the kernel.
+    let in_kernel = |pid: &str| affinity::process_stat(pid.parse().unwrap()).is_none_or(|stat| stat.state == b'D');
+    match read("freezer.state").trim() {
+        "FREEZING" => read("cgroup.procs").lines().all(in_kernel),
+        state => state == "FROZEN" || read("cgroup.events").contains("frozen 1"),
+    }
 }
 
 /// All that work here, said aloud.
