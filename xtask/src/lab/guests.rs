@@ -107,7 +107,7 @@ const TWO_PACKAGES: Guest = Guest {
     threads: 1,
     distances: &[],
     memory_only: 0,
-    seconds: 45,
+    seconds: 60,
     quick: true,
     scenarios: &["ladder"],
 };

