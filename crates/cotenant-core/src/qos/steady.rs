@@ -193,6 +193,7 @@ impl Steady {
                 Why::Decrease
             }
         } else {
+            // Single answers are known, and will soon tell where that is too much.
             if state.baseline.is_empty() && seen.excess.iter().any(Option::is_some) {
                 state.duty = 1.0;
             }

@@ -302,18 +302,21 @@ fn steady_doubles_then_climbs_and_falls() {
     assert_eq!(rounded(&came)[5..], [0.0452, 0.0317, 0.0317, 0.0317, 0.0317]);
 }
 
+/// What of each phase of `steady` behind the first.
+fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
+    let controller = preset("steady");
+    let (_, mut state) = controller.start();
+    let mut next = |speed: &f64| {
+        let (phase, after) = controller.next(state.clone(), &Seen::one(*speed));
+        state = after;
+        what(phase)
+    };
+    speeds.iter().map(&mut next).collect()
+}
+
 #[test]
 fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
-    let controller = preset("steady");
-    let duties = |speeds: &[f64]| {
-        let (_, mut state) = controller.start();
-        let phases = speeds.iter().map(|speed| {
-            let (phase, next) = controller.next(state.clone(), &Seen::one(*speed));
-            state = next;
-            (phase.duty, phase.background)
-        });
-        phases.collect::<Vec<_>>()
-    };
+    let duties = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background));
     let (back, beside) = ((1.0, true), (0.25, false));
     // Alone; above the goal at 0.25, 0.5, 1, but not beside the others, where it begins at 0.25 again; four times above it until that is
     // tried again.
@@ -329,16 +332,7 @@ fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
 
 #[test]
 fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
-    let controller = preset("steady");
-    let phases = |speeds: &[f64]| {
-        let (_, mut state) = controller.start();
-        let phases = speeds.iter().map(|speed| {
-            let (phase, next) = controller.next(state.clone(), &Seen::one(*speed));
-            state = next;
-            (phase.duty, phase.background, phase.why == Why::Blame)
-        });
-        phases.collect::<Vec<_>>()
-    };
+    let phases = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background, phase.why == Why::Blame));
     // Above the goal at 0.25 and 0.5, below it at 1. It is kept in the pause: theirs, and halved. It is not: somebody else's.
     let until = [100.0, 99.0, 99.0, 80.0];
     assert_eq!(phases(&[&until[..], &[99.0]].concat())[3..], [(0.0, true, true), (0.5, true, false)]);
