@@ -117,6 +117,8 @@ pub enum Why {
     Baseline,
     /// A pause that tells whether those who ran are to blame for a miss.
     Blame,
+    /// A pause that makes up for answers beyond the goal.
+    MakeUp,
     /// Contention is looked for: a short nap, then a short run.
     Check,
     /// Nothing is wrong.
@@ -140,6 +142,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Self::Baseline => "a pause that measures the speed alone",
             Self::Blame => "a pause that tells whose doing that is",
+            Self::MakeUp => "a pause that makes up for what was beyond the goal",
             Self::Check => "looks for contention",
             Self::Fine => "no contention",
             Self::Contention => "contention",
@@ -164,6 +167,8 @@ pub struct Excess {
     deviations: f64,
     /// At most, given how few were seen.
     pub most: f64,
+    /// So many more than may be were beyond it; below 0: fewer.
+    pub over: f64,
 }
 
 impl Excess {
@@ -172,7 +177,13 @@ impl Excess {
         let may = (1.0 - q) * count as f64;
         // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3 (Poisson, one-sided).
         let most = beyond + 1.0 + SURE * (beyond + 1.0).sqrt();
-        Self { seen: beyond / may, beyond, deviations: (beyond - may).abs() / (q * may).sqrt(), most: most / may }
+        Self {
+            seen: beyond / may,
+            beyond,
+            deviations: (beyond - may).abs() / (q * may).sqrt(),
+            most: most / may,
+            over: beyond - may,
+        }
     }
 
     /// Whether it is told on which side of the goal that is.

@@ -24,6 +24,9 @@ const HARDLY: f64 = 0.05;
 /// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each time that it did not do.
 const WAIT: [u32; 2] = [4, 64];
 
+/// So many answers beyond the goal may be had ahead at most, and are owed at most: a trial takes about as many as the first.
+const ACCOUNT: [f64; 2] = [3.0, 10.0];
+
 /// Its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
@@ -83,6 +86,12 @@ pub struct SteadyState {
     /// Readings until that is tried again, and as many as there were to be.
     #[serde(default)]
     wait: [u32; 2],
+    /// So many answers more than may be were beyond the goal of each program, where single ones are known.
+    #[serde(default)]
+    owed: Vec<f64>,
+    /// Whether the last phase was a pause that makes up for that.
+    #[serde(default)]
+    making_up: bool,
 }
 
 impl Steady {
@@ -107,12 +116,20 @@ impl Steady {
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
         if !seen.speeds.iter().any(|speed| usable(*speed).is_some()) {
-            (state.pause, state.accused) = (false, None);
+            (state.pause, state.accused, state.making_up) = (false, None, false);
             let background = !state.beside;
             return (Phase { background, ..phase(1.0, UNKNOWN, Why::Unknown) }, state);
         }
+        let pays = state.note(seen);
         if state.pause {
             return self.after_pause(state, seen);
+        }
+        if state.making_up {
+            // A pause that pays nothing back tells that somebody else makes it slow.
+            if !pays {
+                state.owed.clear();
+            }
+            return self.go_on(state, Why::Hold, None);
         }
         let Some((high, speed)) = state.relative(seen) else {
             return self.measure(state); // known now, unknown in the pause
@@ -164,7 +181,14 @@ impl Steady {
             state.pause = true;
             return (Phase { lasts: Lasts::Readings(1), why: Why::Blame, ..self.pause(&state) }.by(held), state);
         }
-        (together(&state, why).by(held), state)
+        self.go_on(state, why, held)
+    }
+
+    /// What was decided, once what is owed is made up for.
+    fn go_on(&self, mut state: SteadyState, why: Why, held: Option<Held>) -> (Phase, SteadyState) {
+        state.making_up = state.owed.iter().any(|owed| *owed > 0.0);
+        let pause = Phase { lasts: Lasts::Readings(1), why: Why::MakeUp, ..self.pause(&state) };
+        (if state.making_up { pause } else { together(&state, why) }.by(held), state)
     }
 
     /// All the time in the background, then beside the others: where single answers soon tell that it is too much, at once, else by steps.
@@ -183,6 +207,7 @@ impl Steady {
             // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
             if state.relative(seen).is_some_and(|(_, speed)| speed < self.goal) {
                 state.acquitted += 1;
+                state.owed.clear();
                 if state.acquitted >= DOUBT {
                     state.since = self.between_baselines;
                 }
@@ -200,7 +225,7 @@ impl Steady {
             state.measured(seen);
             if state.doubling { Why::Increase } else { Why::Hold }
         };
-        (together(&state, why), state)
+        self.go_on(state, why, None)
     }
 
     fn measure(&self, state: SteadyState) -> (Phase, SteadyState) {
@@ -221,6 +246,17 @@ impl SteadyState {
     fn retreat(&mut self, duty: f64) {
         self.wait = [(self.wait[1] * 2).clamp(WAIT[0], WAIT[1]); 2];
         self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
+    }
+
+    /// Enters what was beyond the goal; whether less is owed now.
+    fn note(&mut self, seen: &Seen) -> bool {
+        let owed = |owed: &[f64]| owed.iter().map(|owed| owed.max(0.0)).sum::<f64>();
+        let before = owed(&self.owed);
+        self.owed.resize(seen.excess.len(), 0.0);
+        for (owed, excess) in self.owed.iter_mut().zip(&seen.excess) {
+            *owed = (*owed + excess.map_or(0.0, |excess| excess.over)).clamp(-ACCOUNT[0], ACCOUNT[1]);
+        }
+        owed(&self.owed) < before
     }
 
     fn measured(&mut self, seen: &Seen) {

@@ -343,28 +343,46 @@ fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
     assert_eq!(phases(&[&until[..], &[80.0]].concat())[7..], [(0.0, false, true), (1.0, false, false)]);
 }
 
+/// What of each phase of `steady` behind readings of 400 answers, of which 4 may be beyond the goal: speeds, and how many are.
+fn following_answers<T>(readings: &[(f64, f64)], what: impl Fn(Phase) -> T) -> Vec<T> {
+    let controller = preset("steady");
+    let (_, mut state) = controller.start();
+    let mut next = |(speed, beyond): &(f64, f64)| {
+        let seen = Seen { excess: vec![Some(Excess::of(*beyond, 400, 0.99))], ..Seen::one(*speed) };
+        let (phase, after) = controller.next(state.clone(), &seen);
+        state = after;
+        what(phase)
+    };
+    readings.iter().map(&mut next).collect()
+}
+
 #[test]
 fn steady_goes_by_how_many_answers_are_beyond_the_goal() {
-    let controller = preset("steady");
-    // Of 400 answers 4 may be beyond.
-    let duties = |readings: &[(f64, f64)]| {
-        let (_, mut state) = controller.start();
-        let phases = readings.iter().map(|(speed, beyond)| {
-            let seen = Seen { excess: vec![Some(Excess::of(*beyond, 400, 0.99))], ..Seen::one(*speed) };
-            let (phase, next) = controller.next(state.clone(), &seen);
-            state = next;
-            (phase.duty * 1e4).round() / 1e4
-        });
-        phases.collect::<Vec<_>>()
+    let duties = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.duty * 1e4).round() / 1e4);
+    // Alone, and all the time at once: 7 beyond, 1.75 times as many as may be. Whose doing? None in a pause: 0.5 / 1.75. None there: at most
+    // three, so twice as much is tried. Two, at most 6.5: by 0.05. 7, the first miss behind one that was kept: by 0.7 alone, and the three too
+    // many were had ahead. Again 7: 1 / 1.75 of what was, behind a pause without any.
+    let tried = [(100.0, 0.0), (50.0, 7.0), (99.0, 0.0)];
+    let climbs = [(95.0, 0.0), (95.0, 2.0), (50.0, 7.0), (50.0, 7.0), (99.0, 0.0)];
+    assert_eq!(duties(&[&tried[..], &climbs].concat()), [1.0, 0.0, 0.2857, 0.5714, 0.6214, 0.435, 0.0, 0.2486]);
+}
+
+#[test]
+fn what_was_beyond_the_goal_is_made_up_for() {
+    let phases = |readings: &[(f64, f64)]| {
+        following_answers(readings, |phase| (phase.duty > 0.0, phase.why == Why::Blame, phase.why == Why::MakeUp))
     };
-    // Alone, and all the time at once: 40 beyond, ten times as many as may be. Whose doing? None in a pause: half of a tenth. None there: at
-    // most three, so twice as much is tried. Two, at most 6.5: by half. 12 of 4, the first miss behind one that was kept: by 0.7 alone; again:
-    // a third. 5 of 4: by 0.7. Kept, and it was waited for four readings: all the time again, as much too much, and back to what was.
-    let tried = [(100.0, 0.0), (20.0, 40.0), (99.0, 0.0)];
-    let climbs = [(95.0, 0.0), (95.0, 2.0), (20.0, 12.0), (20.0, 12.0), (20.0, 5.0), (99.0, 3.0)];
-    let again = [(20.0, 40.0), (99.0, 0.0), (99.0, 3.0)];
-    let readings = [&tried[..], &climbs, &again].concat();
-    assert_eq!(duties(&readings), [1.0, 0.0, 0.05, 0.1, 0.15, 0.105, 0.035, 0.0245, 1.0, 0.0, 0.0368, 0.0551]);
+    let (run, blame, makes_up) = ((true, false, false), (false, true, false), (false, false, true));
+    // Four too few alone, of which three count; ten too many, seven are owed. The pause that tells whose doing that was pays four, another the
+    // other three.
+    let trial = [(100.0, 0.0), (20.0, 14.0), (99.0, 0.0)];
+    assert_eq!(phases(&[&trial[..], &[(99.0, 0.0)]].concat()), [run, blame, makes_up, run]);
+    // However many were beyond it, ten are owed: three pauses pay them.
+    let trial = [(100.0, 0.0), (20.0, 140.0), (99.0, 0.0)];
+    assert_eq!(phases(&[&trial[..], &[(99.0, 0.0); 2]].concat()), [run, blame, makes_up, makes_up, run]);
+    // Somebody else makes it slow: nothing is owed then, nor where another pause tells so.
+    assert_eq!(phases(&[(100.0, 0.0), (20.0, 14.0), (20.0, 14.0)]), [run, blame, run]);
+    assert_eq!(phases(&[&trial[..], &[(20.0, 5.0)]].concat()), [run, blame, makes_up, run]);
 }
 
 #[test]
@@ -458,11 +476,13 @@ proptest! {
         name in prop::sample::select(&PRESETS[..]),
         goal in 0.01..0.999f64,
         speeds in prop::collection::vec(prop::option::of(prop_oneof![0.0..2.0f64, Just(f64::NAN), Just(f64::INFINITY), Just(-1.0)]), 1..60),
+        // Of 400 answers, where single ones are known.
+        beyond in prop::option::of(prop::collection::vec(prop_oneof![0..4u32, 5..40u32], 60)),
     ) {
         let controller = Controller::preset(name, goal).unwrap();
         let (mut phase, mut state) = controller.start();
         let mut pauses = 0;
-        for speed in speeds {
+        for (i, speed) in speeds.into_iter().enumerate() {
             prop_assert!((0.0..=1.0).contains(&phase.duty));
             match phase.lasts {
                 Lasts::For(time) | Lasts::UntilKnown(time) => {
@@ -472,13 +492,15 @@ proptest! {
                     pauses = 0;
                 }
                 Lasts::Readings(n) => {
-                    let pause = matches!(phase.why, Why::Baseline | Why::Blame);
+                    let pause = matches!(phase.why, Why::Baseline | Why::Blame | Why::MakeUp);
                     prop_assert!((1..=3).contains(&n) && (phase.duty > 0.0 || pause));
                     pauses = if phase.duty > 0.0 { 0 } else { pauses + 1 };
-                    prop_assert!(pauses <= 1, "one pause behind the other");
+                    // Behind another one only until ten answers are paid back, one each time at least.
+                    prop_assert!(pauses <= if phase.why == Why::MakeUp { 11 } else { 1 }, "one pause behind the other");
                 }
             }
-            (phase, state) = controller.next(state, &Seen::of(vec![speed]));
+            let excess = beyond.iter().map(|beyond| Some(Excess::of(f64::from(beyond[i]), 400, 0.99))).collect();
+            (phase, state) = controller.next(state, &Seen { excess, ..Seen::of(vec![speed]) });
         }
     }
 
