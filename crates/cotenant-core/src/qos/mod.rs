@@ -196,6 +196,12 @@ impl Excess {
         self.beyond >= ALARMING && 2.0 * (self.beyond.sqrt() - (self.beyond / self.seen).sqrt()) >= 1.3 * SURE
     }
 
+    /// Whether surely a larger share of the answers is beyond it than in `other`, where some were: by the square roots of both shares.
+    pub fn is_worse_than(&self, other: &Self) -> bool {
+        let variance = |excess: &Self| 0.25 * excess.seen / excess.beyond.max(1.0);
+        self.seen.sqrt() - other.seen.sqrt() >= SURE * (variance(self) + variance(other)).sqrt()
+    }
+
     /// Whether it is likely enough that the goal is kept, where it would soon be seen that it is not.
     pub fn is_likely_kept(&self) -> bool {
         self.seen <= 0.5

@@ -2,7 +2,7 @@
 //! multiplicative decrease, from a baseline that pauses measure. They run in the background, since a latency suffers most from whom it has to
 //! wait for a CPU behind; beside the others only where the goal is kept although they run all the time.
 
-use super::{Figure, Held, Lasts, Phase, Seen, Why, phase, usable};
+use super::{Excess, Figure, Held, Lasts, Phase, Seen, Why, phase, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -52,6 +52,7 @@ pub struct Steady {
 
 /// What it remembers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct SteadyState {
     /// Speed alone of each program.
     baseline: Vec<Option<f64>>,
@@ -68,12 +69,13 @@ pub struct SteadyState {
     misses: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
-    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the duty if it is.
+    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the duty if it is; with
+    /// how many answers were beyond the goal.
     #[serde(default)]
-    accused: Option<f64>,
-    /// Pauses since the speed alone was measured in which it was not.
+    accused: Option<(f64, Option<Excess>)>,
+    /// Pauses since the speed alone was measured in which the goal was missed as well.
     #[serde(default)]
-    acquitted: u32,
+    slow: u32,
     /// The duty before they were let run all the time for a trial.
     #[serde(default)]
     before: Option<f64>,
@@ -120,15 +122,12 @@ impl Steady {
             let background = !state.beside;
             return (Phase { background, ..phase(1.0, UNKNOWN, Why::Unknown) }, state);
         }
-        let pays = state.note(seen);
+        state.note(seen);
         if state.pause {
             return self.after_pause(state, seen);
         }
         if state.making_up {
-            // A pause that pays nothing back tells that somebody else makes it slow.
-            if !pays {
-                state.owed.clear();
-            }
+            self.is_others_doing(&mut state, seen, None);
             return self.go_on(state, Why::Hold, None);
         }
         let Some((high, speed)) = state.relative(seen) else {
@@ -142,7 +141,7 @@ impl Steady {
         let decrease = if state.doubling { 0.5 } else { self.decrease };
         let (full, hardly) = (state.duty >= 1.0, state.duty <= HARDLY);
         let mut why = if missed && full {
-            state.accused = Some(decrease * far);
+            state.accused = Some((decrease * far, excess));
             Why::Decrease
         } else if missed && state.beside {
             state.retreat(1.0);
@@ -203,14 +202,9 @@ impl Steady {
 
     fn after_pause(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
         state.pause = false;
-        let why = if let Some(duty) = state.accused.take() {
+        let why = if let Some((duty, trial)) = state.accused.take() {
             // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
-            if state.relative(seen).is_some_and(|(_, speed)| speed < self.goal) {
-                state.acquitted += 1;
-                state.owed.clear();
-                if state.acquitted >= DOUBT {
-                    state.since = self.between_baselines;
-                }
+            if self.is_others_doing(&mut state, seen, trial) {
                 Why::Hold
             } else {
                 let before = state.before.take();
@@ -226,6 +220,26 @@ impl Steady {
             if state.doubling { Why::Increase } else { Why::Hold }
         };
         self.go_on(state, why, None)
+    }
+
+    /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less than in `trial`.
+    fn is_others_doing(&self, state: &mut SteadyState, seen: &Seen, trial: Option<Excess>) -> bool {
+        let Some((high, speed)) = state.relative(seen) else { return false };
+        if speed >= self.goal {
+            return false;
+        }
+        state.slow += 1;
+        let others = match (trial, seen.excess.get(high).copied().flatten()) {
+            (_, None) => true,
+            (trial, Some(pause)) => pause.is_alarming() || trial.is_some_and(|trial| !trial.is_worse_than(&pause)),
+        };
+        if others || state.slow >= DOUBT {
+            state.owed.clear();
+        }
+        if state.slow >= DOUBT {
+            state.since = self.between_baselines;
+        }
+        others
     }
 
     fn measure(&self, state: SteadyState) -> (Phase, SteadyState) {
@@ -248,22 +262,19 @@ impl SteadyState {
         self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
     }
 
-    /// Enters what was beyond the goal; whether less is owed now.
-    fn note(&mut self, seen: &Seen) -> bool {
-        let owed = |owed: &[f64]| owed.iter().map(|owed| owed.max(0.0)).sum::<f64>();
-        let before = owed(&self.owed);
+    /// Enters what was beyond the goal.
+    fn note(&mut self, seen: &Seen) {
         self.owed.resize(seen.excess.len(), 0.0);
         for (owed, excess) in self.owed.iter_mut().zip(&seen.excess) {
             *owed = (*owed + excess.map_or(0.0, |excess| excess.over)).clamp(-ACCOUNT[0], ACCOUNT[1]);
         }
-        owed(&self.owed) < before
     }
 
     fn measured(&mut self, seen: &Seen) {
         self.baseline.resize(seen.speeds.len(), None);
         // Who is faster alone as well has another load now, and what was before tells nothing of that.
         let weight = if self.faster >= DOUBT { 1.0 } else { BASELINE_WEIGHT };
-        (self.faster, self.acquitted) = (0, 0);
+        (self.faster, self.slow) = (0, 0);
         for (high, (baseline, speed)) in self.baseline.iter_mut().zip(&seen.speeds).enumerate() {
             if let Some(alone) = seen.alone.get(high).copied().flatten() {
                 *baseline = Some(alone);

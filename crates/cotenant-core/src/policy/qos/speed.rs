@@ -204,8 +204,12 @@ impl Gathered {
         });
         let compared = excess.filter(|_| alone.is_some());
         if !compared.is_some_and(|excess| full && excess.is_alarming()) {
-            // Who runs all the time is soon stopped where that was a mistake. A pause that tells whose doing a miss was pays back what it cost.
-            let enough = |excess: Excess| excess.is_sure() || full && excess.is_likely_kept();
+            // Who runs all the time is soon stopped where that was a mistake. A pause that tells whose doing a miss was pays back what it cost,
+            // and takes its time until it says that it was not theirs.
+            let enough = |excess: Excess| match why {
+                Why::Blame | Why::MakeUp if excess.over > 0.0 => excess.is_alarming(),
+                _ => excess.is_sure() || full && excess.is_likely_kept(),
+            };
             let unsure = compared.is_some_and(|excess| !enough(excess));
             let least = if unsure { LONGEST_WINDOW } else { LATENCY_WINDOW * readings };
             if window < least || count < LATENCY_COUNT * u64::from(readings) {
