@@ -82,6 +82,9 @@ pub struct SteadyState {
     /// Readings in a row that were faster than the baseline.
     #[serde(default)]
     faster: u32,
+    /// Pauses in a row that were made for such and did not confirm them.
+    #[serde(default)]
+    unconfirmed: u32,
     /// Whether they run beside the others, not in the background.
     #[serde(default)]
     beside: bool,
@@ -171,7 +174,9 @@ impl Steady {
             self.try_more(&mut state, full, excess.is_some());
             why = Why::Increase;
         }
-        if state.since >= self.between_baselines || state.missed.max(state.faster) >= DOUBT {
+        // A speed alone that has slow moments in it stays slower than most readings.
+        let faster = (DOUBT << state.unconfirmed.min(8)).min(self.between_baselines);
+        if state.since >= self.between_baselines || state.missed >= DOUBT || state.faster >= faster {
             return self.measure(state);
         }
         let threshold = if why == Why::Increase { self.goal * (1.0 + self.hold) } else { self.goal };
@@ -273,14 +278,24 @@ impl SteadyState {
     fn measured(&mut self, seen: &Seen) {
         self.baseline.resize(seen.speeds.len(), None);
         // Who is faster alone as well has another load now, and what was before tells nothing of that.
-        let weight = if self.faster >= DOUBT { 1.0 } else { BASELINE_WEIGHT };
+        let faster = self.faster >= DOUBT;
+        let weight = if faster { 1.0 } else { BASELINE_WEIGHT };
         (self.faster, self.slow) = (0, 0);
+        let before = self.baseline.clone();
         for (high, (baseline, speed)) in self.baseline.iter_mut().zip(&seen.speeds).enumerate() {
             if let Some(alone) = seen.alone.get(high).copied().flatten() {
                 *baseline = Some(alone);
             } else if let Some(speed) = usable(*speed) {
                 *baseline = Some(baseline.map_or(speed, |before| before + weight * (speed - before)));
             }
+        }
+        let confirms = |(now, before): (&Option<f64>, &Option<f64>)| {
+            now.zip(*before).is_some_and(|(now, before)| now >= FASTER * before)
+        };
+        if self.baseline.iter().zip(&before).any(confirms) {
+            self.unconfirmed = 0;
+        } else if faster {
+            self.unconfirmed += 1;
         }
     }
 

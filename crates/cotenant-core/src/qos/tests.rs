@@ -435,6 +435,23 @@ fn steady_measures_its_baseline_again() {
     assert!(plant.run(40, 0.2).quality > 0.9);
 }
 
+#[test]
+fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
+    let controller = preset("steady");
+    let (mut phase, mut state) = controller.start();
+    let mut readings = vec![0];
+    // 100 in each pause, 130 whatever else: confirmed by none of them.
+    while readings.len() <= 7 {
+        let speed = if phase.why == Why::Baseline { 100.0 } else { 130.0 };
+        (phase, state) = controller.next(state, &Seen::one(speed));
+        match phase.why {
+            Why::Baseline => readings.push(0),
+            _ => *readings.last_mut().unwrap() += 1,
+        }
+    }
+    assert_eq!(readings[..7], [3, 6, 12, 24, 48, 60, 60]);
+}
+
 /// Phases after which the plant is as it stays.
 const SETTLED: usize = 60;
 
