@@ -255,6 +255,24 @@ fn a_limit_is_kept_and_told() {
     assert_eq!((state.journals(), groups_of(run.cotenant.id()).len()), (0, 0));
 }
 
+/// Who is frozen and would end in its own way does not: it is let run for that, though the pause goes on.
+#[test]
+fn who_pauses_ends_when_it_is_asked_to() {
+    let state = State::new("qos-ends");
+    let mut high = spawn_fresh(Command::new("sleep").arg("100"));
+    let pid = high.id().to_string();
+    // Nothing is known of the speed alone before the first answer, which comes late.
+    let metric = "cmd:echo 1,every=10min";
+    let low = "trap 'exit 0' TERM; sleep 100 & wait";
+    let words = ["qos", "-v", "--high-pid", &pid, "--low", low, "--metric", metric];
+    let mut run = Run::of(state.cotenant(&words), TempDir::new("qos-ends-programs"));
+    run.hear(&["low ", " pause by "]);
+    run.terminate();
+    assert_eq!(state.journals(), 0);
+    high.kill().unwrap();
+    high.wait().unwrap();
+}
+
 /// A shell that is asked to end passes that on to nobody.
 #[test]
 fn whom_a_shell_has_started_ends_with_it() {

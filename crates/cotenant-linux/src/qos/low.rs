@@ -105,6 +105,8 @@ pub(super) struct Low {
     pause_count: u64,
     /// Limits in force, as they were written: of CPU time, and of caches; and that it is in the background.
     written: [Option<String>; 3],
+    /// It was asked to end: it is neither paused nor limited any more.
+    ending: bool,
     limits: u64,
     pub notes: BTreeSet<String>,
 }
@@ -137,6 +139,7 @@ impl Low {
             outside: Duration::ZERO,
             pause_count: 0,
             written: [const { None }; 3],
+            ending: false,
             limits: 0,
             notes: BTreeSet::new(),
         }
@@ -289,12 +292,8 @@ impl Low {
 
     /// Orders a nap until `end`, which is `until` on the clock of the programs.
     pub fn nap(&mut self, applier: &mut Applier, now: Time, end: Time, until: Duration) -> Outcome {
-        if end <= now {
-            for orders in self.orders() {
-                orders.withdraw();
-            }
-            (self.wakes_at, self.napping) = (None, None);
-            self.resume(now);
+        if end <= now || self.ending {
+            self.let_run(now);
             return Outcome::Applied;
         }
         if self.inside {
@@ -346,6 +345,14 @@ impl Low {
         }
     }
 
+    fn let_run(&mut self, now: Time) {
+        for orders in self.orders() {
+            orders.withdraw();
+        }
+        (self.wakes_at, self.napping) = (None, None);
+        self.resume(now);
+    }
+
     fn resume(&mut self, now: Time) {
         let Some(since) = self.paused_since.take() else { return };
         self.outside += now - since;
@@ -359,6 +366,7 @@ impl Low {
     /// Limits it to so many thousandths of one CPU, or lifts that limit.
     pub fn limit(&mut self, cpu_permille: Option<u32>) -> Outcome {
         let Some(quota) = &self.quota else { return Outcome::NotThisMachine };
+        let cpu_permille = cpu_permille.filter(|_| !self.ending);
         let set = quota.set(cpu_permille).map(|text| cpu_permille.map(|_| text));
         self.note_limit(0, set)
     }
@@ -366,7 +374,7 @@ impl Low {
     /// Limits it to so many thousandths of the ways of caches and of its memory bandwidth, or lifts that limit.
     pub fn limit_caches(&mut self, permille: Option<u32>) -> Outcome {
         let Some(limited) = &mut self.limited else { return Outcome::NotThisMachine };
-        let share = permille.map(|permille| f64::from(permille) / 1e3);
+        let share = permille.filter(|_| !self.ending).map(|permille| f64::from(permille) / 1e3);
         let set = limited.set(share).map(|()| share.map(|share| format!("resctrl {:.0} %", share * 100.0)));
         self.note_limit(1, set)
     }
@@ -376,6 +384,7 @@ impl Low {
         let Some(quota) = self.quota.as_ref().filter(|_| self.enforcer == Enforcer::Auto) else {
             return Outcome::NotThisMachine;
         };
+        let on = on && !self.ending;
         match quota.background(on) {
             Ok(text) => {
                 self.written[2] = on.then_some(text);
@@ -425,7 +434,12 @@ impl Low {
         self.marked.values().filter_map(|known| known.orders.as_ref())
     }
 
-    pub fn signal(&mut self, signal: i32) {
+    pub fn signal(&mut self, now: Time, signal: i32) {
+        // Who is frozen does not end.
+        if [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal) {
+            self.ending = true;
+            self.let_run(now);
+        }
         // Who is to end needs CPU time for that, and may wait for long where it gets what others leave.
         if self.written[0].is_some() {
             self.limit(None);

@@ -308,6 +308,7 @@ impl QosHost {
     }
 
     pub(crate) fn ask_to_end(&mut self, signal: i32) {
+        let now = self.now();
         let high = self.programs.len() - self.low.len();
         for program in self.programs[..high.min(self.programs.len())].iter().filter(|program| program.is_awaited()) {
             if let Some(child) = &program.child {
@@ -317,7 +318,7 @@ impl QosHost {
         self.signal_descendants(signal);
         for (program, low) in self.programs[high..].iter().zip(&mut self.low) {
             if program.is_awaited() {
-                low.signal(signal);
+                low.signal(now, signal);
             }
         }
     }
@@ -460,7 +461,7 @@ impl Host for QosHost {
                     let high = self.programs.len() - self.low.len();
                     let started =
                         self.programs[high..].iter().zip(&mut self.low).filter(|(program, _)| program.is_awaited());
-                    started.for_each(|(_, low)| low.signal(signal));
+                    started.for_each(|(_, low)| low.signal(now, signal));
                     // No terminal sends it, so nobody but those that the waiter knows has got it.
                     if signal == libc::SIGTERM {
                         self.signal_descendants(signal);
