@@ -44,6 +44,9 @@ pub trait Host {
     /// Only where nothing can be sampled any more; a vanished task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
+    /// Something is tried until then: latencies that are measured by questions are wanted more often. Hosts that ask nobody do nothing.
+    fn watch(&mut self, _until: Time) {}
+
     /// Carries out orders, one outcome each, in order.
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome>;
 
@@ -152,6 +155,9 @@ pub fn drive(
             orders: &orders,
             outcomes: &outcomes,
         });
+        if let Some(until) = policy.watches_until(&decision.state).filter(|_| mode == Mode::Enforce) {
+            host.watch(until);
+        }
         wake_at = decision.wake_at;
         state = decision.state;
         prev = sample;

@@ -175,6 +175,11 @@ pub trait Policy {
         false
     }
 
+    /// Until when it wants latencies that are measured by questions more often, with this state; see [`crate::host::Host::watch`].
+    fn watches_until(&self, _state: &State) -> Option<Time> {
+        Option::None
+    }
+
     /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
 }

@@ -4,6 +4,7 @@
 mod away;
 mod ladder;
 mod speed;
+mod steps;
 
 use super::{Ctx, Policy, Refusal, State};
 use crate::action::{Action, ActionOutcome, Decision, Proposal, Reason};
@@ -15,24 +16,7 @@ pub use ladder::{Climbed, Ladder};
 use serde::{Deserialize, Serialize};
 use speed::{Batches, Gathered, IPC, PROGRESS, Told, Wanted, quantile_of, speed};
 use std::time::Duration;
-
-/// A turn of running and napping where a duty is kept by both.
-const TURN: Duration = Duration::from_millis(20);
-
-/// The same where all answers are short: each is in one part of a turn or the other anyway, and each switch disturbs those under way.
-const LONG_TURN: Duration = Duration::from_millis(200);
-
-/// Answers are short up to here, seconds: half of a short turn. Longer ones have something of both parts.
-const SHORT_ANSWER_S: f64 = 0.01;
-
-/// Neither part of a turn is shorter, but for runs between the longest naps: marks are looked at every 2 ms or so.
-const SHORTEST: Duration = Duration::from_millis(5);
-
-/// In a pause that has no end yet, naps are ordered so far ahead: renewed by looks each 100 ms, which are made anyway.
-const AHEAD: Duration = Duration::from_millis(150);
-
-/// Naps that go on are ordered anew so long before they end.
-const RENEWED: Duration = Duration::from_millis(50);
+use steps::{RENEWED, Step};
 
 /// In a pause that measures, progress is looked at so often where it comes in batches, which are counted from one to the other, and else.
 const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
@@ -40,7 +24,7 @@ const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)
 /// Where nothing is known, it is looked whether it has become known.
 const KNOWN: Duration = Duration::from_millis(25);
 
-/// For so long it is looked as often what they do who are let run all the time.
+/// For so long it is looked as often what they do who are let run all the time, and servers are asked more often.
 const TRIAL: Duration = Duration::from_secs(1);
 
 /// Why what was ordered is taken back in the end.
@@ -235,6 +219,13 @@ impl Policy for Qos {
         }
     }
 
+    fn watches_until(&self, state: &State) -> Option<Time> {
+        match state {
+            State::Qos(state) => state.trial_ends(),
+            _ => None,
+        }
+    }
+
     fn decide(&self, ctx: &Ctx<'_>, view: &View, results: &[ActionOutcome], state: State, now: Time) -> Decision {
         let mut state = match state {
             State::Qos(state) => *state,
@@ -247,7 +238,8 @@ impl Policy for Qos {
             let low: Vec<AppId> = config.low.iter().copied().filter(|app| present(*app)).collect();
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
             state.ladder.note(ctx, config, view, results, state.phase);
-            let actions = if needed { state.go_on(config, view, now) } else { state.let_go(config, now) };
+            let new = if needed { state.go_on(config, view, now) } else { state.let_go() };
+            let actions = state.steps(config, new, now);
             if config.place {
                 proposals.extend(state.move_away(ctx, config, view, needed, now));
             }
@@ -266,30 +258,6 @@ impl Policy for Qos {
     }
 }
 
-/// What all low-priority programs are to do.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Nap(Time),
-    /// Thousandths of all CPUs.
-    Limit(Option<u32>),
-    Caches(Option<u32>),
-    Background(bool),
-}
-
-impl Step {
-    fn of(self, app: AppId, ctx: &Ctx<'_>) -> Action {
-        match self {
-            Self::Nap(until) => Action::Nap { app, until },
-            Self::Limit(share) => {
-                let cpus = ctx.topology.usable().len() as u32;
-                Action::Limit { app, cpu_permille: share.map(|permille| (permille * cpus).max(1)) }
-            }
-            Self::Caches(permille) => Action::LimitCaches { app, permille },
-            Self::Background(on) => Action::Background { app, on },
-        }
-    }
-}
-
 impl QosState {
     /// What a high-priority program did since the beginning, by its place, as a share of what it would have done alone.
     pub fn kept(&self, high: usize) -> Option<f64> {
@@ -305,44 +273,42 @@ impl QosState {
         (*weight > 0.0).then(|| speed / weight)
     }
 
-    fn go_on(&mut self, config: &QosConfig, view: &View, now: Time) -> Vec<Step> {
-        let mut new = false;
-        if self.controller.is_none() {
+    /// Goes on to the next phase where this one is over; whether it did.
+    fn go_on(&mut self, config: &QosConfig, view: &View, now: Time) -> bool {
+        let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
             let (phase, controller) = config.controller.start();
             self.begin(phase, controller, now, config);
-            new = true;
-        } else if let Some(phase) = self.phase {
-            self.measure(config, view, phase);
-            if self.is_over(config, phase, now) {
-                let speeds: Vec<Option<f64>> = self.sums.iter().map(Sum::mean).collect();
-                let counted = self.sums.iter().map(Sum::counted).collect();
-                let excess = self.sums.iter().map(|sum| sum.excess).collect();
-                let alone = self.sums.iter().map(|sum| sum.alone).collect();
-                let grain = self.sums.iter().filter_map(|sum| sum.batches.grain()).max();
-                if let Some(state) = self.controller.take() {
-                    let before = self.alone.clone();
-                    if phase.duty <= 0.0 && state.alone().is_none() {
-                        self.note_alone(&speeds);
-                    }
-                    let (phase, controller) =
-                        config.controller.next(state, &Seen { speeds, counted, excess, alone, grain });
-                    if let Some(alone) = controller.alone() {
-                        self.alone = alone.to_vec();
-                    }
-                    self.total.settle(&before, &self.alone);
-                    self.begin(phase, controller, now, config);
-                    new = true;
-                }
-            }
+            return true;
+        };
+        self.measure(config, view, phase);
+        if !self.is_over(config, phase, now) {
+            return false;
         }
-        let background = config.climb && self.phase.is_some_and(|phase| phase.background);
-        let background = self.background(background);
-        background.into_iter().chain(self.steps(config, new, now)).collect()
+        let Some(state) = self.controller.take() else { return false };
+        let seen = Seen {
+            speeds: self.sums.iter().map(Sum::mean).collect(),
+            counted: self.sums.iter().map(Sum::counted).collect(),
+            excess: self.sums.iter().map(|sum| sum.excess).collect(),
+            alone: self.sums.iter().map(|sum| sum.alone).collect(),
+            grain: self.sums.iter().filter_map(|sum| sum.batches.grain()).max(),
+        };
+        let before = self.alone.clone();
+        if phase.duty <= 0.0 && state.alone().is_none() {
+            self.note_alone(&seen.speeds);
+        }
+        let (phase, controller) = config.controller.next(state, &seen);
+        if let Some(alone) = controller.alone() {
+            self.alone = alone.to_vec();
+        }
+        self.total.settle(&before, &self.alone);
+        self.begin(phase, controller, now, config);
+        true
     }
 
-    /// The order that brings about that they run in the background or not, where it is not so.
-    fn background(&mut self, on: bool) -> Option<Step> {
-        (std::mem::replace(&mut self.background, on) != on).then_some(Step::Background(on))
+    /// Nobody needs anything any more.
+    fn let_go(&mut self) -> bool {
+        (self.controller, self.phase) = (None, None);
+        false
     }
 
     fn begin(&mut self, phase: Phase, controller: qos::State, now: Time, config: &QosConfig) {
@@ -355,21 +321,6 @@ impl QosState {
         self.began = now;
         self.turn_ends = now;
         self.sums = vec![Sum::default(); config.high.len()];
-    }
-
-    /// Nobody needs anything any more.
-    fn let_go(&mut self, config: &QosConfig, now: Time) -> Vec<Step> {
-        (self.controller, self.phase) = (None, None);
-        let beside = self.background(false);
-        beside.into_iter().chain(self.free(config, now)).collect()
-    }
-
-    /// What ends a nap and limits.
-    fn free(&mut self, config: &QosConfig, now: Time) -> Vec<Step> {
-        let nap = (self.napping_until > now).then_some(Step::Nap(now));
-        let limit = self.limit(config, None);
-        self.napping_until = self.napping_until.min(now);
-        nap.into_iter().chain(limit).collect()
     }
 
     /// Why a step is taken, with the figures that decided. For whose sake: of the program that these are of, else of the only one.
@@ -484,67 +435,9 @@ impl QosState {
         }
     }
 
-    /// What is to be ordered now.
-    fn steps(&mut self, config: &QosConfig, new: bool, now: Time) -> Vec<Step> {
-        let Some(Phase { duty, lasts, .. }) = self.phase else { return Vec::new() };
-        if duty >= 1.0 {
-            return self.free(config, now);
-        }
-        let limits = config.limits.is_some() || self.ladder.limits();
-        if duty <= 0.0 {
-            let end = match lasts {
-                Lasts::For(time) | Lasts::UntilKnown(time) => self.began + time,
-                Lasts::Readings(_) => now + AHEAD,
-            };
-            let until = end.min(now + LONGEST_NAP);
-            // A nap whose end is not yet ordered is renewed when that is near.
-            let due = self.napping_until < end && self.napping_until - now <= RENEWED;
-            self.total.naps += u64::from(new);
-            let mut steps = if new || due { self.nap(until) } else { Vec::new() };
-            // Who does not obey naps well is limited as far as that goes, too.
-            if self.ladder.limits() {
-                steps.extend(self.limit(config, Some(1)));
-            }
-            return steps;
-        }
-        if limits {
-            let mut steps = if self.napping_until > now { vec![Step::Nap(now)] } else { Vec::new() };
-            self.napping_until = self.napping_until.min(now);
-            steps.extend(self.limit(config, Some(((duty * 1e3).round() as u32).max(1))));
-            return steps;
-        }
-        let lifted = self.limit(config, None);
-        let (run, nap) = match lasts {
-            // A phase with an end is one turn.
-            Lasts::For(time) if new => (time.mul_f64(duty), time.mul_f64(1.0 - duty).min(LONGEST_NAP)),
-            Lasts::Readings(_) if now >= self.turn_ends => turn(duty, self.turn_length(config)),
-            _ => return lifted,
-        };
-        // The turn begins with its nap.
-        self.turn_ends = now + run + nap;
-        self.total.naps += 1;
-        lifted.into_iter().chain(self.nap(now + nap)).collect()
-    }
-
-    fn turn_length(&self, config: &QosConfig) -> Duration {
-        let alone = self.alone.iter().copied().chain(std::iter::repeat(None));
-        let is_short = |(high, alone): (&High, Option<f64>)| {
-            quantile_of(&high.metric).is_some() && alone.is_some_and(|per_s| per_s * SHORT_ANSWER_S >= 1.0)
-        };
-        if config.high.iter().zip(alone).all(is_short) { LONG_TURN } else { TURN }
-    }
-
-    /// The orders that make this share of all CPUs the limit, where it is not.
-    fn limit(&mut self, config: &QosConfig, permille: Option<u32>) -> Vec<Step> {
-        let [cpu, caches] = self.ladder.kinds(config, permille);
-        let cpu = (std::mem::replace(&mut self.limited, cpu) != cpu).then_some(Step::Limit(cpu));
-        let caches = (std::mem::replace(&mut self.caches, caches) != caches).then_some(Step::Caches(caches));
-        cpu.into_iter().chain(caches).collect()
-    }
-
-    fn nap(&mut self, until: Time) -> Vec<Step> {
-        self.napping_until = until;
-        vec![Step::Nap(until)]
+    /// When they have run all the time for so long that it is looked at like anything else.
+    fn trial_ends(&self) -> Option<Time> {
+        self.phase.filter(|phase| phase.duty >= 1.0).map(|_| self.tried + TRIAL)
     }
 
     /// When something is due.
@@ -554,8 +447,8 @@ impl QosState {
         let renewed = Time(self.napping_until.0.saturating_sub(RENEWED.as_nanos() as u64)).max(now);
         // What is tried is stopped soon where it does harm.
         let answers = || config.high.iter().any(|high| quantile_of(&high.metric).is_some());
-        let soon =
-            if phase.duty >= 1.0 && now < self.tried + TRIAL && answers() { now + KNOWN } else { Time(u64::MAX) };
+        let tries = self.trial_ends().is_some_and(|end| now < end) && answers();
+        let soon = if tries { now + KNOWN } else { Time(u64::MAX) };
         match phase.lasts {
             // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two are its own.
             Lasts::For(time) => {
@@ -595,15 +488,6 @@ fn settle(config: &QosConfig, phase: Phase) -> Duration {
         Lasts::Readings(_) if phase.why == Why::Blame => LONGEST_NAP,
         Lasts::Readings(_) => config.settle,
     }
-}
-
-/// Run and nap of a turn of about this length.
-fn turn(duty: f64, length: Duration) -> (Duration, Duration) {
-    let (run, nap) = (length.as_secs_f64() * duty, length.as_secs_f64() * (1.0 - duty));
-    let longer = (SHORTEST.as_secs_f64() / run.min(nap).max(1e-6)).max(1.0);
-    // A duty that is to have longer naps than there are has shorter runs.
-    let longer = longer.min(LONGEST_NAP.as_secs_f64() / nap.max(1e-6));
-    [run, nap].map(|part| Duration::from_secs_f64((part * longer).min(1.0))).into()
 }
 
 #[cfg(test)]

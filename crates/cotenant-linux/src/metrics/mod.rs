@@ -270,6 +270,13 @@ impl Metrics {
         self.answers.as_ref().map(Answers::so_far)
     }
 
+    /// The first server that is asked is asked more often until then.
+    pub fn watch(&self, until: Time) {
+        if let Some(answers) = &self.answers {
+            answers.watch(self.start + Duration::from_nanos(until.0));
+        }
+    }
+
     /// One line for each metric that fails again and again, once: a server that was started just now may not answer yet.
     pub fn news(&self) -> Vec<String> {
         let line = |shared: &Arc<Mutex<Shared>>| {

@@ -19,12 +19,15 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ureq::Agent;
 
 /// Questions in a window, on average: as many as it takes that one is beyond a p99.
 const QUESTIONS: u32 = 100;
+
+/// So many times as many where something is tried: what does harm is seen, and stopped, the sooner.
+const MORE: u32 = 5;
 
 /// Mean time between two questions, at least.
 const LEAST_GAP: Duration = Duration::from_millis(2);
@@ -47,19 +50,38 @@ pub struct Probe {
     answers: Answers,
 }
 
-/// All answers so far, nanoseconds; who holds a copy sees what comes.
+/// All answers so far, nanoseconds; who holds a copy sees what comes, and may want more of it for a while.
 #[derive(Clone, Debug, Default)]
-pub struct Answers(Arc<Mutex<Histogram>>);
+pub struct Answers(Arc<Mutex<Heard>>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    ns: Histogram,
+    watched_until: Option<Instant>,
+}
 
 impl Answers {
     /// As of now.
     pub fn so_far(&self) -> Histogram {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.heard().ns.clone()
+    }
+
+    /// Questions are asked [`MORE`] often until then.
+    pub fn watch(&self, until: Instant) {
+        self.heard().watched_until = Some(until);
+    }
+
+    fn are_watched(&self) -> bool {
+        self.heard().watched_until.is_some_and(|until| Instant::now() < until)
     }
 
     fn add(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).count_one(ns);
+        self.heard().ns.count_one(ns);
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,11 +93,12 @@ struct Moments {
 }
 
 impl Moments {
-    fn gap(&mut self) -> Duration {
+    fn gap(&mut self, watched: bool) -> Duration {
         // The generator of PCG's paper without its output function: the upper bits are good enough for that.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let uniform = ((self.random >> 11) + 1) as f64 / (1_u64 << 53) as f64; // above 0, at most 1
-        self.mean.mul_f64(-uniform.ln())
+        let mean = if watched { (self.mean / MORE).max(LEAST_GAP) } else { self.mean };
+        mean.mul_f64(-uniform.ln())
     }
 }
 
@@ -154,13 +177,14 @@ impl Probe {
             })?;
             asked = true;
             self.answers.add(arrived - sent);
-            due = sent + self.moments.gap();
+            let watched = self.answers.are_watched();
+            due = sent + self.moments.gap(watched);
             let now = Instant::now();
             while due <= now {
                 if due <= arrived {
                     self.answers.add(arrived - due);
                 }
-                due += self.moments.gap();
+                due += self.moments.gap(watched);
             }
         }
         self.due = Some(due);
@@ -512,10 +536,28 @@ mod tests {
     }
 
     #[test]
+    fn where_something_is_tried_more_is_asked() {
+        let address = server(vec![(6, b"+PONG\r\n".to_vec())]);
+        let (_stopper, stop) = stop::pair().unwrap();
+        let window = Duration::from_millis(500); // every 5 ms a question, else every 2 ms
+        let mut probe = Probe::new(Protocol::Redis, &address, 0.99, window, Duration::from_secs(20));
+        let answers = probe.answers();
+        let mut count = || probe.fetch(&stop).unwrap().unwrap().count;
+        // A Poisson process has 100 and 250 of them with deviations of 10 and 16.
+        let usual = count();
+        answers.watch(Instant::now() + Duration::from_secs(20));
+        let watched = count();
+        assert!(usual < 150 && watched > 180, "{usual}, {watched}");
+    }
+
+    #[test]
     fn moments_are_random_and_have_their_mean() {
         let mut moments = Moments { mean: Duration::from_millis(10), random: 1 };
-        let gaps: Vec<f64> = (0..10_000).map(|_| moments.gap().as_secs_f64() * 1e3).collect();
-        let mean = gaps.iter().sum::<f64>() / 1e4;
+        let mut gaps = |watched| (0..10_000).map(|_| moments.gap(watched).as_secs_f64() * 1e3).collect::<Vec<f64>>();
+        let mean = |gaps: &[f64]| gaps.iter().sum::<f64>() / 1e4;
+        assert!((mean(&gaps(true)) - 2.0).abs() < 0.1, "five times as many where something is tried");
+        let gaps = gaps(false);
+        let mean = mean(&gaps);
         // Of an exponential distribution e^-1 of the gaps are longer than the mean, and e^-3 longer than three times that.
         let longer = |ms: f64| gaps.iter().filter(|gap| **gap > ms).count() as f64 / 1e4;
         assert!((mean - 10.0).abs() < 0.5, "{mean}");

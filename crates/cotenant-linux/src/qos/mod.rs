@@ -400,6 +400,12 @@ impl Host for QosHost {
         Ok(sample)
     }
 
+    fn watch(&mut self, until: Time) {
+        for metrics in &self.metrics {
+            metrics.watch(until);
+        }
+    }
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let high = self.programs.len() - self.low.len();
         let mut outcomes = Vec::with_capacity(orders.len());

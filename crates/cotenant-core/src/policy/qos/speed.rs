@@ -75,6 +75,9 @@ pub(super) struct Gathered {
     /// Those of the pauses so far: the last ones, and as many before.
     #[serde(default)]
     pauses: [Histogram; 2],
+    /// So many came in a second of the last of these.
+    #[serde(default)]
+    pace: Option<f64>,
 }
 
 /// So many batches tell how fast they come.
@@ -200,7 +203,11 @@ impl Gathered {
         let (count, value) = (self.histogram.count(), self.histogram.quantile(q).map(|ns| 1e9 / ns));
         let excess = alone.or(value).zip(goal).map(|(alone, goal)| {
             let edge_ns = 1e9 / (alone * goal);
-            Excess::of(self.histogram.above(edge_ns), count, q)
+            let mut excess = Excess::of(self.histogram.above(edge_ns), count, q);
+            // Where it was asked more often, each answer stands for less of the time.
+            let share = self.pace.map_or(1.0, |pace| (pace * window.as_secs_f64() / count.max(1) as f64).min(1.0));
+            excess.over *= share;
+            excess
         });
         let compared = excess.filter(|_| alone.is_some());
         if !compared.is_some_and(|excess| full && excess.is_alarming()) {
@@ -217,6 +224,9 @@ impl Gathered {
             }
         }
         let histogram = self.begin();
+        if why == Why::Baseline {
+            self.pace = Some(count as f64 / window.as_secs_f64());
+        }
         let alone = (why == Why::Baseline).then(|| self.note_pause(histogram, q)).flatten();
         let weight = window.as_secs_f64();
         let told = |value| Told { speed: value * weight, weight, since: begin, readings, excess, alone };

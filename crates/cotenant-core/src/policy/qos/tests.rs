@@ -2,6 +2,7 @@ mod answers;
 mod cold;
 
 use super::ladder::LAST;
+use super::steps::{LONG_TURN, TURN, turn};
 use super::*;
 use crate::action::{Order, Outcome};
 use crate::cpuset::CpuSet;
