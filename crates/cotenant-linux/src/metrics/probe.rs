@@ -45,6 +45,10 @@ pub struct Probe {
     timeout: Duration,
     connection: Option<Connection>,
     moments: Moments,
+    /// Mean time between two questions.
+    gap: Duration,
+    /// The same of further ones where something is tried; `None` where the usual ones are as many as may be.
+    further: Option<Duration>,
     /// When the next question is due; `None` before the first.
     due: Option<Instant>,
     answers: Answers,
@@ -66,7 +70,7 @@ impl Answers {
         self.heard().ns.clone()
     }
 
-    /// Questions are asked [`MORE`] often until then.
+    /// [`MORE`] questions are asked until then.
     pub fn watch(&self, until: Instant) {
         self.heard().watched_until = Some(until);
     }
@@ -88,16 +92,14 @@ impl Answers {
 /// Gaps between random moments: those of a Poisson process.
 #[derive(Debug)]
 struct Moments {
-    mean: Duration,
     random: u64,
 }
 
 impl Moments {
-    fn gap(&mut self, watched: bool) -> Duration {
+    fn gap(&mut self, mean: Duration) -> Duration {
         // The generator of PCG's paper without its output function: the upper bits are good enough for that.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let uniform = ((self.random >> 11) + 1) as f64 / (1_u64 << 53) as f64; // above 0, at most 1
-        let mean = if watched { (self.mean / MORE).max(LEAST_GAP) } else { self.mean };
         mean.mul_f64(-uniform.ln())
     }
 }
@@ -150,9 +152,24 @@ impl Write for Line {
 
 impl Probe {
     pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
-        let moments = Moments { mean: (window / QUESTIONS).max(LEAST_GAP), random: 1 };
-        let (address, answers) = (address.to_owned(), Answers::default());
-        Self { protocol, address, quantile, window, timeout, connection: None, moments, due: None, answers }
+        let gap = (window / QUESTIONS).max(LEAST_GAP);
+        let per_s = |gap: Duration| gap.as_secs_f64().recip();
+        let further = per_s((gap / MORE).max(LEAST_GAP)) - per_s(gap);
+        let further = (further > 0.0).then(|| Duration::from_secs_f64(further.recip()));
+        let (address, answers, moments) = (address.to_owned(), Answers::default(), Moments { random: 1 });
+        Self {
+            protocol,
+            address,
+            quantile,
+            window,
+            timeout,
+            connection: None,
+            moments,
+            gap,
+            further,
+            due: None,
+            answers,
+        }
     }
 
     /// All answers, from now on too.
@@ -177,14 +194,17 @@ impl Probe {
             })?;
             asked = true;
             self.answers.add(arrived - sent);
-            let watched = self.answers.are_watched();
-            due = sent + self.moments.gap(watched);
+            due = sent + self.moments.gap(self.gap);
             let now = Instant::now();
             while due <= now {
                 if due <= arrived {
                     self.answers.add(arrived - due);
                 }
-                due += self.moments.gap(watched);
+                due += self.moments.gap(self.gap);
+            }
+            // Further ones only from now on: of a server that stands still for some milliseconds, several in these would tell no more than one.
+            if let Some(gap) = self.further.filter(|_| self.answers.are_watched()) {
+                due = due.min(now + self.moments.gap(gap));
             }
         }
         self.due = Some(due);
@@ -527,11 +547,14 @@ mod tests {
         let window = Duration::from_secs(1); // every 10 ms a question
         let mut probe = Probe::new(Protocol::Redis, &address, 0.99, window, Duration::from_secs(20));
         let answers = probe.answers();
+        // More are asked, but not of a server that stands still.
+        answers.watch(Instant::now() + Duration::from_secs(20));
         let measured = probe.fetch(&stop).unwrap().unwrap();
         let (seen, half) = (answers.so_far(), stands.as_nanos() as f64 / 2.0);
         assert_eq!(seen.count(), measured.count);
         // Some thirty moments fell into it, and half of these had half of it still to wait: hardly ever fewer than five.
         assert!(seen.above(half) >= 5.0, "{seen:?}");
+        assert!(seen.above(stands.as_nanos() as f64 / 10.0) < 60.0, "{seen:?}");
         assert!(measured.value >= half / 1e9, "{measured:?}");
     }
 
@@ -552,12 +575,9 @@ mod tests {
 
     #[test]
     fn moments_are_random_and_have_their_mean() {
-        let mut moments = Moments { mean: Duration::from_millis(10), random: 1 };
-        let mut gaps = |watched| (0..10_000).map(|_| moments.gap(watched).as_secs_f64() * 1e3).collect::<Vec<f64>>();
-        let mean = |gaps: &[f64]| gaps.iter().sum::<f64>() / 1e4;
-        assert!((mean(&gaps(true)) - 2.0).abs() < 0.1, "five times as many where something is tried");
-        let gaps = gaps(false);
-        let mean = mean(&gaps);
+        let mut moments = Moments { random: 1 };
+        let gaps: Vec<f64> = (0..10_000).map(|_| moments.gap(Duration::from_millis(10)).as_secs_f64() * 1e3).collect();
+        let mean = gaps.iter().sum::<f64>() / 1e4;
         // Of an exponential distribution e^-1 of the gaps are longer than the mean, and e^-3 longer than three times that.
         let longer = |ms: f64| gaps.iter().filter(|gap| **gap > ms).count() as f64 / 1e4;
         assert!((mean - 10.0).abs() < 0.5, "{mean}");
