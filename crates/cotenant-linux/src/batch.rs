@@ -14,7 +14,7 @@ use crate::restore::RestoreReport;
 use crate::sys::{self, Usage};
 use crate::tasks::Target;
 use crate::tier::TierReport;
-use crate::waiter::{Event, Waiter};
+use crate::waiter::{Event, Waiter, asks_to_stop};
 use cotenant_core::host::HostError;
 use cotenant_core::profile::{AppProfile, stand_in};
 use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Sample, Signal, Time, Topology, Wake};
@@ -429,10 +429,6 @@ fn lives(id: &Identity) -> bool {
 /// Known to who follows them; a control group knows its own.
 fn members(observer: &Observer, job: &Job, app: AppId) -> Vec<Identity> {
     if job.mechanism() == Mechanism::Signals { observer.members(app.0 as usize) } else { Vec::new() }
-}
-
-fn asks_to_stop(signal: i32) -> bool {
-    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
 impl<Q: Queue> Host for Batch<Q> {

@@ -12,6 +12,10 @@ use std::time::Instant;
 /// Signals that ask a program to do something. They are passed on to ours, or end our work where we have started none.
 const PASSED_ON: [c_int; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
+pub(crate) fn asks_to_stop(signal: c_int) -> bool {
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal)
+}
+
 const TIMER: u64 = u64::MAX;
 const SIGNALS: u64 = u64::MAX - 1;
 

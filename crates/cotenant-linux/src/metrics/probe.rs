@@ -70,7 +70,7 @@ impl Answers {
         self.heard().ns.clone()
     }
 
-    /// [`MORE`] questions are asked until then.
+    /// [`MORE`] times as many questions are asked until then.
     pub fn watch(&self, until: Instant) {
         self.heard().watched_until = Some(until);
     }

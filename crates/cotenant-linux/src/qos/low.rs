@@ -14,6 +14,7 @@ use crate::quota::{Quota, QuotaError};
 use crate::resctrl::{Limited, Resctrl};
 use crate::sys;
 use crate::tasks::{Process, Target};
+use crate::waiter::asks_to_stop;
 use cotenant_core::{AppId, Outcome, Sample, Signal, Time};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -436,7 +437,7 @@ impl Low {
 
     pub fn signal(&mut self, now: Time, signal: i32) {
         // Who is frozen does not end.
-        if [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal) {
+        if asks_to_stop(signal) {
             self.ending = true;
             self.let_run(now);
         }
