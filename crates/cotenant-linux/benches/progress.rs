@@ -5,9 +5,10 @@ mod report;
 
 use cotenant_core::topology::{Cpu, Parts};
 use cotenant_core::{CpuId, Time, Topology};
-use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
+use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys::own_cpu_time;
-use cotenant_linux::tasks::Target;
 use report::Report;
 use serde_json::json;
 use std::sync::Barrier;

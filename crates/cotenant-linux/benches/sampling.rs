@@ -8,8 +8,9 @@ mod report;
 
 use cotenant_core::topology::{Cpu, Parts};
 use cotenant_core::{CpuSet, Time, Topology};
-use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
-use cotenant_linux::tasks::Target;
+use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::Target;
 use report::Report;
 use serde_json::json;
 use std::io::{BufRead, BufReader};

@@ -3,12 +3,12 @@
 //! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
 
 use cotenant_core::{Action, CpuSet, Order, Reason, TaskInfo, Time};
-use cotenant_linux::affinity::{self, Held};
-use cotenant_linux::apply::{Applier, ApplyOptions};
-use cotenant_linux::guardian;
-use cotenant_linux::launch::{self, Child};
+use cotenant_linux::act::placement::{Applier, ApplyOptions};
 use cotenant_linux::sys;
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::thread::{self, Held};
+use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_linux::undo::guardian;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -125,7 +125,7 @@ fn run(args: &[&str]) -> Player {
 }
 
 fn state(pid: u32) -> Option<char> {
-    affinity::process_stat(pid).map(|s| char::from(s.state))
+    thread::process_stat(pid).map(|s| char::from(s.state))
 }
 
 fn exit_codes_pass_through() {
@@ -194,9 +194,9 @@ fn what_it_leaves_behind_comes_to_us() {
     // Not what the runner says of its child: the two speak in either order.
     let orphan: u32 = runner.hear("orphan").parse().unwrap();
     let child: u32 = runner.hear("left").parse().unwrap();
-    eventually("it is adopted", || affinity::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
+    eventually("it is adopted", || thread::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
     sys::kill(orphan, libc::SIGKILL).unwrap();
-    eventually("it is reaped", || affinity::process_stat(orphan).is_none());
+    eventually("it is reaped", || thread::process_stat(orphan).is_none());
     sys::kill(child, libc::SIGKILL).unwrap();
 }
 
@@ -289,7 +289,7 @@ fn ctrl_z_stops_both_and_fg_resumes_both() {
     let (mut terminal, mut shell) = shell("$RUN sleep 1000; read x; fg; echo CODE=$?");
     let text = read_until(&mut terminal, "@tick");
     let child: u32 = text.split_once("@child ").unwrap().1.split_ascii_whitespace().next().unwrap().parse().unwrap();
-    let runner = affinity::process_stat(child).unwrap().ppid;
+    let runner = thread::process_stat(child).unwrap().ppid;
     terminal.write_all(b"\x1a").unwrap();
     eventually("both are stopped", || state(child) == Some('T') && state(runner) == Some('T'));
     terminal.write_all(b"\n").unwrap();

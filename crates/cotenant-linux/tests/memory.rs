@@ -2,7 +2,7 @@
 
 use cotenant_core::Time;
 use cotenant_linux::FsRoot;
-use cotenant_linux::memory::{Choice, Memory, Options, areas_of};
+use cotenant_linux::sense::memory::{Choice, Memory, Options, areas_of};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 

@@ -5,8 +5,9 @@ mod program;
 
 use cotenant_core::topology::{Cpu, Parts};
 use cotenant_core::{AppSample, CpuSet, Time, Topology};
-use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
-use cotenant_linux::tasks::Target;
+use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::Target;
 use program::Program;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

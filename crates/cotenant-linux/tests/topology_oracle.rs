@@ -4,7 +4,8 @@
 mod oracle;
 
 use cotenant_core::topology::{Topology, synthetic, xml};
-use cotenant_linux::{FsRoot, topology};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology;
 use oracle::{Seen, Sizes, copy, dump, lstopo, shared};
 use std::fs;
 

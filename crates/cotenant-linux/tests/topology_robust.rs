@@ -5,7 +5,8 @@
 mod oracle;
 
 use cotenant_core::topology::xml;
-use cotenant_linux::{FsRoot, topology};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology;
 use oracle::{copy, shared};
 use std::fs;
 use std::path::{Path, PathBuf};

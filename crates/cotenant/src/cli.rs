@@ -7,7 +7,7 @@ use cotenant_core::Mode;
 use cotenant_core::metric::Metric;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::{AtomConfig, SamConfig};
-use cotenant_linux::memory::Choice;
+use cotenant_linux::sense::memory::Choice;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -2,7 +2,8 @@
 
 use cotenant_core::machine::Machine;
 use cotenant_core::topology::{synthetic, xml};
-use cotenant_linux::{FsRoot, topology};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology;
 use std::env;
 use std::ffi::OsString;
 use std::fs;

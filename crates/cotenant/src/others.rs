@@ -2,7 +2,7 @@
 
 use cotenant_core::proc_text::stolen_ticks;
 use cotenant_core::{CpuSet, Topology};
-use cotenant_linux::observe::busy::Busy;
+use cotenant_linux::sense::cpus::Busy;
 use cotenant_linux::{FsRoot, sys};
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,8 @@ use cotenant_core::parse;
 use cotenant_core::policy::{self, Config, Ctx, Policy};
 use cotenant_core::profile::{self, AppProfile, Executable, MachineProfile};
 use cotenant_core::{CpuSet, Mode, Topology};
-use cotenant_linux::{executable, memory};
+use cotenant_linux::sense::executable;
+use cotenant_linux::sense::memory;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -375,7 +376,7 @@ fn default_path() -> Option<PathBuf> {
 /// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other; else it is told and left out.
 pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
-    let found = cotenant_linux::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
+    let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
     let other = match args {
         None => true,
         Some(args) => args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some(),

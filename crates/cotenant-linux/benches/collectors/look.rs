@@ -3,7 +3,7 @@
 use crate::program::Program;
 use cotenant_core::NodeId;
 use cotenant_core::areas::Area;
-use cotenant_linux::memory::{Accessed, Collector, areas_of, drawn, ends_of};
+use cotenant_linux::sense::memory::{Accessed, Collector, areas_of, drawn, ends_of};
 use cotenant_linux::{FsRoot, sys};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use cotenant_core::NodeId;
 use cotenant_core::areas::Area;
-use cotenant_linux::memory::areas_of;
+use cotenant_linux::sense::memory::areas_of;
 use cotenant_linux::{FsRoot, sys};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -2,14 +2,15 @@
 
 use super::pauses::{BEAT, mechanisms};
 use super::roles::{command, dying, journals, options, say, two_cpus};
-use crate::affinity;
-use crate::batch::{Batch, BatchOptions, Program, Queue};
+use crate::FsRoot;
+use crate::act::pause::{Means, Mechanism};
 use crate::fault;
-use crate::pause::{Means, Mechanism};
-use crate::restore::restore;
+use crate::host::batch::{Batch, BatchOptions, Program, Queue};
+use crate::sense::topology;
+use crate::sys::thread;
 use crate::sys::{self, Usage};
 use crate::testing::{Player, TempDir, eventually};
-use crate::{FsRoot, topology};
+use crate::undo::restore::restore;
 use cotenant_core::Mode;
 use cotenant_core::host;
 use cotenant_core::pin::Pin;
@@ -217,7 +218,7 @@ fn jobs_take_turns_and_end_when_asked() {
         batch.hear("end");
         assert!(batch.end().success());
         for pid in (0..JOBS).filter_map(|job| jobs.pid(job)) {
-            let ended = || affinity::process_stat(pid).is_none_or(|stat| stat.is_dead());
+            let ended = || thread::process_stat(pid).is_none_or(|stat| stat.is_dead());
             eventually("it has ended", ended);
         }
         assert_eq!(journals(&jobs.state()), 0);

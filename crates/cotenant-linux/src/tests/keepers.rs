@@ -2,13 +2,13 @@
 
 use super::pauses::{BEATS, pid, program};
 use super::roles::{command, dying, journals, options, say};
-use crate::affinity;
 use crate::fault;
-use crate::qos::{Enforcer, HighProgram, LowProgram, QosHost, QosOptions, What};
-use crate::restore::restore;
+use crate::host::qos::{Enforcer, HighProgram, LowProgram, QosHost, QosOptions, What};
+use crate::sense::topology;
 use crate::sys;
+use crate::sys::thread;
 use crate::testing::{Player, TempDir, eventually};
-use crate::topology;
+use crate::undo::restore::restore;
 use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -82,7 +82,7 @@ impl Kept {
         assert_eq!((report.resumed, report.failed), (0, 0), "{case}: {report:?}");
         for beat in BEATS {
             let Some(pid) = pid(self.0.path(), beat) else { continue }; // not started before the death, or ended at the end
-            let lives = || affinity::process_stat(pid).is_some_and(|stat| !stat.is_dead());
+            let lives = || thread::process_stat(pid).is_some_and(|stat| !stat.is_dead());
             let size = || fs::metadata(self.0.path().join(beat)).map_or(0, |meta| meta.len());
             let before = size();
             eventually(&format!("{case}: {beat} ({pid}) runs"), || !lives() || size() > before + 1);
@@ -141,7 +141,7 @@ fn a_dead_host_leaves_nobody_stopped() {
 
 #[test]
 fn a_dead_host_leaves_nobody_limited() {
-    if !crate::quota::works_here() {
+    if !crate::act::cpu_time::works_here() {
         eprintln!("skipped: CPU time cannot be limited here");
         return;
     }
@@ -150,7 +150,7 @@ fn a_dead_host_leaves_nobody_limited() {
 
 #[test]
 fn a_guardian_that_dies_while_it_lifts_a_limit_is_made_up_for_by_restore() {
-    if !crate::quota::works_here() {
+    if !crate::act::cpu_time::works_here() {
         eprintln!("skipped: CPU time cannot be limited here");
         return;
     }

@@ -1,12 +1,12 @@
 //! The processes that the tests are about, each of them this test binary in another role.
 
-use crate::affinity::{self, Held};
-use crate::apply::{Applier, ApplyOptions};
+use crate::act::placement::{Applier, ApplyOptions};
 use crate::fault;
-use crate::guardian::{self, GuardianCommand};
-use crate::observe::NewTask;
+use crate::sense::observer::NewTask;
 use crate::sys;
+use crate::sys::thread::{self, Held};
 use crate::testing::Player;
+use crate::undo::guardian::{self, GuardianCommand};
 use cotenant_core::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -258,7 +258,7 @@ fn applier(args: &[String]) {
     let [state_dir, pid, tids, steps @ ..] = args else { panic!("usage: STATE_DIR PID TIDS STEP…") };
     let pid = pid.parse().unwrap();
     let tids: Vec<u32> = match tids.as_str() {
-        "all" => affinity::numbers_in(&format!("/proc/{pid}/task")),
+        "all" => thread::numbers_in(&format!("/proc/{pid}/task")),
         list => list.split(',').map(|t| t.parse().unwrap()).collect(),
     };
     let masks = two_cpus().unwrap();

@@ -2,10 +2,11 @@
 
 use cotenant_core::Time;
 use cotenant_linux::FsRoot;
-use cotenant_linux::ends::Ends;
-use cotenant_linux::progress::{Orders, Refused};
+use cotenant_linux::act::nap::Orders;
+use cotenant_linux::sense::ends::Ends;
+use cotenant_linux::sense::processes::{Follower, Target};
+use cotenant_linux::sense::progress::Refused;
 use cotenant_linux::sys;
-use cotenant_linux::tasks::{Follower, Target};
 use std::time::Duration;
 
 /// The orders of a process.

@@ -6,7 +6,7 @@ use crate::recorder;
 use crate::settings::{self, Setup};
 use crate::{names, units, usage};
 use anyhow::Result;
-use cotenant_linux::tasks::Target;
+use cotenant_linux::sense::processes::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

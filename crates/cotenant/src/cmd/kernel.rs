@@ -7,7 +7,7 @@ use crate::{machine_arg, units, usage};
 use anyhow::{Result, bail};
 use cotenant_core::{CpuId, CpuSet};
 use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;

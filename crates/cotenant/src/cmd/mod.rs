@@ -29,7 +29,7 @@ use crate::cli::Command;
 use crate::progress::Metered;
 use crate::{usage, words};
 use cotenant_core::record::Recording;
-use cotenant_linux::waiter::Waiter;
+use cotenant_linux::sys::waiter::Waiter;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;

@@ -7,7 +7,8 @@ use anyhow::Context;
 use cotenant_core::Topology;
 use cotenant_core::profile::MachineProfile;
 use cotenant_core::topology::{render, report, svg};
-use cotenant_linux::{FsRoot, gather};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology::archive;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -81,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("{}: the picture cannot be written", path.display()))?;
     }
     if let Some(path) = &args.gather {
-        let files = gather::gather(&FsRoot::live(), path)?;
+        let files = archive::save(&FsRoot::live(), path)?;
         tell(format_args!("{files} files saved as {}", path.display()));
     }
     print(|out| {

@@ -13,7 +13,7 @@ use crate::words::{count, tell};
 use anyhow::{Context as _, Result};
 use cotenant_core::policy;
 use cotenant_core::workload::{Ran, RunError, Workload};
-use cotenant_linux::executable;
+use cotenant_linux::sense::executable;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;

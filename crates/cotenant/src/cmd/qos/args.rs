@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use cotenant_core::metric::{Metric, QUANTILE, Source};
 use cotenant_core::policy::Limits;
 use cotenant_core::qos::{Controller, PRESETS, Simple};
-use cotenant_linux::qos::{Enforcer, What};
-use cotenant_linux::tasks::{self, Target};
+use cotenant_linux::host::qos::{Enforcer, What};
+use cotenant_linux::sense::processes::{self, Target};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -385,7 +385,7 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: b
     }
     for pid in pids {
         let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;
-        tasks::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
+        processes::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
         programs.push(Program { name, what: What::Running(Target::Trees(vec![*pid])) });
     }
     for path in cgroups {

@@ -13,7 +13,7 @@ use cotenant_core::pin::Pin;
 use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig};
 use cotenant_core::{AppId, Mode, host};
 use cotenant_linux::host::probe_tier;
-use cotenant_linux::qos::{HighProgram, LowProgram, QosHost, QosOptions};
+use cotenant_linux::host::qos::{HighProgram, LowProgram, QosHost, QosOptions};
 use cotenant_linux::sys;
 use show::Table;
 use std::collections::BTreeMap;

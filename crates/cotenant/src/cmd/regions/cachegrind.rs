@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use cotenant_core::characterize::caches::Geometry;
 use cotenant_core::region::found;
 use cotenant_core::topology::{CacheType, Kind, Topology};
-use cotenant_linux::launch::{self, Child};
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ pub(super) fn check(topology: &Topology) -> Result<()> {
     if levels(topology).is_none() {
         return Err(usage("this machine tells no cache sizes, so none can be simulated; see cotenant topo"));
     }
-    if cotenant_linux::executable::find("valgrind".as_ref()).is_none() {
+    if cotenant_linux::sense::executable::find("valgrind".as_ref()).is_none() {
         bail!("valgrind, whose cachegrind simulates caches, is not installed; apt-get install valgrind");
     }
     Ok(())

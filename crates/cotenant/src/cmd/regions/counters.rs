@@ -8,10 +8,10 @@ use cotenant_core::characterize::contention::line_signals;
 use cotenant_core::region::found::Model;
 use cotenant_core::region::sampled::{Profile, Sampled};
 use cotenant_linux::FsRoot;
-use cotenant_linux::launch::{self, Child};
-use cotenant_linux::perf::plan;
-use cotenant_linux::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sense::perf::plan;
+use cotenant_linux::sense::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

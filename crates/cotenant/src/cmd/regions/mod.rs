@@ -10,8 +10,8 @@ use cotenant_core::Topology;
 use cotenant_core::profile::MachineProfile;
 use cotenant_core::region::{self, Region, found::Model};
 use cotenant_linux::host::StartError;
-use cotenant_linux::launch::LaunchError;
-use cotenant_linux::perf::sampling::Events;
+use cotenant_linux::sense::perf::sampling::Events;
+use cotenant_linux::sys::launch::LaunchError;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if events.is_none() {
         cachegrind::check(&topology)?;
     }
-    if cotenant_linux::executable::find(&args.command[0]).is_none() {
+    if cotenant_linux::sense::executable::find(&args.command[0]).is_none() {
         return Err(StartError::Launch(LaunchError::NotFound(args.command[0].clone())).into());
     }
     let Some(path) = &args.output else { return watch(args, &topology, &known, events.as_ref()) };

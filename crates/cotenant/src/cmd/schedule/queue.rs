@@ -3,9 +3,9 @@
 use super::jobs::{JobSpec, file_name};
 use super::ledger::{Earlier, Ledger};
 use cotenant_core::Signal;
-use cotenant_linux::batch::{Program, Queue};
-use cotenant_linux::launch;
+use cotenant_linux::host::batch::{Program, Queue};
 use cotenant_linux::sys::Usage;
+use cotenant_linux::sys::launch;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
