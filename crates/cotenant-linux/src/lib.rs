@@ -14,6 +14,7 @@ pub mod act;
 pub mod fault;
 pub mod fsroot;
 pub mod host;
+pub mod notes;
 pub mod sense;
 pub mod sys;
 pub mod undo;

@@ -3,12 +3,13 @@
 //! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
 
 use cotenant_core::{Action, CpuSet, Order, Reason, TaskInfo, Time};
-use cotenant_linux::act::placement::{Applier, ApplyOptions};
+use cotenant_linux::act::{self, Actuators};
 use cotenant_linux::sys;
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::thread::{self, Held};
 use cotenant_linux::sys::waiter::{Event, Waiter};
-use cotenant_linux::undo::guardian;
+use cotenant_linux::undo;
+use cotenant_linux::undo::JournalOptions;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
         Some("runner") => runner(&args[1..]),
         Some("latecomer") => latecomer(),
         Some("manager") => manager(Path::new(&args[1]), args[2].parse().unwrap()),
-        Some(guardian::SUBCOMMAND) => return guardian::main(args[1..].iter().map(Into::into)),
+        Some(undo::SUBCOMMAND) => return act::guard(args[1..].iter().map(Into::into)),
         _ => {}
     }
     let filter = args.iter().find(|a| !a.starts_with('-')).cloned().unwrap_or_default();
@@ -100,15 +101,15 @@ fn latecomer() -> ! {
 /// Places a process on its first CPU, as `cotenant attach` would, until a signal comes.
 fn manager(state_dir: &Path, pid: u32) -> ! {
     let mut waiter = Waiter::new().unwrap();
-    let options = ApplyOptions { state_dir: state_dir.to_owned(), ..ApplyOptions::new().unwrap() };
-    let mut applier = Applier::new(options).unwrap();
+    let options = JournalOptions { state_dir: state_dir.to_owned(), ..JournalOptions::new().unwrap() };
+    let mut applier = Actuators::open(options).unwrap();
     let held = Held::open(pid, pid).unwrap();
     let allowed = held.mask().unwrap();
     let affinity = CpuSet::single(allowed.first().unwrap());
     let info = Arc::new(TaskInfo { tid: pid, pid, start_ticks: held.stat.start_ticks, allowed, ..TaskInfo::default() });
     let action = Action::Place { task: info.id, contexts: affinity.clone() };
     let order = Order { action, affinity, reason: Reason::new("test", "test") };
-    println!("@placed {:?}", applier.apply(Time::default(), &[order], &|_| Some(info.clone())));
+    println!("@placed {:?}", applier.apply_all(Time::default(), &[order], &|_| Some(info.clone())));
     let event = waiter.wait(None).unwrap();
     println!("@finish {event:?} {:?}", applier.finish());
     process::exit(0);

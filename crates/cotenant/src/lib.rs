@@ -46,8 +46,8 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|first| first == cotenant_linux::undo::guardian::SUBCOMMAND) {
-        return cotenant_linux::undo::guardian::main(args);
+    if args.next().is_some_and(|first| first == cotenant_linux::undo::SUBCOMMAND) {
+        return cotenant_linux::act::guard(args);
     }
     // A recording that reaches `ulimit -f` ends; the run does not.
     cotenant_linux::sys::survive_file_limit();

@@ -4,22 +4,13 @@
 //! whoever removes its folder gives its tasks back to the group of all others.
 
 use crate::FsRoot;
-use crate::act::cpu_time::QuotaError;
-use crate::act::pause::Hierarchy;
-use crate::act::pause::group::{self, Group};
-use crate::act::pause::undo;
-use crate::act::placement::Applier;
-use crate::fault::point;
-use crate::sys;
-use crate::undo::journal::{Owner, Record};
+use crate::act::groups::{Hierarchy, LimitError, LimitGroup};
+use crate::undo::Journal;
 use cotenant_core::Time;
 use cotenant_core::qos::Throttle;
-use std::fs::{self, OpenOptions};
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Where it is mounted.
@@ -68,19 +59,9 @@ impl Resctrl {
     /// Makes the group of a program that is about to be started.
     ///
     /// # Errors
-    /// [`QuotaError`]
-    pub fn make(self, applier: &mut Applier) -> Result<Limited, QuotaError> {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let me = Owner::me().map_err(|why| QuotaError::Journal(why.to_string()))?;
-        let name = format!("cotenant-{}-{}-{}", me.pid, me.start, MADE.fetch_add(1, Ordering::Relaxed));
-        let (path, home) = (self.mount.join(name), Some(self.mount.clone()));
-        let hierarchy = Hierarchy::Resctrl;
-        let record = Record::Group { hierarchy, path: path.clone(), home: home.clone() };
-        applier.journal_pause(&record).map_err(QuotaError::Journal)?;
-        point("quota.make.before");
-        let group = Group { hierarchy, path, home };
-        group.make().map_err(|why| QuotaError::Journal(why.to_string()))?;
-        point("quota.make.after");
+    /// [`LimitError`]
+    pub fn make(self, journal: &mut Journal) -> Result<Limited, LimitError> {
+        let group = LimitGroup::make(journal, "cotenant", Hierarchy::Resctrl, &self.mount, self.mount.clone())?;
         Ok(Limited { resctrl: self, group, share: None, percent: 100, free: 0.0, last: None })
     }
 
@@ -107,7 +88,7 @@ impl Resctrl {
 #[derive(Debug)]
 pub struct Limited {
     resctrl: Resctrl,
-    group: Group,
+    group: LimitGroup,
     /// What it may have of everything; `None`: all.
     share: Option<f64>,
     /// The setting of its bandwidth.
@@ -122,21 +103,15 @@ impl Limited {
     ///
     /// # Errors
     /// Where the group is gone.
-    pub fn enter(&self, command: &mut Command) -> Result<(), QuotaError> {
-        let path = self.group.path.join("tasks");
-        let tasks = OpenOptions::new().write(true).open(&path).map_err(|why| QuotaError::Group { path, why })?;
-        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
-        unsafe {
-            command.pre_exec(move || sys::write_some(tasks.as_fd(), b"0"));
-        }
-        Ok(())
+    pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
+        self.group.enter("tasks", command)
     }
 
     /// Gives it a share, 0–1, of the cache's ways and of the bandwidth that it was seen to use without a limit; `None` = all.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn set(&mut self, share: Option<f64>) -> Result<(), QuotaError> {
+    pub fn set(&mut self, share: Option<f64>) -> Result<(), LimitError> {
         self.share = share;
         if share.is_none() {
             self.percent = 100;
@@ -148,11 +123,11 @@ impl Limited {
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn tend(&mut self, now: Time) -> Result<(), QuotaError> {
+    pub fn tend(&mut self, now: Time) -> Result<(), LimitError> {
         if self.last.is_some_and(|(at, _)| now - at < EVERY) {
             return Ok(());
         }
-        let Some(bytes) = traffic(&self.group.path) else { return Ok(()) };
+        let Some(bytes) = traffic(self.group.path()) else { return Ok(()) };
         let Some((at, before)) = self.last.replace((now, bytes)) else { return Ok(()) };
         let measured = bytes.saturating_sub(before) as f64 / (now - at).as_secs_f64();
         if self.percent == 100 {
@@ -167,23 +142,16 @@ impl Limited {
         self.write()
     }
 
-    fn write(&self) -> Result<(), QuotaError> {
-        let path = self.group.path.join("schemata");
-        let text = self.resctrl.schemata(self.share.unwrap_or(1.0), self.percent);
-        point("quota.set.before");
-        let set = group::write(&path, &text);
-        point("quota.set.after");
-        set.map_err(|why| QuotaError::Group { path, why })
+    fn write(&self) -> Result<(), LimitError> {
+        self.group.set("schemata", &self.resctrl.schemata(self.share.unwrap_or(1.0), self.percent))
     }
 
     /// Removes the group; who is in it runs on without limits.
     ///
     /// # Errors
     /// Where that fails; it stays journaled, for whoever undoes it at the end.
-    pub fn end(self, applier: &mut Applier) -> Result<(), QuotaError> {
-        undo::dissolve(&self.group).map_err(|why| QuotaError::Journal(why.to_string()))?;
-        let _ = applier.journal_pause(&Record::Ungroup { path: self.group.path });
-        Ok(())
+    pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
+        self.group.end(journal)
     }
 }
 
@@ -200,7 +168,7 @@ fn traffic(group: &Path) -> Option<u64> {
 pub(crate) mod tests {
     use super::*;
     use crate::testing::TempDir;
-    use crate::tests::options;
+    use crate::tests::journal;
 
     /// A mount with two caches of 12 ways and two memory domains.
     pub(crate) fn tree(dir: &TempDir) -> FsRoot {
@@ -247,9 +215,9 @@ pub(crate) mod tests {
     fn limits_follow_the_measured_bandwidth_and_go() {
         let dir = TempDir::new("resctrl-group");
         let resctrl = Resctrl::find(&tree(&dir)).unwrap();
-        let mut applier = Applier::new(options(&dir.path().join("state"))).unwrap();
-        let mut limited = resctrl.make(&mut applier).unwrap();
-        let path = limited.group.path.clone();
+        let mut journal = journal(&dir.path().join("state"));
+        let mut limited = resctrl.make(&mut journal).unwrap();
+        let path = limited.group.path().to_owned();
         fs::write(path.join("schemata"), "").unwrap();
         let set = || fs::read_to_string(path.join("schemata")).unwrap();
         // 10 GB/s without a limit; half of that is allowed; hardware gives a third more than it is set to.
@@ -277,20 +245,20 @@ pub(crate) mod tests {
         // The kernel removes a group with its files; here they are removed by hand.
         fs::remove_dir_all(path.join("mon_data")).unwrap();
         fs::remove_file(path.join("schemata")).unwrap();
-        limited.end(&mut applier).unwrap();
-        assert!(!path.exists() && applier.finish().failed == 0);
+        limited.end(&mut journal).unwrap();
+        assert!(!path.exists() && journal.finish().failed == 0);
     }
 
     #[test]
     fn who_is_killed_leaves_a_group_that_is_removed() {
         let dir = TempDir::new("resctrl-left");
         let resctrl = Resctrl::find(&tree(&dir)).unwrap();
-        let mut applier = Applier::new(options(&dir.path().join("state"))).unwrap();
-        let limited = resctrl.make(&mut applier).unwrap();
-        let path = limited.group.path.clone();
+        let mut journal = journal(&dir.path().join("state"));
+        let limited = resctrl.make(&mut journal).unwrap();
+        let path = limited.group.path().to_owned();
         assert!(path.exists());
         drop(limited); // whoever undoes finds it in the journal
-        let report = applier.finish();
+        let report = journal.finish();
         assert_eq!((report.failed, path.exists()), (0, false), "{report:?}");
     }
 }

@@ -1,23 +1,16 @@
-//! Limits of CPU time for programs that we start: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1; and the background, `cpu.idle`.
+//! Limits of CPU time for programs that we start: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1.
 //!
-//! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). The group is
-//! journaled before it is made, so that the guardian, or `cotenant restore`, lifts the limit and removes it however Cotenant ends.
+//! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). A program that runs
+//! already is not limited: it would have to be moved to another group.
 
-use crate::act::pause::group::{self, Group};
-use crate::act::pause::undo;
-use crate::act::pause::{Hierarchy, Job};
-use crate::act::placement::Applier;
+use crate::act::groups::{self, Hierarchy, LimitError, LimitGroup};
+use crate::act::pause::Job;
 use crate::fault::point;
-use crate::sys;
-use crate::undo::journal::{Owner, Record};
+use crate::undo::Journal;
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The period of version 2, and of version 1 where it cannot be read, microseconds.
 const PERIOD_US: u64 = 100_000;
@@ -25,112 +18,61 @@ const PERIOD_US: u64 = 100_000;
 /// The least that the kernel takes, microseconds in a period.
 const LEAST_US: u64 = 1_000;
 
-/// Why there is no limit.
-#[derive(Debug, thiserror::Error)]
-pub enum QuotaError {
-    /// No hierarchy has the controller where we may make groups.
-    #[error(
-        "CPU time cannot be limited here: no control group with the cpu controller in which groups can be made; \
-         run as root, in a scope with that controller (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
-    )]
-    None,
-    /// A file of the group cannot be written.
-    #[error("{path}: {why}; see cotenant doctor for what would help", path = .path.display())]
-    Group {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        why: io::Error,
-    },
-    /// Nothing can be journaled, so nothing is limited.
-    #[error("nothing is limited: {0}")]
-    Journal(String),
-}
-
 /// A group with a limit.
 #[derive(Debug)]
 pub struct Quota {
-    group: Group,
+    group: LimitGroup,
 }
 
 impl Quota {
     /// Makes the group of a program that is about to be started.
     ///
     /// # Errors
-    /// [`QuotaError`]
-    pub fn make(applier: &mut Applier) -> Result<Self, QuotaError> {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let (hierarchy, parent, home) = place().ok_or(QuotaError::None)?;
-        let me = Owner::me().map_err(|why| QuotaError::Journal(why.to_string()))?;
-        let name = format!("cotenant-cpu-{}-{}-{}", me.pid, me.start, MADE.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(name);
-        let record = Record::Group { hierarchy, path: path.clone(), home: Some(home.clone()) };
-        applier.journal_pause(&record).map_err(QuotaError::Journal)?;
-        let group = Group { hierarchy, path, home: Some(home) };
-        point("quota.make.before");
-        group.make().map_err(|why| QuotaError::Journal(why.to_string()))?;
-        point("quota.make.after");
-        Ok(Self { group })
+    /// [`LimitError`]
+    pub fn make(journal: &mut Journal) -> Result<Self, LimitError> {
+        let (hierarchy, parent, home) = place().ok_or(LimitError::NoController)?;
+        Ok(Self { group: LimitGroup::make(journal, "cotenant-cpu", hierarchy, &parent, home)? })
     }
 
     /// Lets a command begin inside.
     ///
     /// # Errors
     /// Where the group is gone.
-    pub fn enter(&self, command: &mut Command) -> Result<(), QuotaError> {
-        let path = self.group.path.join("cgroup.procs");
-        let procs = OpenOptions::new().write(true).open(&path).map_err(|why| QuotaError::Group { path, why })?;
-        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
-        unsafe {
-            command.pre_exec(move || sys::write_some(procs.as_fd(), b"0"));
-        }
-        Ok(())
+    pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
+        self.group.enter("cgroup.procs", command)
+    }
+
+    /// The group, for those who set something else of it.
+    pub fn group(&self) -> &LimitGroup {
+        &self.group
     }
 
     /// Whether its group is of version 2.
     pub fn is_v2(&self) -> bool {
-        self.group.hierarchy == Hierarchy::V2
+        self.group.hierarchy() == Hierarchy::V2
     }
 
     /// Its group as one that can be frozen, where that is the same: in version 2 a process has one group. Let the command enter by that,
     /// and resume it before the end.
     pub fn job(&self) -> Option<Job> {
-        self.is_v2().then(|| Job::lent(&self.group))
+        self.is_v2().then(|| Job::lent(&self.group.0))
     }
 
     /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit. What was written, as people read it.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn set(&self, cpu_permille: Option<u32>) -> Result<String, QuotaError> {
+    pub fn set(&self, cpu_permille: Option<u32>) -> Result<String, LimitError> {
         let (file, value) = if self.is_v2() {
             let quota = cpu_permille.map_or_else(|| "max".to_owned(), |p| quota_us(p, PERIOD_US).to_string());
             ("cpu.max", format!("{quota} {PERIOD_US}"))
         } else {
-            let read = fs::read_to_string(self.group.path.join("cpu.cfs_period_us")).ok();
+            let read = fs::read_to_string(self.group.path().join("cpu.cfs_period_us")).ok();
             let period = read.and_then(|text| text.trim().parse().ok()).unwrap_or(PERIOD_US);
             let quota = cpu_permille.map_or_else(|| "-1".to_owned(), |p| quota_us(p, period).to_string());
             ("cpu.cfs_quota_us", quota)
         };
-        let path = self.group.path.join(file);
-        point("quota.set.before");
-        let set = group::write(&path, &value);
-        point("quota.set.after");
-        set.map_err(|why| QuotaError::Group { path, why })?;
-        Ok(format!("{file} {value}"))
-    }
-
-    /// Lets who is in it run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least weight), or beside the
-    /// others again. Others are those in groups beside it: control groups share the CPU level by level. What was written, as people read it.
-    ///
-    /// # Errors
-    /// Where the kernel refuses.
-    pub fn background(&self, on: bool) -> Result<String, QuotaError> {
-        let weight = if self.is_v2() { ("cpu.weight", ["100", "1"]) } else { ("cpu.shares", ["1024", "2"]) };
-        let idle = ("cpu.idle", ["0", "1"]);
-        let (file, values) = if self.group.path.join(idle.0).exists() { idle } else { weight };
-        let (path, value) = (self.group.path.join(file), values[usize::from(on)]);
-        group::write(&path, value).map_err(|why| QuotaError::Group { path, why })?;
+        self.group.set(file, &value)?;
         Ok(format!("{file} {value}"))
     }
 
@@ -138,13 +80,10 @@ impl Quota {
     ///
     /// # Errors
     /// Where that fails; it stays journaled, for whoever undoes it at the end.
-    pub fn end(self, applier: &mut Applier) -> Result<(), QuotaError> {
+    pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
         point("quota.end.before");
         self.set(None)?;
-        undo::dissolve(&self.group).map_err(|why| QuotaError::Journal(why.to_string()))?;
-        point("quota.end.after");
-        let _ = applier.journal_pause(&Record::Ungroup { path: self.group.path });
-        Ok(())
+        self.group.end(journal)
     }
 }
 
@@ -162,7 +101,7 @@ fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
 /// The hierarchy, the group below which one with a limit can be made, and ours, to which who is in it goes in the end: tried.
 fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
-        let home = group::home(hierarchy)?;
+        let home = groups::home(hierarchy)?;
         let parent = parents(hierarchy, &home).find(|parent| works(hierarchy, parent, &home))?.to_owned();
         Some((hierarchy, parent, home))
     })
@@ -199,7 +138,7 @@ fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
     }
     let value = if hierarchy == Hierarchy::V2 { "max 100000" } else { "-1" };
     // Who moves a process needs the right to write the list of what is around both groups, too.
-    let writable = group::write(&probe.join(file), value).is_ok()
+    let writable = groups::write(&probe.join(file), value).is_ok()
         && [home, parent].iter().all(|group| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok());
     fs::remove_dir(&probe).is_ok() && writable
 }
@@ -208,7 +147,6 @@ fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::testing::TempDir;
-    use crate::tests::options;
 
     #[test]
     fn beside_our_group_where_nothing_is_escaped() {
@@ -229,45 +167,6 @@ mod tests {
             assert_eq!(of(Hierarchy::V2), std::slice::from_ref(&home), "{file}");
             tree.write(&format!("slice/session/{file}"), none);
             assert_eq!(of(Hierarchy::V2).len(), 2, "{file}");
-        }
-    }
-
-    #[test]
-    fn the_background_is_told_to_the_kernel_and_taken_back() {
-        if !works_here() {
-            eprintln!("skipped: CPU time cannot be limited here");
-            return;
-        }
-        let state = TempDir::new("quota-background");
-        let mut applier = Applier::new(options(state.path())).unwrap();
-        let quota = Quota::make(&mut applier).unwrap();
-        let path = quota.group.path.clone();
-        for on in [true, false] {
-            let said = quota.background(on).unwrap();
-            let (file, value) = said.split_once(' ').unwrap();
-            assert_eq!(fs::read_to_string(path.join(file)).unwrap().trim(), value);
-            assert!(["cpu.idle 1", "cpu.weight 1", "cpu.shares 2"].contains(&said.as_str()) == on, "{on}: {said}");
-        }
-        quota.background(true).unwrap();
-        quota.end(&mut applier).unwrap();
-        assert!(!path.exists() && applier.finish().failed == 0);
-    }
-
-    /// Kernels that know no `cpu.idle` give the least weight.
-    #[test]
-    fn before_linux_5_15_the_background_is_the_least_weight() {
-        for (hierarchy, file, values) in
-            [(Hierarchy::V2, "cpu.weight", ["1", "100"]), (Hierarchy::V1Cpu, "cpu.shares", ["2", "1024"])]
-        {
-            let tree = TempDir::new("quota-weight");
-            tree.write(file, "");
-            let quota = Quota { group: Group { hierarchy, path: tree.path().to_owned(), home: None } };
-            for (on, value) in [true, false].into_iter().zip(values) {
-                assert_eq!(quota.background(on).unwrap(), format!("{file} {value}"));
-                assert_eq!(fs::read_to_string(tree.path().join(file)).unwrap(), value);
-            }
-            tree.write("cpu.idle", "");
-            assert_eq!(quota.background(true).unwrap(), "cpu.idle 1");
         }
     }
 

@@ -1,11 +1,12 @@
 //! Moving the memory of running programs to other nodes, bit by bit: the process stands still at most for as long as one call takes, which is measured.
 
 use crate::FsRoot;
+use crate::notes::Notes;
 use crate::sense::memory::{files, is_bound};
 use crate::sys::mempolicy::move_pages;
 use cotenant_core::NodeId;
 use cotenant_core::areas::{Area, Backing};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,7 @@ pub struct Mover {
     jobs: BTreeMap<u32, Job>,
     /// What has arrived, of all processes.
     done: Moved,
-    notes: BTreeSet<String>,
+    notes: Notes,
 }
 
 /// Areas with pages elsewhere than on these nodes: those that nobody bound and that are not files, from their first address to the end that `maps`
@@ -83,7 +84,7 @@ fn far(fs: &FsRoot, pid: u32, to: &[NodeId]) -> io::Result<(VecDeque<(u64, u64)>
 impl Mover {
     /// Moves memory of the processes below that root.
     pub fn new(fs: &FsRoot) -> Self {
-        Self { fs: fs.clone(), jobs: BTreeMap::new(), done: Moved::default(), notes: BTreeSet::new() }
+        Self { fs: fs.clone(), jobs: BTreeMap::new(), done: Moved::default(), notes: Notes::default() }
     }
 
     /// Begins to bring the memory of a process to these nodes, in equal parts. What is on its way to other nodes stops.
@@ -122,7 +123,7 @@ impl Mover {
                     Err(e) => {
                         // That it has ended is no failure.
                         if e.raw_os_error() != Some(libc::ESRCH) {
-                            self.notes.insert(format!("process {pid}: its memory cannot be moved: {e}"));
+                            self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
                         }
                         self.finish(pid);
                         break;

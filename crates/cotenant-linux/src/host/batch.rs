@@ -3,18 +3,18 @@
 //! Where jobs are let wait, each quantum is: stop all, sample, decide, place, resume who runs. The time between the first stop and the
 //! last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided about without stopping the others.
 
+use crate::act::Actuators;
 use crate::act::pause::{Job, Means, Mechanism, Pauses};
-use crate::act::placement::{Applier, ApplyOptions};
 use crate::host::{StartError, look};
 use crate::sense::observer::{AppTarget, Observer, Options};
 use crate::sense::processes::Target;
 use crate::sense::tier::TierReport;
 use crate::sys::launch::{Child, LaunchError};
-use crate::sys::thread;
+use crate::sys::thread::{self, Identity};
 use crate::sys::waiter::{Event, Waiter, asks_to_stop};
 use crate::sys::{self, Usage};
-use crate::undo::book::Identity;
-use crate::undo::restore::RestoreReport;
+use crate::undo::RestoreReport;
+use crate::undo::{JournalOptions, OpenError};
 use cotenant_core::host::HostError;
 use cotenant_core::profile::{AppProfile, stand_in};
 use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Sample, Signal, Time, Topology, Wake};
@@ -75,8 +75,8 @@ pub struct BatchOptions {
     pub cpus: Option<CpuSet>,
     /// How jobs are let wait; `None`: none is, and nothing is changed.
     pub means: Option<Means>,
-    /// How changes are made, where any are; `None`: as [`ApplyOptions::new`] says.
-    pub apply: Option<ApplyOptions>,
+    /// How changes are made, where any are; `None`: as [`JournalOptions::new`] says.
+    pub apply: Option<JournalOptions>,
     /// Applications by name, of which rates stand in for signals that cannot be counted.
     pub profiles: BTreeMap<String, AppProfile>,
     /// After being asked to stop, jobs get SIGTERM, and SIGKILL after so long.
@@ -129,7 +129,7 @@ pub struct Batch<Q> {
     topology: Topology,
     queue: Q,
     observer: Observer,
-    applier: Option<Applier>,
+    applier: Option<Actuators>,
     pauses: Option<Pauses>,
     waiter: Waiter,
     start: Instant,
@@ -153,8 +153,8 @@ impl<Q: Queue> Batch<Q> {
         let waiter = Waiter::new().map_err(StartError::Wait)?;
         let applier = match (&options.means, &options.apply) {
             (None, _) => None,
-            (Some(_), Some(apply)) => Some(Applier::new(apply.clone())?),
-            (Some(_), None) => Some(Applier::new(ApplyOptions::new()?)?),
+            (Some(_), Some(apply)) => Some(Actuators::open(apply.clone())?),
+            (Some(_), None) => Some(Actuators::open(JournalOptions::new().map_err(OpenError::from)?)?),
         };
         let observe = Options { signals: SIGNALS.to_vec(), ..Options::default() };
         Ok(Self {
@@ -197,15 +197,15 @@ impl<Q: Queue> Batch<Q> {
                 let _ = job.resume();
             }
             for job in jobs {
-                let _ = job.end(applier); // what fails is told by the applier's end, which tries again
+                let _ = job.end(&mut applier.journal); // what fails is told by the applier's end, which tries again
             }
             if let Some(pauses) = self.pauses.take() {
-                pauses.finish(applier);
+                pauses.finish(&mut applier.journal);
             }
         }
         let mut notes: Vec<String> = std::mem::take(&mut self.notes).into_iter().collect();
-        notes.extend(applier.iter().flat_map(Applier::notes));
-        let restored = applier.map(Applier::finish).unwrap_or_default();
+        notes.extend(applier.iter().flat_map(Actuators::notes));
+        let restored = applier.map(Actuators::finish).unwrap_or_default();
         BatchEnd { signal: self.signal, restored, gaps: self.gaps, tier, notes }
     }
 
@@ -236,7 +236,9 @@ impl<Q: Queue> Batch<Q> {
 
     fn launch_one(&mut self, key: usize, name: String, mut command: Command) -> Result<(), LaunchError> {
         let mut job = match (&mut self.pauses, &mut self.applier) {
-            (Some(pauses), Some(applier)) => pauses.job(applier).map_err(|why| self.notes.insert(why.to_string())).ok(),
+            (Some(pauses), Some(applier)) => {
+                pauses.job(&mut applier.journal).map_err(|why| self.notes.insert(why.to_string())).ok()
+            }
             _ => None,
         };
         let prepared = job.as_ref().map(|job| job.prepare(&mut command));
@@ -260,7 +262,7 @@ impl<Q: Queue> Batch<Q> {
             Ok(child) => child,
             Err(why) => {
                 if let (Some(job), Some(applier)) = (job, &mut self.applier) {
-                    let _ = job.end(applier);
+                    let _ = job.end(&mut applier.journal);
                 }
                 return Err(why);
             }
@@ -269,7 +271,7 @@ impl<Q: Queue> Batch<Q> {
         let id = (pid, thread::process_stat(pid).map_or(0, |stat| stat.start_ticks));
         self.queue.started(key, id); // first of all: whoever goes on after a crash must know of it
         if let (Some(started), Some(applier)) = (&mut job, &mut self.applier)
-            && let Err(why) = started.started(applier, id)
+            && let Err(why) = started.started(&mut applier.journal, id)
         {
             self.notes.insert(why.to_string());
             job = None;
@@ -285,7 +287,7 @@ impl<Q: Queue> Batch<Q> {
         let Some(i) = self.running.iter().position(|r| r.child.pid() == pid) else { return };
         let Running { key, app, job, asked, .. } = self.running.swap_remove(i);
         if let (Some(job), Some(applier)) = (job, &mut self.applier)
-            && let Err(why) = job.end(applier)
+            && let Err(why) = job.end(&mut applier.journal)
         {
             self.note(why);
         }
@@ -300,7 +302,7 @@ impl<Q: Queue> Batch<Q> {
         for running in &mut self.running {
             let Some(job) = &mut running.job else { continue };
             let members = members(&self.observer, job, running.app);
-            if let Err(why) = job.pause(applier, &members) {
+            if let Err(why) = job.pause(&mut applier.journal, &members) {
                 self.notes.insert(why.to_string());
             }
         }
@@ -326,7 +328,7 @@ impl<Q: Queue> Batch<Q> {
         let Some(running) = self.running.iter_mut().find(|r| r.app == app) else { return false };
         let (Some(job), Some(applier)) = (&mut running.job, &mut self.applier) else { return false };
         let members = members(&self.observer, job, app);
-        if let Err(why) = job.pause(applier, &members) {
+        if let Err(why) = job.pause(&mut applier.journal, &members) {
             self.notes.insert(why.to_string());
         }
         if !std::mem::replace(&mut running.waits, true) {
@@ -469,7 +471,7 @@ impl<Q: Queue> Host for Batch<Q> {
         let rest: Vec<Order> =
             orders.iter().zip(&outcomes).filter(|(_, o)| o.is_none()).map(|(order, _)| order.clone()).collect();
         let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };
-        let placed = applier.apply(now, &rest, &|id| self.observer.info(id).cloned());
+        let placed = applier.apply_all(now, &rest, &|id| self.observer.info(id).cloned());
         for (tid, own) in applier.take_changed() {
             self.observer.set_allowed(tid, own);
         }

@@ -4,8 +4,7 @@ pub mod batch;
 pub mod qos;
 
 use crate::FsRoot;
-use crate::act::pages::Mover;
-use crate::act::placement::{Applier, ApplyError, ApplyOptions};
+use crate::act::Actuators;
 use crate::sense::memory::{self, interleaving};
 use crate::sense::metrics::{self, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
@@ -13,13 +12,13 @@ use crate::sense::processes::Target;
 use crate::sense::progress::Reported;
 use crate::sense::tier::TierReport;
 use crate::sys::launch::{self, Child, LaunchError};
-use crate::sys::thread::{Held, SetError};
 use crate::sys::waiter::{Event, Waiter};
-use crate::undo::restore::RestoreReport;
+use crate::undo::RestoreReport;
+use crate::undo::{JournalOptions, OpenError};
 use cotenant_core::host::HostError;
 use cotenant_core::metric::Metric;
 use cotenant_core::profile::{AppProfile, stand_in};
-use cotenant_core::{Action, CpuSet, Host, Order, Outcome, Sample, TaskId, TaskInfo, Time, Topology, Wake};
+use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::process::Command;
@@ -50,7 +49,7 @@ pub struct HostOptions {
 pub enum StartError {
     /// Nothing can be changed.
     #[error(transparent)]
-    Apply(#[from] ApplyError),
+    Journal(#[from] OpenError),
     /// Nothing can be observed.
     #[error(transparent)]
     Observe(#[from] ObserveError),
@@ -91,9 +90,7 @@ struct Stage {
 pub struct LinuxHost {
     topology: Topology,
     observer: Observer,
-    applier: Option<Applier>,
-    /// Where the memory of programs may be moved.
-    mover: Option<Mover>,
+    applier: Option<Actuators>,
     metrics: Arc<Metrics>,
     waiter: Waiter,
     child: Option<Child>,
@@ -151,7 +148,6 @@ impl LinuxHost {
         Ok(Self {
             topology: topology.clone(),
             observer,
-            mover: (options.act && options.move_pages).then(|| Mover::new(&fs)),
             applier,
             metrics,
             waiter,
@@ -199,15 +195,14 @@ impl LinuxHost {
 
     /// Remarks for people: what was refused or given up, and why.
     pub fn notes(&self) -> Vec<String> {
-        let refused = self.applier.iter().flat_map(Applier::notes);
+        let refused = self.applier.iter().flat_map(Actuators::notes);
         let memory = self.observer.memory();
-        let moved = self.mover.iter().flat_map(Mover::notes);
         let found = memory.collector().map(|name| {
             let (spent, looks) = memory.spent();
             let share = spent.as_secs_f64() / self.start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
             format!("accesses to memory were collected by {name}: {looks} looks, {:.2} % of a CPU", share * 100.0)
         });
-        let seen = memory.notes().cloned().chain(found).chain(moved);
+        let seen = memory.notes().cloned().chain(found);
         self.notes.iter().cloned().chain(refused).chain(self.observer.refused_reports().cloned()).chain(seen).collect()
     }
 
@@ -228,7 +223,7 @@ impl LinuxHost {
 
     /// Undoes everything, and waits for the command where it still runs.
     pub fn finish(mut self) -> Finish {
-        let mut restored = self.applier.take().map(Applier::finish).unwrap_or_default();
+        let mut restored = self.applier.take().map(Actuators::finish).unwrap_or_default();
         while self.child.is_some() && self.exit.is_none() {
             match self.waiter.wait(None) {
                 Ok(Event::ChildExited(status)) => self.exit = Some(launch::exit_code(status)),
@@ -248,18 +243,23 @@ impl LinuxHost {
     }
 }
 
-fn applier(options: &HostOptions) -> Result<Option<Applier>, ApplyError> {
+fn applier(options: &HostOptions) -> Result<Option<Actuators>, OpenError> {
     if !options.act {
         return Ok(None);
     }
-    let apply = ApplyOptions { other_users: options.other_users, ..ApplyOptions::new()? };
-    Applier::new(apply).map(Some)
+    let journal =
+        JournalOptions { other_users: options.other_users, ..JournalOptions::new().map_err(OpenError::from)? };
+    let mut actuators = Actuators::open(journal)?;
+    if options.move_pages {
+        actuators.move_pages(&FsRoot::live());
+    }
+    Ok(Some(actuators))
 }
 
 /// A sample in which each task is allowed, of the mask that it would have without us, what `within` leaves.
 pub(crate) fn look(
     observer: &mut Observer,
-    applier: &mut Option<Applier>,
+    applier: &mut Option<Actuators>,
     at: Time,
     within: &dyn Fn(CpuSet) -> CpuSet,
 ) -> Result<Sample, HostError> {
@@ -278,38 +278,6 @@ pub(crate) fn look(
         why: e.to_string(),
         remedy: "what was changed has been given back".to_owned(),
     })
-}
-
-/// Carries out orders of which some are about memory, in their order.
-fn apply_with_pages(
-    now: Time,
-    orders: &[Order],
-    applier: &mut Applier,
-    mover: &mut Mover,
-    lookup: &dyn Fn(TaskId) -> Option<Arc<TaskInfo>>,
-) -> Vec<Outcome> {
-    let rest: Vec<Order> = orders.iter().filter(|o| !matches!(o.action, Action::Pages { .. })).cloned().collect();
-    let mut others = applier.apply(now, &rest, lookup).into_iter();
-    let outcomes = orders.iter().map(|order| {
-        let Action::Pages { task, nodes } = &order.action else { return others.next().unwrap_or(Outcome::Gone) };
-        let Some(info) = lookup(*task) else { return Outcome::Gone };
-        let held = match Held::open_exactly(info.pid, info.tid, info.start_ticks) {
-            Ok(held) => held,
-            Err(SetError::Recycled) => return Outcome::Stale,
-            Err(_) => return Outcome::Gone,
-        };
-        let result = applier.may_touch(&held).and_then(|()| mover.bring(info.pid, nodes).map_err(|e| e.to_string()));
-        match result {
-            Ok(()) => Outcome::Applied,
-            Err(why) => {
-                applier.note(format!("{} ({}): its memory stays where it is: {why}", info.comm, info.pid));
-                Outcome::Denied
-            }
-        }
-    });
-    let outcomes = outcomes.collect();
-    mover.go_on();
-    outcomes
 }
 
 impl Host for LinuxHost {
@@ -336,10 +304,7 @@ impl Host for LinuxHost {
         let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };
         let observer = &self.observer;
         let lookup = |id| observer.info(id).cloned();
-        let outcomes = match &mut self.mover {
-            Some(mover) => apply_with_pages(now, orders, applier, mover, &lookup),
-            None => applier.apply(now, orders, &lookup),
-        };
+        let outcomes = applier.apply_all(now, orders, &lookup);
         for (tid, own) in applier.take_changed() {
             let allowed = self.cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
             self.observer.set_allowed(tid, allowed);

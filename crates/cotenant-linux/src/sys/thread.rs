@@ -10,6 +10,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+/// A thread, or a process by its leader, for as long as the machine runs: its id and its start time in clock ticks since boot.
+pub type Identity = (u32, u64);
+
 /// Why a mask was not set.
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {

@@ -1,9 +1,9 @@
 //! Other agents: children, other programs that change masks, other users, cpusets, a second Cotenant, a full disk.
 
 use super::roles::{Subject, applier_of, command, journals, two_cpus};
+use crate::act::restore;
 use crate::sys;
 use crate::testing::{Player, TempDir, eventually};
-use crate::undo::restore::restore;
 use cotenant_core::CpuSet;
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,11 +1,11 @@
 //! Whoever dies wherever, the masks come back.
 
 use super::roles::{Subject, applier_of, dying, journals, two_cpus};
+use crate::act::restore;
 use crate::fault;
 use crate::sys;
 use crate::sys::thread::{self, Held};
 use crate::testing::{Player, TempDir, eventually};
-use crate::undo::restore::restore;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 

@@ -2,13 +2,13 @@
 
 use super::pauses::{BEATS, pid, program};
 use super::roles::{command, dying, journals, options, say};
+use crate::act::restore;
 use crate::fault;
 use crate::host::qos::{Enforcer, HighProgram, LowProgram, QosHost, QosOptions, What};
 use crate::sense::topology;
 use crate::sys;
 use crate::sys::thread;
 use crate::testing::{Player, TempDir, eventually};
-use crate::undo::restore::restore;
 use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

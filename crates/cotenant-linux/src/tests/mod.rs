@@ -11,4 +11,4 @@ mod keepers;
 mod pauses;
 mod roles;
 
-pub(crate) use roles::options;
+pub(crate) use roles::journal;

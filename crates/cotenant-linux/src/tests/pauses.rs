@@ -1,15 +1,14 @@
 //! Whoever dies wherever, nobody is left waiting.
 
-use super::roles::{command, dying, journals, options, say};
+use super::roles::{command, dying, journal, journals, say};
 use crate::act::pause::{Job, Means, Mechanism, Pauses};
-use crate::act::placement::Applier;
+use crate::act::restore;
 use crate::fault;
 use crate::sys;
 use crate::sys::thread::{self, Held};
 use crate::testing::{Player, TempDir, eventually};
-use crate::undo::claims::Claims;
-use crate::undo::journal::{Here, Owner};
-use crate::undo::restore::restore;
+use crate::undo::Claims;
+use crate::undo::{Here, Owner};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -34,14 +33,14 @@ pub fn program(folder: &Path) -> Command {
 pub fn pauser(args: &[String]) {
     let [state_dir, mechanism, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MECHANISM FOLDER STEP…") };
     let folder = Path::new(folder);
-    let mut applier = Applier::new(options(Path::new(state_dir))).unwrap();
+    let mut journal = journal(Path::new(state_dir));
     let means = Means::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism).expect("it works here");
     let mut pauses = Pauses::new(means);
-    let mut job = pauses.job(&mut applier).unwrap();
+    let mut job = pauses.job(&mut journal).unwrap();
     let mut command = program(folder);
     job.prepare(&mut command).unwrap();
     let root = command.spawn().unwrap().id();
-    job.started(&mut applier, (root, thread::process_stat(root).unwrap().start_ticks)).unwrap();
+    job.started(&mut journal, (root, thread::process_stat(root).unwrap().start_ticks)).unwrap();
     // Who has left is known to whoever follows the program.
     eventually("all of it runs", || BEATS.iter().all(|beat| pid(folder, beat).is_some()));
     let members: Vec<_> = BEATS.iter().filter_map(|beat| pid(folder, beat)).collect();
@@ -49,18 +48,18 @@ pub fn pauser(args: &[String]) {
     let mut lines = std::io::stdin().lines();
     for step in steps {
         match step.as_str() {
-            "pause" => job.pause(&mut applier, &members).unwrap(),
+            "pause" => job.pause(&mut journal, &members).unwrap(),
             "resume" => job.resume().unwrap(),
             "kill" => job.signal(libc::SIGKILL, &members),
             "hold" => {
-                say(&format!("hold {}", applier.guardian().map_or(0, |(pid, _)| pid)));
+                say(&format!("hold {}", journal.guardian().map_or(0, |(pid, _)| pid)));
                 lines.next();
                 continue;
             }
             "end" => {
-                job.end(&mut applier).unwrap();
-                pauses.finish(&mut applier);
-                return say(&format!("end {:?}", applier.finish()));
+                job.end(&mut journal).unwrap();
+                pauses.finish(&mut journal);
+                return say(&format!("end {:?}", journal.finish()));
             }
             other => panic!("no step {other}"),
         }
@@ -352,13 +351,13 @@ fn the_group_of_somebody_else_stays_his() {
     let Some(group) = Theirs::new("theirs") else { return };
     let (theirs, mechanism, sleeper) = (group.path.clone(), group.mechanism, group.sleeper.id());
     let dir = TempDir::new("theirs");
-    let mut applier = Applier::new(options(dir.path())).unwrap();
-    let mut job = Job::of_group(&mut applier, &theirs).unwrap();
-    job.pause(&mut applier, &[]).unwrap();
+    let mut journal = journal(dir.path());
+    let mut job = Job::of_group(&mut journal, &theirs).unwrap();
+    job.pause(&mut journal, &[]).unwrap();
     eventually("it stands still", || stands_still(&theirs));
-    let again = Job::of_group(&mut applier, &theirs).unwrap_err();
+    let again = Job::of_group(&mut journal, &theirs).unwrap_err();
     assert!(again.to_string().contains("is frozen by somebody else"), "{again}");
-    let report = applier.finish();
+    let report = journal.finish();
     assert_eq!((report.resumed, report.failed), (1, 0), "{report:?}");
     eventually("it runs", || !stands_still(&theirs));
     assert_eq!(group_of(sleeper, mechanism).as_ref(), Some(&theirs), "and stays where it was");
@@ -368,8 +367,8 @@ fn the_group_of_somebody_else_stays_his() {
 fn a_group_with_somebody_who_may_not_wait_is_refused() {
     let Some(group) = Theirs::new("mixed") else { return };
     let dir = TempDir::new("mixed");
-    let mut applier = Applier::new(options(dir.path())).unwrap();
-    let mut refusal = |path: &Path| Job::of_group(&mut applier, path).unwrap_err().to_string();
+    let mut journal = journal(dir.path());
+    let mut refusal = |path: &Path| Job::of_group(&mut journal, path).unwrap_err().to_string();
     // Around it is the group in which we are: nobody would be left to let that run again.
     let why = refusal(group.path.parent().unwrap());
     assert!(why.contains("cotenant itself is in"), "{why}");

@@ -1,12 +1,12 @@
 //! The processes that the tests are about, each of them this test binary in another role.
 
-use crate::act::placement::{Applier, ApplyOptions};
+use crate::act::{self, Actuators, EFFECTS};
 use crate::fault;
 use crate::sense::observer::NewTask;
 use crate::sys;
 use crate::sys::thread::{self, Held};
 use crate::testing::Player;
-use crate::undo::guardian::{self, GuardianCommand};
+use crate::undo::{GuardianCommand, Journal, JournalOptions};
 use cotenant_core::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -28,7 +28,7 @@ fn role() {
     let args: Vec<String> = std::env::args().skip_while(|a| a != "--").skip(1).collect();
     match role.as_str() {
         "guardian" => {
-            guardian::main(args.iter().map(Into::into));
+            act::guard(args.iter().map(Into::into));
         }
         "subject" => subject(args[0].parse().unwrap()),
         "applier" => applier(&args),
@@ -204,13 +204,18 @@ fn gettid() -> u32 {
 }
 
 /// Options as the applier role uses them; the guardian is this test binary, too.
-pub fn options(state_dir: &Path) -> ApplyOptions {
+pub fn options(state_dir: &Path) -> JournalOptions {
     let guardian = GuardianCommand {
         program: PathBuf::from("/proc/self/exe"),
         args: ENTRY.map(Into::into).to_vec(),
         env: vec![(ROLE.into(), "guardian".into())],
     };
-    ApplyOptions { state_dir: state_dir.to_owned(), other_users: false, guardian, compact_above: 1 }
+    JournalOptions { state_dir: state_dir.to_owned(), other_users: false, guardian, compact_above: 1 }
+}
+
+/// A journal of such options.
+pub fn journal(state_dir: &Path) -> Journal {
+    Journal::open(options(state_dir), EFFECTS).unwrap()
 }
 
 /// The identities of threads, as a host would know them.
@@ -271,7 +276,7 @@ fn applier(args: &[String]) {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
         options.compact_above = u64::MAX;
     }
-    let mut applier = Applier::new(options).unwrap();
+    let mut applier = Actuators::open(options).unwrap();
     let infos = infos(pid, &tids);
     let (mut now, mut newcomer) = (Time::default(), None);
     let mut lines = std::io::stdin().lines();
@@ -285,7 +290,7 @@ fn applier(args: &[String]) {
                 match step.as_str() {
                     "others" | "full-disk" => {}
                     "hold" => {
-                        say(&format!("hold {}", applier.guardian().map_or(0, |(pid, _)| pid)));
+                        say(&format!("hold {}", applier.journal.guardian().map_or(0, |(pid, _)| pid)));
                         let line = lines.next().unwrap_or_else(|| Ok(String::new())).unwrap();
                         newcomer = line.strip_prefix("task ").map(|tid| tid.parse().unwrap());
                         if let Some(seconds) = line.strip_prefix("at ") {
@@ -300,13 +305,13 @@ fn applier(args: &[String]) {
                     }
                     "panic" => panic!("as the test wants it"),
                     "finish" => return say(&format!("finish {:?}", applier.finish())),
-                    "notes" => say(&format!("notes {:?}", applier.notes())),
+                    "notes" => say(&format!("notes {:?}", applier.notes().collect::<Vec<_>>())),
                     other => panic!("no step {other}"),
                 }
                 continue;
             }
         };
-        let outcomes = applier.apply(now, &orders, &lookup(&infos));
+        let outcomes = applier.apply_all(now, &orders, &lookup(&infos));
         let texts: Vec<String> = outcomes.iter().map(|o| format!("{o:?}")).collect();
         say(&format!("{step} {}", texts.join(" ")));
     }

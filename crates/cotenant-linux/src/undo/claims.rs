@@ -7,7 +7,7 @@
 use crate::fault::point;
 use crate::sys::thread;
 use crate::sys::{self, Lock};
-use crate::undo::journal::{self, Here, Owner};
+use crate::undo::state_dir::{self, Here, Owner};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -118,10 +118,10 @@ impl Claims {
 
     /// Reads the claims that stand and lets `change` edit them under the lock; writes them where it says so.
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
-        journal::secure_dir(&self.dir)?;
+        state_dir::secure_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
         point("claim.lock.before");
-        let lock = journal::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
+        let lock = state_dir::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
         sys::flock(&lock, Lock::Wait)?;
         point("claim.lock.after");
         let text = match fs::read_to_string(name("")) {
@@ -142,7 +142,7 @@ impl Claims {
             _ => {}
         }
         point("claim.write.before");
-        journal::open_own(OpenOptions::new().create_new(true).write(true), &draft)?.write_all(text.as_bytes())?;
+        state_dir::open_own(OpenOptions::new().create_new(true).write(true), &draft)?.write_all(text.as_bytes())?;
         point("claim.write.after");
         fs::rename(&draft, name(""))?;
         point("claim.rename.after");
@@ -151,7 +151,7 @@ impl Claims {
 
     /// Whether a claim has not ended, and neither has the process.
     fn stands(&self, claim: Claim) -> bool {
-        let journal = self.dir.join(journal::file_name(&self.here, claim.owner));
+        let journal = self.dir.join(state_dir::file_name(&self.here, claim.owner));
         claim.process.lives() && (claim.owner.lives() || journal.exists())
     }
 }
@@ -231,7 +231,7 @@ mod tests {
         let (first, subject) = (Rival::new(), Rival::new());
         let dead = first.id();
         Claims::new(dir.path(), here.clone(), dead).claim(subject.0.id()).unwrap();
-        let journal = dir.path().join(journal::file_name(&here, dead));
+        let journal = dir.path().join(state_dir::file_name(&here, dead));
         fs::write(&journal, "").unwrap();
         drop(first);
         let mut ours = Claims::new(dir.path(), here, Owner::me().unwrap());

@@ -6,8 +6,8 @@
 
 use crate::fault::{self, point};
 use crate::sys::{self, Lock};
-use crate::undo::journal;
-use crate::undo::restore;
+use crate::undo::effects::Table;
+use crate::undo::{file, restore};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -121,7 +121,7 @@ impl Guardian {
 }
 
 /// The guardian's own program: `--journal PATH` as arguments, the socket as standard input.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn main(args: impl IntoIterator<Item = OsString>, table: Table) -> ExitCode {
     let mut args = args.into_iter();
     let journal = match (args.next(), args.next()) {
         (Some(flag), Some(path)) if flag == "--journal" => PathBuf::from(path),
@@ -130,13 +130,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match watch(&journal) {
+    match watch(&journal, table) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE, // nobody listens; the journal remains for `cotenant restore`
     }
 }
 
-fn watch(journal: &Path) -> io::Result<()> {
+fn watch(journal: &Path, table: Table) -> io::Result<()> {
     fault::be_guardian();
     point("guardian.start");
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
@@ -155,9 +155,9 @@ fn watch(journal: &Path) -> io::Result<()> {
     point("guardian.end.seen");
     let Some(mut file) = restore::lock(journal, Lock::Wait)? else { return Ok(()) };
     point("guardian.locked");
-    if let Some(contents) = journal::read(&mut file)? {
-        restore::undo_journal(&contents);
+    if let Some(contents) = file::read(&mut file)? {
+        restore::undo_journal(&contents, table);
     }
-    journal::remove(journal);
+    file::remove(journal);
     Ok(())
 }

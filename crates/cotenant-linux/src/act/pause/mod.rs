@@ -7,26 +7,22 @@
 //! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What is pending is
 //! taken back by a resume all the same.
 
-pub(crate) mod group;
 mod signals;
-pub(crate) mod undo;
+mod stopped;
 
-use crate::act::placement::Applier;
+use crate::act::groups::{self, Group, GroupError, Hierarchy, Switch};
 use crate::fault::point;
 use crate::sense::processes;
-use crate::sys::thread::{Held, SetError};
-use crate::undo::book::Identity;
-use crate::undo::journal::{Owner, Record};
-use group::{Group, Switch};
+use crate::sys::thread::{Held, Identity, SetError};
+use crate::undo::Journal;
+
 use serde::Serialize;
 use signals::Signalled;
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub use group::Hierarchy;
-pub use undo::Waiting;
+pub use stopped::Stopped;
 
 /// How programs are let wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -58,13 +54,8 @@ pub enum PauseError {
     #[error("nothing is let wait: {0}")]
     Journal(String),
     /// A file of a control group cannot be written.
-    #[error("{path}: {why}; see cotenant doctor for what would help", path = .path.display())]
-    Group {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        why: io::Error,
-    },
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The control group of somebody else stands still already, and would be let run by us.
     #[error("{path} is frozen by somebody else; thaw it first", path = .0.display())]
     Frozen(PathBuf),
@@ -112,7 +103,7 @@ impl Means {
     pub fn all() -> Vec<Self> {
         let groups = [(Mechanism::CgroupV2, Hierarchy::V2), (Mechanism::CgroupV1, Hierarchy::V1)];
         let usable = groups.into_iter().filter_map(|(mechanism, hierarchy)| {
-            let home = group::home(hierarchy).filter(|home| group::works(hierarchy, home))?;
+            let home = groups::home(hierarchy).filter(|home| groups::works(hierarchy, home))?;
             Some(Self { mechanism, home: Some(home) })
         });
         usable.chain([Self { mechanism: Mechanism::Signals, home: None }]).collect()
@@ -152,18 +143,18 @@ impl Pauses {
     ///
     /// # Errors
     /// Where nothing can be journaled, or no group can be made.
-    pub fn job(&mut self, applier: &mut Applier) -> Result<Job, PauseError> {
+    pub fn job(&mut self, journal: &mut Journal) -> Result<Job, PauseError> {
         let Some(home) = &self.means.home else { return Ok(Job::new(How::Signals(Signalled::default()))) };
         let folder = if let Some(folder) = &self.folder {
             folder
         } else {
             let hierarchy = if self.means.mechanism == Mechanism::CgroupV1 { Hierarchy::V1 } else { Hierarchy::V2 };
-            let me = Owner::me().map_err(|why| PauseError::Journal(why.to_string()))?;
+            let me = journal.owner();
             let path = home.join(format!("cotenant-{}-{}", me.pid, me.start));
             let home = Some(home.clone());
-            let record = Record::Group { hierarchy, path: path.clone(), home: home.clone() };
-            applier.journal_pause(&record).map_err(PauseError::Journal)?;
-            self.folder.insert(Group { hierarchy, path, home })
+            let folder = Group { hierarchy, path, home };
+            folder.announce(journal).map_err(PauseError::Journal)?;
+            self.folder.insert(folder)
         };
         self.made += 1;
         let job = Group { path: folder.path.join(format!("job-{}", self.made)), ..folder.clone() };
@@ -175,11 +166,11 @@ impl Pauses {
     }
 
     /// Removes the folder of the groups; jobs that are left in it run on, in the group in which we are.
-    pub fn finish(mut self, applier: &mut Applier) {
+    pub fn finish(mut self, journal: &mut Journal) {
         if let Some(folder) = self.folder.take()
-            && undo::dissolve(&folder).is_ok()
+            && groups::dissolve(&folder).is_ok()
         {
-            let _ = applier.journal_pause(&Record::Ungroup { path: folder.path });
+            folder.strike(journal);
         }
     }
 }
@@ -211,7 +202,7 @@ impl Job {
     ///
     /// # Errors
     /// Where it has no freezer, stands still already, holds us or anybody who is to be left alone, or nothing can be journaled.
-    pub fn of_group(applier: &mut Applier, path: &Path) -> Result<Self, PauseError> {
+    pub fn of_group(journal: &mut Journal, path: &Path) -> Result<Self, PauseError> {
         let members = processes::members(path);
         if members.contains(&std::process::id()) {
             return Err(PauseError::Ourselves(path.to_owned()));
@@ -225,11 +216,10 @@ impl Job {
             match Held::open(pid, pid) {
                 Err(SetError::Gone | SetError::Recycled) => {}
                 Err(why) => return Err(refused(why.to_string())),
-                Ok(held) => applier.may_touch(&held).map_err(refused)?,
+                Ok(held) => journal.may_touch(&held).map_err(refused)?,
             }
         }
-        let record = Record::Group { hierarchy: group.hierarchy, path: group.path.clone(), home: None };
-        applier.journal_pause(&record).map_err(PauseError::Journal)?;
+        group.announce(journal).map_err(PauseError::Journal)?;
         Ok(Self::new(How::Group(group, Switch::default())))
     }
 
@@ -244,7 +234,7 @@ impl Job {
     /// Where the group has gone.
     pub fn prepare(&self, command: &mut Command) -> Result<(), PauseError> {
         match &self.how {
-            How::Group(group, _) => group.enter(command),
+            How::Group(group, _) => Ok(group.enter(command)?),
             How::Signals(_) => {
                 signals::lead(command);
                 Ok(())
@@ -256,10 +246,10 @@ impl Job {
     ///
     /// # Errors
     /// Where nothing can be journaled: it runs, and will not be let wait.
-    pub fn started(&mut self, applier: &mut Applier, root: Identity) -> Result<(), PauseError> {
+    pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         match &mut self.how {
             How::Group(..) => Ok(()),
-            How::Signals(signalled) => signalled.lead_by(applier, root),
+            How::Signals(signalled) => signalled.lead_by(journal, root),
         }
     }
 
@@ -282,7 +272,7 @@ impl Job {
     ///
     /// # Errors
     /// [`PauseError`]; who could be stopped is stopped, and a resume resumes it.
-    pub fn pause(&mut self, applier: &mut Applier, members: &[Identity]) -> Result<(), PauseError> {
+    pub fn pause(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
         let again = std::mem::replace(&mut self.paused, true);
         match &mut self.how {
             How::Group(..) if again => Ok(()),
@@ -290,9 +280,9 @@ impl Job {
                 point("pause.stop.before");
                 let frozen = switch.set(group, true);
                 point("pause.stop.after");
-                frozen
+                Ok(frozen?)
             }
-            How::Signals(signalled) => signalled.stop(applier, members),
+            How::Signals(signalled) => signalled.stop(journal, members),
         }
     }
 
@@ -326,16 +316,16 @@ impl Job {
     ///
     /// # Errors
     /// As [`Job::resume`]; what is journaled stays so, for whoever undoes it at the end.
-    pub fn end(mut self, applier: &mut Applier) -> Result<(), PauseError> {
+    pub fn end(mut self, journal: &mut Journal) -> Result<(), PauseError> {
         self.resume()?;
         match self.how {
-            How::Group(group, _) if group.home.is_some() => undo::dissolve(&group),
+            How::Group(group, _) if group.home.is_some() => Ok(groups::dissolve(&group)?),
             How::Group(group, _) => {
-                let _ = applier.journal_pause(&Record::Ungroup { path: group.path });
+                group.strike(journal);
                 Ok(())
             }
             How::Signals(signalled) => {
-                signalled.forget(applier);
+                signalled.forget(journal);
                 Ok(())
             }
         }

@@ -1,12 +1,11 @@
 //! Stopping by signals: the process group at once, and whoever has left it one by one.
 
 use super::PauseError;
-use crate::act::placement::Applier;
+use super::stopped::StopRecord;
 use crate::fault::point;
 use crate::sys;
-use crate::sys::thread::{Held, SetError};
-use crate::undo::book::Identity;
-use crate::undo::journal::Record;
+use crate::sys::thread::{Held, Identity, SetError};
+use crate::undo::Journal;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::OwnedFd;
@@ -40,18 +39,18 @@ enum Member {
 
 impl Signalled {
     /// The group of this process is stopped with it.
-    pub fn lead_by(&mut self, applier: &mut Applier, root: Identity) -> Result<(), PauseError> {
-        let record = Record::Stop { pid: root.0, start: root.1, leads: true };
-        applier.journal_pause(&record).map_err(PauseError::Journal)?;
+    pub fn lead_by(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
+        let record = StopRecord::Stop { pid: root.0, start: root.1, leads: true };
+        journal.announce(&record).map_err(PauseError::Journal)?;
         self.leader = Some(root);
         self.members.insert(root, Member::of(root.0));
         Ok(())
     }
 
-    pub fn stop(&mut self, applier: &mut Applier, members: &[Identity]) -> Result<(), PauseError> {
+    pub fn stop(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
         let mut first = Ok(());
         for id in members.iter().filter(|id| !self.members.contains_key(id)).copied().collect::<Vec<_>>() {
-            match admit(applier, id, self.leader.is_none()) {
+            match admit(journal, id, self.leader.is_none()) {
                 Ok(Some(member)) => drop(self.members.insert(id, member)),
                 Ok(None) => {}
                 Err(why) => first = first.and(Err(why)),
@@ -96,16 +95,15 @@ impl Signalled {
     }
 
     /// They will not be stopped any more.
-    pub fn forget(self, applier: &mut Applier) {
+    pub fn forget(self, journal: &mut Journal) {
         for (pid, start) in self.members.into_keys() {
-            // Where this cannot be written, letting them run once more is harmless.
-            let _ = applier.journal_pause(&Record::Cont { pid, start });
+            journal.strike(&StopRecord::Cont { pid, start });
         }
     }
 }
 
 /// Journals that a process may be stopped from now on; `None` where it has ended.
-fn admit(applier: &mut Applier, id: Identity, foreign: bool) -> Result<Option<Member>, PauseError> {
+fn admit(journal: &mut Journal, id: Identity, foreign: bool) -> Result<Option<Member>, PauseError> {
     let refused = |why: String| PauseError::Process { pid: id.0, why };
     let member = Member::of(id.0);
     // After it is held: so it is this one that is held.
@@ -114,10 +112,10 @@ fn admit(applier: &mut Applier, id: Identity, foreign: bool) -> Result<Option<Me
         other => other.map_err(|why| refused(why.to_string()))?,
     };
     if foreign {
-        applier.may_touch(&held).map_err(refused)?;
+        journal.may_touch(&held).map_err(refused)?;
     }
-    let record = Record::Stop { pid: id.0, start: id.1, leads: false };
-    applier.journal_pause(&record).map_err(PauseError::Journal)?;
+    let record = StopRecord::Stop { pid: id.0, start: id.1, leads: false };
+    journal.announce(&record).map_err(PauseError::Journal)?;
     Ok(Some(member))
 }
 

@@ -2,20 +2,21 @@
 
 use super::identity;
 use crate::FsRoot;
+use crate::act::background;
 use crate::act::caches::{Limited, Resctrl};
-use crate::act::cpu_time::{Quota, QuotaError};
+use crate::act::cpu_time::Quota;
+use crate::act::groups::LimitError;
 use crate::act::nap::Orders;
 #[cfg(doc)]
 use crate::act::nap::orders::FRESH;
 use crate::act::nap::orders::LONGEST_NAP;
 use crate::act::pause::{Job, Mechanism, Pauses};
-use crate::act::placement::Applier;
 use crate::sense::processes::{Process, Target};
 use crate::sense::progress::Refused;
 use crate::sys;
-use crate::sys::thread::Held;
+use crate::sys::thread::{Held, Identity};
 use crate::sys::waiter::asks_to_stop;
-use crate::undo::book::Identity;
+use crate::undo::Journal;
 use cotenant_core::{AppId, Outcome, Sample, Signal, Time};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,17 +149,17 @@ impl Low {
     }
 
     /// Makes ready what a program that is about to be started needs.
-    pub fn prepare(&mut self, applier: &mut Applier, pauses: &mut Pauses, command: &mut Command) -> Result<(), String> {
+    pub fn prepare(&mut self, journal: &mut Journal, pauses: &mut Pauses, command: &mut Command) -> Result<(), String> {
         let auto = self.enforcer == Enforcer::Auto;
         if auto || self.enforcer == Enforcer::Quota {
-            match Quota::make(applier) {
+            match Quota::make(journal) {
                 Ok(quota) => self.quota = Some(quota),
                 Err(why) if !auto => return Err(why.to_string()),
                 Err(_) => {} // a rung less
             }
         }
         if auto || self.enforcer == Enforcer::Resctrl {
-            match Resctrl::find(&FsRoot::live()).map(|resctrl| resctrl.make(applier)) {
+            match Resctrl::find(&FsRoot::live()).map(|resctrl| resctrl.make(journal)) {
                 Some(Ok(limited)) => {
                     limited.enter(command).map_err(|why| why.to_string())?;
                     self.limited = Some(limited);
@@ -181,42 +182,42 @@ impl Low {
         if let Some(quota) = &self.quota {
             quota.enter(command).map_err(|why| why.to_string())?;
         }
-        let job = pauses.job(applier).map_err(|why| why.to_string())?;
+        let job = pauses.job(journal).map_err(|why| why.to_string())?;
         job.prepare(command).map_err(|why| why.to_string())?;
         self.job = Some(job);
         Ok(())
     }
 
     /// Takes on what runs already.
-    pub fn attach(&mut self, applier: &mut Applier, target: &Target) -> Result<(), String> {
+    pub fn attach(&mut self, journal: &mut Journal, target: &Target) -> Result<(), String> {
         if matches!(self.enforcer, Enforcer::Quota | Enforcer::Resctrl) {
             return Err("only programs that are started here can be limited: they would have to be moved to another control group; \
                         use --means auto"
                 .to_owned());
         }
         self.job = Some(match target {
-            Target::Cgroup(path) => Job::of_group(applier, path).map_err(|why| why.to_string())?,
+            Target::Cgroup(path) => Job::of_group(journal, path).map_err(|why| why.to_string())?,
             _ => Job::of_processes(),
         });
         Ok(())
     }
 
     /// It runs as this process.
-    pub fn started(&mut self, applier: Option<&mut Applier>, pid: u32) -> Result<(), String> {
+    pub fn started(&mut self, journal: Option<&mut Journal>, pid: u32) -> Result<(), String> {
         self.root = Some(pid);
-        let (Some(applier), Some(job), Some(root)) = (applier, &mut self.job, identity(pid)) else { return Ok(()) };
+        let (Some(journal), Some(job), Some(root)) = (journal, &mut self.job, identity(pid)) else { return Ok(()) };
         self.members = vec![root];
         // So that other Cotenants leave it alone. It is ours even where one of them manages whoever started us.
         if let Ok(held) = Held::open_exactly(root.0, root.0, root.1) {
-            let _ = applier.may_touch(&held);
+            let _ = journal.may_touch(&held);
         }
-        job.started(applier, root).map_err(|why| why.to_string())
+        job.started(journal, root).map_err(|why| why.to_string())
     }
 
     /// Looks who belongs to it and who has marks.
     pub fn look<'a>(
         &mut self,
-        applier: &mut Applier,
+        journal: &mut Journal,
         at: Time,
         processes: impl Iterator<Item = (u32, &'a Process)>,
         sample: &Sample,
@@ -241,7 +242,7 @@ impl Low {
                         known.orders = Some(other);
                     }
                 } else {
-                    match orders_of(applier, pid, process, self.root.is_none()) {
+                    match orders_of(journal, pid, process, self.root.is_none()) {
                         Ok(Some(orders)) => {
                             known.orders = Some(orders);
                             self.notes.remove(NO_MARKS);
@@ -293,7 +294,7 @@ impl Low {
     }
 
     /// Orders a nap until `end`, which is `until` on the clock of the programs.
-    pub fn nap(&mut self, applier: &mut Applier, now: Time, end: Time, until: Duration) -> Outcome {
+    pub fn nap(&mut self, journal: &mut Journal, now: Time, end: Time, until: Duration) -> Outcome {
         if end <= now || self.ending {
             self.let_run(now);
             return Outcome::Applied;
@@ -318,7 +319,7 @@ impl Low {
             self.notes.insert(why.to_owned());
             return Outcome::Denied;
         }
-        match job.pause(applier, &self.members) {
+        match job.pause(journal, &self.members) {
             Ok(()) => {
                 self.pause_count += u64::from(self.paused_since.is_none());
                 self.paused_since.get_or_insert(now);
@@ -387,7 +388,7 @@ impl Low {
             return Outcome::NotThisMachine;
         };
         let on = on && !self.ending;
-        match quota.background(on) {
+        match background::set(quota.group(), on) {
             Ok(text) => {
                 self.written[2] = on.then_some(text);
                 Outcome::Applied
@@ -399,7 +400,7 @@ impl Low {
         }
     }
 
-    fn note_limit(&mut self, kind: usize, set: Result<Option<String>, QuotaError>) -> Outcome {
+    fn note_limit(&mut self, kind: usize, set: Result<Option<String>, LimitError>) -> Outcome {
         match set {
             Ok(text) => {
                 self.limits += u64::from(text.is_some());
@@ -486,22 +487,22 @@ impl Low {
     }
 
     /// Lets it run; lines about what could not be undone.
-    pub fn end(mut self, applier: Option<&mut Applier>) -> Vec<String> {
+    pub fn end(mut self, journal: Option<&mut Journal>) -> Vec<String> {
         self.marked.clear(); // withdraws the orders
         let mut notes = Vec::new();
-        let Some(applier) = applier else { return notes };
+        let Some(journal) = journal else { return notes };
         if let Some(mut job) = self.job.take() {
             let lent = self.quota.as_ref().is_some_and(Quota::is_v2);
-            let ended = if lent { job.resume() } else { job.end(applier) };
+            let ended = if lent { job.resume() } else { job.end(journal) };
             notes.extend(ended.err().map(|why| why.to_string()));
         }
         if let Some(limited) = self.limited.take()
-            && let Err(why) = limited.end(applier)
+            && let Err(why) = limited.end(journal)
         {
             notes.push(why.to_string());
         }
         if let Some(quota) = self.quota.take()
-            && let Err(why) = quota.end(applier)
+            && let Err(why) = quota.end(journal)
         {
             notes.push(why.to_string());
         }
@@ -510,7 +511,7 @@ impl Low {
 }
 
 /// The orders of a process that has marks. One that was not started here is taken for us alone before it gets any.
-fn orders_of(applier: &mut Applier, pid: u32, process: &Process, foreign: bool) -> Result<Option<Orders>, String> {
+fn orders_of(journal: &mut Journal, pid: u32, process: &Process, foreign: bool) -> Result<Option<Orders>, String> {
     let orders = match Orders::of(pid, process) {
         Ok(orders) => orders,
         Err(why @ Refused::NoOrders(_)) => return Err(why.to_string()),
@@ -518,7 +519,7 @@ fn orders_of(applier: &mut Applier, pid: u32, process: &Process, foreign: bool) 
     };
     if foreign && orders.is_some() {
         let Ok(held) = Held::open_exactly(pid, pid, process.start_ticks()) else { return Ok(None) }; // it has ended
-        applier.may_touch(&held)?;
+        journal.may_touch(&held)?;
     }
     Ok(orders)
 }
@@ -533,15 +534,15 @@ mod tests {
     use super::*;
     use crate::act::caches::tests::tree;
     use crate::testing::TempDir;
-    use crate::tests::options;
+    use crate::tests::journal;
 
     #[test]
     fn caches_are_limited_as_ordered() {
         let dir = TempDir::new("low-resctrl");
-        let mut applier = Applier::new(options(&dir.path().join("state"))).unwrap();
+        let mut journal = journal(&dir.path().join("state"));
         let mut low = Low::new(Enforcer::Auto);
         assert_eq!([low.limit(Some(500)), low.limit_caches(Some(250))], [Outcome::NotThisMachine; 2]);
-        low.limited = Some(Resctrl::find(&tree(&dir)).unwrap().make(&mut applier).unwrap());
+        low.limited = Some(Resctrl::find(&tree(&dir)).unwrap().make(&mut journal).unwrap());
         // The kernel makes this file; its 12 ways.
         let groups = std::fs::read_dir(dir.path().join("sys/fs/resctrl")).unwrap().flatten();
         let ours = |path: &std::path::PathBuf| {
@@ -558,6 +559,6 @@ mod tests {
         assert!(std::fs::read_to_string(group.join("schemata")).unwrap().starts_with("L3:0=fff;1=fff"));
         assert_eq!(low.slept(Time::default()).limit, None);
         std::fs::remove_file(group.join("schemata")).unwrap();
-        assert!(low.end(Some(&mut applier)).is_empty() && applier.finish().failed == 0);
+        assert!(low.end(Some(&mut journal)).is_empty() && journal.finish().failed == 0);
     }
 }

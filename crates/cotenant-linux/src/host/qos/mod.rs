@@ -6,8 +6,8 @@
 
 mod low;
 
+use crate::act::Actuators;
 use crate::act::pause::{Job, Means, Pauses};
-use crate::act::placement::{Applier, ApplyError, ApplyOptions};
 use crate::host::{StartError, look};
 use crate::sense::metrics::{MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, Observer, Options};
@@ -16,7 +16,8 @@ use crate::sys;
 use crate::sys::launch::{self, Child};
 use crate::sys::thread;
 use crate::sys::waiter::{Event, Waiter};
-use crate::undo::restore::RestoreReport;
+use crate::undo::RestoreReport;
+use crate::undo::{JournalOptions, NoStateDir, OpenError};
 use cotenant_core::host::HostError;
 use cotenant_core::metric::Metric;
 use cotenant_core::{Action, AppId, Host, Order, Outcome, Sample, Time, Topology, Wake};
@@ -112,7 +113,7 @@ pub struct QosHost {
     options: QosOptions,
     observer: Observer,
     metrics: Vec<Arc<Metrics>>,
-    applier: Option<Applier>,
+    applier: Option<Actuators>,
     waiter: Waiter,
     start: Instant,
     programs: Vec<Program>,
@@ -140,7 +141,7 @@ impl QosHost {
         low: Vec<LowProgram>,
         options: QosOptions,
     ) -> Result<Self, StartError> {
-        Self::start_with(topology, high, low, options, ApplyOptions::new)
+        Self::start_with(topology, high, low, options, JournalOptions::new)
     }
 
     /// The same with a journal and a guardian as `apply` says.
@@ -149,11 +150,14 @@ impl QosHost {
         high: Vec<HighProgram>,
         low: Vec<LowProgram>,
         options: QosOptions,
-        apply: impl FnOnce() -> Result<ApplyOptions, ApplyError>,
+        apply: impl FnOnce() -> Result<JournalOptions, NoStateDir>,
     ) -> Result<Self, StartError> {
         // Signals are held back before anything starts, so that none is lost in between.
         let waiter = Waiter::new().map_err(StartError::Wait)?;
-        let apply = || Applier::new(ApplyOptions { other_users: options.other_users, ..apply()? });
+        let apply = || {
+            let journal = JournalOptions { other_users: options.other_users, ..apply().map_err(OpenError::from)? };
+            Actuators::open(journal)
+        };
         let applier = if options.act { Some(apply()?) } else { None };
         let observe = Options { other_users: options.other_users, ..Options::default() };
         let start = Instant::now();
@@ -190,8 +194,10 @@ impl QosHost {
         for program in &mut low {
             let mut low = Low::new(self.options.enforcer);
             match (&mut self.applier, &mut pauses, &mut program.what) {
-                (Some(applier), Some(pauses), What::Command(command)) => low.prepare(applier, pauses, command),
-                (Some(applier), _, What::Running(target)) => low.attach(applier, target),
+                (Some(applier), Some(pauses), What::Command(command)) => {
+                    low.prepare(&mut applier.journal, pauses, command)
+                }
+                (Some(applier), _, What::Running(target)) => low.attach(&mut applier.journal, target),
                 _ => Ok(()),
             }
             .map_err(StartError::Means)?;
@@ -204,7 +210,7 @@ impl QosHost {
         for (program, mut low) in low.into_iter().zip(means) {
             let pid = self.add(program.name, program.what, false)?;
             if let Some(pid) = pid {
-                low.started(self.applier.as_mut(), pid).map_err(StartError::Means)?;
+                low.started(self.applier.as_mut().map(|a| &mut a.journal), pid).map_err(StartError::Means)?;
             }
             self.low.push(low);
         }
@@ -260,7 +266,7 @@ impl QosHost {
 
     /// Remarks for people.
     pub fn notes(&self) -> Vec<String> {
-        let refused = self.applier.iter().flat_map(Applier::notes);
+        let refused = self.applier.iter().flat_map(Actuators::notes);
         let of_low = self.low.iter().flat_map(|low| low.notes.iter().cloned());
         self.notes
             .iter()
@@ -276,7 +282,7 @@ impl QosHost {
         let mut restored = RestoreReport::default();
         let mut applier = self.applier.take();
         for low in self.low.drain(..) {
-            restored.notes.extend(low.end(applier.as_mut()));
+            restored.notes.extend(low.end(applier.as_mut().map(|a| &mut a.journal)));
         }
         while self.programs.iter().any(Program::is_awaited) {
             match self.waiter.wait(None) {
@@ -290,7 +296,7 @@ impl QosHost {
         }
         if let Some(mut applier) = applier {
             if let Some(pauses) = self.pauses.take() {
-                pauses.finish(&mut applier);
+                pauses.finish(&mut applier.journal);
             }
             let notes = std::mem::replace(&mut restored, applier.finish()).notes;
             restored.notes.extend(notes);
@@ -351,7 +357,7 @@ impl QosHost {
         for (i, program) in self.programs.iter_mut().enumerate() {
             program.ended = !program.is_awaited() && self.observer.processes_of(i).next().is_none();
             if let (Some(low), Some(applier)) = (i.checked_sub(high).map(|i| &mut self.low[i]), &mut self.applier) {
-                low.look(applier, at, self.observer.processes_of(i), &sample, AppId(i as u32));
+                low.look(&mut applier.journal, at, self.observer.processes_of(i), &sample, AppId(i as u32));
                 low.tend(at);
             }
         }
@@ -412,7 +418,7 @@ impl Host for QosHost {
         for order in orders {
             if let (Action::Place { .. } | Action::Release { .. }, Some(applier)) = (&order.action, &mut self.applier) {
                 let (now, observer) = (Time::default() + self.start.elapsed(), &self.observer);
-                let placed = applier.apply(now, std::slice::from_ref(order), &|task| observer.info(task).cloned());
+                let placed = applier.apply_all(now, std::slice::from_ref(order), &|task| observer.info(task).cloned());
                 outcomes.extend(placed);
                 continue;
             }
@@ -427,7 +433,7 @@ impl Host for QosHost {
                 continue;
             };
             outcomes.push(match order.action {
-                Action::Nap { until: end, .. } => low.nap(applier, now, end, until),
+                Action::Nap { until: end, .. } => low.nap(&mut applier.journal, now, end, until),
                 Action::Limit { cpu_permille, .. } => low.limit(cpu_permille),
                 Action::LimitCaches { permille, .. } => low.limit_caches(permille),
                 Action::Background { on, .. } => low.background(on),

@@ -16,11 +16,10 @@ use cotenant_core::policy::{self, Config, Ctx, Policy};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::{Mode, Round, Signal, Topology, host};
 use cotenant_linux::act::pause::{Means, Mechanism};
-use cotenant_linux::act::placement;
 use cotenant_linux::host::batch::{Batch, BatchOptions, Gaps};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sys;
-use cotenant_linux::undo::restore;
+use cotenant_linux::{act, undo};
 use jobs::JobSpec;
 use ledger::{Earlier, Ledger};
 use queue::{JobReport, Jobs, Limits, Shared, State};
@@ -396,7 +395,7 @@ fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
     if earlier.running.is_empty() {
         return Ok(());
     }
-    restore::restore(&placement::default_state_dir()?);
+    act::restore(&undo::default_state_dir()?);
     let names: Vec<String> = {
         let jobs = shared.0.borrow();
         earlier.running.iter().map(|(job, ..)| jobs.all[*job].spec.name.clone()).collect()

@@ -1,8 +1,11 @@
-//! A control group that can be frozen.
+//! Control groups that we make, or freeze: what freezing programs and limiting them have in common.
 
-use super::PauseError;
+mod limits;
+mod undoing;
+
 use crate::sys;
 use crate::sys::cgroups;
+use crate::undo::Journal;
 use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +15,21 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The two versions of control groups.
+pub use limits::{LimitError, LimitGroup};
+use undoing::GroupRecord;
+pub use undoing::{Groups, dissolve};
+
+/// A file or folder of a control group cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {why}; see cotenant doctor for what would help", path = .path.display())]
+pub struct GroupError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What the system said.
+    pub why: io::Error,
+}
+
+/// Where a group lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
     /// Version 1, the hierarchy with the freezer.
@@ -40,8 +57,10 @@ impl Hierarchy {
 
 /// One group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
+pub struct Group {
+    /// Where it lies.
     pub hierarchy: Hierarchy,
+    /// Its folder.
     pub path: PathBuf,
     /// Where its members go in the end; `None`: it is somebody else's, and they stay.
     pub home: Option<PathBuf>,
@@ -49,29 +68,41 @@ pub(crate) struct Group {
 
 impl Group {
     /// The group of somebody else, in whichever hierarchy its folder lies.
-    pub fn foreign(path: &Path) -> Result<Self, PauseError> {
+    pub fn foreign(path: &Path) -> Result<Self, GroupError> {
         let has = |hierarchy: &Hierarchy| path.join(hierarchy.switch().0).exists();
-        let hierarchy = [Hierarchy::V2, Hierarchy::V1].into_iter().find(has).ok_or_else(|| PauseError::Group {
+        let hierarchy = [Hierarchy::V2, Hierarchy::V1].into_iter().find(has).ok_or_else(|| GroupError {
             path: path.to_owned(),
             why: io::Error::new(io::ErrorKind::NotFound, "it has neither cgroup.freeze nor freezer.state"),
         })?;
         Ok(Self { hierarchy, path: path.to_owned(), home: None })
     }
 
+    /// Journals that it is about to be made, or frozen if it is somebody else's.
+    ///
+    /// # Errors
+    /// Why that cannot be written, in words.
+    pub fn announce(&self, journal: &mut Journal) -> Result<(), String> {
+        let Self { hierarchy, path, home } = self.clone();
+        journal.announce(&GroupRecord::Made { hierarchy, path, home })
+    }
+
+    /// Journals that it is no more, or will not be frozen any more.
+    pub fn strike(self, journal: &mut Journal) {
+        journal.strike(&GroupRecord::Gone { path: self.path });
+    }
+
     /// Makes its folder, where there is none.
-    pub fn make(&self) -> Result<(), PauseError> {
+    pub fn make(&self) -> Result<(), GroupError> {
         match fs::create_dir(&self.path) {
-            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => {
-                Err(PauseError::Group { path: self.path.clone(), why })
-            }
+            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => Err(GroupError { path: self.path.clone(), why }),
             _ => Ok(()),
         }
     }
 
     /// Lets a command begin inside, in a session of its own.
-    pub fn enter(&self, command: &mut Command) -> Result<(), PauseError> {
+    pub fn enter(&self, command: &mut Command) -> Result<(), GroupError> {
         let path = self.path.join("cgroup.procs");
-        let procs = OpenOptions::new().write(true).open(&path).map_err(|why| PauseError::Group { path, why })?;
+        let procs = OpenOptions::new().write(true).open(&path).map_err(|why| GroupError { path, why })?;
         // SAFETY: between fork and exec it makes two async-signal-safe system calls and touches no memory.
         unsafe {
             command.pre_exec(move || {
@@ -83,10 +114,10 @@ impl Group {
     }
 
     /// Asks the kernel to freeze or to thaw it.
-    pub fn freeze(&self, freeze: bool) -> Result<(), PauseError> {
+    pub fn freeze(&self, freeze: bool) -> Result<(), GroupError> {
         if self.hierarchy == Hierarchy::Resctrl {
             let there = fs::metadata(&self.path).map(|_| ());
-            return there.map_err(|why| PauseError::Group { path: self.path.clone(), why });
+            return there.map_err(|why| GroupError { path: self.path.clone(), why });
         }
         Switch::default().set(self, freeze)
     }
@@ -113,11 +144,11 @@ impl Group {
 
 /// The file by which a group is frozen and thawed, kept open: to find it takes longer than to write it.
 #[derive(Debug, Default)]
-pub(crate) struct Switch(Option<File>);
+pub struct Switch(Option<File>);
 
 impl Switch {
     /// Asks the kernel to freeze or to thaw that group, always the same.
-    pub fn set(&mut self, group: &Group, freeze: bool) -> Result<(), PauseError> {
+    pub fn set(&mut self, group: &Group, freeze: bool) -> Result<(), GroupError> {
         let (file, values) = group.hierarchy.switch();
         let path = group.path.join(file);
         let opened = match self.0.take() {
@@ -128,18 +159,18 @@ impl Switch {
             file.write_all_at(values[usize::from(freeze)].as_bytes(), 0)?;
             Ok(file)
         });
-        self.0 = Some(written.map_err(|why| PauseError::Group { path, why })?);
+        self.0 = Some(written.map_err(|why| GroupError { path, why })?);
         Ok(())
     }
 }
 
 /// Writes a value to a file of the kernel, in one call.
-pub(crate) fn write(path: &Path, value: &str) -> io::Result<()> {
+pub fn write(path: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
 /// The folder of the group in which we are; `None` where that hierarchy is not mounted or not visible.
-pub(crate) fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
+pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
     let controller = match hierarchy {
         Hierarchy::V1 => Some("freezer"),
         Hierarchy::V1Cpu => Some("cpu"),
@@ -160,7 +191,7 @@ pub(crate) fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
 }
 
 /// Whether a group can be made below `home`, be frozen, and have members: found out on one that is removed at once.
-pub(crate) fn works(hierarchy: Hierarchy, home: &Path) -> bool {
+pub fn works(hierarchy: Hierarchy, home: &Path) -> bool {
     let probe = Group {
         hierarchy,
         path: home.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id())),

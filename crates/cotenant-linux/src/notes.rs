@@ -1,0 +1,39 @@
+//! Remarks for people.
+
+use std::collections::BTreeSet;
+use std::collections::btree_set::Iter;
+
+/// Kept at most: whoever runs for weeks would say ever more.
+const MOST: usize = 100;
+
+/// Remarks, each of them once.
+#[derive(Clone, Debug, Default)]
+pub struct Notes(BTreeSet<String>);
+
+impl Notes {
+    /// Keeps a remark.
+    pub fn add(&mut self, note: impl Into<String>) {
+        if self.0.len() < MOST {
+            self.0.insert(note.into());
+        }
+    }
+
+    /// It holds no more.
+    pub fn take_back(&mut self, note: &str) {
+        self.0.remove(note);
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> Iter<'_, String> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Notes {
+    type Item = &'a String;
+    type IntoIter = Iter<'a, String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
