@@ -4,7 +4,7 @@
 mod report;
 
 use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{CpuId, Time, Topology};
+use cotenant_core::{AppId, CpuId, Time, Topology};
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
@@ -37,7 +37,7 @@ fn main() {
         observer.sample(Time::default(), &mut |task| task.mask.clone()).unwrap();
         let before = own_cpu_time();
         for _ in 0..READS {
-            std::hint::black_box(observer.reported(0).expect("it reports").latency_ns());
+            std::hint::black_box(observer.reported(AppId(0)).expect("it reports").latency_ns());
         }
         let us = own_cpu_time().saturating_sub(before).as_secs_f64() * 1e6 / f64::from(READS);
         rows.row(json!({"threads": threads, "latencies": latencies, "us_per_read": us}));

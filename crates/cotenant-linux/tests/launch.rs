@@ -2,14 +2,15 @@
 //!
 //! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
 
-use cotenant_core::{Action, CpuSet, Order, Reason, TaskInfo, Time};
-use cotenant_linux::act::{self, Actuators};
+use cotenant_core::{CpuSet, TaskInfo, Time};
+use cotenant_linux::act::placement::Placement;
+use cotenant_linux::act::{self, EFFECTS};
 use cotenant_linux::sys;
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::thread::{self, Held};
 use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_linux::undo;
-use cotenant_linux::undo::JournalOptions;
+use cotenant_linux::undo::{Journal, JournalOptions};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -18,7 +19,6 @@ use std::os::unix::process::CommandExt;
 use std::panic;
 use std::path::Path;
 use std::process::{self, Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testing::{Player, TempDir, eventually};
 
@@ -102,16 +102,15 @@ fn latecomer() -> ! {
 fn manager(state_dir: &Path, pid: u32) -> ! {
     let mut waiter = Waiter::new().unwrap();
     let options = JournalOptions { state_dir: state_dir.to_owned(), ..JournalOptions::new().unwrap() };
-    let mut applier = Actuators::open(options).unwrap();
+    let mut journal = Journal::open(options, EFFECTS).unwrap();
     let held = Held::open(pid, pid).unwrap();
     let allowed = held.mask().unwrap();
     let affinity = CpuSet::single(allowed.first().unwrap());
-    let info = Arc::new(TaskInfo { tid: pid, pid, start_ticks: held.stat.start_ticks, allowed, ..TaskInfo::default() });
-    let action = Action::Place { task: info.id, contexts: affinity.clone() };
-    let order = Order { action, affinity, reason: Reason::new("test", "test") };
-    println!("@placed {:?}", applier.apply_all(Time::default(), &[order], &|_| Some(info.clone())));
+    let info = TaskInfo { tid: pid, pid, start_ticks: held.stat.start_ticks, allowed, ..TaskInfo::default() };
+    let outcome = Placement::default().apply(&mut journal, Time::default(), &info, Some(&affinity));
+    println!("@placed {outcome:?}");
     let event = waiter.wait(None).unwrap();
-    println!("@finish {event:?} {:?}", applier.finish());
+    println!("@finish {event:?} {:?}", journal.finish());
     process::exit(0);
 }
 
@@ -212,7 +211,7 @@ fn sigterm_gives_the_masks_back() {
         let mut subject = Player::start(command("runner", &["sleep", "1000"]));
         let pid = subject.pid();
         let mut manager = Player::start(command("manager", &[dir.path().to_str().unwrap(), &pid.to_string()]));
-        assert_eq!(manager.hear("placed"), "[Applied]");
+        assert_eq!(manager.hear("placed"), "Applied");
         assert_eq!(sys::getaffinity(pid).unwrap().len(), 1);
         sys::kill(manager.pid(), signal).unwrap();
         let report = manager.hear("finish");

@@ -4,7 +4,7 @@
 mod program;
 
 use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{AppSample, CpuSet, Time, Topology};
+use cotenant_core::{AppId, AppSample, CpuSet, Time, Topology};
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
@@ -113,7 +113,7 @@ fn what_was_reported_outlives_who_did() {
         watch.app();
     }
     assert_eq!(watch.app().progress, Some(11));
-    assert_eq!(watch.observer.reported(0).unwrap().units, 11);
+    assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 11);
 }
 
 #[test]

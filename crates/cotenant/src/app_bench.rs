@@ -10,7 +10,7 @@ use cotenant_core::sample::Sample;
 use cotenant_core::signal::{Counters, Signal};
 use cotenant_core::{CpuSet, Host, TaskId, Time, Topology, Wake};
 use cotenant_kernels::{Caches, Config, Kernel, Report};
-use cotenant_linux::host::{HostOptions, LinuxHost};
+use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost};
 use cotenant_linux::sense::executable;
 use cotenant_linux::sys;
 use cotenant_linux::sys::launch::{self, Child};
@@ -127,7 +127,8 @@ impl<'a> AppBench<'a> {
         let before = sys::children_cpu_time();
         let ours = children();
         let begin = Instant::now();
-        let host = LinuxHost::launch(self.topology, self.name.clone(), command, &HostOptions::default());
+        let app = AppSpec::command(self.name.clone(), command);
+        let host = LinuxHost::new(self.topology, vec![app], HostOptions::default());
         sys::setaffinity(0, &own).map_err(|e| failed(&e))?;
         let mut host = host.map_err(|e| failed(&e))?;
         let mut tally = Tally::default();

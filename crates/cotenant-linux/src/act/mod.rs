@@ -8,19 +8,24 @@ pub mod nap;
 pub mod pages;
 pub mod pause;
 pub mod placement;
+pub mod throttle;
 
 use crate::FsRoot;
 use crate::notes::Notes;
-use crate::sense::observer::NewTask;
-use crate::sys::thread::{Held, SetError};
-use crate::undo::{self, ClaimError, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
-use cotenant_core::{Action, CpuSet, NodeId, Order, Outcome, TaskId, TaskInfo, Time};
+use crate::sense::observer::{NewTask, Observer};
+use crate::sense::processes::{Process, Target};
+use crate::sys::thread::Identity;
+use crate::undo::{self, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
+use cotenant_core::{Action, AppId, CpuSet, Order, Outcome, Sample, TaskInfo, Time};
 use pages::Mover;
+use pause::{Method, PauseError, Pauses};
 use placement::Placement;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use throttle::{Enforcer, Slept, Throttle};
 
 /// What is journaled, in the order in which it is undone: nobody is to wait for the masks of others.
 ///
@@ -38,47 +43,21 @@ pub fn guard(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     undo::guard(args, EFFECTS)
 }
 
-/// Why an order was not carried out.
-#[derive(Debug)]
-pub enum Refusal {
-    /// Whom it is about has ended.
-    Gone,
-    /// Something has changed since.
-    Stale,
-    /// Not for this task.
-    Denied(String),
-    /// Not for any.
-    Nothing(String),
-}
-
-impl From<SetError> for Refusal {
-    fn from(e: SetError) -> Self {
-        match e {
-            SetError::Gone => Self::Gone,
-            SetError::Recycled => Self::Stale,
-            SetError::OutsideCpuset | SetError::Refused(_) => Self::Denied(e.to_string()),
-        }
-    }
-}
-
-impl From<ClaimError> for Refusal {
-    fn from(e: ClaimError) -> Self {
-        match e {
-            ClaimError::Gone => Self::Gone,
-            ClaimError::Taken(_) => Self::Denied(e.to_string()),
-            ClaimError::File(_) => Self::Nothing(format!("nothing is changed: {e}")),
-        }
-    }
-}
-
-/// All actuators of one host.
+/// All actuators of one host. Who is affected is known to the observer, which every call gets.
 #[derive(Debug)]
 pub struct Actuators {
-    /// What they journal.
-    pub journal: Journal,
+    journal: Journal,
     placement: Placement,
     /// Where the memory of programs may be moved.
     pages: Option<Mover>,
+    /// Applications on which something acts, or may act, as a whole.
+    throttles: BTreeMap<AppId, Throttle>,
+    /// How programs that are started are paused; `None`: as is best.
+    method: Option<Method>,
+    pauses: Option<Pauses>,
+    /// Those that were told to wait since the last [`Actuators::settle`].
+    stopped: BTreeSet<AppId>,
+    turned: Vec<(AppId, bool)>,
     notes: Notes,
 }
 
@@ -87,20 +66,30 @@ impl Actuators {
     ///
     /// # Errors
     /// [`OpenError`]
-    pub fn open(options: JournalOptions) -> Result<Self, OpenError> {
-        let journal = Journal::open(options, EFFECTS)?;
-        Ok(Self { journal, placement: Placement::default(), pages: None, notes: Notes::default() })
+    pub fn open(options: JournalOptions, method: Option<Method>, move_pages: bool) -> Result<Self, OpenError> {
+        Ok(Self {
+            journal: Journal::open(options, EFFECTS)?,
+            placement: Placement::default(),
+            pages: move_pages.then(|| Mover::new(&FsRoot::live())),
+            throttles: BTreeMap::new(),
+            method,
+            pauses: None,
+            stopped: BTreeSet::new(),
+            turned: Vec::new(),
+            notes: Notes::default(),
+        })
     }
 
-    /// Allows that memory is moved.
-    pub fn move_pages(&mut self, fs: &FsRoot) {
-        self.pages = Some(Mover::new(fs));
+    /// What they have changed.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Remarks for people: what was refused and why. Same remark, same text.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let of_pages = self.pages.iter().flat_map(Mover::notes);
-        self.journal.notes().into_iter().chain(&self.notes).chain(self.placement.notes()).cloned().chain(of_pages)
+        let throttled = self.throttles.values().flat_map(Throttle::notes);
+        let refused = self.journal.notes().into_iter().chain(&self.notes).chain(self.placement.notes());
+        throttled.chain(refused).cloned().chain(self.pages.iter().flat_map(Mover::notes))
     }
 
     /// Says of a process whether another Cotenant manages it: its tasks will be left alone as long as that does.
@@ -126,73 +115,190 @@ impl Actuators {
         self.placement.take_changed()
     }
 
+    /// Makes ready what a program needs that is about to be started, see [`Throttle::prepare`].
+    ///
+    /// # Errors
+    /// Why it cannot be throttled as it is to be.
+    pub fn prepare(&mut self, enforcer: Enforcer, command: &mut Command) -> Result<Throttle, String> {
+        let pauses = self.pauses.get_or_insert_with(|| Pauses::new(self.method.clone().unwrap_or_else(Method::best)));
+        Throttle::prepare(enforcer, &mut self.journal, pauses, command)
+    }
+
+    /// Takes on what runs already, see [`Throttle::attach`].
+    ///
+    /// # Errors
+    /// Why it cannot be throttled as it is to be.
+    pub fn attach(&mut self, enforcer: Enforcer, target: &Target) -> Result<Throttle, String> {
+        Throttle::attach(enforcer, &mut self.journal, target)
+    }
+
+    /// An application is throttled by this from now on; `root`: it was started as this process.
+    ///
+    /// # Errors
+    /// Where nothing can be journaled: it runs, and is not throttled.
+    pub fn add(&mut self, app: AppId, mut throttle: Throttle, root: Option<Identity>) -> Result<(), PauseError> {
+        let started = root.map_or(Ok(()), |root| throttle.started(&mut self.journal, root));
+        if started.is_ok() {
+            self.throttles.insert(app, throttle);
+        }
+        started
+    }
+
+    /// What was prepared is not needed: the program was not started.
+    pub fn give_up(&mut self, throttle: Throttle) {
+        throttle.end(&mut self.journal); // what fails is tried again at the end of all
+    }
+
+    /// Gives an application back all that is its own: it is not managed any more.
+    pub fn remove(&mut self, now: Time, app: AppId, observer: &Observer) {
+        if let Some(throttle) = self.throttles.remove(&app) {
+            throttle.end(&mut self.journal).into_iter().for_each(|why| self.notes.add(why));
+        }
+        for info in observer.tasks_of(app) {
+            self.placement.forget(&mut self.journal, now, info);
+        }
+        let members = observer.members(app);
+        if let Some(pages) = &mut self.pages {
+            members.iter().for_each(|(pid, _)| pages.forget(*pid));
+        }
+        self.journal.unclaim(&members);
+    }
+
     /// What is due in every round, whether there are orders or not.
     pub fn tend(&mut self, now: Time) {
         self.journal.tend();
         self.placement.tend(&mut self.journal, now);
     }
 
-    /// Carries out an order about a task.
-    pub fn apply(&mut self, now: Time, order: &Order, info: &TaskInfo) -> Outcome {
-        let done = match &order.action {
-            Action::Place { .. } => self.placement.apply(&mut self.journal, now, info, Some(&order.affinity)),
-            Action::Release { .. } => self.placement.apply(&mut self.journal, now, info, None),
-            Action::Pages { nodes, .. } => self.bring(info, nodes),
-            Action::Pause { .. } => Err(Refusal::Denied("nothing here can let a task wait".to_owned())),
-            Action::Nap { .. } | Action::Limit { .. } | Action::LimitCaches { .. } | Action::Background { .. } => {
-                return Outcome::NotThisMachine;
-            }
-        };
-        match done {
-            Ok(outcome) => outcome,
-            Err(Refusal::Gone) => Outcome::Gone,
-            Err(Refusal::Stale) => Outcome::Stale,
-            Err(Refusal::Denied(why)) => {
-                self.notes.add(format!("{} ({}) is left alone: {why}", info.comm, info.pid));
-                Outcome::Denied
-            }
-            Err(Refusal::Nothing(why)) => {
-                self.notes.add(why);
-                Outcome::Denied
-            }
+    /// Looks at those that are throttled, after a look at all threads.
+    pub fn look(&mut self, now: Time, processes: &BTreeMap<AppId, Vec<(u32, &Process)>>, sample: &Sample) {
+        let ran = if self.throttles.values().any(Throttle::looks) { nap::ran(sample) } else { nap::Ran::new() };
+        for (app, throttle) in &mut self.throttles {
+            let processes = processes.get(app).map_or(&[][..], Vec::as_slice);
+            throttle.look(&mut self.journal, now, processes, &ran);
         }
     }
 
-    fn bring(&mut self, info: &TaskInfo, nodes: &[NodeId]) -> Result<Outcome, Refusal> {
-        let Some(pages) = &mut self.pages else {
-            let why =
-                "pages stay where they are: moving the memory of running programs was not asked for (--move-pages)";
-            return Err(Refusal::Nothing(why.to_owned()));
-        };
-        let held = Held::open_exactly(info.pid, info.tid, info.start_ticks)?;
-        let brought =
-            self.journal.may_touch(&held).and_then(|()| pages.bring(info.pid, nodes).map_err(|e| e.to_string()));
-        let stays = |why| format!("{} ({}): its memory stays where it is: {why}", info.comm, info.pid);
-        brought.map(|()| Outcome::Applied).map_err(|why| Refusal::Nothing(stays(why)))
+    /// Stops all that can be paused, for the moment of a decision.
+    pub fn pause_all(&mut self, now: Time, observer: &Observer) {
+        for (app, throttle) in &mut self.throttles {
+            throttle.pause(&mut self.journal, now, &members(throttle, *app, observer));
+        }
     }
 
-    /// Carries out orders about tasks, one outcome each, in order.
-    pub fn apply_all(
+    /// Ends what is due; when something is due again.
+    pub fn due(&mut self, now: Time) -> Option<Time> {
+        self.throttles.values_mut().filter_map(|throttle| throttle.due(now)).min()
+    }
+
+    /// Lets an application act on a signal; false where nothing is known of it here.
+    pub fn signal(&mut self, now: Time, app: AppId, signal: i32, observer: &Observer) -> bool {
+        let throttle = self.throttles.get_mut(&app);
+        throttle.map(|throttle| throttle.signal(now, signal, &members(throttle, app, observer))).is_some()
+    }
+
+    /// Whether any application is throttled, or may be.
+    pub fn throttles(&self) -> bool {
+        !self.throttles.is_empty()
+    }
+
+    /// How those that are throttled slept, by ascending ids.
+    pub fn slept(&self, now: Time) -> Vec<Slept> {
+        self.throttles.values().map(|throttle| throttle.slept(now)).collect()
+    }
+
+    /// Carries out an order, but for letting those run again that need not wait any more: that is [`Actuators::settle`]. `monotonic` is a
+    /// time of the host on the clock of the programs.
+    pub fn apply(
         &mut self,
         now: Time,
-        orders: &[Order],
-        lookup: &dyn Fn(TaskId) -> Option<Arc<TaskInfo>>,
-    ) -> Vec<Outcome> {
-        self.tend(now);
-        let outcomes = orders.iter().map(|order| match order.action.task().map(lookup) {
-            None => Outcome::NotThisMachine, // of whole applications
-            Some(None) => Outcome::Gone,
-            Some(Some(info)) => self.apply(now, order, &info),
-        });
-        let outcomes = outcomes.collect();
+        order: &Order,
+        observer: &Observer,
+        monotonic: impl Fn(Time) -> Duration,
+    ) -> Outcome {
+        if let Some(task) = order.action.task() {
+            let Some(info) = observer.info(task).cloned() else { return Outcome::Gone };
+            return self.apply_to_task(now, order, &info, observer);
+        }
+        let Some(app) = order.action.app() else { return Outcome::NotThisMachine };
+        if let Action::Nap { until, .. } = order.action {
+            let throttle = self.throttles.entry(app).or_insert_with(Throttle::from_outside);
+            let members = members(throttle, app, observer);
+            let on_their_clock = if until > now { monotonic(until) } else { Duration::ZERO };
+            return throttle.nap(&mut self.journal, now, until, on_their_clock, &members);
+        }
+        let Some(throttle) = self.throttles.get_mut(&app) else { return Outcome::NotThisMachine };
+        match order.action {
+            Action::Limit { cpu_permille, .. } => throttle.limit(cpu_permille),
+            Action::LimitCaches { permille, .. } => throttle.limit_caches(permille),
+            Action::Background { on, .. } => throttle.background(on),
+            _ => Outcome::NotThisMachine,
+        }
+    }
+
+    fn apply_to_task(&mut self, now: Time, order: &Order, info: &TaskInfo, observer: &Observer) -> Outcome {
+        let app = info.app;
+        let mask = match &order.action {
+            Action::Pause { .. } => {
+                let throttle = self.throttles.entry(app).or_insert_with(Throttle::from_outside);
+                if self.stopped.insert(app) {
+                    let members = members(throttle, app, observer);
+                    if throttle.wait(&mut self.journal, now, &members) {
+                        self.turned.push((app, false));
+                    }
+                }
+                return Outcome::Applied;
+            }
+            Action::Pages { nodes, .. } => {
+                let Some(pages) = &mut self.pages else {
+                    self.notes.add(
+                        "pages stay where they are: moving the memory of running programs was not asked for (--move-pages)",
+                    );
+                    return Outcome::Denied;
+                };
+                return pages.apply(&mut self.journal, info, nodes);
+            }
+            Action::Release { .. } => None,
+            _ => Some(&order.affinity),
+        };
+        if self.throttles.get_mut(&app).is_some_and(Throttle::go_on) {
+            self.turned.push((app, true));
+        }
+        self.placement.apply(&mut self.journal, now, info, mask)
+    }
+
+    /// After orders: lets all run that neither wait nor nap, and moves memory on.
+    pub fn settle(&mut self, now: Time) {
+        self.stopped.clear();
+        self.throttles.values_mut().for_each(|throttle| throttle.settle(now));
         if let Some(pages) = &mut self.pages {
             pages.go_on();
         }
-        outcomes
+    }
+
+    /// Applications that have been told to wait since the last call, or to go on (true).
+    pub fn take_turned(&mut self) -> Vec<(AppId, bool)> {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// Lets all run and ends what holds whole applications; what of this failed is tried again at the end of all.
+    pub fn end_throttles(&mut self, now: Time) -> Vec<String> {
+        // First: nobody is to wait for the end of another one's group.
+        self.throttles.values_mut().for_each(|throttle| throttle.let_go(now));
+        let throttles = std::mem::take(&mut self.throttles).into_values();
+        throttles.flat_map(|throttle| throttle.end(&mut self.journal)).collect()
     }
 
     /// Undoes everything and ends the guardian. Dropping does the same, without the report.
-    pub fn finish(self) -> RestoreReport {
+    pub fn finish(mut self) -> RestoreReport {
+        if let Some(pauses) = self.pauses.take() {
+            pauses.finish(&mut self.journal);
+        }
         self.journal.finish()
     }
+}
+
+/// Known to who follows them; a control group knows its own.
+fn members(throttle: &Throttle, app: AppId, observer: &Observer) -> Vec<Identity> {
+    if throttle.by_signals() { observer.members(app) } else { Vec::new() }
 }

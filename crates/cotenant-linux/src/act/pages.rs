@@ -4,8 +4,10 @@ use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::memory::{files, is_bound};
 use crate::sys::mempolicy::move_pages;
-use cotenant_core::NodeId;
+use crate::sys::thread::{Held, SetError};
+use crate::undo::Journal;
 use cotenant_core::areas::{Area, Backing};
+use cotenant_core::{NodeId, Outcome, TaskInfo};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
@@ -107,6 +109,22 @@ impl Mover {
         Ok(())
     }
 
+    /// Begins to bring what a task uses to these nodes, as far as that may be.
+    pub fn apply(&mut self, journal: &mut Journal, info: &TaskInfo, nodes: &[NodeId]) -> Outcome {
+        let held = match Held::open_exactly(info.pid, info.tid, info.start_ticks) {
+            Ok(held) => held,
+            Err(SetError::Recycled) => return Outcome::Stale,
+            Err(_) => return Outcome::Gone,
+        };
+        match journal.may_touch(&held).and_then(|()| self.bring(info.pid, nodes).map_err(|e| e.to_string())) {
+            Ok(()) => Outcome::Applied,
+            Err(why) => {
+                self.notes.add(format!("{} ({}): its memory stays where it is: {why}", info.comm, info.pid));
+                Outcome::Denied
+            }
+        }
+    }
+
     /// Moves on what is on its way, for a bounded time.
     pub fn go_on(&mut self) {
         let begin = Instant::now();
@@ -117,7 +135,7 @@ impl Mover {
                 match job.step(pid) {
                     Ok(true) => {}
                     Ok(false) => {
-                        self.finish(pid);
+                        self.forget(pid);
                         break;
                     }
                     Err(e) => {
@@ -125,7 +143,7 @@ impl Mover {
                         if e.raw_os_error() != Some(libc::ESRCH) {
                             self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
                         }
-                        self.finish(pid);
+                        self.forget(pid);
                         break;
                     }
                 }
@@ -133,7 +151,8 @@ impl Mover {
         }
     }
 
-    fn finish(&mut self, pid: u32) {
+    /// Moves no more of a process' memory.
+    pub fn forget(&mut self, pid: u32) {
         let Some(job) = self.jobs.remove(&pid) else { return };
         self.done.add(&job.moved);
     }

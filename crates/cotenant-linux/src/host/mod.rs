@@ -1,32 +1,61 @@
-//! The live machine as a [`Host`].
+//! The live machine as a [`Host`]: applications come and go, are observed, and are acted on by all actuators alike.
 
-pub mod batch;
-pub mod qos;
+mod app;
+pub mod queue;
 
 use crate::FsRoot;
 use crate::act::Actuators;
+use crate::act::pause::{Job, Method};
+use crate::act::throttle::{Slept, Throttle};
+use crate::notes::Notes;
 use crate::sense::memory::{self, interleaving};
-use crate::sense::metrics::{self, Metrics};
+use crate::sense::metrics::{self, MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
+use crate::sense::perf::plan::SAM_SIGNALS;
 use crate::sense::processes::Target;
 use crate::sense::progress::Reported;
 use crate::sense::tier::TierReport;
 use crate::sys::launch::{self, Child, LaunchError};
-use crate::sys::waiter::{Event, Waiter};
-use crate::undo::RestoreReport;
-use crate::undo::{JournalOptions, OpenError};
+use crate::sys::thread::process_stat;
+use crate::sys::waiter::{Event, Waiter, asks_to_stop};
+use crate::sys::{self, Usage};
+use crate::undo::{JournalOptions, OpenError, RestoreReport};
+use app::App;
 use cotenant_core::host::HostError;
-use cotenant_core::metric::Metric;
 use cotenant_core::profile::{AppProfile, stand_in};
-use cotenant_core::{CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
-use std::collections::{BTreeMap, BTreeSet};
+use cotenant_core::{AppId, CpuSet, Host, Order, Outcome, Sample, Signal, Time, Topology, Wake};
+use queue::{Gaps, Line, Queue};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use app::{AppSpec, What};
+
+/// Where looks at all threads are rare: least and most time between two of them, each of which may take as long as some fifty others.
+const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+
+/// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much later.
+const FULL_PART: u32 = 20;
+
+/// When a run is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Until {
+    /// The first command has ended, whatever it leaves behind; where none was started: nothing is left, or a signal came.
+    #[default]
+    FirstEnds,
+    /// All commands have ended, and those that are not throttled have left nobody behind; sooner where a signal asked all to end.
+    AllEnd,
+    /// A signal came.
+    Asked,
+}
+
 /// How a live machine is managed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct HostOptions {
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
@@ -34,17 +63,46 @@ pub struct HostOptions {
     pub act: bool,
     /// Whether tasks of other users are managed.
     pub other_users: bool,
+    /// What is counted by hardware.
+    pub signals: Vec<Signal>,
     /// What is looked at of the memory of each process: dear.
     pub memory: memory::Options,
     /// Whether the memory of programs may be moved, too.
     pub move_pages: bool,
-    /// Metrics from outside, of the first application.
-    pub metrics: Vec<Metric>,
     /// Applications by name, of which rates stand in for signals that cannot be counted.
     pub profiles: BTreeMap<String, AppProfile>,
+    /// Whether most samples are of what costs no system call: reported progress, and readings of metrics.
+    pub rare_looks: bool,
+    /// When a run is over.
+    pub until: Until,
+    /// When the commands that were started are asked to end.
+    pub after: Option<Duration>,
+    /// How programs that are started to be throttled are paused; `None`: as is best here.
+    pub method: Option<Method>,
+    /// How changes are journaled; `None`: as [`JournalOptions::new`] says.
+    pub journal: Option<JournalOptions>,
 }
 
-/// Why a host could not begin.
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            cpus: None,
+            act: false,
+            other_users: false,
+            signals: SAM_SIGNALS.to_vec(),
+            memory: memory::Options::default(),
+            move_pages: false,
+            profiles: BTreeMap::new(),
+            rare_looks: false,
+            until: Until::default(),
+            after: None,
+            method: None,
+            journal: None,
+        }
+    }
+}
+
+/// Why a host could not begin, or an application not be added.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Nothing can be changed.
@@ -62,7 +120,7 @@ pub enum StartError {
     /// The kernel gave no descriptors to wait with.
     #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
     Wait(io::Error),
-    /// A means of letting programs nap is not to be had.
+    /// A means of throttling programs is not to be had.
     #[error("{0}")]
     Means(String),
 }
@@ -70,122 +128,220 @@ pub enum StartError {
 /// How a managed run ended.
 #[derive(Clone, Debug, Default)]
 pub struct Finish {
-    /// The command's exit code, 128 + signal where a signal ended it; 0 for attached processes.
+    /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not started here.
     pub exit_code: u8,
-    /// The last signal that asked to stop: the command has got it, too.
+    /// The last signal that asked to stop: the commands have got it, too.
     pub signal: Option<i32>,
     /// What was given back.
     pub restored: RestoreReport,
 }
 
-/// Programs that come and go.
-#[derive(Debug, Default)]
-struct Stage {
-    running: BTreeMap<u32, Child>,
-    ended: Vec<(u32, u8, Time)>,
-}
-
-/// The machine that this is, with the programs that are managed on it.
+/// The machine that this is, with the applications that are managed on it.
 #[derive(Debug)]
 pub struct LinuxHost {
     topology: Topology,
+    options: HostOptions,
     observer: Observer,
-    applier: Option<Actuators>,
-    metrics: Arc<Metrics>,
+    act: Option<Actuators>,
     waiter: Waiter,
-    child: Option<Child>,
-    /// Whether programs are started one after the other by [`LinuxHost::start`]; those that run, and those that have ended.
-    stage: Option<Stage>,
     start: Instant,
-    cpus: Option<CpuSet>,
-    profiles: BTreeMap<String, AppProfile>,
-    exit: Option<u8>,
+    apps: BTreeMap<AppId, App>,
+    /// The first application that was added.
+    first: Option<AppId>,
+    /// How its command ended.
+    exit_code: u8,
+    line: Option<Line>,
+    /// How the throttled slept as of the last look at all threads, for those who watch.
+    told: Rc<RefCell<Vec<Slept>>>,
+    last: Option<Sample>,
+    full_due: Time,
     signal: Option<i32>,
-    notes: BTreeSet<String>,
+    /// Whether the commands were asked to end because their time is over.
+    stopped: bool,
+    notes: Notes,
+}
+
+/// An application that is about to be added: what can be made before it starts has been made.
+struct Ready {
+    spec: AppSpec,
+    throttle: Option<Throttle>,
+    job: Option<usize>,
 }
 
 impl LinuxHost {
-    /// Starts a command and manages it with all its descendants until it ends.
+    /// Manages these applications; commands are started in this order, when all that they need is there.
     ///
     /// # Errors
-    /// [`StartError`]; the command does not run then.
-    pub fn launch(
-        topology: &Topology,
-        name: String,
-        command: Command,
-        options: &HostOptions,
-    ) -> Result<Self, StartError> {
-        // Signals are held back before the command starts, so that none is lost in between; the command gets them unblocked.
-        let mut host = Self::attach(topology, Vec::new(), options)?;
-        // Last: whatever can fail has been made by now.
-        let child = Child::spawn_command(command)?;
-        host.waiter.watch(&child);
-        host.observer.add_app(AppTarget { name, target: Target::Trees(vec![child.pid()]) });
-        host.child = Some(child);
+    /// [`StartError`]; commands that were started before the one that cannot be are ended.
+    pub fn new(topology: &Topology, apps: Vec<AppSpec>, options: HostOptions) -> Result<Self, StartError> {
+        // Signals are held back before a command starts, so that none is lost in between; commands get them unblocked.
+        let waiter = Waiter::new().map_err(StartError::Wait)?;
+        let act = if options.act {
+            let journal = options.journal.clone().map_or_else(JournalOptions::new, Ok).map_err(OpenError::from)?;
+            let journal = JournalOptions { other_users: options.other_users, ..journal };
+            Some(Actuators::open(journal, options.method.clone(), options.move_pages)?)
+        } else {
+            None
+        };
+        let mut notes = Notes::default();
+        if options.memory.accesses {
+            interleaving::note(&FsRoot::live()).into_iter().for_each(|hidden| notes.add(hidden));
+        }
+        let observe = Options {
+            signals: options.signals.clone(),
+            memory: options.memory,
+            other_users: options.other_users,
+            ..Options::default()
+        };
+        let mut host = Self {
+            topology: topology.clone(),
+            observer: Observer::new(topology, Vec::new(), observe)?,
+            options,
+            act,
+            waiter,
+            start: Instant::now(),
+            apps: BTreeMap::new(),
+            first: None,
+            exit_code: 0,
+            line: None,
+            told: Rc::default(),
+            last: None,
+            full_due: Time::default(),
+            signal: None,
+            stopped: false,
+            notes,
+        };
+        if let Err(why) = host.add_all(apps) {
+            host.ask_to_end(libc::SIGTERM);
+            host.finish();
+            return Err(why);
+        }
         Ok(host)
     }
 
-    /// Manages what runs already, until it ends or a signal asks to stop.
+    /// Starts the jobs of a queue, too, until none is left. After being asked to stop they get SIGTERM, and SIGKILL after `grace`.
+    pub fn with_queue(mut self, queue: Box<dyn Queue>, grace: Duration) -> Self {
+        self.line = Some(Line::new(queue, grace));
+        self
+    }
+
+    fn add_all(&mut self, apps: Vec<AppSpec>) -> Result<(), StartError> {
+        let ready = apps.into_iter().map(|app| self.make_ready(app, None)).collect::<Result<Vec<_>, _>>()?;
+        ready.into_iter().try_for_each(|ready| self.begin(ready).map(drop))
+    }
+
+    /// Manages another application, too.
     ///
     /// # Errors
-    /// [`StartError`]
-    pub fn attach(topology: &Topology, targets: Vec<AppTarget>, options: &HostOptions) -> Result<Self, StartError> {
-        let waiter = Waiter::new().map_err(StartError::Wait)?;
-        let mut applier = applier(options)?;
-        let named = targets.iter().flat_map(|t| match &t.target {
-            Target::Pids(pids) | Target::Trees(pids) => &pids[..],
-            Target::Cgroup(_) => &[],
-        });
-        if let Some(applier) = &mut applier {
-            named.for_each(|pid| applier.look_for_rival(*pid));
+    /// [`StartError`]; its command does not run then, or is asked to end where it cannot be throttled.
+    pub fn add(&mut self, app: AppSpec) -> Result<AppId, StartError> {
+        let ready = self.make_ready(app, None)?;
+        self.begin(ready)
+    }
+
+    fn make_ready(&mut self, mut spec: AppSpec, job: Option<usize>) -> Result<Ready, StartError> {
+        let throttle = match (spec.throttled, &mut self.act, &mut spec.what) {
+            (Some(enforcer), Some(act), What::Command(command)) => Some(act.prepare(enforcer, command)),
+            (Some(enforcer), Some(act), What::Running(target)) => Some(act.attach(enforcer, target)),
+            _ => None,
+        };
+        // A job that cannot be let wait runs all the same.
+        let throttle = match throttle {
+            Some(Err(why)) if job.is_some() => {
+                self.notes.add(why);
+                None
+            }
+            other => other.transpose().map_err(StartError::Means)?,
+        };
+        if let (Some(_), What::Command(command)) = (job, &mut spec.what) {
+            if throttle.is_none() {
+                // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+                unsafe {
+                    command.pre_exec(|| sys::setsid().or(Ok(())));
+                }
+            }
+            if let Some(cpus) = self.options.cpus.clone() {
+                // SAFETY: between fork and exec it makes one async-signal-safe system call with memory that was allocated before.
+                unsafe {
+                    command.pre_exec(move || sys::setaffinity(0, &cpus));
+                }
+            }
         }
-        let fs = FsRoot::live();
-        let hidden = if options.memory.accesses { interleaving::note(&fs) } else { None };
-        let observe = Options { memory: options.memory, other_users: options.other_users, ..Options::default() };
-        let observer = Observer::new(topology, targets, observe)?;
-        let start = Instant::now();
-        let metrics = Arc::new(Metrics::start(&options.metrics, start)?);
-        Ok(Self {
-            topology: topology.clone(),
-            observer,
-            applier,
-            metrics,
-            waiter,
-            child: None,
-            stage: None,
-            start,
-            cpus: options.cpus.clone(),
-            profiles: options.profiles.clone(),
-            exit: None,
-            signal: None,
-            notes: hidden.into_iter().collect(),
-        })
+        Ok(Ready { spec, throttle, job })
     }
 
-    /// Manages programs that [`LinuxHost::start`] starts, until a signal asks to stop.
-    ///
-    /// # Errors
-    /// [`StartError`]
-    pub fn stage(topology: &Topology, options: &HostOptions) -> Result<Self, StartError> {
-        Ok(Self { stage: Some(Stage::default()), ..Self::attach(topology, Vec::new(), options)? })
+    fn begin(&mut self, Ready { spec, throttle, job }: Ready) -> Result<AppId, StartError> {
+        let AppSpec { name, what, metrics, throttled } = spec;
+        // The command last: whatever can fail has been made by then.
+        let metrics = if metrics.is_empty() { None } else { Some(Arc::new(Metrics::start(&metrics, self.start)?)) };
+        let (target, child) = match what {
+            What::Running(target) => {
+                if let (Target::Pids(pids) | Target::Trees(pids), Some(act)) = (&target, &mut self.act) {
+                    pids.iter().for_each(|pid| act.look_for_rival(*pid));
+                }
+                (target, None)
+            }
+            What::Command(command) => match Child::spawn_command(command) {
+                Ok(child) => (Target::Trees(vec![child.pid()]), Some(child)),
+                Err(why) => {
+                    if let (Some(throttle), Some(act)) = (throttle, &mut self.act) {
+                        act.give_up(throttle);
+                    }
+                    return Err(why.into());
+                }
+            },
+        };
+        let pid = child.as_ref().map(Child::pid);
+        let root = pid.map(|pid| (pid, process_stat(pid).map_or(0, |stat| stat.start_ticks)));
+        if let (Some(key), Some(root), Some(line)) = (job, root, &mut self.line) {
+            line.queue.started(key, root); // first of all: whoever goes on after a crash must know of it
+        }
+        let commands = self.apps.values().any(|app| app.child.is_some());
+        let id = self.observer.add_app(AppTarget { name, target });
+        self.first.get_or_insert(id);
+        if let Some(child) = &child {
+            match self.options.until {
+                Until::FirstEnds if job.is_none() && throttled.is_none() && !commands => self.waiter.watch(child),
+                Until::FirstEnds | Until::AllEnd if job.is_none() && throttled.is_none() => {
+                    self.waiter.watch_besides(child);
+                }
+                // Signals are passed on by the host, or not at all.
+                _ => self.waiter.watch_job(child),
+            }
+        }
+        let job = job.map(|key| (key, false));
+        let app = App { child, exit: None, told: false, gone: false, throttled: throttled.is_some(), metrics, job };
+        self.apps.insert(id, app);
+        if let (Some(throttle), Some(act)) = (throttle, &mut self.act)
+            && let Err(why) = act.add(id, throttle, root)
+        {
+            if job.is_none() {
+                let _ = pid.map(|pid| sys::kill(pid, libc::SIGTERM)); // not reaped yet, so the pid is its own
+                return Err(StartError::Means(why.to_string()));
+            }
+            self.notes.add(why.to_string());
+        }
+        Ok(id)
     }
 
-    /// Starts another program as an application of its own; its process id, which stays its own until [`LinuxHost::take_ended`] tells of it.
-    ///
-    /// # Errors
-    /// [`LaunchError`]
-    pub fn start(&mut self, name: String, command: Command) -> Result<u32, LaunchError> {
-        let child = Child::spawn_command(command)?;
-        let pid = child.pid();
-        self.waiter.watch_job(&child);
-        self.observer.add_app(AppTarget { name, target: Target::Trees(vec![pid]) });
-        self.stage.get_or_insert_default().running.insert(pid, child);
-        Ok(pid)
+    /// Manages an application no more: all that is its own is given back, and it runs on.
+    pub fn remove(&mut self, app: AppId) {
+        let now = self.now();
+        if let Some(act) = &mut self.act {
+            act.remove(now, app, &self.observer);
+        }
+        self.observer.remove_app(app);
+        self.apps.remove(&app);
     }
 
-    /// Programs that have ended since the last call: process id, exit code (128 + signal), and when.
-    pub fn take_ended(&mut self) -> Vec<(u32, u8, Time)> {
-        self.stage.as_mut().map(|stage| std::mem::take(&mut stage.ended)).unwrap_or_default()
+    /// Commands that have ended since the last call: exit code (128 + signal), and when.
+    pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
+        let ended = self.apps.iter_mut().filter(|(_, app)| app.exit.is_some() && !app.told);
+        let told = ended.filter_map(|(id, app)| {
+            app.told = true;
+            app.exit.map(|(code, at)| (*id, code, at))
+        });
+        told.collect()
     }
 
     /// What can be counted here, and how much of the time each counter ran.
@@ -195,89 +351,230 @@ impl LinuxHost {
 
     /// Remarks for people: what was refused or given up, and why.
     pub fn notes(&self) -> Vec<String> {
-        let refused = self.applier.iter().flat_map(Actuators::notes);
         let memory = self.observer.memory();
         let found = memory.collector().map(|name| {
             let (spent, looks) = memory.spent();
             let share = spent.as_secs_f64() / self.start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
             format!("accesses to memory were collected by {name}: {looks} looks, {:.2} % of a CPU", share * 100.0)
         });
-        let seen = memory.notes().cloned().chain(found);
-        self.notes.iter().cloned().chain(refused).chain(self.observer.refused_reports().cloned()).chain(seen).collect()
+        let seen = self.observer.refused_reports().chain(memory.notes()).cloned().chain(found);
+        self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 
     /// What the programs of the first application reported themselves up to now; `None` where none did, or none was found to.
     pub fn reported(&self) -> Option<Reported> {
-        self.observer.reported(0)
+        self.first.and_then(|app| self.observer.reported(app))
     }
 
-    /// Whether a signal has asked to stop since the start. The command has got it, too.
+    /// Whether a signal has asked to stop since the start. The commands have got it, too.
     pub fn is_asked_to_stop(&self) -> bool {
         self.signal.is_some()
     }
 
-    /// The metrics from outside.
-    pub fn metrics(&self) -> Arc<Metrics> {
-        self.metrics.clone()
+    /// The metrics of each application that has any, for who says while the loop goes on that one fails. To be dropped before the end.
+    pub fn metrics(&self) -> Vec<Arc<Metrics>> {
+        self.apps.values().filter_map(|app| app.metrics.clone()).collect()
     }
 
-    /// Undoes everything, and waits for the command where it still runs.
+    /// What the metrics came to.
+    pub fn summaries(&self) -> Vec<MetricSummary> {
+        self.apps.values().filter_map(|app| app.metrics.as_ref()).flat_map(|metrics| metrics.summaries()).collect()
+    }
+
+    /// How each throttled application is let nap now, and how long it slept so far.
+    pub fn slept(&self) -> Vec<Slept> {
+        let now = self.now();
+        self.act.as_ref().map(|act| act.slept(now)).unwrap_or_default()
+    }
+
+    /// The same as of the last full look, while the loop has the host.
+    pub fn told(&self) -> Rc<RefCell<Vec<Slept>>> {
+        self.told.clone()
+    }
+
+    /// What stopping and resuming the jobs of a queue took.
+    pub fn gaps(&self) -> Gaps {
+        self.line.as_ref().map(|line| line.gaps).unwrap_or_default()
+    }
+
+    /// Undoes everything, and waits for the commands that still run, but for jobs of a queue: these go on.
     pub fn finish(mut self) -> Finish {
-        let mut restored = self.applier.take().map(Actuators::finish).unwrap_or_default();
-        while self.child.is_some() && self.exit.is_none() {
+        let now = self.now();
+        let mut restored = RestoreReport::default();
+        let mut late = Vec::new();
+        let mut act = self.act.take();
+        if let Some(act) = act.take_if(|act| !act.throttles()) {
+            restored = act.finish();
+        }
+        if let Some(act) = &mut act {
+            late = act.end_throttles(now);
+        }
+        // What held them is removed when those who were in it have been reaped.
+        while self.line.is_none() && self.apps.values().any(App::is_awaited) {
             match self.waiter.wait(None) {
-                Ok(Event::ChildExited(status)) => self.exit = Some(launch::exit_code(status)),
+                Ok(Event::JobExited(pid, status, usage)) => self.child_ended(pid, status, usage),
+                Ok(Event::ChildExited(status)) => self.first_ended(status),
                 Ok(_) => {}
                 Err(e) => {
-                    restored.notes.push(format!("cannot wait for the command: {e}"));
+                    late.push(format!("cannot wait for the commands: {e}"));
                     break;
                 }
             }
         }
-        Finish { exit_code: self.exit.unwrap_or(0), signal: self.signal, restored }
+        if let Some(act) = act {
+            restored = act.finish();
+        }
+        if self.line.is_none() {
+            restored.notes.splice(0..0, late);
+        }
+        Finish { exit_code: self.exit_code, signal: self.signal, restored }
     }
 
     /// The time of its samples.
     pub fn now(&self) -> Time {
         Time::default() + self.start.elapsed()
     }
-}
 
-fn applier(options: &HostOptions) -> Result<Option<Actuators>, OpenError> {
-    if !options.act {
-        return Ok(None);
+    /// A command has ended.
+    fn child_ended(&mut self, pid: u32, status: ExitStatus, usage: Usage) {
+        let at = self.now();
+        let Some((&id, app)) = self.apps.iter_mut().find(|(_, app)| app.is_awaited() && app.pid() == Some(pid)) else {
+            return;
+        };
+        if app.job.is_some() {
+            return self.job_ended(id, status, usage);
+        }
+        let code = launch::exit_code(status);
+        app.exit = Some((code, at));
+        if self.first == Some(id) {
+            self.exit_code = code;
+        }
+        self.full_due = Time::default(); // whether all of it is gone is looked at now
     }
-    let journal =
-        JournalOptions { other_users: options.other_users, ..JournalOptions::new().map_err(OpenError::from)? };
-    let mut actuators = Actuators::open(journal)?;
-    if options.move_pages {
-        actuators.move_pages(&FsRoot::live());
-    }
-    Ok(Some(actuators))
-}
 
-/// A sample in which each task is allowed, of the mask that it would have without us, what `within` leaves.
-pub(crate) fn look(
-    observer: &mut Observer,
-    applier: &mut Option<Actuators>,
-    at: Time,
-    within: &dyn Fn(CpuSet) -> CpuSet,
-) -> Result<Sample, HostError> {
-    observer.look_at_masks(&|tid, start, mask| {
-        let ours = applier.as_ref().is_some_and(|applier| applier.knows(tid, start));
-        (!ours).then(|| within(mask))
-    });
-    let mut allowed = |task: &NewTask| {
-        within(match applier {
-            Some(applier) => applier.original_mask(task),
-            None => task.mask.clone(),
-        })
-    };
-    observer.sample(at, &mut allowed).map_err(|e| HostError {
-        what: "sampling".to_owned(),
-        why: e.to_string(),
-        remedy: "what was changed has been given back".to_owned(),
-    })
+    /// The command that the waiter watches has ended.
+    fn first_ended(&mut self, status: ExitStatus) {
+        let first = self.apps.values().find(|app| app.is_awaited()).and_then(App::pid);
+        first.into_iter().for_each(|pid| self.child_ended(pid, status, Usage::default()));
+    }
+
+    /// Asks the commands to end that have not, with all whom they have started.
+    pub(crate) fn ask_to_end(&mut self, signal: i32) {
+        for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
+            let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+        }
+        self.signal_descendants(signal);
+        self.signal_throttled(signal);
+    }
+
+    /// Whom the commands in our own session have started: a shell does not pass signals on.
+    fn signal_descendants(&self, signal: i32) {
+        for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.is_awaited()) {
+            let mut others = self.observer.members(id);
+            others.retain(|(pid, _)| Some(*pid) != app.pid());
+            Job::of_processes().signal(signal, &others);
+        }
+    }
+
+    /// Those lead sessions of their own: the terminal's signals do not reach them. Who ran before is let run.
+    fn signal_throttled(&mut self, signal: i32) {
+        let now = self.now();
+        for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.is_awaited()) {
+            if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) {
+                let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+            }
+        }
+    }
+
+    /// What of a task's own mask the user allows.
+    fn within(cpus: Option<&CpuSet>, own: CpuSet) -> CpuSet {
+        cpus.map_or_else(|| own.clone(), |cpus| own.and(cpus))
+    }
+
+    /// A sample of all threads, in which each is allowed, of the mask that it would have without us, what the user allows.
+    fn look(&mut self, at: Time) -> Result<Sample, HostError> {
+        self.full_due = at + ((at - Time::default()) / FULL_PART).clamp(FULL_EVERY[0], FULL_EVERY[1]);
+        let Self { observer, act, options, .. } = self;
+        let cpus = options.cpus.as_ref();
+        if let Some(act) = act {
+            act.tend(at);
+            for (tid, own) in act.take_changed() {
+                observer.set_allowed(tid, Self::within(cpus, own));
+            }
+        }
+        observer.look_at_masks(&|tid, start, mask| {
+            let ours = act.as_ref().is_some_and(|act| act.knows(tid, start));
+            (!ours).then(|| Self::within(cpus, mask))
+        });
+        let mut allowed = |task: &NewTask| {
+            let own = act.as_mut().map_or_else(|| task.mask.clone(), |act| act.original_mask(task));
+            Self::within(cpus, own)
+        };
+        let mut sample = observer.sample(at, &mut allowed).map_err(|e| HostError {
+            what: "sampling".to_owned(),
+            why: e.to_string(),
+            remedy: "what was changed has been given back".to_owned(),
+        })?;
+        for app in stand_in(&mut sample, &options.profiles) {
+            self.notes.add(format!("{app}: what cannot be counted here is taken from its profile (per_cpu_s)"));
+        }
+        let processes = observer.by_app();
+        for (id, app) in &mut self.apps {
+            app.gone = !app.is_awaited() && !processes.contains_key(id);
+        }
+        if let Some(act) = act {
+            act.look(at, &processes, &sample);
+            self.told.replace(act.slept(at));
+        }
+        Ok(sample)
+    }
+
+    fn is_over(&self) -> bool {
+        let mut apps = self.apps.values();
+        if let Some(line) = &self.line {
+            return self.apps.is_empty() && line.queue.is_done();
+        }
+        let asked = self.signal.is_some() || self.stopped;
+        let started = self.apps.values().any(|app| app.child.is_some());
+        match self.options.until {
+            Until::Asked => false,
+            Until::FirstEnds => match apps.find(|app| app.child.is_some()) {
+                Some(command) => command.exit.is_some(),
+                None => self.observer.is_empty(),
+            },
+            Until::AllEnd => {
+                let needed = apps.any(|app| !app.throttled && !app.gone);
+                // What was started is waited for, however it is asked to end.
+                let awaited = self.apps.values().any(App::is_awaited);
+                !awaited && (asked || !needed) || asked && !started
+            }
+        }
+    }
+
+    /// A signal came; how the wait ends, if it does.
+    fn signalled(&mut self, signal: i32) -> Option<Wake> {
+        if self.line.is_some() {
+            return asks_to_stop(signal).then(|| {
+                self.signal = Some(signal);
+                self.wind_up()
+            });
+        }
+        self.signal = Some(signal);
+        self.signal_throttled(signal);
+        let started = self.apps.values().any(|app| app.child.is_some());
+        match self.options.until {
+            Until::Asked => Some(Wake::Exit),
+            // The command has got it, too, and decides itself whether to end.
+            Until::FirstEnds => (!started).then_some(Wake::Exit),
+            Until::AllEnd => {
+                // No terminal sends it, so nobody but those that the waiter knows has got it.
+                if signal == libc::SIGTERM {
+                    self.signal_descendants(signal);
+                }
+                None
+            }
+        }
+    }
 }
 
 impl Host for LinuxHost {
@@ -286,62 +583,100 @@ impl Host for LinuxHost {
     }
 
     fn sample(&mut self) -> Result<Sample, HostError> {
+        self.stop_for_decision();
         let at = self.now();
-        let cpus = &self.cpus;
-        let within = |own: CpuSet| cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
-        let mut sample = look(&mut self.observer, &mut self.applier, at, &within)?;
-        if let Some(app) = sample.apps.first_mut() {
-            app.metrics = self.metrics.readings();
+        let mut sample = match self.last.take().filter(|_| at < self.full_due) {
+            Some(last) => Sample { at, apps: self.observer.apps(), ..last },
+            None => self.look(at)?,
+        };
+        sample.apps.retain(|app| self.apps.get(&app.id).is_some_and(|known| !known.gone));
+        for app in &mut sample.apps {
+            if let Some(metrics) = self.apps.get(&app.id).and_then(|known| known.metrics.as_ref()) {
+                app.metrics = metrics.readings();
+                app.latency_ns = metrics.latency_ns().or(app.latency_ns.take());
+            }
         }
-        for app in stand_in(&mut sample, &self.profiles) {
-            self.notes.insert(format!("{app}: what cannot be counted here is taken from its profile (per_cpu_s)"));
-        }
+        self.last = self.options.rare_looks.then(|| sample.clone());
         Ok(sample)
+    }
+
+    fn watch(&mut self, until: Time) {
+        self.apps.values().filter_map(|app| app.metrics.as_ref()).for_each(|metrics| metrics.watch(until));
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let now = self.now();
-        let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };
-        let observer = &self.observer;
-        let lookup = |id| observer.info(id).cloned();
-        let outcomes = applier.apply_all(now, orders, &lookup);
-        for (tid, own) in applier.take_changed() {
-            let allowed = self.cpus.as_ref().map_or_else(|| own.clone(), |cpus| own.and(cpus));
-            self.observer.set_allowed(tid, allowed);
+        let Some(act) = &mut self.act else { return vec![Outcome::NotThisMachine; orders.len()] };
+        let (apps, observer) = (&self.apps, &self.observer);
+        let monotonic = |time: Time| sys::monotonic() + (time - now);
+        let outcomes = orders.iter().map(|order| match order.action.app() {
+            Some(app) if !apps.contains_key(&app) => Outcome::Gone,
+            _ => act.apply(now, order, observer, monotonic),
+        });
+        let outcomes = outcomes.collect();
+        act.settle(now);
+        for (tid, own) in act.take_changed() {
+            self.observer.set_allowed(tid, Self::within(self.options.cpus.as_ref(), own));
+        }
+        for (app, runs) in act.take_turned() {
+            if runs {
+                self.observer.resumed(app);
+            }
+            let job = self.apps.get(&app).and_then(|app| app.job);
+            if let (Some((key, _)), Some(line)) = (job, &mut self.line) {
+                line.queue.turned(key, runs);
+            }
+        }
+        if let Some(line) = &mut self.line {
+            line.resumed();
         }
         outcomes
     }
 
     fn wait(&mut self, until: Time) -> Wake {
-        if self.exit.is_some() || (self.child.is_none() && self.stage.is_none() && self.observer.is_empty()) {
-            return Wake::Exit;
+        if self.line.as_ref().is_some_and(Line::is_stopped) {
+            self.apply(&[]); // nothing was applied: all run that were not chosen to wait before
         }
-        let until = self.start + Duration::from_nanos(until.0);
+        let mut changed = false;
         loop {
-            match self.waiter.wait(Some(until)) {
-                Ok(Event::Tick) => return Wake::Tick,
-                Ok(Event::ChildExited(status)) => {
-                    self.exit = Some(launch::exit_code(status));
-                    return Wake::Exit;
-                }
-                Ok(Event::JobExited(pid, status, _)) => {
-                    let at = self.now();
-                    if let Some(stage) = &mut self.stage {
-                        stage.running.remove(&pid);
-                        stage.ended.push((pid, launch::exit_code(status), at));
+            changed |= self.start_jobs();
+            if self.is_over() {
+                return Wake::Exit;
+            }
+            let now = self.now();
+            let due = self.act.as_mut().and_then(|act| act.due(now));
+            if let Some(after) = self.options.after.filter(|after| !self.stopped && now >= Time::default() + *after) {
+                self.stopped = true;
+                self.notes.add(format!("the programs were asked to end after {} s", after.as_secs_f64()));
+                self.ask_to_end(libc::SIGTERM);
+            }
+            // Whatever else has happened by now is part of the same change.
+            let next = if changed { Time::default() } else { due.map_or(until, |due| due.min(until)) };
+            match self.waiter.wait(Some(self.start + Duration::from_nanos(next.0))) {
+                Ok(Event::Tick) if changed => return Wake::TasksChanged,
+                Ok(Event::Tick) if self.now() >= until => {
+                    if let Some(line) = &mut self.line {
+                        line.due = true;
                     }
-                    return Wake::TasksChanged;
+                    return Wake::Tick;
+                }
+                Ok(Event::ChildExited(status)) => self.first_ended(status),
+                Ok(Event::JobExited(pid, status, usage)) => {
+                    self.child_ended(pid, status, usage);
+                    match self.options.until {
+                        // Whether it is over is seen at the next look.
+                        Until::AllEnd if self.line.is_none() => return Wake::Tick,
+                        _ => changed = true,
+                    }
                 }
                 Ok(Event::Signal(signal)) => {
-                    self.signal = Some(signal);
-                    // The command has got it too and decides itself whether to end.
-                    if self.child.is_none() {
-                        return Wake::Exit;
+                    if let Some(wake) = self.signalled(signal) {
+                        return wake;
                     }
                 }
-                Ok(Event::Other(_)) => {}
+                Ok(Event::Tick | Event::Other(_)) => {}
                 Err(e) => {
-                    self.notes.insert(format!("waiting failed: {e}; the run goes on unmanaged"));
+                    self.notes.add(format!("waiting failed: {e}; the programs go on unmanaged"));
                     return Wake::Exit;
                 }
             }

@@ -9,8 +9,8 @@ use crate::sense::ends::{End, Ends};
 use crate::sys;
 use crate::sys::thread;
 use cotenant_core::proc_text::{self, Status, TaskStat};
-use cotenant_core::{CpuSet, Time};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use cotenant_core::{AppId, CpuSet, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -43,8 +43,8 @@ const FULL_EVERY: Duration = Duration::from_secs(10);
 /// A process that is followed.
 #[derive(Debug)]
 pub struct Process {
-    /// Which of the targets it belongs to.
-    pub target: usize,
+    /// The application to which it belongs.
+    pub app: AppId,
     /// Its threads, a leader that ended before them included.
     pub threads: HashSet<u32>,
     /// `/proc/PID/task`; stands for this very process, never for one that took over its id.
@@ -75,7 +75,9 @@ pub struct Changes {
 pub struct Follower {
     proc: PathBuf,
     loadavg: Option<File>,
-    targets: Vec<Target>,
+    targets: BTreeMap<AppId, Target>,
+    /// Targets that were not looked for yet.
+    fresh: BTreeSet<AppId>,
     /// Whose processes alone are followed.
     uid: Option<u32>,
     /// Processes that belong to a target but to another user.
@@ -85,8 +87,8 @@ pub struct Follower {
     strangers: HashSet<u32>,
     /// `/proc` is to be listed with the next slow look.
     list_soon: bool,
-    /// Pids of trees that live, or that name a process group or session of one that lives; with the target.
-    kin: HashMap<u32, usize>,
+    /// Pids of trees that live, or that name a process group or session of one that lives; with the application.
+    kin: HashMap<u32, AppId>,
     last_pid: Option<u32>,
     /// Whether somebody was born before the last update.
     born: bool,
@@ -94,19 +96,19 @@ pub struct Follower {
     births: bool,
     /// Ids that were new in the last update, and that nobody had yet, or any more.
     unseen: Vec<u32>,
-    /// Targets that were looked for once: the first so many.
-    started: usize,
     next_slow: Time,
     next_full: Time,
     buffer: Vec<u8>,
 }
 
 impl Follower {
-    /// Follows nothing yet; the first [`Self::update`] finds everything. With `uid`, other users' processes are left out.
+    /// Follows these targets as the applications 0, 1, …; the first [`Self::update`] finds everything. With `uid`, other users' processes are left out.
     pub fn new(fs: &FsRoot, targets: Vec<Target>, uid: Option<u32>) -> Self {
+        let targets: BTreeMap<AppId, Target> = (0..).map(AppId).zip(targets).collect();
         Self {
             proc: fs.path("/proc"),
             loadavg: File::open(fs.path("/proc/loadavg")).ok(),
+            fresh: targets.keys().copied().collect(),
             targets,
             uid,
             others: HashSet::new(),
@@ -118,7 +120,6 @@ impl Follower {
             born: false,
             births: false,
             unseen: Vec::new(),
-            started: 0,
             next_slow: Time::default(),
             next_full: Time::default(),
             buffer: vec![0; 32 << 10],
@@ -126,17 +127,19 @@ impl Follower {
     }
 
     /// Follows another target, too, from the next update on.
-    pub fn add_target(&mut self, target: Target) {
-        self.targets.push(target);
+    pub fn add_target(&mut self, app: AppId, target: Target) {
+        self.targets.insert(app, target);
+        self.fresh.insert(app);
     }
 
     /// Follows a target no more. Returns the threads of it that were followed.
-    pub fn drop_target(&mut self, target: usize) -> Vec<u32> {
-        self.targets[target] = Target::Pids(Vec::new());
-        self.kin.retain(|_, of| *of != target);
+    pub fn drop_target(&mut self, app: AppId) -> Vec<u32> {
+        self.targets.remove(&app);
+        self.fresh.remove(&app);
+        self.kin.retain(|_, of| *of != app);
         let mut threads = Vec::new();
         self.processes.retain(|_, process| {
-            let stays = process.target != target;
+            let stays = process.app != app;
             if !stays {
                 threads.extend(&process.threads);
             }
@@ -193,11 +196,9 @@ impl Follower {
             }
             self.look_at_threads(pid, born, listed, full, &mut changes);
         }
-        let asked = self.started < self.targets.len();
-        if born || slow || asked {
+        if born || slow || !self.fresh.is_empty() {
             self.find_processes(before, at, slow, ends, &mut changes);
         }
-        self.started = self.targets.len();
         changes
     }
 
@@ -208,20 +209,20 @@ impl Follower {
 
     fn find_processes(&mut self, before: Option<u32>, at: Time, slow: bool, ends: &Ends, changes: &mut Changes) {
         let mut trees = false;
-        for target in 0..self.targets.len() {
-            let pids = match &self.targets[target] {
+        let fresh = std::mem::take(&mut self.fresh);
+        let mut found = Vec::new();
+        for (&app, target) in &self.targets {
+            trees |= matches!(target, Target::Trees(_));
+            let pids = match target {
                 Target::Cgroup(path) => members(path),
                 // Named pids are looked for once: whoever has one of them later is another process.
-                Target::Pids(pids) if target >= self.started => pids.clone(),
-                Target::Trees(roots) => {
-                    trees = true;
-                    if target < self.started { Vec::new() } else { roots.clone() }
-                }
-                Target::Pids(_) => Vec::new(),
+                Target::Pids(pids) | Target::Trees(pids) if fresh.contains(&app) => pids.clone(),
+                Target::Pids(_) | Target::Trees(_) => continue,
             };
-            for pid in pids {
-                self.adopt(pid, target, ends, changes);
-            }
+            found.extend(pids.into_iter().map(|pid| (pid, app)));
+        }
+        for (pid, app) in found {
+            self.adopt(pid, app, ends, changes);
         }
         let full = at >= self.next_full;
         if full {
@@ -292,8 +293,8 @@ impl Follower {
             return true;
         }
         let found = [stat.ppid, stat.pgrp, stat.session].into_iter().find_map(|id| self.kin.get(&id).copied());
-        if let Some(target) = found {
-            self.adopt(pid, target, ends, changes);
+        if let Some(app) = found {
+            self.adopt(pid, app, ends, changes);
         }
         true
     }
@@ -313,23 +314,23 @@ impl Follower {
     }
 
     /// Starts to follow a process, unless it is followed already, is a thread or the kernel's, or is dead.
-    fn adopt(&mut self, pid: u32, target: usize, ends: &Ends, changes: &mut Changes) {
+    fn adopt(&mut self, pid: u32, app: AppId, ends: &Ends, changes: &mut Changes) {
         if self.processes.contains_key(&pid) {
             return;
         }
-        let Some(process) = self.open(pid, target) else { return };
+        let Some(process) = self.open(pid, app) else { return };
         if let Some(pidfd) = &process.pidfd {
             // Without it the end is noticed at the next slow look.
             let _ = ends.listen(pidfd, End::Process(pid));
         }
-        if matches!(self.targets[target], Target::Trees(_)) {
-            self.kin.insert(pid, target);
+        if matches!(self.targets.get(&app), Some(Target::Trees(_))) {
+            self.kin.insert(pid, app);
         }
         self.processes.insert(pid, process);
         self.look_at_threads(pid, true, true, true, changes);
     }
 
-    fn open(&mut self, pid: u32, target: usize) -> Option<Process> {
+    fn open(&mut self, pid: u32, app: AppId) -> Option<Process> {
         // The folder first: whatever is read through it is of one process, or fails.
         let dir = File::open(self.proc.join(format!("{pid}/task"))).ok()?;
         let pidfd = sys::pidfd_open(pid).ok();
@@ -344,7 +345,7 @@ impl Follower {
         }
         let (pgrp, session) = (stat.pgrp, stat.session);
         let start_ticks = stat.start_ticks;
-        Some(Process { target, threads: HashSet::new(), dir, pidfd, pgrp, session, leader_is_dead: false, start_ticks })
+        Some(Process { app, threads: HashSet::new(), dir, pidfd, pgrp, session, leader_is_dead: false, start_ticks })
     }
 
     /// Finds threads that were born or died in a process.

@@ -3,8 +3,9 @@
 use super::pauses::{BEATS, pid, program};
 use super::roles::{command, dying, journals, options, say};
 use crate::act::restore;
+use crate::act::throttle::Enforcer;
 use crate::fault;
-use crate::host::qos::{Enforcer, HighProgram, LowProgram, QosHost, QosOptions, What};
+use crate::host::{AppSpec, HostOptions, LinuxHost, Until};
 use crate::sense::topology;
 use crate::sys;
 use crate::sys::thread;
@@ -25,11 +26,11 @@ pub fn keeper(args: &[String]) {
     // Who dies before it has said who it is leaves it to end by itself.
     let script = r#"echo $$ > "$1/high.pid"; while [ -e "$1" ]; do sleep 0.2; done"#;
     high.args(["-c", script, "high", folder]).stdin(Stdio::null());
-    let high = HighProgram { name: "high".into(), what: What::Command(high), metrics: Vec::new() };
-    let low = LowProgram { name: "low".into(), what: What::Command(program(Path::new(folder))) };
-    let qos = QosOptions { act: true, enforcer, counters: false, after: None, other_users: false };
-    let state_dir = Path::new(state_dir);
-    let mut host = QosHost::start_with(&topology, vec![high], vec![low], qos, || Ok(options(state_dir))).unwrap();
+    let high = AppSpec::command("high".into(), high);
+    let low = AppSpec { throttled: Some(enforcer), ..AppSpec::command("low".into(), program(Path::new(folder))) };
+    let journal = Some(options(Path::new(state_dir)));
+    let options = HostOptions { act: true, rare_looks: true, until: Until::AllEnd, journal, ..HostOptions::default() };
+    let mut host = LinuxHost::new(&topology, vec![high, low], options).unwrap();
     eventually("all of it runs", || BEATS.iter().all(|beat| pid(Path::new(folder), beat).is_some()));
     let app = AppId(1);
     for step in steps {

@@ -1,7 +1,7 @@
 //! Whoever dies wherever, nobody is left waiting.
 
 use super::roles::{command, dying, journal, journals, say};
-use crate::act::pause::{Job, Means, Mechanism, Pauses};
+use crate::act::pause::{Job, Mechanism, Method, Pauses};
 use crate::act::restore;
 use crate::fault;
 use crate::sys;
@@ -34,8 +34,9 @@ pub fn pauser(args: &[String]) {
     let [state_dir, mechanism, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MECHANISM FOLDER STEP…") };
     let folder = Path::new(folder);
     let mut journal = journal(Path::new(state_dir));
-    let means = Means::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism).expect("it works here");
-    let mut pauses = Pauses::new(means);
+    let method =
+        Method::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism).expect("it works here");
+    let mut pauses = Pauses::new(method);
     let mut job = pauses.job(&mut journal).unwrap();
     let mut command = program(folder);
     job.prepare(&mut command).unwrap();
@@ -180,7 +181,7 @@ fn stands_still(group: &Path) -> bool {
 
 /// All that work here, said aloud.
 pub fn mechanisms() -> Vec<Mechanism> {
-    let works: Vec<Mechanism> = Means::all().iter().map(Means::mechanism).collect();
+    let works: Vec<Mechanism> = Method::all().iter().map(Method::mechanism).collect();
     for missing in [Mechanism::CgroupV2, Mechanism::CgroupV1].iter().filter(|m| !works.contains(m)) {
         eprintln!("skipped: {missing} cannot be used here");
     }
@@ -325,8 +326,8 @@ struct Theirs {
 impl Theirs {
     /// `None`, said aloud, where no group can be frozen.
     fn new(name: &str) -> Option<Self> {
-        let group = Means::all().into_iter().find(|means| means.mechanism() != Mechanism::Signals);
-        let Some(mechanism) = group.map(|means| means.mechanism()) else {
+        let group = Method::all().into_iter().find(|method| method.mechanism() != Mechanism::Signals);
+        let Some(mechanism) = group.map(|method| method.mechanism()) else {
             eprintln!("skipped: no group can be frozen here");
             return None;
         };

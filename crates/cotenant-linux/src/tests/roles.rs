@@ -1,13 +1,14 @@
 //! The processes that the tests are about, each of them this test binary in another role.
 
-use crate::act::{self, Actuators, EFFECTS};
+use crate::act::placement::Placement;
+use crate::act::{self, EFFECTS};
 use crate::fault;
 use crate::sense::observer::NewTask;
 use crate::sys;
 use crate::sys::thread::{self, Held};
 use crate::testing::Player;
 use crate::undo::{GuardianCommand, Journal, JournalOptions};
-use cotenant_core::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
+use cotenant_core::{CpuSet, TaskId, TaskInfo, Time};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -237,24 +238,13 @@ pub fn infos(pid: u32, tids: &[u32]) -> Vec<Arc<TaskInfo>> {
     tids.iter().enumerate().filter_map(info).collect()
 }
 
-/// Orders that place the tasks in turn on the two masks, beginning with the `first`.
-pub fn orders(infos: &[Arc<TaskInfo>], masks: &[CpuSet; 2], first: usize) -> Vec<Order> {
-    let order = |(i, info): (usize, &Arc<TaskInfo>)| {
-        let affinity = masks[(first + i) % 2].clone();
-        let action = Action::Place { task: info.id, contexts: affinity.clone() };
-        Order { action, affinity, reason: Reason::new("test", "test") }
-    };
-    infos.iter().enumerate().map(order).collect()
+/// Each task, and the mask that it is to get: in turn the two, beginning with the `first`.
+pub fn orders(infos: &[Arc<TaskInfo>], masks: &[CpuSet; 2], first: usize) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)> {
+    infos.iter().enumerate().map(|(i, info)| (info.clone(), Some(masks[(first + i) % 2].clone()))).collect()
 }
 
-pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<Order> {
-    let release = |info: &Arc<TaskInfo>| Action::Release { task: info.id };
-    let order = |action| Order { action, affinity: CpuSet::new(), reason: Reason::new("test", "test") };
-    infos.iter().map(release).map(order).collect()
-}
-
-pub fn lookup(infos: &[Arc<TaskInfo>]) -> impl Fn(TaskId) -> Option<Arc<TaskInfo>> + '_ {
-    |id| infos.iter().find(|i| i.id == id).cloned()
+pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)> {
+    infos.iter().map(|info| (info.clone(), None)).collect()
 }
 
 /// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of standard input,
@@ -276,7 +266,7 @@ fn applier(args: &[String]) {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
         options.compact_above = u64::MAX;
     }
-    let mut applier = Actuators::open(options).unwrap();
+    let (mut journal, mut placement) = (Journal::open(options, EFFECTS).unwrap(), Placement::default());
     let infos = infos(pid, &tids);
     let (mut now, mut newcomer) = (Time::default(), None);
     let mut lines = std::io::stdin().lines();
@@ -290,7 +280,7 @@ fn applier(args: &[String]) {
                 match step.as_str() {
                     "others" | "full-disk" => {}
                     "hold" => {
-                        say(&format!("hold {}", applier.journal.guardian().map_or(0, |(pid, _)| pid)));
+                        say(&format!("hold {}", journal.guardian().map_or(0, |(pid, _)| pid)));
                         let line = lines.next().unwrap_or_else(|| Ok(String::new())).unwrap();
                         newcomer = line.strip_prefix("task ").map(|tid| tid.parse().unwrap());
                         if let Some(seconds) = line.strip_prefix("at ") {
@@ -301,18 +291,22 @@ fn applier(args: &[String]) {
                         let tid = newcomer.expect("a line `task TID` before");
                         let held = Held::open(pid, tid).unwrap();
                         let task = NewTask::of(&held, held.mask().unwrap());
-                        say(&format!("adopt {}", applier.original_mask(&task)));
+                        say(&format!("adopt {}", placement.original_mask(&mut journal, &task)));
                     }
                     "panic" => panic!("as the test wants it"),
-                    "finish" => return say(&format!("finish {:?}", applier.finish())),
-                    "notes" => say(&format!("notes {:?}", applier.notes().collect::<Vec<_>>())),
+                    "finish" => return say(&format!("finish {:?}", journal.finish())),
+                    "notes" => {
+                        say(&format!("notes {:?}", journal.notes().iter().chain(placement.notes()).collect::<Vec<_>>()))
+                    }
                     other => panic!("no step {other}"),
                 }
                 continue;
             }
         };
-        let outcomes = applier.apply_all(now, &orders, &lookup(&infos));
-        let texts: Vec<String> = outcomes.iter().map(|o| format!("{o:?}")).collect();
+        journal.tend();
+        placement.tend(&mut journal, now);
+        let texts = orders.iter().map(|(info, mask)| placement.apply(&mut journal, now, info, mask.as_ref()));
+        let texts: Vec<String> = texts.map(|outcome| format!("{outcome:?}")).collect();
         say(&format!("{step} {}", texts.join(" ")));
     }
 }

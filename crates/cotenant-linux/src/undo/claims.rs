@@ -5,7 +5,7 @@
 //! journal is gone: before that, the masks that are seen may still be undone by a guardian.
 
 use crate::fault::point;
-use crate::sys::thread;
+use crate::sys::thread::{self, Identity};
 use crate::sys::{self, Lock};
 use crate::undo::state_dir::{self, Here, Owner};
 use std::collections::{HashMap, HashSet};
@@ -103,15 +103,27 @@ impl Claims {
         self.taken.clear();
     }
 
+    /// Gives these claims back, as far as there are such.
+    pub fn give_back(&mut self, processes: &[Identity]) {
+        let given: HashSet<Owner> = processes.iter().map(|&(pid, start)| Owner { pid, start }).collect();
+        self.drop_claims(|process| given.contains(&process));
+    }
+
     /// Gives all claims back.
     pub fn release(&mut self) {
-        if std::mem::take(&mut self.mine).is_empty() {
+        self.drop_claims(|_| true);
+    }
+
+    fn drop_claims(&mut self, these: impl Fn(Owner) -> bool) {
+        let before = self.mine.len();
+        self.mine.retain(|process| !these(*process));
+        if self.mine.len() == before {
             return;
         }
         let me = self.me;
         // Where this fails, the claims end with this process.
         let _ = self.edit(|claims| {
-            claims.retain(|c| c.owner != me);
+            claims.retain(|c| c.owner != me || !these(c.process));
             true
         });
     }

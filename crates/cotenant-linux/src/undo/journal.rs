@@ -4,7 +4,7 @@
 
 use crate::notes::Notes;
 use crate::sys;
-use crate::sys::thread::Held;
+use crate::sys::thread::{Held, Identity};
 use crate::undo::claims::{ClaimError, Claims};
 use crate::undo::effects::{Effect, Effects, Record, Table, Undoer};
 use crate::undo::file::{self, JournalFile};
@@ -193,6 +193,11 @@ impl Journal {
     /// [`ClaimError`]
     pub fn claim(&mut self, pid: u32) -> Result<(), ClaimError> {
         self.claims.claim(pid)
+    }
+
+    /// Gives processes back that this Cotenant has taken.
+    pub fn unclaim(&mut self, processes: &[Identity]) {
+        self.claims.give_back(processes);
     }
 
     /// The other Cotenant that manages a process or one of its ancestors, if one does.

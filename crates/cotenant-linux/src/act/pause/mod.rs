@@ -92,13 +92,13 @@ pub enum PauseError {
 
 /// What this machine and our rights allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Means {
+pub struct Method {
     mechanism: Mechanism,
     /// The folder of the control group that we are in, below which groups can be made.
     home: Option<PathBuf>,
 }
 
-impl Means {
+impl Method {
     /// Every one that works here, best first: groups were made and removed to find out. Signals always work.
     pub fn all() -> Vec<Self> {
         let groups = [(Mechanism::CgroupV2, Hierarchy::V2), (Mechanism::CgroupV1, Hierarchy::V1)];
@@ -123,20 +123,20 @@ impl Means {
 /// Makes jobs. One per Cotenant: the groups of its jobs lie in one folder, which is journaled once.
 #[derive(Debug)]
 pub struct Pauses {
-    means: Means,
+    method: Method,
     folder: Option<Group>,
     made: u64,
 }
 
 impl Pauses {
     /// With these means; changes nothing yet.
-    pub fn new(means: Means) -> Self {
-        Self { means, folder: None, made: 0 }
+    pub fn new(method: Method) -> Self {
+        Self { method, folder: None, made: 0 }
     }
 
     /// How jobs that we start are let wait.
     pub fn mechanism(&self) -> Mechanism {
-        self.means.mechanism
+        self.method.mechanism
     }
 
     /// A job for a program that is about to be started, see [`Job::prepare`].
@@ -144,11 +144,11 @@ impl Pauses {
     /// # Errors
     /// Where nothing can be journaled, or no group can be made.
     pub fn job(&mut self, journal: &mut Journal) -> Result<Job, PauseError> {
-        let Some(home) = &self.means.home else { return Ok(Job::new(How::Signals(Signalled::default()))) };
+        let Some(home) = &self.method.home else { return Ok(Job::new(How::Signals(Signalled::default()))) };
         let folder = if let Some(folder) = &self.folder {
             folder
         } else {
-            let hierarchy = if self.means.mechanism == Mechanism::CgroupV1 { Hierarchy::V1 } else { Hierarchy::V2 };
+            let hierarchy = if self.method.mechanism == Mechanism::CgroupV1 { Hierarchy::V1 } else { Hierarchy::V2 };
             let me = journal.owner();
             let path = home.join(format!("cotenant-{}-{}", me.pid, me.start));
             let home = Some(home.clone());

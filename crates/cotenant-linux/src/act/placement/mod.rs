@@ -4,13 +4,12 @@ mod backoff;
 mod masks;
 mod undoing;
 
-use crate::act::Refusal;
 use crate::fault::point;
 use crate::notes::Notes;
 use crate::sense::observer::NewTask;
 use crate::sys;
-use crate::sys::thread::{self, Held, Identity, Leaves, process_stat};
-use crate::undo::Journal;
+use crate::sys::thread::{self, Held, Identity, Leaves, SetError, process_stat};
+use crate::undo::{ClaimError, Journal};
 use backoff::{BackOff, Verdict};
 use cotenant_core::{CpuSet, Outcome, TaskInfo, Time};
 use masks::MaskRecord;
@@ -127,21 +126,31 @@ impl Placement {
     }
 
     /// Gives a task this mask, or its own back.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn apply(
-        &mut self,
-        journal: &mut Journal,
-        now: Time,
-        info: &TaskInfo,
-        mask: Option<&CpuSet>,
-    ) -> Result<Outcome, Refusal> {
-        let done = self.set(journal, now, info, mask);
-        if matches!(done, Err(Refusal::Gone)) {
+    pub fn apply(&mut self, journal: &mut Journal, now: Time, info: &TaskInfo, mask: Option<&CpuSet>) -> Outcome {
+        match self.set(journal, now, info, mask) {
+            Ok(outcome) => outcome,
+            Err(Refusal::Gone) => {
+                self.tasks.remove(&(info.tid, info.start_ticks));
+                Outcome::Gone
+            }
+            Err(Refusal::Stale) => Outcome::Stale,
+            Err(Refusal::Denied(why)) => {
+                self.notes.add(format!("{} ({}) is left alone: {why}", info.comm, info.pid));
+                Outcome::Denied
+            }
+            Err(Refusal::Nothing(why)) => {
+                self.notes.add(why);
+                Outcome::Denied
+            }
+        }
+    }
+
+    /// Gives a task its own mask back, and does not look after it any more.
+    pub fn forget(&mut self, journal: &mut Journal, now: Time, info: &TaskInfo) {
+        if self.knows(info.tid, info.start_ticks) {
+            self.apply(journal, now, info, None);
             self.tasks.remove(&(info.tid, info.start_ticks));
         }
-        done
     }
 
     fn set(
@@ -298,4 +307,35 @@ fn inherited(journal: &Journal, task: &NewTask) -> Option<CpuSet> {
 fn set((tid, start): Identity, pid: u32, sid: u32, original: &CpuSet, set: &CpuSet) -> MaskRecord {
     let (original, set) = (original.clone(), set.clone());
     MaskRecord::Set { tid, start, pid, sid, at: sys::boot_ticks(), original, set }
+}
+
+/// Why an order was not carried out.
+#[derive(Debug)]
+enum Refusal {
+    Gone,
+    Stale,
+    /// This task.
+    Denied(String),
+    /// Any task.
+    Nothing(String),
+}
+
+impl From<SetError> for Refusal {
+    fn from(e: SetError) -> Self {
+        match e {
+            SetError::Gone => Self::Gone,
+            SetError::Recycled => Self::Stale,
+            SetError::OutsideCpuset | SetError::Refused(_) => Self::Denied(e.to_string()),
+        }
+    }
+}
+
+impl From<ClaimError> for Refusal {
+    fn from(e: ClaimError) -> Self {
+        match e {
+            ClaimError::Gone => Self::Gone,
+            ClaimError::Taken(_) => Self::Denied(e.to_string()),
+            ClaimError::File(_) => Self::Nothing(format!("nothing is changed: {e}")),
+        }
+    }
 }

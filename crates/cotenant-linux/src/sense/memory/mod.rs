@@ -18,11 +18,12 @@ pub use files::{areas as areas_of, ends as ends_of};
 pub use idle::{IdlePages, Marked};
 
 use crate::FsRoot;
+use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
 use crate::sys;
 use cotenant_core::areas::{self, Area, Binding, ByNode};
 use cotenant_core::{NodeId, Time};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
@@ -132,7 +133,7 @@ pub struct Memory {
     fs: FsRoot,
     collector: Option<Box<dyn Collector>>,
     processes: HashMap<u32, Known>,
-    notes: BTreeSet<String>,
+    notes: Notes,
     spent: Duration,
     looks: u64,
     rng: fastrand::Rng,
@@ -159,12 +160,11 @@ struct Known {
 impl Memory {
     /// `events` says whether loads from local and remote memory are counted here.
     pub fn new(options: Options, fs: &FsRoot, events: bool) -> Self {
-        let mut notes = BTreeSet::new();
+        let mut notes = Notes::default();
         let mut collector: Option<Box<dyn Collector>> = None;
         if options.accesses && !(events && matches!(options.choice, Choice::Auto | Choice::Hardware)) {
             let mut refused = |name: &str, why: String| {
-                notes
-                    .insert(format!("accesses are not collected by {name}: {why}; where pages are stands in for them"));
+                notes.add(format!("accesses are not collected by {name}: {why}; where pages are stands in for them"));
             };
             match options.choice {
                 Choice::Placement => {}
@@ -237,7 +237,7 @@ impl Memory {
             Ok(found) => {
                 known.pages = Some(areas::pages_by_node(&found));
                 if let Some(note) = interleaving::of_process(pid, &found) {
-                    self.notes.insert(note);
+                    self.notes.add(note);
                 }
                 // Only of this machine's processes can single pages be asked for.
                 let large = resident(&found) > drawn::LARGE && self.fs.is_live();
@@ -291,7 +291,7 @@ impl Memory {
                     && resident(&known.areas) > drawn::LARGE
                     && let Some(why) = collector.hint()
                 {
-                    self.notes.insert(format!(
+                    self.notes.add(format!(
                         "process {pid}: its accesses are found out more rarely than every {} s: {why}",
                         RARE.as_secs()
                     ));
@@ -317,7 +317,7 @@ impl Memory {
             }
             _ => error.to_string(),
         };
-        self.notes.insert(format!("process {pid}: {what} is not known: {why}"));
+        self.notes.add(format!("process {pid}: {what} is not known: {why}"));
     }
 
     /// Where the pages of a process are; `None` where it was not or cannot be read.

@@ -15,7 +15,7 @@ use crate::sense::perf::{Counting, Live, Opened, Opener, Plan, Pmu, plan};
 use crate::sense::processes::{Follower, Process, Target};
 use crate::sense::progress::{Progress, Reported};
 use crate::sense::tier::{self, TierReport};
-use crate::sys;
+use crate::sys::{self, thread::Identity};
 use cotenant_core::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
@@ -116,9 +116,10 @@ pub enum ObserveError {
 #[derive(Debug)]
 pub struct Observer {
     options: Options,
-    apps: Vec<AppTarget>,
-    /// Numbers of the applications that have not ended, in ascending order.
-    here: Vec<usize>,
+    /// Names of the applications that are observed.
+    apps: BTreeMap<AppId, String>,
+    /// The id of the next one: none is given twice.
+    next_app: AppId,
     follower: Follower,
     ends: Ends,
     opener: Option<Opener<Live>>,
@@ -196,23 +197,26 @@ impl Observer {
             full_reads: FULL_READS.1,
             mask_at: 0,
             options,
-            here: (0..apps.len()).collect(),
-            apps,
+            next_app: AppId(apps.len() as u32),
+            apps: (0..).map(AppId).zip(apps.into_iter().map(|app| app.name)).collect(),
         })
     }
 
     /// Observes another application, too, from the next sample on.
-    pub fn add_app(&mut self, app: AppTarget) {
-        self.follower.add_target(app.target.clone());
-        self.here.push(self.apps.len());
-        self.apps.push(app);
+    pub fn add_app(&mut self, app: AppTarget) -> AppId {
+        let id = self.next_app;
+        self.next_app = AppId(id.0 + 1);
+        self.follower.add_target(id, app.target);
+        self.apps.insert(id, app.name);
+        id
     }
 
-    /// The application of that number (from 0) has ended: whom it left behind is somebody else, and there may be thousands after it.
-    pub fn end_app(&mut self, app: usize) {
+    /// Observes an application no more: whoever is left of it is somebody else.
+    pub fn remove_app(&mut self, app: AppId) {
         let threads = self.follower.drop_target(app);
         self.remove(&threads);
-        self.here.retain(|i| *i != app);
+        self.progress.forget(app);
+        self.apps.remove(&app);
     }
 
     /// The next sample lists all of `/proc`: nobody is to be overlooked.
@@ -230,19 +234,24 @@ impl Observer {
         self.follower.processes().keys().copied()
     }
 
-    /// The processes of the application of that number (from 0), by id and start time.
-    pub fn members(&self, app: usize) -> Vec<(u32, u64)> {
+    /// The processes of an application that live.
+    pub fn members(&self, app: AppId) -> Vec<Identity> {
         let processes = self.follower.processes().iter();
-        processes.filter(|(_, p)| p.target == app).map(|(pid, p)| (*pid, p.start_ticks())).collect()
+        processes.filter(|(_, p)| p.app == app).map(|(pid, p)| (*pid, p.start_ticks())).collect()
     }
 
-    /// Processes of the application of that number (from 0) that live, by id.
-    pub fn processes_of(&self, app: usize) -> impl Iterator<Item = (u32, &Process)> {
-        self.follower
-            .processes()
-            .iter()
-            .filter(move |(_, process)| process.target == app)
-            .map(|(pid, process)| (*pid, process))
+    /// The processes that live of each application that has any, by id.
+    pub fn by_app(&self) -> BTreeMap<AppId, Vec<(u32, &Process)>> {
+        let mut apps: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (pid, process) in self.follower.processes() {
+            apps.entry(process.app).or_default().push((*pid, process));
+        }
+        apps
+    }
+
+    /// What rarely changes of the tasks of an application that were in the last sample.
+    pub fn tasks_of(&self, app: AppId) -> impl Iterator<Item = &Arc<TaskInfo>> {
+        self.tasks.iter().map(|task| &task.info).filter(move |info| info.app == app)
     }
 
     /// Descriptors held open on the observed: two per process, and those of each thread.
@@ -276,9 +285,9 @@ impl Observer {
         }
     }
 
-    /// The application of that number (from 0) was let go on: whoever slept because of that is looked at in the next sample.
-    pub fn resumed(&mut self, app: usize) {
-        self.tasks.iter_mut().filter(|t| t.info.app.0 as usize == app).for_each(Task::resumed);
+    /// An application was let go on: whoever slept because of that is looked at in the next sample.
+    pub fn resumed(&mut self, app: AppId) {
+        self.tasks.iter_mut().filter(|t| t.info.app == app).for_each(Task::resumed);
     }
 
     /// What this machine can tell, and what it really told so far.
@@ -315,12 +324,8 @@ impl Observer {
         let cpus = self.busy.read()?;
         // What looking at memory costs has a budget of its own.
         let memory = self.look_at_memory(at);
-        let sample = Sample {
-            at,
-            tasks: self.tasks.iter().map(|t| t.sample(&self.memory)).collect(),
-            cpus,
-            apps: self.here.iter().map(|i| self.app(*i)).collect(),
-        };
+        let sample =
+            Sample { at, tasks: self.tasks.iter().map(|t| t.sample(&self.memory)).collect(), cpus, apps: self.apps() };
         let cost = sys::thread_cpu_time().saturating_sub(begin + memory);
         self.full_reads = next_full_reads(self.full_reads, cost, interval);
         Ok(sample)
@@ -350,21 +355,22 @@ impl Observer {
         &self.memory
     }
 
-    /// The application of that number (from 0) at this moment, as far as it reports itself: costs no system call.
-    pub fn app(&self, i: usize) -> AppSample {
-        let reported = self.progress.of(i);
-        AppSample {
-            id: AppId(i as u32),
-            name: self.apps[i].name.clone(),
-            progress: reported.as_ref().map(|reported| reported.units),
-            latency_ns: reported.as_ref().and_then(Reported::latency_ns),
+    /// The applications at this moment, as far as they report themselves: costs no system call.
+    pub fn apps(&self) -> Vec<AppSample> {
+        let reported = self.progress.of_all();
+        let app = |(&id, name): (&AppId, &String)| AppSample {
+            id,
+            name: name.clone(),
+            progress: reported.get(&id).map(|reported| reported.units),
+            latency_ns: reported.get(&id).and_then(Reported::latency_ns),
             metrics: Vec::new(),
-        }
+        };
+        self.apps.iter().map(app).collect()
     }
 
-    /// What the programs of the application of that number (from 0) reported up to now, also in their last moments; `None` where none
-    /// of them ever did, or none was found to.
-    pub fn reported(&self, app: usize) -> Option<Reported> {
+    /// What the programs of an application reported up to now, also in their last moments; `None` where none of them ever did, or none
+    /// was found to.
+    pub fn reported(&self, app: AppId) -> Option<Reported> {
         self.progress.of(app)
     }
 
@@ -428,7 +434,7 @@ impl Observer {
         };
         let allowed = original_mask(&new);
         let id = TaskId(self.next_id);
-        let mut task = Task::new(id, AppId(process.target as u32), pid, tid, &stat, allowed);
+        let mut task = Task::new(id, process.app, pid, tid, &stat, allowed);
         if self.proc_files_left > 0
             && let Ok(file) = process.open_file(tid, "schedstat")
         {

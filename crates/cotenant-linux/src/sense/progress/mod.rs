@@ -10,7 +10,7 @@ pub use memory::{Memory, Refused, Reported};
 pub use probe::capability;
 
 use crate::sense::processes::Process;
-use cotenant_core::Time;
+use cotenant_core::{AppId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ const REMARKS: usize = 8;
 #[derive(Debug)]
 pub struct Progress {
     processes: BTreeMap<u32, Known>,
-    /// What processes reported that are gone, or that executed another program; `None` where nobody ever reported.
-    ended: Vec<Option<Reported>>,
+    /// What processes reported that are gone, or that executed another program.
+    ended: BTreeMap<AppId, Reported>,
     refused: BTreeSet<String>,
     buffer: Vec<u8>,
 }
@@ -39,7 +39,7 @@ pub struct Progress {
 struct Known {
     /// Which process: its number may be another's later.
     start_ticks: u64,
-    target: usize,
+    app: AppId,
     memory: Option<Memory>,
     /// Whether what was found at the last look was not to be believed.
     doubted: bool,
@@ -50,7 +50,7 @@ struct Known {
 impl Default for Progress {
     fn default() -> Self {
         // One system call lists some 1,300 descriptors into it.
-        Self { processes: BTreeMap::new(), ended: Vec::new(), refused: BTreeSet::new(), buffer: vec![0; 32 << 10] }
+        Self { processes: BTreeMap::new(), ended: BTreeMap::new(), refused: BTreeSet::new(), buffer: vec![0; 32 << 10] }
     }
 }
 
@@ -61,7 +61,7 @@ impl Progress {
         self.processes.retain(|pid, known| {
             let lives = processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks);
             if !lives {
-                keep(ended, known.target, known.memory.as_ref());
+                keep(ended, known.app, known.memory.as_ref());
             }
             lives
         });
@@ -69,7 +69,7 @@ impl Progress {
         for (pid, process) in processes {
             let known = self.processes.entry(*pid).or_insert_with(|| Known {
                 start_ticks: process.start_ticks(),
-                target: process.target,
+                app: process.app,
                 memory: None,
                 doubted: false,
                 next: at,
@@ -89,7 +89,7 @@ impl Progress {
                 Ok(None) => {}
                 Ok(Some(memory)) => {
                     let before = known.memory.replace(memory);
-                    keep(&mut self.ended, known.target, before.as_ref());
+                    keep(&mut self.ended, known.app, before.as_ref());
                 }
                 Err(why) => {
                     if doubted && self.refused.len() < REMARKS {
@@ -100,10 +100,27 @@ impl Progress {
         }
     }
 
-    /// What the processes of a target reported so far, those that are gone included; `None` where none ever did.
-    pub fn of(&self, target: usize) -> Option<Reported> {
-        let mut sum = self.ended.get(target).cloned().flatten();
-        for known in self.processes.values().filter(|known| known.target == target) {
+    /// What the processes of each application reported so far, those that are gone included; nothing of those of which none ever did.
+    pub fn of_all(&self) -> BTreeMap<AppId, Reported> {
+        let mut sums = self.ended.clone();
+        for known in self.processes.values() {
+            if let Some(reported) = known.memory.as_ref().and_then(Memory::read) {
+                sums.entry(known.app).or_default().add(&reported);
+            }
+        }
+        sums
+    }
+
+    /// An application is gone.
+    pub fn forget(&mut self, app: AppId) {
+        self.ended.remove(&app);
+        self.processes.retain(|_, known| known.app != app);
+    }
+
+    /// The same of one application.
+    pub fn of(&self, app: AppId) -> Option<Reported> {
+        let mut sum = self.ended.get(&app).cloned();
+        for known in self.processes.values().filter(|known| known.app == app) {
             if let Some(reported) = known.memory.as_ref().and_then(Memory::read) {
                 sum.get_or_insert_default().add(&reported);
             }
@@ -118,10 +135,8 @@ impl Progress {
 }
 
 /// Adds what was reported in a memory that is read no more.
-fn keep(ended: &mut Vec<Option<Reported>>, target: usize, memory: Option<&Memory>) {
-    let Some(reported) = memory.and_then(Memory::read) else { return };
-    if ended.len() <= target {
-        ended.resize(target + 1, None);
+fn keep(ended: &mut BTreeMap<AppId, Reported>, app: AppId, memory: Option<&Memory>) {
+    if let Some(reported) = memory.and_then(Memory::read) {
+        ended.entry(app).or_default().add(&reported);
     }
-    ended[target].get_or_insert_default().add(&reported);
 }

@@ -6,7 +6,7 @@ use crate::words::{self, count, tell};
 use anyhow::Result;
 use cotenant_core::policy::{Climbed, Config, QosState, State};
 use cotenant_core::{Mode, Round, Signal};
-use cotenant_linux::host::qos::Slept;
+use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::sense::metrics::MetricSummary;
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use super::jobs::{JobSpec, file_name};
 use super::ledger::{Earlier, Ledger};
 use cotenant_core::Signal;
-use cotenant_linux::host::batch::{Program, Queue};
+use cotenant_linux::host::queue::{Program, Queue};
 use cotenant_linux::sys::Usage;
 use cotenant_linux::sys::launch;
 use serde::Serialize;
