@@ -4,7 +4,7 @@ use crate::action::{Action, ActionOutcome, Decision, Order, Outcome};
 use crate::cpuset::CpuSet;
 use crate::ids::{TaskId, Time};
 use crate::pin;
-use crate::policy::{Ctx, Policy, State};
+use crate::policy::{Ctx, DynPolicy, State};
 use crate::sample::Sample;
 use crate::topology::Topology;
 use crate::view::View;
@@ -44,8 +44,9 @@ pub trait Host {
     /// Only where nothing can be sampled any more; a vanished task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
-    /// Something is tried until then: latencies that are measured by questions are wanted more often. Hosts that ask nobody do nothing.
-    fn watch(&mut self, _until: Time) {}
+    /// Until then latencies that are measured by asking are wanted more often, see [`Decision::watch_until`]. Hosts that ask nobody do
+    /// nothing.
+    fn watch(&mut self, until: Time);
 
     /// Carries out orders, one outcome each, in order.
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome>;
@@ -107,13 +108,40 @@ pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order
         .collect()
 }
 
+/// A decision with what it was made from, and the orders that it comes to.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// Rates between the two samples.
+    pub view: View,
+    /// The decision.
+    pub decision: Decision,
+    /// Its proposals, resolved.
+    pub orders: Vec<Order>,
+}
+
+/// View → decide → resolve: the part of a round that is a pure function, whoever calls it. `outcomes` are those of the decision before,
+/// `state` is what it returned.
+pub fn decide_once(
+    policy: &dyn DynPolicy,
+    ctx: &Ctx<'_>,
+    prev: &Sample,
+    sample: &Sample,
+    outcomes: &[ActionOutcome],
+    state: State,
+) -> Decided {
+    let view = View::new(prev, sample);
+    let decision = policy.decide(ctx, &view, outcomes, state, sample.at);
+    let orders = resolve(ctx, sample, &decision);
+    Decided { view, decision, orders }
+}
+
 /// Drives a host until it exits: wait → sample → view → decide → apply.
 ///
 /// # Errors
 /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
 pub fn drive(
     host: &mut dyn Host,
-    policy: &dyn Policy,
+    policy: &dyn DynPolicy,
     ctx: &Ctx<'_>,
     mode: Mode,
     mut observer: impl FnMut(&Round<'_>),
@@ -125,19 +153,19 @@ pub fn drive(
     loop {
         match host.wait(wake_at) {
             Wake::Exit => return Ok(()),
-            Wake::TasksChanged if !policy.wants_task_changes() => continue,
+            Wake::TasksChanged if !policy.needs().task_changes => continue,
             Wake::TasksChanged | Wake::Tick => {}
         }
         let sample = host.sample()?;
-        let view = View::new(&prev, &sample);
         if mode == Mode::Observe {
+            let view = View::new(&prev, &sample);
             observer(&Round { prev: &prev, sample: &sample, view: &view, decision: None, orders: &[], outcomes: &[] });
             wake_at = sample.at + ctx.config.interval;
             prev = sample;
             continue;
         }
-        let decision = policy.decide(ctx, &view, &results, std::mem::take(&mut state), sample.at);
-        let orders = resolve(ctx, &sample, &decision);
+        let Decided { view, decision, orders } =
+            decide_once(policy, ctx, &prev, &sample, &results, std::mem::take(&mut state));
         let outcomes = match mode {
             Mode::Enforce => host.apply(&orders),
             _ => vec![Outcome::NotThisMachine; orders.len()],
@@ -155,7 +183,7 @@ pub fn drive(
             orders: &orders,
             outcomes: &outcomes,
         });
-        if let Some(until) = policy.watches_until(&decision.state).filter(|_| mode == Mode::Enforce) {
+        if let Some(until) = decision.watch_until.filter(|_| mode == Mode::Enforce) {
             host.watch(until);
         }
         wake_at = decision.wake_at;

@@ -73,7 +73,13 @@ impl Decoder {
         let decision = row.decision.map(|d| {
             let state = d.state.unwrap_or_else(|| self.state.clone());
             self.state.clone_from(&state);
-            Decision { proposals: d.proposals.into_owned(), state, wake_at: d.wake_at, notes: d.notes.into_owned() }
+            Decision {
+                proposals: d.proposals.into_owned(),
+                state,
+                wake_at: d.wake_at,
+                watch_until: d.watch_until,
+                notes: d.notes.into_owned(),
+            }
         });
         let (orders, outcomes) = orders(row.orders, decision.as_ref())?;
         Ok(Meaning::Round(Box::new(RecordedRound { prev, sample: self.sample.clone(), decision, orders, outcomes })))

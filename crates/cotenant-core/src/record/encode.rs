@@ -132,7 +132,11 @@ impl Encoder {
             notes.to_mut().iter_mut().for_each(|note| *note = redactor.text(note));
         }
         let proposals = Cow::from(&decision.proposals);
-        key(out, "decision", &DecisionRow { proposals, state, wake_at: decision.wake_at, notes });
+        key(
+            out,
+            "decision",
+            &DecisionRow { proposals, state, wake_at: decision.wake_at, watch_until: decision.watch_until, notes },
+        );
         let row = |(order, &outcome): (&Order, &Outcome)| {
             let of = decision.proposals.iter().position(|p| p.action == order.action && p.reason == order.reason);
             let (action, reason) = of.is_none().then(|| (order.action.clone(), order.reason.clone())).unzip();

@@ -69,6 +69,8 @@ pub struct DecisionRow<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
     pub wake_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch_until: Option<Time>,
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub notes: Cow<'a, [String]>,
 }
