@@ -125,7 +125,16 @@ fn main() {
             let wake_at = sample.at + INTERVAL;
             let decision = Decision::new(vec![], State::default(), wake_at, vec![]);
             let (view, decision) = (&view, Some(&decision));
-            let round = Round { prev: &prev, sample: &sample, view, decision, orders: &[], outcomes: &[] };
+            let round = Round {
+                rule: 0,
+                last: &prev,
+                prev: &prev,
+                sample: &sample,
+                view,
+                decision,
+                orders: &[],
+                outcomes: &[],
+            };
             let start = Instant::now();
             writer.round(&round).expect("memory takes it");
             spent.push(start.elapsed());

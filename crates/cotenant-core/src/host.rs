@@ -5,10 +5,12 @@ use crate::cpuset::CpuSet;
 use crate::ids::{TaskId, Time};
 use crate::pin;
 use crate::policy::{Ctx, DynPolicy, State};
+use crate::rule::{Rule, Seat, keep_own};
 use crate::sample::Sample;
 use crate::topology::Topology;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,11 @@ pub enum Mode {
 /// One turn of the loop, for those who watch: recorders, screens, summaries.
 #[derive(Debug)]
 pub struct Round<'a> {
-    /// The sample before.
+    /// Which of the rules decides, from 0.
+    pub rule: usize,
+    /// The sample that the loop took before, whichever rule it was for.
+    pub last: &'a Sample,
+    /// The sample of the rule's decision before.
     pub prev: &'a Sample,
     /// The sample that the decision is about.
     pub sample: &'a Sample,
@@ -111,83 +117,117 @@ pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order
 /// A decision with what it was made from, and the orders that it comes to.
 #[derive(Clone, Debug)]
 pub struct Decided {
-    /// Rates between the two samples.
+    /// Rates between the two samples, of what the rule owns.
     pub view: View,
     /// The decision.
     pub decision: Decision,
     /// Its proposals, resolved.
     pub orders: Vec<Order>,
+    /// Orders that another rule decides about, as the policy is to hear of them.
+    pub refused: Vec<ActionOutcome>,
 }
 
-/// View → decide → resolve: the part of a round that is a pure function, whoever calls it. `outcomes` are those of the decision before,
-/// `state` is what it returned.
+/// View → decide → resolve: the part of a round that is a pure function, whoever calls it. `rule` is the place in `rules` of the one that
+/// decides, `outcomes` are those of its decision before, and `state` is what that returned.
 pub fn decide_once(
-    policy: &dyn DynPolicy,
-    ctx: &Ctx<'_>,
+    rules: &[Rule<'_>],
+    rule: usize,
     prev: &Sample,
     sample: &Sample,
     outcomes: &[ActionOutcome],
     state: State,
 ) -> Decided {
-    let view = View::new(prev, sample);
+    let Rule { policy, ctx, owns } = &rules[rule];
+    let (before, now) = (owns.part(prev), owns.part(sample));
+    let view = View::new(&before, &now);
     let decision = policy.decide(ctx, &view, outcomes, state, sample.at);
-    let orders = resolve(ctx, sample, &decision);
-    Decided { view, decision, orders }
+    let (orders, refused) = keep_own(rules, rule, sample, resolve(ctx, &now, &decision));
+    Decided { view, decision, orders, refused }
 }
 
-/// Drives a host until it exits: wait → sample → view → decide → apply.
+/// Drives a host under one policy until it exits; see [`drive_all`].
 ///
 /// # Errors
-/// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
+/// As [`drive_all`].
 pub fn drive(
     host: &mut dyn Host,
     policy: &dyn DynPolicy,
     ctx: &Ctx<'_>,
     mode: Mode,
+    observer: impl FnMut(&Round<'_>),
+) -> Result<(), HostError> {
+    drive_all(host, &[Rule::all(policy, ctx)], mode, observer)
+}
+
+/// Drives a host until it exits: wait → sample → view → decide → apply. Each rule decides when it is due, by what happened since its own
+/// last decision, about what it owns: of orders about anything else its policy hears that they were denied.
+///
+/// # Errors
+/// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
+pub fn drive_all(
+    host: &mut dyn Host,
+    rules: &[Rule<'_>],
+    mode: Mode,
     mut observer: impl FnMut(&Round<'_>),
 ) -> Result<(), HostError> {
-    let mut prev = host.sample()?;
-    let mut state = State::default();
-    let mut results: Vec<ActionOutcome> = Vec::new();
-    let mut wake_at = prev.at + ctx.config.interval;
+    let mut last = Arc::new(host.sample()?);
+    let seat = |rule: &Rule<'_>| Seat {
+        prev: last.clone(),
+        state: State::default(),
+        results: Vec::new(),
+        wake_at: last.at + rule.ctx.config.interval,
+    };
+    let mut seats: Vec<Seat> = rules.iter().map(seat).collect();
+    let hurry: Vec<bool> = rules.iter().map(|rule| rule.policy.needs().task_changes).collect();
     loop {
-        match host.wait(wake_at) {
+        let Some(next) = seats.iter().map(|seat| seat.wake_at).min() else { return Ok(()) };
+        let changed = match host.wait(next) {
             Wake::Exit => return Ok(()),
-            Wake::TasksChanged if !policy.needs().task_changes => continue,
-            Wake::TasksChanged | Wake::Tick => {}
-        }
-        let sample = host.sample()?;
-        if mode == Mode::Observe {
-            let view = View::new(&prev, &sample);
-            observer(&Round { prev: &prev, sample: &sample, view: &view, decision: None, orders: &[], outcomes: &[] });
-            wake_at = sample.at + ctx.config.interval;
-            prev = sample;
-            continue;
-        }
-        let Decided { view, decision, orders } =
-            decide_once(policy, ctx, &prev, &sample, &results, std::mem::take(&mut state));
-        let outcomes = match mode {
-            Mode::Enforce => host.apply(&orders),
-            _ => vec![Outcome::NotThisMachine; orders.len()],
+            Wake::TasksChanged if !hurry.contains(&true) => continue,
+            wake => wake == Wake::TasksChanged,
         };
-        results = orders
-            .iter()
-            .zip(&outcomes)
-            .map(|(order, &outcome)| ActionOutcome { action: order.action.clone(), outcome })
-            .collect();
-        observer(&Round {
-            prev: &prev,
-            sample: &sample,
-            view: &view,
-            decision: Some(&decision),
-            orders: &orders,
-            outcomes: &outcomes,
-        });
-        if let Some(until) = decision.watch_until.filter(|_| mode == Mode::Enforce) {
-            host.watch(until);
+        let sample = Arc::new(host.sample()?);
+        for (i, seat) in seats.iter_mut().enumerate() {
+            let is_due = if changed { hurry[i] } else { seat.wake_at <= next };
+            if !is_due && seat.wake_at > sample.at {
+                continue;
+            }
+            let prev = std::mem::replace(&mut seat.prev, sample.clone());
+            decide_for(host, rules, i, seat, (&last, &prev, &sample), mode, &mut observer);
+            last = sample.clone();
         }
-        wake_at = decision.wake_at;
-        state = decision.state;
-        prev = sample;
     }
+}
+
+/// One rule's part of a round: from its sample before to the present one, `samples` being the loop's last one and these.
+fn decide_for(
+    host: &mut dyn Host,
+    rules: &[Rule<'_>],
+    rule: usize,
+    seat: &mut Seat,
+    (last, prev, sample): (&Sample, &Sample, &Sample),
+    mode: Mode,
+    observer: &mut impl FnMut(&Round<'_>),
+) {
+    if mode == Mode::Observe {
+        let Rule { ctx, owns, .. } = &rules[rule];
+        let view = View::new(&owns.part(prev), &owns.part(sample));
+        observer(&Round { rule, last, prev, sample, view: &view, decision: None, orders: &[], outcomes: &[] });
+        seat.wake_at = sample.at + ctx.config.interval;
+        return;
+    }
+    let Decided { view, decision, orders, refused } =
+        decide_once(rules, rule, prev, sample, &seat.results, std::mem::take(&mut seat.state));
+    let outcomes = match mode {
+        Mode::Enforce => host.apply(&orders),
+        _ => vec![Outcome::NotThisMachine; orders.len()],
+    };
+    let result = |(order, &outcome): (&Order, &Outcome)| ActionOutcome { action: order.action.clone(), outcome };
+    seat.results = orders.iter().zip(&outcomes).map(result).chain(refused).collect();
+    let decided = Some(&decision);
+    observer(&Round { rule, last, prev, sample, view: &view, decision: decided, orders: &orders, outcomes: &outcomes });
+    if let Some(until) = decision.watch_until.filter(|_| mode == Mode::Enforce) {
+        host.watch(until);
+    }
+    (seat.wake_at, seat.state) = (decision.wake_at, decision.state);
 }

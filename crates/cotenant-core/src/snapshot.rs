@@ -9,6 +9,7 @@ use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
 use crate::moves::Move;
 use crate::policy::{Ctx, DynPolicy, State};
 use crate::profile::Thresholds;
+use crate::rule::Rule;
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Counters, Signal};
 use crate::topology::Topology;
@@ -93,7 +94,7 @@ impl Snapshot {
         let ctx = &Ctx { machine: &machine, ..*ctx };
         let at = self.sample.at;
         let Decided { decision, orders, .. } =
-            decide_once(policy, ctx, &self.before, &self.sample, &self.outcomes, self.state.clone());
+            decide_once(&[Rule::all(policy, ctx)], 0, &self.before, &self.sample, &self.outcomes, self.state.clone());
         let runs = |task: &TaskSample| policy.runs(&decision.state, task.info.app);
         let applied = |action| ActionOutcome { action, outcome: Outcome::Applied };
         Answer {

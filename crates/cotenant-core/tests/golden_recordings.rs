@@ -11,7 +11,7 @@ use cotenant_core::record::{Header, RecordedRound, Recording, Tail, VERSION};
 use cotenant_core::replay::replay;
 use cotenant_core::testing::scripted::{Role, Scripted, header, record};
 use cotenant_core::why::{Query, why};
-use cotenant_core::{Count, CpuId, NodeId, Signal, TaskId, Time};
+use cotenant_core::{Count, CpuId, NodeId, Rule, Signal, TaskId, Time};
 use std::fs;
 use std::path::PathBuf;
 
@@ -89,7 +89,7 @@ fn sam_still_decides_as_recorded() {
     }
     let (header, rounds, tail) = read("two-sockets-sam.rec");
     assert_eq!((tail, rounds.len()), (Tail::Complete, 20));
-    for again in replay(rounds.clone(), &header.policy, &Sam::default(), header.ctx()) {
+    for again in replay(rounds.clone(), &[&header.policy], vec![Rule::all(&Sam::default(), &header.ctx())]) {
         let at = again.view.at.as_secs_f64();
         assert_eq!(
             Some(&again.decision),

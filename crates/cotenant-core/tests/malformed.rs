@@ -16,7 +16,7 @@ use cotenant_core::testing::scripted::{Role, Scripted, header, record};
 use cotenant_core::topology::tree::Tree;
 use cotenant_core::topology::{notation, synthetic, xml};
 use cotenant_core::why::{Query, why};
-use cotenant_core::{Time, Topology, parse, proc_text, profile};
+use cotenant_core::{Rule, Time, Topology, parse, proc_text, profile};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -120,7 +120,7 @@ fn use_recording(bytes: &[u8]) {
     let Ok(mut recording) = Recording::read(bytes) else { return };
     let header = recording.header().clone();
     let rounds: Vec<_> = recording.by_ref().take(50).collect();
-    replay(rounds.clone(), "sam", &Sam::default(), header.ctx()).for_each(drop);
+    replay(rounds.clone(), &["sam"], vec![Rule::all(&Sam::default(), &header.ctx())]).for_each(drop);
     let _ = why(&header, rounds, &Query::Name("worker1".to_owned()), None).to_string();
 }
 

@@ -40,6 +40,7 @@ fn observed(header: &Header, host: &mut Scripted) -> Vec<RecordedRound> {
     let mut rounds = Vec::new();
     drive(host, &Gather, &header.ctx(), header.mode, |r| {
         rounds.push(RecordedRound {
+            rule: r.rule,
             prev: Arc::new(r.prev.clone()),
             sample: Arc::new(r.sample.clone()),
             decision: r.decision.cloned(),
@@ -242,7 +243,16 @@ fn readings_that_are_no_numbers_are_left_out() {
     };
     let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
     let (a, b) = (app(0, &[]), app(100, &[f64::NAN, 2.5, f64::INFINITY]));
-    let round = Round { prev: &a, sample: &b, view: &View::new(&a, &b), decision: None, orders: &[], outcomes: &[] };
+    let round = Round {
+        rule: 0,
+        last: &a,
+        prev: &a,
+        sample: &b,
+        view: &View::new(&a, &b),
+        decision: None,
+        orders: &[],
+        outcomes: &[],
+    };
     writer.round(&round).unwrap();
     let (_, rounds, tail) = read(&writer.finish().unwrap());
     assert_eq!((&*rounds[0].sample, tail), (&app(100, &[2.5]), Tail::Complete));
@@ -353,7 +363,7 @@ proptest! {
             let decision = (i % 2 == 0).then(|| Decision::new(vec![], State::default(), pair[1].at, vec!["n".into()]));
             let view = View::new(&pair[0], &pair[1]);
             let (orders, outcomes): (&[Order], &[Outcome]) = (&[], &[]);
-            writer.round(&Round { prev: &pair[0], sample: &pair[1], view: &view, decision: decision.as_ref(), orders, outcomes }).unwrap();
+            writer.round(&Round { rule: 0, last: &pair[0], prev: &pair[0], sample: &pair[1], view: &view, decision: decision.as_ref(), orders, outcomes }).unwrap();
             expected.push((pair[0].clone(), pair[1].clone(), decision));
         }
         let bytes = writer.finish().unwrap();

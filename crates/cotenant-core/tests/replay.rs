@@ -6,7 +6,7 @@ use cotenant_core::policy::{self, DynPolicy};
 use cotenant_core::record::{Header, RecordedRound, Recording};
 use cotenant_core::replay::{Replayed, outcome_in, replay};
 use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
-use cotenant_core::{CpuSet, TaskId};
+use cotenant_core::{CpuSet, Rule, TaskId};
 
 /// Three sharers of which one stands on package 0; task 2 may not be moved.
 fn recorded(mode: Mode) -> (Header, Vec<RecordedRound>) {
@@ -19,7 +19,7 @@ fn recorded(mode: Mode) -> (Header, Vec<RecordedRound>) {
 }
 
 fn replayed(header: &Header, rounds: &[RecordedRound], policy: &dyn DynPolicy) -> Vec<Replayed> {
-    replay(rounds.to_vec(), &header.policy, policy, header.ctx()).collect()
+    replay(rounds.to_vec(), &[&header.policy], vec![Rule::all(policy, &header.ctx())]).collect()
 }
 
 /// The tasks that each round's replayed decision moves.
@@ -84,7 +84,7 @@ fn another_threshold_decides_otherwise() {
     let (header, rounds) = recorded(Mode::Enforce);
     let mut higher = header.clone();
     higher.machine.thresholds.as_mut().unwrap().coherence_per_cycle = 1.0;
-    let again: Vec<Replayed> = replay(rounds, "gather", &Gather, higher.ctx()).collect();
+    let again: Vec<Replayed> = replay(rounds, &["gather"], vec![Rule::all(&Gather, &higher.ctx())]).collect();
     assert_eq!(moved(&again), vec![Vec::<u32>::new(); 8]);
     assert!(!again[0].agrees());
 }

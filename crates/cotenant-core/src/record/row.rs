@@ -42,6 +42,8 @@ pub struct Row {
     pub busy: Vec<i64>,
     /// All applications, where anything about them changed.
     pub apps: Option<Vec<AppSample>>,
+    /// Which rule decided.
+    pub rule: usize,
     /// The decision.
     pub decision: Option<DecisionRow<'static>>,
     /// What was ordered, and what became of it.

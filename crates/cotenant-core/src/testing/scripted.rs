@@ -245,6 +245,7 @@ pub fn header(policy: &str, mode: Mode) -> Header {
         apps: BTreeMap::new(),
         config: Config::default(),
         policy: policy.to_owned(),
+        rules: Vec::new(),
         mode,
         seeds: Vec::new(),
         host: HostDescription { kernel: "scripted".to_owned(), tier: "full: scripted".to_owned() },

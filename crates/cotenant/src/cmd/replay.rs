@@ -4,14 +4,14 @@ use super::{open_recording, print};
 use crate::cli::SetArgs;
 use crate::words::count;
 use crate::{registry, usage};
-use cotenant_core::Time;
 use cotenant_core::action::Outcome;
 use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::{DynPolicy, Policy, Static, StaticSettings};
-use cotenant_core::record::{Header, Tail};
+use cotenant_core::record::{Header, RecordedRule, Tail};
 use cotenant_core::replay::{Replayed, replay};
+use cotenant_core::{Owns, Rule, Time};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -154,15 +154,34 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let header = recording.header().clone();
     let settings = overridden(&header, args)?;
     let name = args.policy.as_deref().unwrap_or(&header.policy);
-    let policy = registry().make(name, &settings.config).map_err(usage)?;
-    let ctx = settings.ctx();
-    policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+    if header.rules.len() > 1 && args.policy.is_some() {
+        return Err(usage(format!(
+            "{}: it was recorded under {} rules, each with its policy; replay it without --policy",
+            args.file.display(),
+            header.rules.len()
+        )));
+    }
+    let one = [RecordedRule { policy: name.to_owned(), owns: Owns::default(), config: settings.config.clone() }];
+    let recorded_rules = if header.rules.is_empty() { &one[..] } else { &header.rules[..] };
+    let make = |rule: &RecordedRule| registry().make(&rule.policy, &rule.config).map_err(usage);
+    let policies = recorded_rules.iter().map(make).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut rules = Vec::new();
+    for (recorded, policy) in recorded_rules.iter().zip(&policies) {
+        let ctx = settings.ctx_with(&recorded.config);
+        policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+        rules.push(Rule { policy: &**policy, ctx, owns: recorded.owns.clone() });
+    }
+    let policy = &*policies[0];
+    let names: Vec<&str> = match &header.rules[..] {
+        [] => vec![&header.policy],
+        rules => rules.iter().map(|rule| rule.policy.as_str()).collect(),
+    };
 
     let (mut summary, mut shown, mut notes) = (Summary::default(), Vec::new(), Vec::new());
     if !args.json {
-        opening(out, args, &header, &*policy)?;
+        opening(out, args, &header, policy)?;
     }
-    for round in replay(recording.by_ref(), &header.policy, &*policy, ctx) {
+    for round in replay(recording.by_ref(), &names, rules) {
         summary.add(&round);
         for note in round.decision.notes.iter().filter(|_| args.shows(&round)) {
             if !notes.contains(note) {
@@ -189,7 +208,7 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         for note in notes {
             writeln!(out, "remark of {}: {note}", policy.name())?;
         }
-        summary.print(out, &header, &*policy)?;
+        summary.print(out, &header, policy)?;
         if *tail != Tail::Complete {
             writeln!(out, "The recording is {tail}.")?;
         }
