@@ -4,7 +4,7 @@
 
 use cotenant::machine_arg;
 use cotenant_core::host::{Mode, drive};
-use cotenant_core::policy;
+use cotenant_core::policy::Registry;
 use cotenant_core::profile;
 use cotenant_core::record::{Header, HostDescription, RecordWriter};
 use cotenant_sim::host::SimHost;
@@ -113,7 +113,8 @@ fn cases() -> Vec<(String, String, &'static str)> {
         }
         .to_owned()
     };
-    let named = policy::NAMES.iter().map(|name| (format!("sim-{name}"), scenario(name), *name));
+    let registry = Registry::standard();
+    let named = registry.names().map(|name| (format!("sim-{name}"), scenario(name), name));
     let qos = ["tracking", "targeted", "balanced"]
         .map(|controller| (format!("sim-qos-{controller}"), GOAL.replace("CONTROLLER", controller), "qos"));
     named.chain(qos).collect()
@@ -133,7 +134,7 @@ fn record(text: &str, name: &str, apps: &std::collections::BTreeMap<String, prof
         scenario.characterize(scenario.kernel).unwrap();
     }
     scenario.config.move_pages = ["numad", "dino", "assignment"].contains(&name);
-    let policy = policy::by_name(name).unwrap();
+    let policy = Registry::standard().make(name, &scenario.config).unwrap();
     let ctx = scenario.ctx();
     policy.check(&ctx).unwrap();
     let header = Header {
@@ -143,6 +144,7 @@ fn record(text: &str, name: &str, apps: &std::collections::BTreeMap<String, prof
         apps: ctx.apps.clone(),
         config: ctx.config.clone(),
         policy: name.to_owned(),
+        rules: Vec::new(),
         mode: Mode::Enforce,
         seeds: vec![1],
         host: HostDescription { kernel: "simulated".to_owned(), tier: "simulated".to_owned() },
