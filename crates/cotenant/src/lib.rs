@@ -24,9 +24,11 @@ mod words;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use cotenant_core::policy::Registry;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::metrics;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Exit code for failures that are not the user's words.
 const FAILED: u8 = 1;
@@ -43,8 +45,21 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
     UsageError(text.into()).into()
 }
 
-/// Runs the command line of this process.
+/// The policies that the command knows.
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
+pub(crate) fn registry() -> &'static Registry {
+    REGISTRY.get_or_init(Registry::standard)
+}
+
+/// Runs the command line of this process with our own policies.
 pub fn main() -> ExitCode {
+    main_with(Registry::standard())
+}
+
+/// Runs the command line of this process with these policies: `run`, `sim`, `replay` and all others know them.
+pub fn main_with(policies: Registry) -> ExitCode {
+    let _ = REGISTRY.set(policies); // a process has one command line
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|first| first == cotenant_linux::undo::SUBCOMMAND) {
         return cotenant_linux::act::guard(args);

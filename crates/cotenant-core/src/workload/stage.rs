@@ -4,7 +4,7 @@ use super::{Arrival, Workload};
 use crate::action::{Order, Outcome};
 use crate::host::{Host, HostError, Mode, Round, Wake, drive};
 use crate::ids::Time;
-use crate::policy::{Ctx, Policy};
+use crate::policy::{Ctx, DynPolicy};
 use crate::sample::Sample;
 use crate::topology::Topology;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub enum RunError {
 }
 
 /// Who places the threads.
-pub type Manager<'a, 'b> = (&'a dyn Policy, &'a Ctx<'b>);
+pub type Manager<'a, 'b> = (&'a dyn DynPolicy, &'a Ctx<'b>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -203,6 +203,10 @@ impl<L: Launcher> Host for Stage<'_, L> {
 
     fn sample(&mut self) -> Result<Sample, HostError> {
         self.launcher.sample()
+    }
+
+    fn watch(&mut self, until: Time) {
+        self.launcher.watch(until);
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {

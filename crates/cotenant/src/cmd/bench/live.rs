@@ -29,6 +29,10 @@ impl Host for Live<'_> {
         self.host.sample()
     }
 
+    fn watch(&mut self, until: Time) {
+        self.host.watch(until);
+    }
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         self.host.apply(orders)
     }

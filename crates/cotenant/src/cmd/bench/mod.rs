@@ -8,10 +8,9 @@ use super::print;
 use crate::cli::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
 use crate::progress::Progress;
 use crate::settings::{self, Setup};
-use crate::usage;
 use crate::words::{count, tell};
+use crate::{registry, usage};
 use anyhow::{Context as _, Result};
-use cotenant_core::policy;
 use cotenant_core::workload::{Ran, RunError, Workload};
 use cotenant_linux::sense::executable;
 use cotenant_sim::batch::parallel;
@@ -121,7 +120,7 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     let folder = args.file.parent().unwrap_or(Path::new(""));
     let mut scenario =
         Scenario::parse(text, |name| super::sim::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
-    let wants = |name: &String| policy::by_name(name).is_ok_and(|policy| policy.wants_profiles());
+    let wants = |name: &String| registry().make(name, &scenario.config).is_ok_and(|policy| policy.needs().profiles);
     let known = settings::simulated_profiles(
         args.profiles.as_deref(),
         spec.policies.iter().any(wants),
@@ -146,7 +145,7 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
         if *arm == LINUX {
             return scenario.staged(workload, None, scenario.kernel, seed, |_| ());
         }
-        let policy = policy::by_name(arm).map_err(SimError::Unknown)?;
+        let policy = registry().make(arm, &scenario.config).map_err(SimError::Unknown)?;
         scenario.staged(workload, Some(&*policy), scenario.kernel, seed, |_| ())
     };
     let all = jobs.len();

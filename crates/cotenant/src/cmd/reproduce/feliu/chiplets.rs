@@ -3,7 +3,7 @@
 use super::super::lab::Lab;
 use super::super::row::{Result, Row, geometric, mean, row};
 use super::{Alone, Injector, programs};
-use cotenant_core::policy;
+use cotenant_core::policy::{CoSchedule, Registry};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
 use cotenant_sim::batch::parallel;
@@ -60,9 +60,9 @@ fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, 
     if case.policy == "none" {
         // Everything else pays for what is counted.
         scenario.observation.cost_s = 0.0;
-        scenario.config.interval = scenario.config.quantum;
+        scenario.config.interval = scenario.config.settings.of::<CoSchedule>()?.quantum;
     }
-    let policy = policy::by_name(case.policy).map_err(anyhow::Error::msg)?;
+    let policy = Registry::standard().make(case.policy, &scenario.config).map_err(anyhow::Error::msg)?;
     let kernel: KernelKind = case.kernel.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
     let topology = scenario.machine.topology.clone();
     let domains = topology.llc_domains().len();

@@ -4,7 +4,7 @@ use super::super::lab::Lab;
 use super::super::row::{Result, Row, effect, geometric, highest, level, mean, row};
 use super::contention::degraded;
 use super::{Alone, MACHINE, ON_THIS_MODEL, alone, programs};
-use cotenant_core::policy;
+use cotenant_core::policy::{CoSchedule, Registry};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
 use cotenant_sim::batch::parallel;
@@ -67,9 +67,9 @@ fn run(mix: &[&str], name: &str, seed: u64, work_s: f64, profiles: &BTreeMap<&st
     if name == "none" {
         // Everything else pays for what is counted.
         scenario.observation.cost_s = 0.0;
-        scenario.config.interval = scenario.config.quantum;
+        scenario.config.interval = scenario.config.settings.of::<CoSchedule>()?.quantum;
     }
-    let policy = policy::by_name(name).map_err(anyhow::Error::msg)?;
+    let policy = Registry::standard().make(name, &scenario.config).map_err(anyhow::Error::msg)?;
     let topology = scenario.machine.topology.clone();
     let mut differences = Vec::new();
     let outcome = scenario.run(&*policy, KernelKind::default(), seed, |round| {
