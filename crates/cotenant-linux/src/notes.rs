@@ -1,7 +1,6 @@
 //! Remarks for people.
 
 use std::collections::BTreeSet;
-use std::collections::btree_set::Iter;
 
 /// Kept at most: whoever runs for weeks would say ever more.
 const MOST: usize = 100;
@@ -18,22 +17,20 @@ impl Notes {
         }
     }
 
+    /// Keeps several.
+    pub fn extend(&mut self, notes: impl IntoIterator<Item = String>) {
+        for note in notes {
+            self.add(note);
+        }
+    }
+
     /// It holds no more.
     pub fn take_back(&mut self, note: &str) {
         self.0.remove(note);
     }
 
     /// All of them.
-    pub fn iter(&self) -> Iter<'_, String> {
+    pub fn iter(&self) -> impl Iterator<Item = &String> {
         self.0.iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a Notes {
-    type Item = &'a String;
-    type IntoIter = Iter<'a, String>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
     }
 }

@@ -78,9 +78,7 @@ fn runner(args: &[String]) -> ! {
         match waiter.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap() {
             Event::Tick => println!("@tick"),
             Event::Signal(n) => println!("@signal {n}"),
-            Event::ChildExited(status) => process::exit(launch::exit_code(status).into()),
-            Event::JobExited(..) => panic!("nobody watches jobs"),
-            Event::Other(token) => panic!("nobody added {token}"),
+            Event::Exited(_, status, _) => process::exit(launch::exit_code(status).into()),
         }
     }
 }
@@ -280,7 +278,7 @@ fn ctrl_c_reaches_the_program_once() {
 fn what_ended_the_program_does_not_kill_us_after_it() {
     let mut late = Player::start(command("latecomer", &[]));
     assert_eq!(late.hear("first"), format!("Signal({})", libc::SIGINT));
-    assert!(late.hear("then").starts_with("ChildExited"));
+    assert!(late.hear("then").starts_with("Exited"));
     late.hear("alive");
     assert_eq!(late.end().code(), Some(0));
 }

@@ -198,10 +198,10 @@ impl<'a> AppBench<'a> {
             let deadline = Instant::now() + self.timeout;
             while !running.is_empty() {
                 match waiter.wait(Some(deadline)).map_err(|e| failed(&e))? {
-                    Event::JobExited(pid, status, _) if status.success() => {
+                    Event::Exited(pid, status, _) if status.success() => {
                         running.remove(&pid);
                     }
-                    Event::JobExited(_, status, _) => loop {
+                    Event::Exited(_, status, _) => loop {
                         // A signal that ended it reaches us, too, and says why.
                         match waiter.wait(Some(Instant::now())) {
                             Ok(Event::Signal(_)) => return Err(Stop::Interrupted),
@@ -211,7 +211,6 @@ impl<'a> AppBench<'a> {
                     },
                     Event::Signal(_) => return Err(Stop::Interrupted),
                     Event::Tick => return Err(timed_out(self.timeout)),
-                    Event::Other(_) | Event::ChildExited(_) => {}
                 }
             }
             Ok(())

@@ -1,18 +1,18 @@
 //! The background: programs that we start run only where nobody else wants the CPU. By the group of their CPU time, see [`super::cpu_time`].
 
-use crate::act::groups::{Hierarchy, LimitError, LimitGroup};
+use crate::act::groups::{Group, Hierarchy, LimitError};
 
 /// Lets who is in a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least weight), or beside the
 /// others again. Others are those in groups beside it: control groups share the CPU level by level. What was written, as people read it.
 ///
 /// # Errors
 /// Where the kernel refuses.
-pub fn set(group: &LimitGroup, on: bool) -> Result<String, LimitError> {
+pub fn set(group: &Group, on: bool) -> Result<String, LimitError> {
     let weight =
-        if group.hierarchy() == Hierarchy::V2 { ("cpu.weight", ["100", "1"]) } else { ("cpu.shares", ["1024", "2"]) };
+        if group.hierarchy == Hierarchy::V2 { ("cpu.weight", ["100", "1"]) } else { ("cpu.shares", ["1024", "2"]) };
     let idle = ("cpu.idle", ["0", "1"]);
-    let (file, values) = if group.path().join(idle.0).exists() { idle } else { weight };
-    group.set(file, values[usize::from(on)])?;
+    let (file, values) = if group.path.join(idle.0).exists() { idle } else { weight };
+    group.limit(file, values[usize::from(on)])?;
     Ok(format!("{file} {}", values[usize::from(on)]))
 }
 
@@ -20,7 +20,6 @@ pub fn set(group: &LimitGroup, on: bool) -> Result<String, LimitError> {
 mod tests {
     use super::*;
     use crate::act::cpu_time::{Quota, works_here};
-    use crate::act::groups::Group;
     use crate::testing::TempDir;
     use crate::tests::journal;
     use std::fs;
@@ -34,7 +33,7 @@ mod tests {
         let state = TempDir::new("quota-background");
         let mut journal = journal(state.path());
         let quota = Quota::make(&mut journal).unwrap();
-        let path = quota.group().path().to_owned();
+        let path = quota.group().path.clone();
         for on in [true, false] {
             let said = set(quota.group(), on).unwrap();
             let (file, value) = said.split_once(' ').unwrap();
@@ -54,7 +53,7 @@ mod tests {
         {
             let tree = TempDir::new("quota-weight");
             tree.write(file, "");
-            let group = LimitGroup(Group { hierarchy, path: tree.path().to_owned(), home: None });
+            let group = Group { hierarchy, path: tree.path().to_owned(), home: None };
             for (on, value) in [true, false].into_iter().zip(values) {
                 assert_eq!(set(&group, on).unwrap(), format!("{file} {value}"));
                 assert_eq!(fs::read_to_string(tree.path().join(file)).unwrap(), value);

@@ -4,7 +4,7 @@
 //! whoever removes its folder gives its tasks back to the group of all others.
 
 use crate::FsRoot;
-use crate::act::groups::{Hierarchy, LimitError, LimitGroup};
+use crate::act::groups::{Group, Hierarchy, LimitError};
 use crate::undo::Journal;
 use cotenant_core::Time;
 use cotenant_core::qos::Throttle;
@@ -61,7 +61,7 @@ impl Resctrl {
     /// # Errors
     /// [`LimitError`]
     pub fn make(self, journal: &mut Journal) -> Result<Limited, LimitError> {
-        let group = LimitGroup::make(journal, "cotenant", Hierarchy::Resctrl, &self.mount, self.mount.clone())?;
+        let group = Group::limiting(journal, "cotenant", Hierarchy::Resctrl, &self.mount, self.mount.clone())?;
         Ok(Limited { resctrl: self, group, share: None, percent: 100, free: 0.0, last: None })
     }
 
@@ -88,7 +88,7 @@ impl Resctrl {
 #[derive(Debug)]
 pub struct Limited {
     resctrl: Resctrl,
-    group: LimitGroup,
+    group: Group,
     /// What it may have of everything; `None`: all.
     share: Option<f64>,
     /// The setting of its bandwidth.
@@ -104,7 +104,7 @@ impl Limited {
     /// # Errors
     /// Where the group is gone.
     pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
-        self.group.enter("tasks", command)
+        Ok(self.group.enter("tasks", command)?)
     }
 
     /// Gives it a share, 0–1, of the cache's ways and of the bandwidth that it was seen to use without a limit; `None` = all.
@@ -127,7 +127,7 @@ impl Limited {
         if self.last.is_some_and(|(at, _)| now - at < EVERY) {
             return Ok(());
         }
-        let Some(bytes) = traffic(self.group.path()) else { return Ok(()) };
+        let Some(bytes) = traffic(&self.group.path) else { return Ok(()) };
         let Some((at, before)) = self.last.replace((now, bytes)) else { return Ok(()) };
         let measured = bytes.saturating_sub(before) as f64 / (now - at).as_secs_f64();
         if self.percent == 100 {
@@ -143,7 +143,7 @@ impl Limited {
     }
 
     fn write(&self) -> Result<(), LimitError> {
-        self.group.set("schemata", &self.resctrl.schemata(self.share.unwrap_or(1.0), self.percent))
+        self.group.limit("schemata", &self.resctrl.schemata(self.share.unwrap_or(1.0), self.percent))
     }
 
     /// Removes the group; who is in it runs on without limits.
@@ -217,7 +217,7 @@ pub(crate) mod tests {
         let resctrl = Resctrl::find(&tree(&dir)).unwrap();
         let mut journal = journal(&dir.path().join("state"));
         let mut limited = resctrl.make(&mut journal).unwrap();
-        let path = limited.group.path().to_owned();
+        let path = limited.group.path.clone();
         fs::write(path.join("schemata"), "").unwrap();
         let set = || fs::read_to_string(path.join("schemata")).unwrap();
         // 10 GB/s without a limit; half of that is allowed; hardware gives a third more than it is set to.
@@ -255,7 +255,7 @@ pub(crate) mod tests {
         let resctrl = Resctrl::find(&tree(&dir)).unwrap();
         let mut journal = journal(&dir.path().join("state"));
         let limited = resctrl.make(&mut journal).unwrap();
-        let path = limited.group.path().to_owned();
+        let path = limited.group.path.clone();
         assert!(path.exists());
         drop(limited); // whoever undoes finds it in the journal
         let report = journal.finish();

@@ -3,12 +3,12 @@
 //! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). A program that runs
 //! already is not limited: it would have to be moved to another group.
 
-use crate::act::groups::{self, Hierarchy, LimitError, LimitGroup};
+use crate::act::groups::{self, Group, Hierarchy, LimitError};
 use crate::act::pause::Job;
 use crate::fault::point;
 use crate::undo::Journal;
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,7 +21,7 @@ const LEAST_US: u64 = 1_000;
 /// A group with a limit.
 #[derive(Debug)]
 pub struct Quota {
-    group: LimitGroup,
+    group: Group,
 }
 
 impl Quota {
@@ -31,7 +31,7 @@ impl Quota {
     /// [`LimitError`]
     pub fn make(journal: &mut Journal) -> Result<Self, LimitError> {
         let (hierarchy, parent, home) = place().ok_or(LimitError::NoController)?;
-        Ok(Self { group: LimitGroup::make(journal, "cotenant-cpu", hierarchy, &parent, home)? })
+        Ok(Self { group: Group::limiting(journal, "cotenant-cpu", hierarchy, &parent, home)? })
     }
 
     /// Lets a command begin inside.
@@ -39,23 +39,23 @@ impl Quota {
     /// # Errors
     /// Where the group is gone.
     pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
-        self.group.enter("cgroup.procs", command)
+        Ok(self.group.enter("cgroup.procs", command)?)
     }
 
     /// The group, for those who set something else of it.
-    pub fn group(&self) -> &LimitGroup {
+    pub fn group(&self) -> &Group {
         &self.group
     }
 
     /// Whether its group is of version 2.
     pub fn is_v2(&self) -> bool {
-        self.group.hierarchy() == Hierarchy::V2
+        self.group.hierarchy == Hierarchy::V2
     }
 
     /// Its group as one that can be frozen, where that is the same: in version 2 a process has one group. Let the command enter by that,
     /// and resume it before the end.
     pub fn job(&self) -> Option<Job> {
-        self.is_v2().then(|| Job::lent(&self.group.0))
+        self.is_v2().then(|| Job::lent(&self.group))
     }
 
     /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit. What was written, as people read it.
@@ -67,12 +67,12 @@ impl Quota {
             let quota = cpu_permille.map_or_else(|| "max".to_owned(), |p| quota_us(p, PERIOD_US).to_string());
             ("cpu.max", format!("{quota} {PERIOD_US}"))
         } else {
-            let read = fs::read_to_string(self.group.path().join("cpu.cfs_period_us")).ok();
+            let read = fs::read_to_string(self.group.path.join("cpu.cfs_period_us")).ok();
             let period = read.and_then(|text| text.trim().parse().ok()).unwrap_or(PERIOD_US);
             let quota = cpu_permille.map_or_else(|| "-1".to_owned(), |p| quota_us(p, period).to_string());
             ("cpu.cfs_quota_us", quota)
         };
-        self.group.set(file, &value)?;
+        self.group.limit(file, &value)?;
         Ok(format!("{file} {value}"))
     }
 
@@ -131,16 +131,8 @@ pub(crate) fn works_here() -> bool {
 }
 
 fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
-    let file = if hierarchy == Hierarchy::V2 { "cpu.max" } else { "cpu.cfs_quota_us" };
-    let probe = parent.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id()));
-    if fs::create_dir(&probe).is_err() {
-        return false;
-    }
-    let value = if hierarchy == Hierarchy::V2 { "max 100000" } else { "-1" };
-    // Who moves a process needs the right to write the list of what is around both groups, too.
-    let writable = groups::write(&probe.join(file), value).is_ok()
-        && [home, parent].iter().all(|group| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok());
-    fs::remove_dir(&probe).is_ok() && writable
+    let (file, value) = if hierarchy == Hierarchy::V2 { ("cpu.max", "max 100000") } else { ("cpu.cfs_quota_us", "-1") };
+    groups::works(hierarchy, parent, home, |probe| groups::write(&probe.path.join(file), value).is_ok())
 }
 
 #[cfg(test)]

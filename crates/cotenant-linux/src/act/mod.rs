@@ -1,11 +1,11 @@
 //! Acting: one actuator per effect. What is to be undone is announced to the [`Journal`] before it is done.
 
-pub mod background;
-pub mod caches;
-pub mod cpu_time;
-pub mod groups;
+mod background;
+mod caches;
+pub(crate) mod cpu_time;
+mod groups;
 pub mod nap;
-pub mod pages;
+mod pages;
 pub mod pause;
 pub mod placement;
 pub mod throttle;
@@ -80,15 +80,10 @@ impl Actuators {
         })
     }
 
-    /// What they have changed.
-    pub fn journal(&self) -> &Journal {
-        &self.journal
-    }
-
     /// Remarks for people: what was refused and why. Same remark, same text.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let throttled = self.throttles.values().flat_map(Throttle::notes);
-        let refused = self.journal.notes().into_iter().chain(&self.notes).chain(self.placement.notes());
+        let throttled = self.throttles.values().flat_map(|throttle| throttle.notes().iter());
+        let refused = self.journal.notes().iter().chain(self.notes.iter()).chain(self.placement.notes().iter());
         throttled.chain(refused).cloned().chain(self.pages.iter().flat_map(Mover::notes))
     }
 
@@ -152,14 +147,16 @@ impl Actuators {
     /// Gives an application back all that is its own: it is not managed any more.
     pub fn remove(&mut self, now: Time, app: AppId, observer: &Observer) {
         if let Some(throttle) = self.throttles.remove(&app) {
-            throttle.end(&mut self.journal).into_iter().for_each(|why| self.notes.add(why));
+            self.notes.extend(throttle.end(&mut self.journal));
         }
         for info in observer.tasks_of(app) {
             self.placement.forget(&mut self.journal, now, info);
         }
         let members = observer.members(app);
         if let Some(pages) = &mut self.pages {
-            members.iter().for_each(|(pid, _)| pages.forget(*pid));
+            for (pid, _) in &members {
+                pages.forget(*pid);
+            }
         }
         self.journal.unclaim(&members);
     }

@@ -157,11 +157,6 @@ impl Mover {
         self.done.add(&job.moved);
     }
 
-    /// Whether nothing is on its way.
-    pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty()
-    }
-
     /// Remarks for people.
     pub fn notes(&self) -> Vec<String> {
         let mut all = self.done;
@@ -265,7 +260,7 @@ mod tests {
                 return;
             }
         }
-        while !mover.is_idle() {
+        while !mover.jobs.is_empty() {
             mover.go_on();
         }
         if allowed.len() == 1 {
@@ -287,12 +282,12 @@ mod tests {
         assert!(
             mover.bring(7, &[NodeId(2)]).unwrap_err().to_string().contains("cpuset does not allow memory of node 2")
         );
-        assert!(mover.is_idle());
+        assert!(mover.jobs.is_empty());
         // Nothing is elsewhere than on node 0, but what is bound; with a little of its own there it is no other.
         tree.write("proc/7/maps", "1000-9000 rw-p 0 0 0\n20000-30000 rw-p 0 0 0\n");
         tree.write("proc/7/numa_maps", "1000 bind:1 anon=4 N1=4\n20000 default anon=4 N0=4\n");
         assert!(mover.bring(7, &[NodeId(0)]).unwrap_err().to_string().contains("was bound"));
         tree.write("proc/7/numa_maps", "20000 default anon=4 N0=4\n");
-        assert!(mover.bring(7, &[NodeId(0)]).is_ok() && mover.is_idle(), "it is there already");
+        assert!(mover.bring(7, &[NodeId(0)]).is_ok() && mover.jobs.is_empty(), "it is there already");
     }
 }

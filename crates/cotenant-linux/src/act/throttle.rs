@@ -154,14 +154,13 @@ impl Throttle {
                 Some(Err(_)) | None => {}
             }
         }
-        let job = match new.cpu_time.as_ref().and_then(Quota::job) {
-            Some(job) => job,
-            None => {
-                if let Some(quota) = &new.cpu_time {
-                    quota.enter(command).map_err(|why| why.to_string())?;
-                }
-                pauses.job(journal).map_err(|why| why.to_string())?
+        let job = if let Some(job) = new.cpu_time.as_ref().and_then(Quota::job) {
+            job
+        } else {
+            if let Some(quota) = &new.cpu_time {
+                quota.enter(command).map_err(|why| why.to_string())?;
             }
+            pauses.job(journal).map_err(|why| why.to_string())?
         };
         job.prepare(command).map_err(|why| why.to_string())?;
         new.job = Some(job);

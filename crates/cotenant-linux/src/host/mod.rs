@@ -11,7 +11,6 @@ use crate::notes::Notes;
 use crate::sense::memory::{self, interleaving};
 use crate::sense::metrics::{self, MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
-use crate::sense::perf::plan::SAM_SIGNALS;
 use crate::sense::processes::Target;
 use crate::sense::progress::Reported;
 use crate::sense::tier::TierReport;
@@ -55,7 +54,8 @@ pub enum Until {
 }
 
 /// How a live machine is managed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
 pub struct HostOptions {
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
@@ -63,8 +63,8 @@ pub struct HostOptions {
     pub act: bool,
     /// Whether tasks of other users are managed.
     pub other_users: bool,
-    /// What is counted by hardware.
-    pub signals: Vec<Signal>,
+    /// What is counted by hardware; `None`: what most policies want.
+    pub signals: Option<Vec<Signal>>,
     /// What is looked at of the memory of each process: dear.
     pub memory: memory::Options,
     /// Whether the memory of programs may be moved, too.
@@ -81,25 +81,6 @@ pub struct HostOptions {
     pub method: Option<Method>,
     /// How changes are journaled; `None`: as [`JournalOptions::new`] says.
     pub journal: Option<JournalOptions>,
-}
-
-impl Default for HostOptions {
-    fn default() -> Self {
-        Self {
-            cpus: None,
-            act: false,
-            other_users: false,
-            signals: SAM_SIGNALS.to_vec(),
-            memory: memory::Options::default(),
-            move_pages: false,
-            profiles: BTreeMap::new(),
-            rare_looks: false,
-            until: Until::default(),
-            after: None,
-            method: None,
-            journal: None,
-        }
-    }
 }
 
 /// Why a host could not begin, or an application not be added.
@@ -177,7 +158,7 @@ impl LinuxHost {
         // Signals are held back before a command starts, so that none is lost in between; commands get them unblocked.
         let waiter = Waiter::new().map_err(StartError::Wait)?;
         let act = if options.act {
-            let journal = options.journal.clone().map_or_else(JournalOptions::new, Ok).map_err(OpenError::from)?;
+            let journal = options.journal.clone().map_or_else(JournalOptions::new, Ok)?;
             let journal = JournalOptions { other_users: options.other_users, ..journal };
             Some(Actuators::open(journal, options.method.clone(), options.move_pages)?)
         } else {
@@ -185,14 +166,12 @@ impl LinuxHost {
         };
         let mut notes = Notes::default();
         if options.memory.accesses {
-            interleaving::note(&FsRoot::live()).into_iter().for_each(|hidden| notes.add(hidden));
+            notes.extend(interleaving::note(&FsRoot::live()));
         }
-        let observe = Options {
-            signals: options.signals.clone(),
-            memory: options.memory,
-            other_users: options.other_users,
-            ..Options::default()
-        };
+        let mut observe = Options { memory: options.memory, other_users: options.other_users, ..Options::default() };
+        if let Some(signals) = &options.signals {
+            observe.signals.clone_from(signals);
+        }
         let mut host = Self {
             topology: topology.clone(),
             observer: Observer::new(topology, Vec::new(), observe)?,
@@ -220,6 +199,7 @@ impl LinuxHost {
     }
 
     /// Starts the jobs of a queue, too, until none is left. After being asked to stop they get SIGTERM, and SIGKILL after `grace`.
+    #[must_use]
     pub fn with_queue(mut self, queue: Box<dyn Queue>, grace: Duration) -> Self {
         self.line = Some(Line::new(queue, grace));
         self
@@ -277,7 +257,9 @@ impl LinuxHost {
         let (target, child) = match what {
             What::Running(target) => {
                 if let (Target::Pids(pids) | Target::Trees(pids), Some(act)) = (&target, &mut self.act) {
-                    pids.iter().for_each(|pid| act.look_for_rival(*pid));
+                    for pid in pids {
+                        act.look_for_rival(*pid);
+                    }
                 }
                 (target, None)
             }
@@ -296,17 +278,13 @@ impl LinuxHost {
         if let (Some(key), Some(root), Some(line)) = (job, root, &mut self.line) {
             line.queue.started(key, root); // first of all: whoever goes on after a crash must know of it
         }
-        let commands = self.apps.values().any(|app| app.child.is_some());
         let id = self.observer.add_app(AppTarget { name, target });
         self.first.get_or_insert(id);
         if let Some(child) = &child {
-            match self.options.until {
-                Until::FirstEnds if job.is_none() && throttled.is_none() && !commands => self.waiter.watch(child),
-                Until::FirstEnds | Until::AllEnd if job.is_none() && throttled.is_none() => {
-                    self.waiter.watch_besides(child);
-                }
-                // Signals are passed on by the host, or not at all.
-                _ => self.waiter.watch_job(child),
+            if job.is_some() || throttled.is_some() || self.options.until == Until::Asked {
+                self.waiter.watch_job(child); // signals are passed on by the host, or not at all
+            } else {
+                self.waiter.watch(child);
             }
         }
         let job = job.map(|key| (key, false));
@@ -412,8 +390,7 @@ impl LinuxHost {
         // What held them is removed when those who were in it have been reaped.
         while self.line.is_none() && self.apps.values().any(App::is_awaited) {
             match self.waiter.wait(None) {
-                Ok(Event::JobExited(pid, status, usage)) => self.child_ended(pid, status, usage),
-                Ok(Event::ChildExited(status)) => self.first_ended(status),
+                Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),
                 Ok(_) => {}
                 Err(e) => {
                     late.push(format!("cannot wait for the commands: {e}"));
@@ -452,12 +429,6 @@ impl LinuxHost {
         self.full_due = Time::default(); // whether all of it is gone is looked at now
     }
 
-    /// The command that the waiter watches has ended.
-    fn first_ended(&mut self, status: ExitStatus) {
-        let first = self.apps.values().find(|app| app.is_awaited()).and_then(App::pid);
-        first.into_iter().for_each(|pid| self.child_ended(pid, status, Usage::default()));
-    }
-
     /// Asks the commands to end that have not, with all whom they have started.
     pub(crate) fn ask_to_end(&mut self, signal: i32) {
         for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
@@ -487,7 +458,7 @@ impl LinuxHost {
     }
 
     /// What of a task's own mask the user allows.
-    fn within(cpus: Option<&CpuSet>, own: CpuSet) -> CpuSet {
+    fn within(cpus: Option<&CpuSet>, own: &CpuSet) -> CpuSet {
         cpus.map_or_else(|| own.clone(), |cpus| own.and(cpus))
     }
 
@@ -499,16 +470,16 @@ impl LinuxHost {
         if let Some(act) = act {
             act.tend(at);
             for (tid, own) in act.take_changed() {
-                observer.set_allowed(tid, Self::within(cpus, own));
+                observer.set_allowed(tid, Self::within(cpus, &own));
             }
         }
         observer.look_at_masks(&|tid, start, mask| {
             let ours = act.as_ref().is_some_and(|act| act.knows(tid, start));
-            (!ours).then(|| Self::within(cpus, mask))
+            (!ours).then(|| Self::within(cpus, &mask))
         });
         let mut allowed = |task: &NewTask| {
             let own = act.as_mut().map_or_else(|| task.mask.clone(), |act| act.original_mask(task));
-            Self::within(cpus, own)
+            Self::within(cpus, &own)
         };
         let mut sample = observer.sample(at, &mut allowed).map_err(|e| HostError {
             what: "sampling".to_owned(),
@@ -616,7 +587,7 @@ impl Host for LinuxHost {
         let outcomes = outcomes.collect();
         act.settle(now);
         for (tid, own) in act.take_changed() {
-            self.observer.set_allowed(tid, Self::within(self.options.cpus.as_ref(), own));
+            self.observer.set_allowed(tid, Self::within(self.options.cpus.as_ref(), &own));
         }
         for (app, runs) in act.take_turned() {
             if runs {
@@ -660,8 +631,7 @@ impl Host for LinuxHost {
                     }
                     return Wake::Tick;
                 }
-                Ok(Event::ChildExited(status)) => self.first_ended(status),
-                Ok(Event::JobExited(pid, status, usage)) => {
+                Ok(Event::Exited(pid, status, usage)) => {
                     self.child_ended(pid, status, usage);
                     match self.options.until {
                         // Whether it is over is seen at the next look.
@@ -674,7 +644,7 @@ impl Host for LinuxHost {
                         return wake;
                     }
                 }
-                Ok(Event::Tick | Event::Other(_)) => {}
+                Ok(Event::Tick) => {}
                 Err(e) => {
                     self.notes.add(format!("waiting failed: {e}; the programs go on unmanaged"));
                     return Wake::Exit;

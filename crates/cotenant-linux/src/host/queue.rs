@@ -10,6 +10,7 @@ use crate::sys::launch::LaunchError;
 use crate::sys::thread::{Identity, process_stat};
 use crate::sys::waiter::{Event, asks_to_stop};
 use crate::sys::{self, Usage};
+use crate::undo::Owner;
 use cotenant_core::{AppId, Signal, Wake};
 use std::fmt;
 use std::process::{Command, ExitStatus};
@@ -178,10 +179,9 @@ impl LinuxHost {
         let mut twice = false;
         while let Ok(event) = self.waiter.wait(Some(Instant::now())) {
             match event {
-                Event::JobExited(pid, status, usage) => self.child_ended(pid, status, usage),
+                Event::Exited(pid, status, usage) => self.child_ended(pid, status, usage),
                 Event::Signal(signal) => twice |= asks_to_stop(signal),
                 Event::Tick => break,
-                Event::Other(_) | Event::ChildExited(_) => {}
             }
         }
         let Some(line) = &mut self.line else { return Wake::Exit };
@@ -194,11 +194,13 @@ impl LinuxHost {
             deadline = None;
             self.signal_jobs(libc::SIGKILL);
         }
-        while !self.jobs().is_empty() || deadline.is_some() && members.iter().any(lives) {
+        while !self.jobs().is_empty()
+            || deadline.is_some() && members.iter().any(|&(pid, start)| Owner { pid, start }.lives())
+        {
             // Nobody tells of the end of who is left behind.
             let alone = self.jobs().is_empty().then(|| Instant::now() + LEFT);
             match self.waiter.wait(deadline.into_iter().chain(alone).min()) {
-                Ok(Event::JobExited(pid, status, usage)) => self.child_ended(pid, status, usage),
+                Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),
                 Ok(Event::Tick) if deadline.is_some_and(|deadline| Instant::now() < deadline) => {}
                 Ok(Event::Tick) => {
                     deadline = None;
@@ -223,9 +225,4 @@ impl LinuxHost {
         }
         Wake::Exit
     }
-}
-
-/// Whether a process lives still.
-fn lives(id: &Identity) -> bool {
-    process_stat(id.0).is_some_and(|stat| stat.start_ticks == id.1 && !stat.is_dead())
 }

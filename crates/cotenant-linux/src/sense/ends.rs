@@ -84,10 +84,3 @@ impl Ends {
         events[..got].iter().map(|event| End::from_token(event.u64)).collect()
     }
 }
-
-impl AsFd for Ends {
-    /// Becomes readable when something ended: what a host's loop can wait for.
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-}

@@ -1,11 +1,11 @@
-//! Waiting for whatever comes first: the time, a signal, the end of our program, or a descriptor.
+//! Waiting for whatever comes first: the time, a signal, or the end of a program.
 
 use crate::sys::launch::Child;
 use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer, Usage};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::Instant;
 
@@ -24,14 +24,10 @@ const SIGNALS: u64 = u64::MAX - 1;
 pub enum Event {
     /// The time came.
     Tick,
-    /// A signal came. Our program, if there is one, has got it too.
+    /// A signal came. The programs to which signals are passed on have got it, too.
     Signal(c_int),
-    /// Our program has ended.
-    ChildExited(ExitStatus),
-    /// One of many programs has ended: its process id, how, and what it used.
-    JobExited(u32, ExitStatus, Usage),
-    /// The descriptor that was added with this token is ready or hung up.
-    Other(u64),
+    /// A program has ended: its process id, how, and what it used.
+    Exited(u32, ExitStatus, Usage),
 }
 
 /// Waits. Holds the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD back from this thread and the threads
@@ -43,15 +39,13 @@ pub struct Waiter {
     timer: Timer,
     signals: SignalFd,
     outer: SignalMask,
-    child: Option<u32>,
-    jobs: BTreeSet<u32>,
-    /// Those of them to which signals are passed on.
-    passed_to: BTreeSet<u32>,
+    /// Programs that are watched, and whether signals are passed on to them.
+    watched: BTreeMap<u32, bool>,
     /// Whether every child of this process is reaped.
     reaps: bool,
-    /// How it ended, until that is reported.
-    ended: Option<ExitStatus>,
-    pending: VecDeque<Event>,
+    /// What is to be reported: signals, then ends.
+    came: VecDeque<c_int>,
+    ended: VecDeque<(u32, ExitStatus, Usage)>,
 }
 
 impl Waiter {
@@ -71,12 +65,10 @@ impl Waiter {
             timer,
             signals,
             outer,
-            child: None,
-            jobs: BTreeSet::new(),
-            passed_to: BTreeSet::new(),
+            watched: BTreeMap::new(),
             reaps: false,
-            ended: None,
-            pending: VecDeque::new(),
+            came: VecDeque::new(),
+            ended: VecDeque::new(),
         })
     }
 
@@ -89,58 +81,38 @@ impl Waiter {
         Ok(())
     }
 
-    /// Reports the end of this program from now on, passes signals on to it, and reaps every child of this process: also the
-    /// descendants that it leaves to us. Other children's exit codes are lost to those who started them.
+    /// Reports the end of this program from now on, passes signals on to it that the terminal has not sent it, and reaps every child of
+    /// this process: also the descendants that it leaves to us. Other children's exit codes are lost to those who started them.
     pub fn watch(&mut self, child: &Child) {
-        self.child = Some(child.pid());
+        self.watch_for(child, true);
+    }
+
+    /// The same without passing signals on.
+    pub fn watch_job(&mut self, child: &Child) {
+        self.watch_for(child, false);
+    }
+
+    fn watch_for(&mut self, child: &Child, pass_on: bool) {
+        self.watched.insert(child.pid(), pass_on);
         self.reaps = true;
         self.reap(); // it may have ended before
     }
 
-    /// Reports the end of this program, too, one of many; signals are not passed on to it. Reaps as [`Waiter::watch`] does.
-    pub fn watch_job(&mut self, child: &Child) {
-        self.jobs.insert(child.pid());
-        self.reaps = true;
-        self.reap();
-    }
-
-    /// The same for one that stays in our process group: signals that the terminal has not sent it are passed on to it.
-    pub fn watch_besides(&mut self, child: &Child) {
-        self.passed_to.insert(child.pid());
-        self.watch_job(child);
-    }
-
-    /// Wakes up when a descriptor becomes readable or hangs up. It is reported until it is read or closed.
-    ///
-    /// # Errors
-    /// As `epoll_ctl`.
-    pub fn add(&self, fd: BorrowedFd<'_>, token: u32) -> io::Result<()> {
-        self.epoll.add(fd, token.into())
-    }
-
-    /// Does so no more.
-    ///
-    /// # Errors
-    /// As `epoll_ctl`.
-    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.epoll.remove(fd)
-    }
-
-    /// Waits until the time, or for ever; signals and the end of our program come before it, other descriptors after it.
+    /// Waits until the time, or for ever; signals and the ends of programs come before it.
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Event> {
         loop {
-            if self.ended.is_some() {
+            if !self.ended.is_empty() {
                 // What ended it may have been sent to all of its group: Ctrl-C is reported before the end, not left to kill us later.
                 self.read_signals()?;
             }
-            if let Some(event) = self.pending.pop_front() {
-                return Ok(event);
+            if let Some(signal) = self.came.pop_front() {
+                return Ok(Event::Signal(signal));
             }
-            if let Some(status) = self.ended.take() {
-                return Ok(Event::ChildExited(status));
+            if let Some((pid, status, usage)) = self.ended.pop_front() {
+                return Ok(Event::Exited(pid, status, usage));
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let due = left.is_some_and(|left| left.is_zero());
@@ -149,10 +121,9 @@ impl Waiter {
             if ready.contains(&SIGNALS) {
                 self.read_signals()?;
             }
-            if self.pending.is_empty() && self.ended.is_none() && (due || ready.contains(&TIMER)) {
+            if self.came.is_empty() && self.ended.is_empty() && (due || ready.contains(&TIMER)) {
                 return Ok(Event::Tick);
             }
-            self.pending.extend(ready.into_iter().filter(|token| *token < SIGNALS).map(Event::Other));
         }
     }
 
@@ -162,11 +133,11 @@ impl Waiter {
                 self.reap();
                 continue;
             }
-            // The terminal has sent it to the whole process group, our program included.
-            for pid in self.child.iter().chain(&self.passed_to).copied().filter(|_| !signal.from_kernel) {
-                let _ = sys::kill(pid, signal.number); // not reaped yet, so the pid is its own
+            // What the terminal sends goes to the whole process group.
+            for (pid, _) in self.watched.iter().filter(|(_, pass_on)| **pass_on && !signal.from_kernel) {
+                let _ = sys::kill(*pid, signal.number); // not reaped yet, so the pid is its own
             }
-            self.pending.push_back(Event::Signal(signal.number));
+            self.came.push_back(signal.number);
         }
         Ok(())
     }
@@ -176,12 +147,8 @@ impl Waiter {
             return;
         }
         while let Some((pid, status, usage)) = sys::reap() {
-            if self.jobs.remove(&pid) {
-                self.passed_to.remove(&pid);
-                self.pending.push_back(Event::JobExited(pid, status, usage));
-            } else if self.child == Some(pid) {
-                self.child = None;
-                self.ended = Some(status);
+            if self.watched.remove(&pid).is_some() {
+                self.ended.push_back((pid, status, usage));
             }
         }
     }

@@ -110,7 +110,7 @@ fn batch(args: &[String]) {
     let options = HostOptions {
         cpus: Some(a.or(&b)),
         act: true,
-        signals: SIGNALS.to_vec(),
+        signals: Some(SIGNALS.to_vec()),
         method,
         journal: Some(options(Path::new(state_dir))),
         ..HostOptions::default()
@@ -140,7 +140,7 @@ fn batch(args: &[String]) {
     let end = batch.finish();
     assert_eq!(end.restored.failed, 0, "{end:?}");
     assert!(gaps.count > 0 && end.signal == Some(libc::SIGTERM), "{end:?}");
-    say(&format!("end {:?}", gaps));
+    say(&format!("end {gaps:?}"));
 }
 
 struct Jobs {

@@ -1,7 +1,7 @@
 //! The host of `qos` dies wherever: nobody stays stopped or limited.
 
 use super::pauses::{BEATS, pid, program};
-use super::roles::{command, dying, journals, options, say};
+use super::roles::{dying, host_command, journals, options, say};
 use crate::act::restore;
 use crate::act::throttle::Enforcer;
 use crate::fault;
@@ -12,7 +12,7 @@ use crate::sys::thread;
 use crate::testing::{Player, TempDir, eventually};
 use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
 use std::fs;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -62,14 +62,7 @@ impl Kept {
     fn keeper(&self, means: &str, steps: &[&str]) -> Command {
         let state = self.state();
         let paths = [state.to_str().unwrap(), means, self.0.path().to_str().unwrap()];
-        let mut command = command("keeper", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>());
-        let ends = sys::SignalMask::of([libc::SIGCHLD]);
-        // The test harness has threads of its own, which would swallow it: it is held back in all of them.
-        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory but the mask's copy.
-        unsafe {
-            command.pre_exec(move || ends.apply());
-        }
-        command
+        host_command("keeper", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>())
     }
 
     fn state(&self) -> std::path::PathBuf {

@@ -53,7 +53,7 @@ pub fn pauser(args: &[String]) {
             "resume" => job.resume().unwrap(),
             "kill" => job.signal(libc::SIGKILL, &members),
             "hold" => {
-                say(&format!("hold {}", journal.guardian().map_or(0, |(pid, _)| pid)));
+                say(&format!("hold {}", journal.guardian().unwrap_or(0)));
                 lines.next();
                 continue;
             }

@@ -35,6 +35,7 @@ fn role() {
         "applier" => applier(&args),
         "batcher" => super::batches::batcher(&args),
         "keeper" => super::keepers::keeper(&args),
+        "roster" => super::roster::roster(&args),
         "pauser" => super::pauses::pauser(&args),
         other => panic!("no role {other}"),
     }
@@ -45,6 +46,16 @@ fn role() {
 pub fn command(role: &str, args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(ENTRY).args(args).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// The same for a role that is a host: the test harness has threads of its own, which would swallow SIGCHLD. It is held back in all of them.
+pub fn host_command(role: &str, args: &[&str]) -> Command {
+    let (mut command, ends) = (command(role, args), sys::SignalMask::of([libc::SIGCHLD]));
+    // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory but the mask's copy.
+    unsafe {
+        command.pre_exec(move || ends.apply());
+    }
     command
 }
 
@@ -280,7 +291,7 @@ fn applier(args: &[String]) {
                 match step.as_str() {
                     "others" | "full-disk" => {}
                     "hold" => {
-                        say(&format!("hold {}", journal.guardian().map_or(0, |(pid, _)| pid)));
+                        say(&format!("hold {}", journal.guardian().unwrap_or(0)));
                         let line = lines.next().unwrap_or_else(|| Ok(String::new())).unwrap();
                         newcomer = line.strip_prefix("task ").map(|tid| tid.parse().unwrap());
                         if let Some(seconds) = line.strip_prefix("at ") {
@@ -295,9 +306,10 @@ fn applier(args: &[String]) {
                     }
                     "panic" => panic!("as the test wants it"),
                     "finish" => return say(&format!("finish {:?}", journal.finish())),
-                    "notes" => {
-                        say(&format!("notes {:?}", journal.notes().iter().chain(placement.notes()).collect::<Vec<_>>()))
-                    }
+                    "notes" => say(&format!(
+                        "notes {:?}",
+                        journal.notes().iter().chain(placement.notes().iter()).collect::<Vec<_>>()
+                    )),
                     other => panic!("no step {other}"),
                 }
                 continue;

@@ -27,8 +27,8 @@ pub trait Effect: Any + fmt::Debug + Default {
     /// Whether a record tells nothing new.
     fn knows(&self, record: &Self::Record) -> bool;
 
-    /// Of all records, in their order, those that somebody alive may still need.
-    fn essential(&self, records: Vec<Self::Record>, living: &Living) -> Vec<Self::Record>;
+    /// The fewest records that tell what somebody alive may still need. `all` of them have been added, in that order.
+    fn essential(&self, all: Vec<Self::Record>, living: &Living) -> Vec<Self::Record>;
 
     /// Undoes all of it.
     fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport);

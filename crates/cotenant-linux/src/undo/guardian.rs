@@ -11,7 +11,7 @@ use crate::undo::{file, restore};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -94,11 +94,6 @@ impl Guardian {
     /// Whether it still lives.
     pub fn lives(&self) -> bool {
         !sys::hung_up(&self.link, Duration::ZERO)
-    }
-
-    /// A descriptor that hangs up when it dies, for an epoll.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.link.as_fd()
     }
 
     /// Sends it home: everything is undone.

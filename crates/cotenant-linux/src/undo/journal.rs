@@ -11,10 +11,9 @@ use crate::undo::file::{self, JournalFile};
 use crate::undo::guardian::{Guardian, GuardianCommand};
 use crate::undo::report::RestoreReport;
 use crate::undo::restore;
-use crate::undo::state_dir::{Here, NoStateDir, Owner, default_state_dir};
+use crate::undo::state_dir::{Here, OpenError, Owner, default_state_dir};
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 /// How changes are journaled.
@@ -35,21 +34,10 @@ impl JournalOptions {
     ///
     /// # Errors
     /// As [`default_state_dir`].
-    pub fn new() -> Result<Self, NoStateDir> {
+    pub fn new() -> Result<Self, OpenError> {
         let state_dir = default_state_dir()?;
         Ok(Self { state_dir, other_users: false, guardian: GuardianCommand::default(), compact_above: 1 << 20 })
     }
-}
-
-/// Why nothing can be changed at all.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// No place for the journal.
-    #[error(transparent)]
-    NoStateDir(#[from] NoStateDir),
-    /// `/proc` cannot be read.
-    #[error("cannot read /proc: {0}; mount it")]
-    Proc(io::Error),
 }
 
 /// The file and the guardian, from the first change on.
@@ -81,7 +69,7 @@ impl Journal {
     /// [`OpenError`]
     pub fn open(mut options: JournalOptions, table: Table) -> Result<Self, OpenError> {
         // The guardian works in another folder.
-        options.state_dir = std::path::absolute(&options.state_dir).map_err(|_| NoStateDir)?;
+        options.state_dir = std::path::absolute(&options.state_dir).map_err(|_| OpenError::NoStateDir)?;
         let here = Here::read().map_err(OpenError::Proc)?;
         let me = Owner::me().map_err(OpenError::Proc)?;
         let mut notes = Notes::default();
@@ -111,9 +99,9 @@ impl Journal {
         &self.notes
     }
 
-    /// The guardian's process id and a descriptor that hangs up when it dies; `None` before the first change.
-    pub fn guardian(&self) -> Option<(u32, BorrowedFd<'_>)> {
-        self.active.as_ref().map(|a| (a.guardian.pid(), a.guardian.fd()))
+    /// The guardian's process id; `None` before the first change.
+    pub fn guardian(&self) -> Option<u32> {
+        self.active.as_ref().map(|active| active.guardian.pid())
     }
 
     /// Makes sure that there is a file and a living guardian.
@@ -167,6 +155,9 @@ impl Journal {
     ///
     /// # Errors
     /// A full disk, mostly; `NotFound` where nothing was changed yet.
+    ///
+    /// # Panics
+    /// As [`Journal::outstanding`].
     pub fn write<R: Record>(&mut self, record: &R) -> io::Result<()> {
         let effect: &mut R::Effect = self.effects.get_mut().expect("a kind of the table");
         if effect.knows(record) {

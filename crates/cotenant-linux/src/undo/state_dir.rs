@@ -8,10 +8,16 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// No place for the journal.
+/// Why nothing can be changed at all.
 #[derive(Debug, thiserror::Error)]
-#[error("no place for the journal: neither XDG_STATE_HOME nor HOME is set; set one of them")]
-pub struct NoStateDir;
+pub enum OpenError {
+    /// No place for the journal.
+    #[error("no place for the journal: neither XDG_STATE_HOME nor HOME is set; set one of them")]
+    NoStateDir,
+    /// `/proc` cannot be read.
+    #[error("cannot read /proc: {0}; mount it")]
+    Proc(io::Error),
+}
 
 /// Where a user's Cotenants keep their state: `/run/cotenant` for root; `$XDG_STATE_HOME/cotenant`, else
 /// `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter goes at the last logout, while programs that
@@ -19,7 +25,7 @@ pub struct NoStateDir;
 ///
 /// # Errors
 /// Where the environment names none of them.
-pub fn default_state_dir() -> Result<PathBuf, NoStateDir> {
+pub fn default_state_dir() -> Result<PathBuf, OpenError> {
     let uid = sys::euid();
     if uid == 0 {
         return Ok("/run/cotenant".into()); // not by environment: a shell and a systemd unit must agree
@@ -30,7 +36,7 @@ pub fn default_state_dir() -> Result<PathBuf, NoStateDir> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .or_else(|| run.is_dir().then_some(run))
         .map(|base| base.join("cotenant"))
-        .ok_or(NoStateDir)
+        .ok_or(OpenError::NoStateDir)
 }
 
 /// Where process ids mean something: one boot of one machine, seen from one pid namespace.

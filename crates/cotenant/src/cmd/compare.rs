@@ -234,14 +234,13 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
         let wake =
             watch.progress.is_on().then(|| watch.progress.next().max(Instant::now() + Duration::from_millis(50)));
         match waiter.wait(wake).map_err(StartError::Wait)? {
-            Event::ChildExited(status) => {
+            Event::Exited(_, status, _) => {
                 let seconds = start.elapsed().as_secs_f64();
                 let exit_code = launch::exit_code(status);
                 return Ok(Run { seconds, exit_code, signal, metrics: metrics.summaries() });
             }
             Event::Signal(number) => signal = Some(number),
             Event::Tick => watch.show(),
-            Event::Other(_) | Event::JobExited(..) => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub use limits::{LimitError, LimitGroup};
+pub use limits::LimitError;
 use undoing::GroupRecord;
 pub use undoing::{Groups, dissolve};
 
@@ -82,8 +82,12 @@ impl Group {
     /// # Errors
     /// Why that cannot be written, in words.
     pub fn announce(&self, journal: &mut Journal) -> Result<(), String> {
+        journal.announce(&self.record())
+    }
+
+    fn record(&self) -> GroupRecord {
         let Self { hierarchy, path, home } = self.clone();
-        journal.announce(&GroupRecord::Made { hierarchy, path, home })
+        GroupRecord::Made { hierarchy, path, home }
     }
 
     /// Journals that it is no more, or will not be frozen any more.
@@ -99,16 +103,16 @@ impl Group {
         }
     }
 
-    /// Lets a command begin inside, in a session of its own.
-    pub fn enter(&self, command: &mut Command) -> Result<(), GroupError> {
-        let path = self.path.join("cgroup.procs");
-        let procs = OpenOptions::new().write(true).open(&path).map_err(|why| GroupError { path, why })?;
-        // SAFETY: between fork and exec it makes two async-signal-safe system calls and touches no memory.
+    /// Lets a command begin inside, by writing to that list of its members; what it starts stays there.
+    ///
+    /// # Errors
+    /// Where the group is gone.
+    pub fn enter(&self, list: &str, command: &mut Command) -> Result<(), GroupError> {
+        let path = self.path.join(list);
+        let members = OpenOptions::new().write(true).open(&path).map_err(|why| GroupError { path, why })?;
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
         unsafe {
-            command.pre_exec(move || {
-                sys::setsid()?;
-                sys::write_some(procs.as_fd(), b"0")
-            });
+            command.pre_exec(move || sys::write_some(members.as_fd(), b"0"));
         }
         Ok(())
     }
@@ -190,22 +194,16 @@ pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
     (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
 }
 
-/// Whether a group can be made below `home`, be frozen, and have members: found out on one that is removed at once.
-pub fn works(hierarchy: Hierarchy, home: &Path) -> bool {
-    let probe = Group {
-        hierarchy,
-        path: home.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id())),
-        home: None,
-    };
+/// Whether a group can be made below `parent`, pass a test, and have members that come from `home`: found out on one that is removed at once.
+pub fn works(hierarchy: Hierarchy, parent: &Path, home: &Path, test: impl Fn(&Group) -> bool) -> bool {
+    let name = format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id());
+    let probe = Group { hierarchy, path: parent.join(name), home: None };
     if fs::create_dir(&probe.path).is_err() {
         return false;
     }
-    // Who moves a process needs the right to write both lists.
-    let writable = |folder: &Path| OpenOptions::new().write(true).open(folder.join("cgroup.procs")).map(|_: File| ());
-    let works = probe.freeze(true).is_ok()
-        && probe.freeze(false).is_ok()
-        && writable(&probe.path).is_ok()
-        && writable(home).is_ok();
+    // Who moves a process needs the right to write both lists, and that of what is around both groups.
+    let writable = |group: &Path| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok();
+    let works = test(&probe) && [&probe.path, home, parent].into_iter().all(writable);
     fs::remove_dir(&probe.path).is_ok() && works
 }
 

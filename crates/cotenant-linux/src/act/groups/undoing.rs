@@ -3,7 +3,7 @@
 use super::{Group, GroupError, Hierarchy};
 use crate::fault::point;
 use crate::undo::{Effect, Living, Record, RestoreReport, Undoer};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -118,22 +118,8 @@ impl Effect for Groups {
         }
     }
 
-    fn essential(&self, records: Vec<GroupRecord>, _: &Living) -> Vec<GroupRecord> {
-        let mut gone = HashSet::new();
-        // Backwards: what ended it has been seen before it.
-        let mut kept: Vec<GroupRecord> = records
-            .into_iter()
-            .rev()
-            .filter(|record| match record {
-                GroupRecord::Made { path, .. } => !gone.contains(path),
-                GroupRecord::Gone { path } => {
-                    gone.insert(path.clone());
-                    false
-                }
-            })
-            .collect();
-        kept.reverse();
-        kept
+    fn essential(&self, _: Vec<GroupRecord>, _: &Living) -> Vec<GroupRecord> {
+        self.0.values().map(Group::record).collect()
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
@@ -248,7 +234,9 @@ mod tests {
         // The third record is of a group that was made again.
         let records = vec![made("/a"), made("/b"), gone("/a"), made("/a"), gone("/b")];
         let mut all = Groups::default();
-        records.iter().for_each(|record| all.enter(record));
+        for record in &records {
+            all.enter(record);
+        }
         let kept = all.essential(records, &Living::default());
         assert_eq!(kept, [made("/a")]);
         assert_eq!(all.0.keys().collect::<Vec<_>>(), [Path::new("/a")]);

@@ -129,7 +129,7 @@ impl Marks {
             self.threads += if looked.is_some() { threads } else { 0 };
             self.ran.insert(*pid, time);
         }
-        (hears + deaf >= LITTLE_NS).then(|| hears > 0.0 && deaf <= IDLE * (hears + deaf))
+        (hears + deaf >= LITTLE_NS).then_some(hears > 0.0 && deaf <= IDLE * (hears + deaf))
     }
 
     fn orders(&self) -> impl Iterator<Item = &Orders> {

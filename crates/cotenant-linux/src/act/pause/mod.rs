@@ -103,7 +103,7 @@ impl Method {
     pub fn all() -> Vec<Self> {
         let groups = [(Mechanism::CgroupV2, Hierarchy::V2), (Mechanism::CgroupV1, Hierarchy::V1)];
         let usable = groups.into_iter().filter_map(|(mechanism, hierarchy)| {
-            let home = groups::home(hierarchy).filter(|home| groups::works(hierarchy, home))?;
+            let home = groups::home(hierarchy).filter(|home| groups::works(hierarchy, home, home, freezes))?;
             Some(Self { mechanism, home: Some(home) })
         });
         usable.chain([Self { mechanism: Mechanism::Signals, home: None }]).collect()
@@ -120,6 +120,10 @@ impl Method {
     }
 }
 
+fn freezes(group: &Group) -> bool {
+    [true, false].into_iter().all(|freeze| group.freeze(freeze).is_ok())
+}
+
 /// Makes jobs. One per Cotenant: the groups of its jobs lie in one folder, which is journaled once.
 #[derive(Debug)]
 pub struct Pauses {
@@ -132,11 +136,6 @@ impl Pauses {
     /// With these means; changes nothing yet.
     pub fn new(method: Method) -> Self {
         Self { method, folder: None, made: 0 }
-    }
-
-    /// How jobs that we start are let wait.
-    pub fn mechanism(&self) -> Mechanism {
-        self.method.mechanism
     }
 
     /// A job for a program that is about to be started, see [`Job::prepare`].
@@ -233,12 +232,10 @@ impl Job {
     /// # Errors
     /// Where the group has gone.
     pub fn prepare(&self, command: &mut Command) -> Result<(), PauseError> {
+        signals::lead(command);
         match &self.how {
-            How::Group(group, _) => Ok(group.enter(command)?),
-            How::Signals(_) => {
-                signals::lead(command);
-                Ok(())
-            }
+            How::Group(group, _) => Ok(group.enter("cgroup.procs", command)?),
+            How::Signals(_) => Ok(()),
         }
     }
 
@@ -260,11 +257,6 @@ impl Job {
             How::Group(..) => Mechanism::CgroupV1, // a job has no group of the CPU hierarchy
             How::Signals(_) => Mechanism::Signals,
         }
-    }
-
-    /// Whether it was let wait last.
-    pub fn is_paused(&self) -> bool {
-        self.paused
     }
 
     /// Lets it wait. `members` are its processes as far as the caller knows them; a control group knows its own. Calling it again

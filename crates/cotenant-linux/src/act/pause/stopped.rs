@@ -5,7 +5,7 @@ use crate::sys;
 use crate::sys::thread::{Held, Identity, numbers_in, process_stat};
 use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
 use cotenant_core::proc_text::TaskStat;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A process may be stopped, or will not be any more.
@@ -75,25 +75,10 @@ impl Effect for Stopped {
         }
     }
 
-    fn essential(&self, records: Vec<StopRecord>, living: &Living) -> Vec<StopRecord> {
-        let mut continued = HashSet::new();
-        // Backwards: what ended it has been seen before it.
-        let mut kept: Vec<StopRecord> = records
-            .into_iter()
-            .rev()
-            .filter(|record| match record {
-                StopRecord::Stop { pid, start, leads } => {
-                    let lives = living.processes.contains(pid) || (*leads && living.sessions.contains(pid));
-                    lives && !continued.contains(&(*pid, *start))
-                }
-                StopRecord::Cont { pid, start } => {
-                    continued.insert((*pid, *start));
-                    false
-                }
-            })
-            .collect();
-        kept.reverse();
-        kept
+    fn essential(&self, _: Vec<StopRecord>, living: &Living) -> Vec<StopRecord> {
+        let lives = |pid: u32, leads: bool| living.processes.contains(&pid) || leads && living.sessions.contains(&pid);
+        let needed = self.0.iter().filter(|((pid, _), leads)| lives(*pid, **leads));
+        needed.map(|(&(pid, start), &leads)| StopRecord::Stop { pid, start, leads }).collect()
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
@@ -157,7 +142,9 @@ mod tests {
         assert_eq!(written, ["stop 12 1 1", "stop 13 1 0", "cont 13 1"], "as ever");
         let folded = |records: &[StopRecord]| {
             let mut stopped = Stopped::default();
-            records.iter().for_each(|record| stopped.enter(record));
+            for record in records {
+                stopped.enter(record);
+            }
             stopped
         };
         let mut whole = folded(&records);

@@ -104,13 +104,13 @@ pub struct Masks {
     pub tasks: BTreeMap<Identity, Entry>,
     marks: HashMap<u32, Vec<Mark>>,
     /// Every mask that was ever set: most tasks have none of them, and need no look at their ancestors.
-    masks: HashSet<CpuSet>,
+    ever_set: HashSet<CpuSet>,
 }
 
 impl Masks {
     /// Whether that mask was ever set on anybody.
     pub fn knows_mask(&self, mask: &CpuSet) -> bool {
-        self.masks.contains(mask)
+        self.ever_set.contains(mask)
     }
 
     /// Whether a mask was ever set in the process `pid`.
@@ -148,7 +148,7 @@ impl Effect for Masks {
     fn enter(&mut self, record: &MaskRecord) {
         match record {
             MaskRecord::Set { tid, start, pid, sid, at, original, set } => {
-                self.masks.insert(set.clone());
+                self.ever_set.insert(set.clone());
                 let entry = self.tasks.entry((*tid, *start)).or_default();
                 if entry.left {
                     *entry = Entry::default();
@@ -238,7 +238,9 @@ mod tests {
 
     fn masks(records: &[MaskRecord]) -> Masks {
         let mut masks = Masks::default();
-        records.iter().for_each(|record| masks.enter(record));
+        for record in records {
+            masks.enter(record);
+        }
         masks
     }
 

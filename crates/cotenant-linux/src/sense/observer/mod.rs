@@ -19,7 +19,7 @@ use crate::sys::{self, thread::Identity};
 use cotenant_core::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use task::Task;
@@ -575,13 +575,6 @@ fn next_full_reads(now: usize, cost: Duration, interval: Duration) -> usize {
     let allowed = interval.mul_f64(BUDGET);
     let next = if cost > allowed { now - now / 8 } else { now + usize::from(cost < allowed.mul_f64(0.9)) };
     next.clamp(FULL_READS.0, FULL_READS.1)
-}
-
-impl AsFd for Observer {
-    /// Becomes readable when a process or thread ended: what a loop can wait for between samples.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ends.as_fd()
-    }
 }
 
 #[cfg(test)]

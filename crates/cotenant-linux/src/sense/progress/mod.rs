@@ -119,13 +119,7 @@ impl Progress {
 
     /// The same of one application.
     pub fn of(&self, app: AppId) -> Option<Reported> {
-        let mut sum = self.ended.get(&app).cloned();
-        for known in self.processes.values().filter(|known| known.app == app) {
-            if let Some(reported) = known.memory.as_ref().and_then(Memory::read) {
-                sum.get_or_insert_default().add(&reported);
-            }
-        }
-        sum
+        self.of_all().remove(&app)
     }
 
     /// Which reports were not believed, and why.

@@ -77,8 +77,8 @@ fn simulate(args: &Args, folder: &Path, first: Geometry, upper: Geometry, last: 
     waiter.watch(&child);
     loop {
         match waiter.wait(None)? {
-            Event::ChildExited(status) => return Ok(launch::exit_code(status)),
-            Event::Signal(_) | Event::Tick | Event::Other(_) | Event::JobExited(..) => {} // it has got the signal, too
+            Event::Exited(_, status, _) => return Ok(launch::exit_code(status)),
+            Event::Signal(_) | Event::Tick => {} // it has got the signal, too
         }
     }
 }

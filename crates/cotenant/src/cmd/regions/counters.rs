@@ -40,12 +40,12 @@ pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Mo
     let mut next = Instant::now() + READ;
     let status = loop {
         match waiter.wait(Some(next))? {
-            Event::ChildExited(status) => break launch::exit_code(status),
+            Event::Exited(_, status, _) => break launch::exit_code(status),
             Event::Tick => {
                 sampler.read();
                 next = Instant::now() + READ;
             }
-            Event::Signal(_) | Event::Other(_) | Event::JobExited(..) => {} // it has got the signal, too
+            Event::Signal(_) => {} // it has got the signal, too
         }
     };
     let found = sampler.finish();

@@ -209,7 +209,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let options = HostOptions {
         cpus,
         act: method.is_some(),
-        signals: SIGNALS.to_vec(),
+        signals: Some(SIGNALS.to_vec()),
         profiles: apps.clone(),
         method,
         ..HostOptions::default()
