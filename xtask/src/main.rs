@@ -1,7 +1,7 @@
 //! Chores of the repository: `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
-mod lab;
+mod guests;
 mod tidy;
 mod workloads;
 
@@ -33,7 +33,7 @@ enum Task {
     /// Everything that is too long for continuous integration: long fuzzing, every crash point many times, benchmarks
     Full,
     /// Run the scenarios in emulated guests with many sockets, and report as a test runner does
-    Lab(lab::Args),
+    Guests(guests::Args),
 }
 
 fn main() -> ExitCode {
@@ -55,7 +55,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
-        Task::Lab(args) => return lab::run(root, args),
+        Task::Guests(args) => return guests::run(root, args),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -83,8 +83,8 @@ fn full(root: &Path) -> Result<()> {
     if !programs.success() {
         bail!("a program does something else when it is compiled with the pass");
     }
-    if lab::run(root, &lab::Args::default())? != ExitCode::SUCCESS {
-        bail!("the lab failed");
+    if guests::run(root, &guests::Args::default())? != ExitCode::SUCCESS {
+        bail!("a scenario failed in a guest");
     }
     cargo(root, &["bench", "--workspace"], &[])
 }
