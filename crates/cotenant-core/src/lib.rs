@@ -16,7 +16,6 @@ pub mod ids;
 pub mod machine;
 pub mod metric;
 pub mod moves;
-pub mod optimum;
 pub mod parse;
 pub mod pin;
 pub mod policy;

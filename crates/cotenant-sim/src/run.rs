@@ -2,11 +2,11 @@
 
 use crate::host::SimHost;
 use crate::kernel::{Kernel, KernelKind};
+use crate::optimum::{self, Best, Limits, Worth};
 use crate::scenario::{Scenario, Spot};
 use crate::speed::Unsettled;
 use crate::world::{AppReport, AppSpec, Latency, World};
 use cotenant_core::host::{HostError, Mode, Round, drive};
-use cotenant_core::optimum::{self, Best, Limits, Worth};
 use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal, Static, map_has_room};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
 use cotenant_core::workload::RunError;

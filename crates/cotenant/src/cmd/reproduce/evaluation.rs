@@ -4,7 +4,7 @@ use super::cases::{App, Case, mixes, standalone};
 use super::joint::Joint;
 use super::lab::{Arm, Lab, Run, Seen, Static};
 use super::row::{Result, Row, claim, effect, geometric, highest, level, lowest, mean, row, tally};
-use cotenant_core::optimum::Label;
+use cotenant_sim::optimum::Label;
 use std::collections::BTreeMap;
 
 /// SAM with the thresholds that its own procedure gives on the simulated machine.

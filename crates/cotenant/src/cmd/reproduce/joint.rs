@@ -2,8 +2,8 @@
 
 use super::cases::Case;
 use super::lab::{Lab, Run};
-use cotenant_core::optimum::{Label, Limits};
 use cotenant_sim::batch::parallel;
+use cotenant_sim::optimum::{Label, Limits};
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -18,7 +18,7 @@ mod tumanov;
 
 use super::print;
 use crate::usage;
-use cotenant_core::optimum::Limits;
+use cotenant_sim::optimum::Limits;
 use lab::{Effort, Lab};
 use row::Result as Found;
 use std::io::{self, Write};
