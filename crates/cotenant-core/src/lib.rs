@@ -7,8 +7,6 @@
 
 pub mod action;
 pub mod areas;
-pub mod calibrate;
-pub mod characterize;
 pub mod cpuset;
 pub mod histogram;
 pub mod host;
@@ -34,7 +32,6 @@ pub mod testing;
 pub mod topology;
 pub mod view;
 pub mod why;
-pub mod workload;
 
 pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
 pub use cpuset::CpuSet;

@@ -11,7 +11,7 @@ use cotenant_core::host::{Host, HostError, Round, Wake};
 use cotenant_core::policy::Policy;
 use cotenant_core::sample::Sample;
 use cotenant_core::topology::Topology;
-use cotenant_core::workload::{Ended, Launcher, Ran, Workload, run};
+use cotenant_measure::workload::{Ended, Launcher, Ran, Workload, run};
 
 /// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its order.
 pub struct Staged {
@@ -119,8 +119,8 @@ mod tests {
     use cotenant_core::pin::Pin;
     use cotenant_core::policy::{Ctx, Policy, State, by_name};
     use cotenant_core::view::TaskView;
-    use cotenant_core::workload::{Arrival, Job, Workload};
     use cotenant_core::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
+    use cotenant_measure::workload::{Arrival, Job, Workload};
 
     /// `a` twice from the beginning, `b` 0.5 s later, `c` after `b`; nobody is in anybody's way.
     fn workload() -> Workload {

@@ -1,21 +1,22 @@
 //! `cotenant characterize`: an application's profile.
 
-use super::print;
-use crate::app_bench::AppBench;
-use crate::progress::{Progress, about};
 use crate::replace::replace;
 use crate::store::{self, Store};
-use crate::words::{count, tell};
-use crate::{calibrated, machine_arg, names, settings, units, usage};
+use crate::{calibrated, names, settings, units};
 use anyhow::{Context, Result, anyhow, bail};
-use cotenant_core::calibrate::LeftOut;
-use cotenant_core::characterize::{self, Characterization, INJECTORS, Injectors, PARTS, Plan, Stop, contention};
+use cotenant_cli::print;
+use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{machine_arg, usage};
+use cotenant_core::profile::calibration::LeftOut;
 use cotenant_core::profile::{self, AppProfile, AppStamp, By};
 use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
 use cotenant_linux::host::StartError;
 use cotenant_linux::launch::LaunchError;
 use cotenant_linux::{executable, sys};
+use cotenant_measure::characterize::{self, Characterization, INJECTORS, Injectors, PARTS, Plan, Stop, contention};
+use cotenant_measure::live::app::AppBench;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;

@@ -1,8 +1,9 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
-use super::{open_recording, print};
-use crate::usage;
-use crate::words::count;
+use super::open_recording;
+use cotenant_cli::print;
+use cotenant_cli::usage;
+use cotenant_cli::words::count;
 use cotenant_core::Time;
 use cotenant_core::action::Outcome;
 use cotenant_core::host::Mode;

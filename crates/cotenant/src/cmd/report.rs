@@ -3,8 +3,8 @@
 use crate::replace::replace;
 use crate::report::page::{Block, Section, html};
 use crate::report::{recording, regions, result};
-use crate::{usage, words};
 use anyhow::{Context, Result};
+use cotenant_cli::{usage, words};
 use cotenant_core::record::{MAGIC, Recording, Tail};
 use cotenant_core::region;
 use std::collections::BTreeSet;
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let page = html(&title, &sections);
     if args.output == Path::new("-") {
-        return super::print(|out| {
+        return cotenant_cli::print(|out| {
             out.write_all(page.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         });

@@ -2,8 +2,8 @@
 
 use super::figure::{self, Boxes, Cell, Group, Spread, short};
 use super::page::{Block, Section, Table};
-use crate::words::count;
 use anyhow::{Context, Result, bail};
+use cotenant_cli::words::count;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,13 +2,13 @@
 
 use super::file::Program;
 use crate::cli::ScopeArgs;
-use crate::leftovers::{children, end, end_orphans};
 use crate::settings::Setup;
 use anyhow::Result;
 use cotenant_core::host::HostError;
-use cotenant_core::workload::{self, Ended, Launcher, Ran, RunError, Workload};
 use cotenant_core::{Host, Order, Outcome, Sample, Time, Topology, Wake};
 use cotenant_linux::host::{HostOptions, LinuxHost};
+use cotenant_measure::live::leftovers::{children, end, end_orphans};
+use cotenant_measure::workload::{self, Ended, Launcher, Ran, RunError, Workload};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 

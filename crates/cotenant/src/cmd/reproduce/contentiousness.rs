@@ -3,11 +3,12 @@
 use super::lab::Lab;
 use super::row::{Result, Row, claim, level, mean, row, tally};
 use anyhow::Context as _;
-use cotenant_core::characterize::contention::{self, Point};
-use cotenant_core::characterize::{Bench, Injectors, Plan, Stop, characterize};
+use cotenant_core::profile::contentiousness::{self, Point};
 use cotenant_core::stats::regression::{self, Fit};
 use cotenant_core::stats::{Summary, rank_correlation};
 use cotenant_kernels::Kernel;
+use cotenant_measure::characterize::contention;
+use cotenant_measure::characterize::{Bench, Injectors, Plan, Stop, characterize};
 use cotenant_sim::app::{embedded, known};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;
@@ -171,7 +172,7 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Result> {
             rows.push(row(label, p.contentiousness * 100.0, "%"));
         }
     }
-    let model = contention::model(trained).context("the programs are too much alike to fit a model")?;
+    let model = contentiousness::model(trained).context("the programs are too much alike to fit a model")?;
     let fit = &model.fit;
     rows.extend(coefficients(fit));
     // Table 5.2: how well each predictor goes with what SPEC programs, which were not used to fit it, really cost others.

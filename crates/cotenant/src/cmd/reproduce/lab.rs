@@ -3,8 +3,8 @@
 use super::cases::{App, Case};
 use super::feliu;
 use super::joint::{self, Joint};
-use crate::progress::Progress;
 use anyhow::Context as _;
+use cotenant_cli::progress::Progress;
 use cotenant_core::action::{Action, ActionOutcome, Decision};
 use cotenant_core::host::Round;
 use cotenant_core::policy::{Ctx, Policy, Sam, State};
@@ -151,7 +151,8 @@ impl Lab {
     /// A scenario from its text, on this machine.
     pub fn scenario_on(machine: &str, text: &str) -> anyhow::Result<Scenario> {
         let text = format!("machine = '{machine}'\nend_s = {END_S}\n{text}");
-        let find = |name: &str| crate::machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
+        let find =
+            |name: &str| cotenant_cli::machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
         Scenario::parse(&text, find).context("reproduce")
     }
 

@@ -16,8 +16,8 @@ mod tang;
 mod thresholds;
 mod tumanov;
 
-use super::print;
-use crate::usage;
+use cotenant_cli::print;
+use cotenant_cli::usage;
 use cotenant_sim::optimum::Limits;
 use lab::{Effort, Lab};
 use row::Result as Found;

@@ -1,11 +1,11 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
 use super::Args;
-use crate::cmd::print;
-use crate::progress::Progress;
 use crate::settings;
-use crate::usage;
 use anyhow::Context as _;
+use cotenant_cli::print;
+use cotenant_cli::progress::Progress;
+use cotenant_cli::usage;
 use cotenant_core::policy;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::optimum::{Best, Label, Limits};

@@ -5,14 +5,15 @@ mod pairs;
 mod slowed;
 
 use super::row::Result as Found;
-use crate::cmd::calibrate::contention::pair;
-use crate::others::Others;
-use crate::scratch::Scratch;
-use crate::words::tell;
-use crate::{settings, usage};
+use crate::settings;
 use anyhow::{Result, bail};
+use cotenant_cli::scratch::Scratch;
+use cotenant_cli::usage;
+use cotenant_cli::words::tell;
 use cotenant_core::{CpuId, Topology};
 use cotenant_linux::sys;
+use cotenant_measure::live::kernel::pair;
+use cotenant_measure::live::others::Others;
 
 /// Asks a program to end.
 const SIGTERM: i32 = 15;

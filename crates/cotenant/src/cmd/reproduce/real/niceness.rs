@@ -2,8 +2,8 @@
 
 use super::super::row::{Result as Found, Row, bound, claim, highest, mean, row, tally};
 use super::{Here, SIGTERM, left_out, text};
-use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
+use cotenant_cli::progress::Progress;
 use cotenant_core::qos::Controller;
 use cotenant_core::stats::median::{Median, middle};
 use cotenant_linux::{executable, sys};

@@ -4,15 +4,14 @@
 use super::super::contentiousness::{Properties, coefficients, properties};
 use super::super::row::{Result as Found, Row, mean, row, tally};
 use super::{Here, Missing, left_out, text};
-use crate::app_bench::AppBench;
-use crate::cmd::calibrate::contention::Study;
-use crate::kernel_bench::KernelBench;
-use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow};
+use cotenant_cli::progress::Progress;
 use cotenant_core::CpuSet;
-use cotenant_core::characterize::contention::{self, FEWEST};
-use cotenant_core::characterize::{Bench, Plan, Stop, characterize};
 use cotenant_core::profile::Corun;
+use cotenant_core::profile::contentiousness::{self, FEWEST};
+use cotenant_measure::characterize::{Bench, Plan, Stop, characterize};
+use cotenant_measure::live::app::AppBench;
+use cotenant_measure::live::kernel::Study;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -31,7 +30,8 @@ fn study(here: &Here, few: usize) -> Result<Study<'_>> {
     let kernels = kernels.iter().map(|name| (*name).to_owned()).collect();
     let cpus: CpuSet = here.cpus.into_iter().collect();
     let (rounds, length) = if here.quick { (2, 100) } else { (5, 200) };
-    Study::new(kernels, rounds, Duration::from_millis(length), &here.topology, &cpus, true)
+    let program = std::env::current_exe()?;
+    Ok(Study::new(kernels, rounds, Duration::from_millis(length), &here.topology, &cpus, program, true)?)
 }
 
 fn said(stop: Stop) -> anyhow::Error {
@@ -74,7 +74,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
     let mut losses: Vec<Vec<f64>> = Vec::new();
     let mut told = 0;
     for name in &names {
-        let mut bench = KernelBench::new(&study.kernels, name);
+        let mut bench = study.bench(name);
         let found = characterize(&study.plan, &mut bench).map_err(said)?.profile.corun;
         rows.extend(rows_of(name, &found));
         told += found.values().filter(|corun| corun.suffers.low > 0.0).count();
@@ -147,7 +147,7 @@ pub(super) fn model(here: &Here) -> Result<Found> {
     }
     let counted = points.iter().all(|p| p.counted);
     let programs = points.len();
-    let model = contention::model(points).context("these kernels are too much alike here to fit a model")?;
+    let model = contentiousness::model(points).context("these kernels are too much alike here to fit a model")?;
     rows.extend(coefficients(&model.fit));
     for (name, paper, fit) in [
         ("R², the last level's miss rate alone", 0.223_8, &model.miss_rate),

@@ -3,13 +3,13 @@
 
 use super::super::row::{Result as Found, Row, claim, effect, level, lowest, mean, row, tally};
 use super::{Here, Missing, SIGTERM, left_out};
-use crate::app_bench::pace;
-use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
+use cotenant_cli::progress::Progress;
 use cotenant_core::stats::median::middle;
 use cotenant_core::{CpuId, CpuSet};
 use cotenant_kernels::{Caches, Config, Kernel};
 use cotenant_linux::sys;
+use cotenant_measure::live::app::pace;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;

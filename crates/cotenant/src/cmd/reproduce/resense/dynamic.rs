@@ -5,8 +5,8 @@ use super::super::row::{Result, Row, highest, row, tally};
 use super::data::{HARPERTOWN, OPTERON, PLATFORMS, Platform, XEON, YORKFIELD, improvement, printed, profiles};
 use super::{ASSUMED, Who, compare, own, pool, seeds};
 use cotenant_core::stats::paired::{Tail, paired};
-use cotenant_core::workload::compare::{Figures, Gain, gains};
-use cotenant_core::workload::{MOST_RUNS, SPAN, Size, Workload};
+use cotenant_measure::workload::compare::{Figures, Gain, gains};
+use cotenant_measure::workload::{MOST_RUNS, SPAN, Size, Workload};
 use std::time::Duration;
 
 /// Workloads of each size and machine; the figures show seven to ten.

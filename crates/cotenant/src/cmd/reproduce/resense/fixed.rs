@@ -5,7 +5,7 @@ use super::super::row::{Result, effect, tally};
 use super::data::{HARPERTOWN, OPTERON, Platform, printed, profiles};
 use super::{ASSUMED, Who, compare, pool, seeds, together};
 use cotenant_core::profile::AppProfile;
-use cotenant_core::workload::Workload;
+use cotenant_measure::workload::Workload;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 

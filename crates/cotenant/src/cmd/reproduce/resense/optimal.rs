@@ -8,7 +8,7 @@ use super::{ASSUMED, Who, figures, mean, own, pool, seeds, together};
 use anyhow::Context as _;
 use cotenant_core::policy::Resense;
 use cotenant_core::profile::AppProfile;
-use cotenant_core::workload::compare::Figures;
+use cotenant_measure::workload::compare::Figures;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::optimum::Label;
 use cotenant_sim::run::Outcome;
