@@ -60,17 +60,24 @@ fn run(task: &Task) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What has man pages and completions.
+fn programs() -> [(&'static str, clap::Command); 2] {
+    [("cotenant", cotenant::cli::Cli::command()), ("cotenant-lab", cotenant_lab::Cli::command())]
+}
+
 fn man(to: &PathBuf) -> Result<()> {
     fs::create_dir_all(to)?;
-    clap_mangen::generate_to(cotenant::cli::Cli::command(), to)?;
+    programs().into_iter().try_for_each(|(_, program)| clap_mangen::generate_to(program, to))?;
     println!("man pages are in {}", to.display());
     Ok(())
 }
 
 fn completions(to: &PathBuf) -> Result<()> {
     fs::create_dir_all(to)?;
-    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
-        clap_complete::generate_to(shell, &mut cotenant::cli::Cli::command(), "cotenant", to)?;
+    for (name, mut program) in programs() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            clap_complete::generate_to(shell, &mut program, name, to)?;
+        }
     }
     println!("completions are in {}", to.display());
     Ok(())

@@ -36,15 +36,19 @@ pub fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints help or the version where it was asked for; else says in one line what is wrong with the arguments, and whose help tells more.
-pub fn misused(error: &clap::Error, command: &str) -> ExitCode {
+/// Prints help or the version where it was asked for; else says in one line what is wrong with this process' arguments, and whose help
+/// tells more.
+pub fn misused(error: &clap::Error, program: &clap::Command) -> ExitCode {
     let shown =
         [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
     if shown.contains(&error.kind()) {
         let _ = error.print(); // who asked may be gone, as after `| head`
         return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
     }
-    words::tell(words::one_line(&error.to_string(), command));
+    let subcommand = std::env::args().nth(1).filter(|word| program.find_subcommand(word).is_some());
+    let command =
+        subcommand.map_or_else(|| program.get_name().to_owned(), |name| format!("{} {name}", program.get_name()));
+    words::tell(words::one_line(&error.to_string(), &command));
     ExitCode::from(USAGE)
 }
 

@@ -13,8 +13,9 @@ mod settings;
 mod store;
 mod units;
 
-use clap::Parser;
-use cotenant_cli::{FAILED, USAGE, fail};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use cotenant_cli::{FAILED, USAGE, fail, usage};
 use cotenant_linux::host::StartError;
 use cotenant_linux::metrics;
 use std::process::ExitCode;
@@ -39,11 +40,15 @@ pub fn main() -> ExitCode {
     result.unwrap_or_else(|error| fail(&error, exit_code(&error)))
 }
 
-/// Says what is wrong with the arguments.
+/// Says what is wrong with the arguments, or prints help.
 fn misused(error: &clap::Error) -> ExitCode {
-    let first = std::env::args().nth(1).filter(|word| cli::is_subcommand(word));
-    let command = first.map_or_else(|| "cotenant".to_owned(), |name| format!("cotenant {name}"));
-    cotenant_cli::misused(error, &command)
+    if error.kind() == ErrorKind::InvalidSubcommand && std::env::args().nth(1).is_some_and(|word| word == "reproduce") {
+        return fail(
+            &usage("the papers' experiments are a program of their own; see cotenant-lab reproduce --help"),
+            USAGE,
+        );
+    }
+    cotenant_cli::misused(error, &cli::Cli::command())
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {

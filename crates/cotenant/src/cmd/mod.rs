@@ -17,7 +17,6 @@ pub mod record;
 pub mod regions;
 pub mod replay;
 pub mod report;
-pub mod reproduce;
 pub mod restore;
 pub mod run;
 pub mod schedule;
@@ -63,7 +62,6 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Regions(args) => regions::run(args),
         Command::Qos(args) => reported(|| qos::run(args)),
         Command::Sim(args) => sim::run(args),
-        Command::Reproduce(args) => reproduce::run(args),
     }
 }
 

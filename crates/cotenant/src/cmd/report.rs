@@ -24,8 +24,8 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Recordings (of `cotenant record` or `--record`), results (of --json of sim and reproduce) and region files (of `cotenant regions`), told
-    /// apart by what they hold
+    /// Recordings (of `cotenant record` or `--record`), results (of --json of `cotenant sim` and `cotenant-lab reproduce`) and
+    /// region files (of `cotenant regions`), told apart by what they hold
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is standard output
@@ -72,7 +72,7 @@ fn name_of(path: &Path) -> String {
 /// The sections of a file, by what it holds.
 fn read(path: &Path) -> Result<Vec<Section>> {
     let name = path.display();
-    let remedy = "give a recording, or JSON of sim or reproduce";
+    let remedy = "give a recording, or JSON of cotenant sim or cotenant-lab reproduce";
     let wrong = |e: io::Error| usage(format!("{name}: {e}; {remedy}"));
     let mut file = BufReader::new(File::open(path).map_err(wrong)?);
     let start = file.fill_buf().map_err(wrong)?;

@@ -52,17 +52,17 @@ fn batch(here: &Here, name: &str) -> String {
     format!("{} >/dev/null", kernel(here, name, 1, FOREVER))
 }
 
-fn told(here: &Here, mut command: Command) -> Result<Command> {
-    command.env("COTENANT", std::env::current_exe().context("this program's own file is not known")?);
+fn told(here: &Here, mut command: Command) -> Command {
+    command.env("COTENANT", &here.cotenant);
     command.env("TEXT", here.folder.path().join("text")).env("LOW", here.folder.path().join("low.json"));
     command.stdin(Stdio::null());
-    Ok(command)
+    command
 }
 
-fn shell(here: &Here, line: &str) -> Result<Command> {
-    let mut command = told(here, Command::new("sh"))?;
+fn shell(here: &Here, line: &str) -> Command {
+    let mut command = told(here, Command::new("sh"));
     command.args(["-c", line]);
-    Ok(command)
+    command
 }
 
 /// Units per second of a kernel, by its own JSON.
@@ -106,7 +106,7 @@ struct Managed {
 
 /// The two lines under `cotenant qos`, until the first has ended.
 fn managed(here: &Here, controller: &str, high: &str, low: &str) -> Result<Managed> {
-    let mut command = told(here, Command::new(std::env::current_exe()?))?;
+    let mut command = told(here, Command::new(&here.cotenant));
     // Naps alone: on a larger machine others would be sent to other caches.
     command.args(["qos", "--json", "--means", "outside", "--controller", controller, "--high", high, "--low", low]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -176,14 +176,14 @@ fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64)
             progress.show((round * pairs.len() + p) as f64 / (rounds(here) * pairs.len()) as f64, || {
                 format!("round {} of {}, {high} beside {low}", round + 1, rounds(here))
             });
-            let alone = || speed(&shell(here, &kernel(here, high, 0, short))?.output()?.stdout);
+            let alone = || speed(&shell(here, &kernel(here, high, 0, short)).output()?.stdout);
             let mut before = alone()?;
             let mut cpus = vec![f64::NAN; ways];
             for i in 0..ways {
                 let way = (i + round) % ways; // another order in each round
                 let rate = if way == 0 {
-                    let batch = Batch(shell(here, &batch(here, low))?.spawn()?, Instant::now());
-                    let rate = speed(&shell(here, &kernel(here, high, 0, long))?.output()?.stdout)?;
+                    let batch = Batch(shell(here, &batch(here, low)).spawn()?, Instant::now());
+                    let rate = speed(&shell(here, &kernel(here, high, 0, long)).output()?.stdout)?;
                     cpus[0] = batch.end()?;
                     rate
                 } else {
@@ -340,8 +340,8 @@ pub(super) fn overhead(here: &Here) -> Result<Found> {
     let low_speed = || speed(&fs::read(here.folder.path().join("low.json"))?);
     let without = || -> Result<[f64; 2]> {
         let [high, low] = lines(short);
-        let mut batch = Batch(shell(here, &low)?.spawn()?, Instant::now());
-        let high = speed(&shell(here, &high)?.output()?.stdout)?;
+        let mut batch = Batch(shell(here, &low).spawn()?, Instant::now());
+        let high = speed(&shell(here, &high).output()?.stdout)?;
         batch.0.wait()?;
         Ok([high, low_speed()?])
     };

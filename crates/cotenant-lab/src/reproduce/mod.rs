@@ -1,4 +1,4 @@
-//! `cotenant reproduce`: the papers' experiments on the simulated machine, paper and measured side by side.
+//! `cotenant-lab reproduce`: the papers' experiments on the simulated machine, paper and measured side by side.
 
 mod cases;
 mod contentiousness;
@@ -26,13 +26,13 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant reproduce --list
-  cotenant reproduce sam-fig7
-  cotenant reproduce --quick
-  cotenant reproduce --real tang-naps                on this machine, with real programs
-  cotenant reproduce --json > sam.json && cotenant report sam.json -o sam.html";
+  cotenant-lab reproduce --list
+  cotenant-lab reproduce sam-fig7
+  cotenant-lab reproduce --quick
+  cotenant-lab reproduce --real tang-naps                on this machine, with real programs
+  cotenant-lab reproduce --json > sam.json && cotenant report sam.json -o sam.html";
 
-/// Arguments of `cotenant reproduce`.
+/// Arguments of `cotenant-lab reproduce`.
 #[allow(clippy::struct_excessive_bools)] // switches of a command line
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

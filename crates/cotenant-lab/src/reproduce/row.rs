@@ -3,7 +3,7 @@
 use super::spread::Spread;
 use serde::Serialize;
 
-/// An experiment's result; the keys of `reproduce --json`.
+/// An experiment's result; the keys of `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Result {
     pub experiment: &'static str,

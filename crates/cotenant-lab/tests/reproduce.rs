@@ -1,7 +1,11 @@
-//! `cotenant reproduce` through the binary.
+//! `cotenant-lab reproduce` through the binary.
+
+#[path = "../../cotenant/tests/pass/mod.rs"]
+mod pass;
 
 use serde_json::Value;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const ALL: [&str; 40] = [
@@ -47,25 +51,37 @@ const ALL: [&str; 40] = [
     "tumanov-bench2",
 ];
 
-fn cotenant(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_cotenant")).args(args).output().unwrap()
+const LAB: &str = env!("CARGO_BIN_EXE_cotenant-lab");
+
+fn reproduce(args: &[&str]) -> Output {
+    Command::new(LAB).arg("reproduce").args(args).output().unwrap()
+}
+
+/// The users' program, which `cargo test --workspace` builds, too.
+fn cotenant() -> Option<PathBuf> {
+    let path = Path::new(LAB).with_file_name("cotenant");
+    if !path.is_file() {
+        eprintln!("skipped: there is no {}; cargo build -p cotenant", path.display());
+        return None;
+    }
+    Some(path)
 }
 
 #[test]
 fn every_experiment_is_listed_and_others_are_refused() {
-    let output = cotenant(&["reproduce", "--list"]);
+    let output = reproduce(&["--list"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ALL);
 
-    for args in [&["reproduce", "sam-fig9"][..], &["reproduce", "--seeds", "0"]] {
-        let output = cotenant(args);
+    for args in [&["sam-fig9"][..], &["--seeds", "0"]] {
+        let output = reproduce(args);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert_eq!(error.trim_end().lines().count(), 1, "{error}");
     }
-    let output = cotenant(&["reproduce", "sam-fig9"]);
+    let output = reproduce(&["sam-fig9"]);
     assert!(
         String::from_utf8_lossy(&output.stderr).contains("no experiment 'sam-fig9'; known: sam-fig1"),
         "{output:?}"
@@ -74,7 +90,7 @@ fn every_experiment_is_listed_and_others_are_refused() {
 
 #[test]
 fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
-    let output = cotenant(&["reproduce", "--quick", "--json"]);
+    let output = reproduce(&["--quick", "--json"]);
     assert!(output.status.success(), "{output:?}");
     let results: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(results.iter().map(|r| r["experiment"].as_str().unwrap()).collect::<Vec<_>>(), ALL);
@@ -90,7 +106,7 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
             assert!(row["paper"].is_null() || !silent, "figures of the paper are judged: {row}");
         }
     }
-    let alone = || cotenant(&["reproduce", "--quick", "--json", "sam-fig5"]).stdout;
+    let alone = || reproduce(&["--quick", "--json", "sam-fig5"]).stdout;
     let one = alone();
     assert!(one == alone(), "the same bytes again");
     let one: Vec<Value> = serde_json::from_slice(&one).unwrap();
@@ -98,8 +114,9 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
 
     let json = std::env::temp_dir().join(format!("cotenant-reproduce-{}.json", std::process::id()));
     let page = json.with_extension("html");
+    let Some(cotenant) = cotenant() else { return };
     fs::write(&json, &output.stdout).unwrap();
-    let made = cotenant(&["report", json.to_str().unwrap(), "-o", page.to_str().unwrap()]);
+    let made = Command::new(cotenant).arg("report").arg(&json).arg("-o").arg(&page).output().unwrap();
     assert!(made.status.success(), "{made:?}");
     let html = fs::read_to_string(&page).unwrap();
     assert!(ALL.iter().all(|name| html.contains(name)), "every experiment stands on the page");
@@ -108,9 +125,17 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
     }
 }
 
-/// What studies on this machine come to; `None` where two programs have no two CPUs.
-fn real(names: &[&str]) -> Option<Vec<Value>> {
-    let output = cotenant(&[&["reproduce", "--real", "--quick", "--json"], names].concat());
+fn on_this_machine(data: Option<&Path>, names: &[&str]) -> Output {
+    let mut command = Command::new(LAB);
+    command.args(["reproduce", "--real", "--quick", "--json"]).args(names).env_remove("COTENANT_CC");
+    command.envs(data.map(|data| ("XDG_DATA_HOME", data)));
+    command.output().unwrap()
+}
+
+/// What studies on this machine come to, for a user with this data folder; `None` where two programs have no two CPUs.
+fn real(data: Option<&Path>, names: &[&str]) -> Option<Vec<Value>> {
+    cotenant()?;
+    let output = on_this_machine(data, names);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(1) && said.contains("two CPUs") {
         eprintln!("skipped: {said}");
@@ -122,10 +147,10 @@ fn real(names: &[&str]) -> Option<Vec<Value>> {
 
 #[test]
 fn pairs_are_measured_on_this_machine() {
-    let refused = cotenant(&["reproduce", "--real", "sam-fig1"]);
+    let refused = reproduce(&["--real", "sam-fig1"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && error.contains("there are tang-contentiousness"), "{error}");
-    let Some(results) = real(&["tang-contentiousness"]) else { return };
+    let Some(results) = real(None, &["tang-contentiousness"]) else { return };
     let rows = results[0]["rows"].as_array().unwrap();
     let of = |label: &str| rows.iter().find(|row| row["label"].as_str().unwrap().starts_with(label));
     let row = of("bst-4mb beside naive-50mb").expect("each beside all");
@@ -141,7 +166,7 @@ fn pairs_are_measured_on_this_machine() {
 
 #[test]
 fn naps_are_weighed_on_this_machine() {
-    let Some(results) = real(&["tang-rn-simple", "tang-rn-overhead"]) else { return };
+    let Some(results) = real(None, &["tang-rn-simple", "tang-rn-overhead"]) else { return };
     let names: Vec<&str> = results.iter().map(|result| result["experiment"].as_str().unwrap()).collect();
     assert_eq!(names, ["tang-rn-simple", "tang-rn-overhead"]);
     let rows = |study: usize| results[study]["rows"].as_array().unwrap();
@@ -165,4 +190,37 @@ fn naps_are_weighed_on_this_machine() {
         (&1.0.into(), Some("% of a CPU"))
     );
     assert!(of(1, "tracking: Cotenant's own CPU time")["measured"].as_f64().unwrap() > 0.0, "somebody looked");
+}
+
+#[test]
+fn naps_and_padding_are_studied_on_this_machine() {
+    let Some(data) = pass::installed() else { return };
+    let names = ["tang-naps", "tang-padding", "tang-qos-compile"];
+    let Some(results) = real(Some(data), &names) else { return };
+    let of = |study: &str, label: &str| {
+        let found = results.iter().find(|result| result["experiment"] == study).unwrap();
+        let rows = found["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["label"].as_str().unwrap().starts_with(label)).cloned()
+    };
+    let row = of("tang-naps", "naps 10/20 ms: share of the time").expect("a program that naps");
+    assert!((row["paper"].as_f64().unwrap() - 1.0 / 3.0).abs() < 1e-9, "{row}");
+    // It naps, whatever the load; how well it keeps the rate is the benchmark's to say.
+    assert!((0.01..0.9).contains(&row["measured"].as_f64().unwrap()), "{row}");
+    for label in
+        ["batch as it is: speed of bst-8mb", "batch 10/20 ms: speed of bst-8mb", "batch 10/20 ms: its own rate"]
+    {
+        let row = of("tang-naps", label).unwrap_or_else(|| panic!("{label}"));
+        assert!(row["measured"].as_f64().unwrap() > 0.0 && row["interval"].is_array(), "{row}");
+    }
+    assert!(of("tang-padding", "batch padded with 100 nops: its own rate").is_some(), "{results:?}");
+    let row =
+        of("tang-qos-compile", "utilisation gained over no co-location, 10/20").expect("a batch program that naps");
+    assert!(row["paper"] == 36.0 && row["measured"].as_f64().unwrap() > 0.0, "{row}");
+    // Without the pass it is one line.
+    let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-pass");
+    fs::create_dir_all(&empty).unwrap();
+    let output = on_this_machine(Some(&empty), &names);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.trim_end().lines().count() == 1, "{said}");
+    assert!(said.contains("install-pass"), "{said}");
 }

@@ -30,7 +30,7 @@ fn study(here: &Here, few: usize) -> Result<Study<'_>> {
     let kernels = kernels.iter().map(|name| (*name).to_owned()).collect();
     let cpus: CpuSet = here.cpus.into_iter().collect();
     let (rounds, length) = if here.quick { (2, 100) } else { (5, 200) };
-    let program = std::env::current_exe()?;
+    let program = here.cotenant.clone();
     Ok(Study::new(kernels, rounds, Duration::from_millis(length), &here.topology, &cpus, program, true)?)
 }
 

@@ -1,19 +1,19 @@
-//! `cotenant reproduce --real`: studies of chapters 5 and 6 of Tang's dissertation on this machine, with real programs.
+//! `cotenant-lab reproduce --real`: studies of chapters 5 and 6 of Tang's dissertation on this machine, with real programs.
 
 mod niceness;
 mod pairs;
 mod slowed;
 
 use super::row::Result as Found;
-use crate::settings;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
-use cotenant_cli::usage;
 use cotenant_cli::words::tell;
+use cotenant_cli::{machine_arg, usage};
 use cotenant_core::{CpuId, Topology};
-use cotenant_linux::sys;
+use cotenant_linux::{executable, sys};
 use cotenant_measure::live::kernel::pair;
 use cotenant_measure::live::others::Others;
+use std::path::PathBuf;
 
 /// Asks a program to end.
 const SIGTERM: i32 = 15;
@@ -26,6 +26,8 @@ struct Here {
     quick: bool,
     /// For what is compiled and read.
     folder: Scratch,
+    /// The users' program, which has the kernels, the compiler and `qos`.
+    cotenant: PathBuf,
 }
 
 /// What a study needs is not on this machine.
@@ -53,11 +55,12 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Found>> {
         let all = STUDIES.map(|study| study.0).join(", ");
         return Err(usage(format!("--real: '{name}' is not made here; there are {all}")));
     }
-    let (topology, _) = settings::live_machine(None)?;
+    let topology = machine_arg::resolve(None)?.machine.topology;
     let [first, second] = pair(&topology, topology.usable()).iter().collect::<Vec<_>>()[..] else {
         bail!("two programs beside each other need two CPUs, and one may be used; see cotenant topo and taskset -p $$");
     };
-    let here = Here { cpus: [first, second], topology, quick, folder: Scratch::new("reproduce")? };
+    let here =
+        Here { cpus: [first, second], topology, quick, folder: Scratch::new("reproduce")?, cotenant: cotenant()? };
     let wanted = STUDIES.iter().filter(|study| names.is_empty() || names.iter().any(|name| study.0 == name));
     wanted
         .map(|(name, figure, study)| {
@@ -81,6 +84,13 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Found>> {
             Ok(Found { experiment: name, figure, note, ..found })
         })
         .collect()
+}
+
+/// The users' program: the one beside this one, else that in `PATH`.
+fn cotenant() -> Result<PathBuf> {
+    let beside = std::env::current_exe().context("this program's own file is not known")?.with_file_name("cotenant");
+    let found = Some(beside).filter(|path| path.is_file()).or_else(|| executable::find("cotenant".as_ref()));
+    found.context("--real runs cotenant, which is neither beside cotenant-lab nor in PATH; build or install it, too")
 }
 
 /// So many lines with as much in common as source code has: a text, and C.

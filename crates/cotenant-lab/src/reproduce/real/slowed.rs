@@ -56,7 +56,7 @@ impl Made {
         let source = here.folder.path().join("batch.c");
         fs::write(&source, BATCH)?;
         let program = here.folder.path().join(format!("batch {}", self.label()).replace([' ', '/'], "-"));
-        let mut command = Command::new(std::env::current_exe().context("this program's own file is not known")?);
+        let mut command = Command::new(&here.cotenant);
         command.arg("cc").env_remove("COTENANT_CC");
         match self {
             Self::Plain => command.arg("--cotenant-mode=off"),
