@@ -6,11 +6,8 @@ use crate::run::SimError;
 use crate::scenario::{Scenario, distinguish};
 use crate::world::World;
 use cotenant_core::Time;
-use cotenant_core::action::{Order, Outcome};
-use cotenant_core::host::{Host, HostError, Round, Wake};
+use cotenant_core::host::{Host, HostError, Round};
 use cotenant_core::policy::Policy;
-use cotenant_core::sample::Sample;
-use cotenant_core::topology::Topology;
 use cotenant_measure::workload::{Ended, Launcher, Ran, Workload, run};
 
 /// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its order.
@@ -32,25 +29,15 @@ impl Staged {
     }
 }
 
-impl Host for Staged {
-    fn topology(&self) -> &Topology {
-        self.host.topology()
-    }
-
-    fn sample(&mut self) -> Result<Sample, HostError> {
-        self.host.sample()
-    }
-
-    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
-        self.host.apply(orders)
-    }
-
-    fn wait(&mut self, until: Time) -> Wake {
-        self.host.wait(until)
-    }
-}
-
 impl Launcher for Staged {
+    fn host(&self) -> &dyn Host {
+        &self.host
+    }
+
+    fn host_mut(&mut self) -> &mut dyn Host {
+        &mut self.host
+    }
+
     fn now(&self) -> Time {
         self.host.world.now()
     }

@@ -7,31 +7,19 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
 
+/// Scenarios with their scripts.
+macro_rules! scripts {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("scenarios/", $name, ".sh")))),*]
+    };
+}
+
 /// Every scenario with its script.
-pub const SCENARIOS: &[(&str, &str)] = &[
-    ("topology", include_str!("scenarios/topology.sh")),
-    ("static", include_str!("scenarios/static.sh")),
-    ("sam", include_str!("scenarios/sam.sh")),
-    ("pages", include_str!("scenarios/pages.sh")),
-    ("near", include_str!("scenarios/near.sh")),
-    ("fetch", include_str!("scenarios/fetch.sh")),
-    ("far-memory", include_str!("scenarios/far-memory.sh")),
-    ("sam-nodes", include_str!("scenarios/sam-nodes.sh")),
-    ("restore", include_str!("scenarios/restore.sh")),
-    ("cpusets", include_str!("scenarios/cpusets.sh")),
-    ("partitions", include_str!("scenarios/partitions.sh")),
-    ("freezer", include_str!("scenarios/freezer.sh")),
-    ("hotplug", include_str!("scenarios/hotplug.sh")),
-    ("rival", include_str!("scenarios/rival.sh")),
-    ("quota", include_str!("scenarios/quota.sh")),
-    ("naps", include_str!("scenarios/naps.sh")),
-    ("ladder", include_str!("scenarios/ladder.sh")),
-    ("refused", include_str!("scenarios/refused.sh")),
-    ("mappings", include_str!("scenarios/mappings.sh")),
-    ("damon", include_str!("scenarios/damon.sh")),
-    ("idle-pages", include_str!("scenarios/idle-pages.sh")),
-    ("counters", include_str!("scenarios/counters.sh")),
-    ("single", include_str!("scenarios/single.sh")),
+#[rustfmt::skip] // one a line says no more
+pub const SCENARIOS: &[(&str, &str)] = scripts![
+    "topology", "static", "sam", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
+    "partitions", "freezer", "hotplug", "rival", "quota", "naps", "ladder", "refused", "mappings", "damon",
+    "idle-pages", "counters", "single",
 ];
 
 const FOLDER: u32 = 0o040_755;

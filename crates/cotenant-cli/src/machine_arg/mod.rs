@@ -15,24 +15,11 @@ macro_rules! embedded {
     };
 }
 
+#[rustfmt::skip] // one a line says no more
 const EMBEDDED: &[(&str, &str)] = embedded![
-    "clovertown-2s",
-    "clx-8269-2s-snc2",
-    "epyc-7742-2s-nps4",
-    "epyc-9454-2s",
-    "epyc-9454-2s-nps4",
-    "harpertown-2s",
-    "ivy-bridge-2s",
-    "knl-7210",
-    "nehalem-i7-920",
-    "opteron-48",
-    "opteron-6276-2s",
-    "phenom-x4",
-    "tilepro64",
-    "westmere-2s",
-    "x3320",
-    "xeon-4s-64",
-    "yorkfield",
+    "clovertown-2s", "clx-8269-2s-snc2", "epyc-7742-2s-nps4", "epyc-9454-2s", "epyc-9454-2s-nps4",
+    "harpertown-2s", "ivy-bridge-2s", "knl-7210", "nehalem-i7-920", "opteron-48", "opteron-6276-2s",
+    "phenom-x4", "tilepro64", "westmere-2s", "x3320", "xeon-4s-64", "yorkfield",
 ];
 
 /// Bytes that a machine file or an XML may have.

@@ -1,14 +1,14 @@
 //! The contentiousness model of Tang's dissertation, §5.2.1, fitted on the simulated Nehalem by the script that fits it on real machines.
 
 use super::lab::Lab;
-use super::row::{Result, Row, claim, level, mean, row, tally};
+use super::row::{Found, Row, claim, level, mean, row};
 use anyhow::Context as _;
 use cotenant_core::profile::contentiousness::{self, Point};
 use cotenant_core::stats::regression::{self, Fit};
 use cotenant_core::stats::{Summary, rank_correlation};
 use cotenant_kernels::Kernel;
 use cotenant_measure::characterize::contention;
-use cotenant_measure::characterize::{Bench, Injectors, Plan, Stop, characterize};
+use cotenant_measure::characterize::{Bench, Plan, Stop, characterize};
 use cotenant_sim::app::{embedded, known};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;
@@ -21,22 +21,12 @@ const WORK_S: f64 = 0.25;
 
 /// What these programs cost each other.
 fn points(scenario: &Scenario, names: Vec<String>) -> anyhow::Result<Vec<Point>> {
-    let topology = &scenario.machine.topology;
-    let cpus = topology.usable().clone();
-    let plan = Plan {
-        topology,
-        cpus,
-        parts: Vec::new(),
-        rounds: 1,
-        kernels: names,
-        by: None,
-        injectors: Injectors::default(),
-    };
+    let plan = Plan::new(&scenario.machine.topology, &["corun"], names);
     let mut bench_of = |name: &str| -> std::result::Result<Box<dyn Bench>, Stop> {
         let program = known(name).ok_or_else(|| Stop::Failed(format!("there is no program {name}")))?;
         Ok(Box::new(SimBench::new(scenario.sim.clone(), program, Some(1), WORK_S)))
     };
-    contention::points(&plan, &mut bench_of).map_err(|stop| anyhow::anyhow!("{stop:?}"))
+    Ok(contention::points(&plan, &mut bench_of)?)
 }
 
 /// Part of the variance that a line through two values of the same programs explains.
@@ -93,25 +83,15 @@ pub(super) fn coefficients(fit: &Fit) -> Vec<Row> {
 }
 
 /// Figures 5.2–5.4: what each program costs each other one, and whether that is a property of the program.
-pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
     let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
     let spec = embedded().keys().filter(|name| name.ends_with("06")).cloned();
     let names: Vec<String> = spec.step_by(if lab.effort.every > 1 { 6 } else { 1 }).collect();
-    let topology = &scenario.machine.topology;
-    let cpus = topology.usable().clone();
-    let plan = Plan {
-        topology,
-        cpus,
-        parts: vec!["corun"],
-        rounds: 1,
-        kernels: names.clone(),
-        by: None,
-        injectors: Injectors::default(),
-    };
+    let plan = Plan::new(&scenario.machine.topology, &["corun"], names.clone());
     let suffers = |name: &String| -> anyhow::Result<BTreeMap<String, f64>> {
         let program = known(name).with_context(|| format!("there is no program {name}"))?;
         let mut bench = SimBench::new(scenario.sim.clone(), program, Some(1), WORK_S);
-        let found = characterize(&plan, &mut bench).map_err(|stop| anyhow::anyhow!("{name}: {stop:?}"))?;
+        let found = characterize(&plan, &mut bench).with_context(|| name.clone())?;
         Ok(found.profile.corun.iter().map(|(other, corun)| (other.clone(), corun.suffers.loss)).collect())
     };
     // By who suffers, then by who causes it.
@@ -147,16 +127,15 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Result> {
             format!("{name}: place by contentiousness {cost}, by sensitivity {suffer}, of {n}; their difference");
         rows.push(claim(label, cost as f64 - suffer as f64, "places", says, holds));
     }
-    let verdict = tally(&rows);
     let note = format!(
         "Each program of workloads/spec-cpu2006.toml beside each, itself included, on two cores of {MACHINE}, {WORK_S} s of work; the paper takes 18, which it does not name, with their \
          reference inputs to their end. The programs were measured on another machine."
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// §5.2.1: the fit on `SmashBench`, and what it says of programs that it has not seen.
-pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
     let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
     let smash = Kernel::all().iter().filter(|k| k.source.starts_with("SmashBench"));
     let trained = points(&scenario, smash.map(|k| k.name.to_owned()).collect())?;
@@ -199,11 +178,10 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Result> {
         fit_one(&sensitivity, &contentiousness)
             .map(|r2| level("correlation of sensitivity and contentiousness, SPEC CPU2006", 0.48, r2.sqrt(), "")),
     );
-    let verdict = tally(&rows);
     let note = format!(
         "Each program alone and beside each other on two cores of one last-level cache, {WORK_S} s of work; contentiousness is the mean loss of the others. The coefficients belong to \
          a machine: the simulated {MACHINE} is no measurement of the paper's, and how SmashBench behaves there is assumed (workloads/smashbench.toml). SPEC programs are those of \
          workloads/spec-cpu2006.toml, which were measured elsewhere; Table 5.2 takes R² as the squared correlation of prediction and measurement; so do these rows."
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }

@@ -3,7 +3,7 @@
 use super::cases::{App, Case, mixes, standalone};
 use super::joint::Joint;
 use super::lab::{Arm, Lab, Run, Seen, Static};
-use super::row::{Result, Row, claim, effect, geometric, highest, level, lowest, mean, row, tally};
+use super::row::{Found, Row, claim, effect, geometric, highest, level, lowest, mean, row, tally};
 use cotenant_sim::optimum::Label;
 use std::collections::BTreeMap;
 
@@ -179,7 +179,7 @@ fn overall(all: &[Compared]) -> Vec<Row> {
 }
 
 /// Figure 5 and Table 1.
-pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     let all = compare(lab, "applications alone", standalone())?;
     let mut rows: Vec<Row> = Vec::new();
     for c in &all {
@@ -231,7 +231,7 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Result> {
         base(lab, standalone())?,
         told.len()
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }
 
 /// Why SAM gains nothing in mixes here, where that is so.
@@ -247,7 +247,7 @@ fn joint_speeds(best: &BTreeMap<App, Static>, all: &[Compared], joint: &[Joint])
 }
 
 /// Figure 7 and Table 2.
-pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     let all = compare(lab, "mixes", mixes())?;
     let cases: Vec<Case> = all.iter().map(|c| c.case.clone()).collect();
     let joint = lab.joint("mixes", &cases, &ARMS)?;
@@ -346,7 +346,7 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Result> {
         joint.len() - exact,
         error * 100.0
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }
 
 /// The four panels of Figures 6 and 8 from what was seen.
@@ -360,7 +360,7 @@ fn panels(runs: &[Run]) -> [f64; 4] {
     ]
 }
 
-fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Result<Result> {
+fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Result<Found> {
     let kept = lab.some(cases());
     let runs = lab.runs(what, &kept, &ARMS)?;
     let places: Vec<Vec<usize>> = if kept.iter().all(|case| case.mix == 0) {
@@ -443,15 +443,15 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
     let note = "The paper's text gives no figures for these panels; it says that IPC rises for almost all, and that inter-socket \
          coherence is almost eliminated (alone) or significantly reduced (mixes) and replaced by intra-socket coherence. Means over the seeds; \
          LLC misses hold what other sockets serve, as on the hardware.";
-    Ok(Result { experiment: "", figure: "", rows, verdict, note: note.to_owned() })
+    Ok(Found::new(rows, verdict, note))
 }
 
 /// Figure 6.
-pub(super) fn fig6(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn fig6(lab: &mut Lab) -> anyhow::Result<Found> {
     metrics(lab, "applications alone", standalone)
 }
 
 /// Figure 8.
-pub(super) fn fig8(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn fig8(lab: &mut Lab) -> anyhow::Result<Found> {
     metrics(lab, "mixes", mixes)
 }

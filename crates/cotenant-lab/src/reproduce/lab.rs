@@ -13,7 +13,7 @@ use cotenant_core::{Outcome as Applied, Time, View};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::optimum::{Label, Limits};
-use cotenant_sim::run::Outcome;
+use cotenant_sim::run::{Outcome, SimError};
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -109,6 +109,29 @@ impl Policy for Watch {
 
     fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
         Decision { proposals: Vec::new(), state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+    }
+}
+
+/// Watches a run under a policy from a time on, seconds, until it is cut off at its end: `each` gets every view, and its seconds. Returns how
+/// many seconds that were.
+pub(super) fn watched(
+    scenario: &Scenario,
+    policy: &dyn Policy,
+    seed: u64,
+    from: f64,
+    mut each: impl FnMut(&View, f64),
+) -> anyhow::Result<f64> {
+    let mut seconds = 0.0;
+    let cut = scenario.run(policy, scenario.kernel, seed, |round| {
+        if round.view.at.as_secs_f64() > from {
+            let interval = round.view.interval.as_secs_f64();
+            seconds += interval;
+            each(round.view, interval);
+        }
+    });
+    match cut {
+        Ok(_) | Err(SimError::Unfinished { .. }) => Ok(seconds),
+        Err(other) => Err(other.into()),
     }
 }
 

@@ -20,7 +20,8 @@ use cotenant_cli::print;
 use cotenant_cli::usage;
 use cotenant_sim::optimum::Limits;
 use lab::{Effort, Lab};
-use row::Result as Found;
+use row::Found;
+use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -56,6 +57,15 @@ pub struct Args {
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+/// A result as it is told; the keys of `--json`.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    experiment: &'static str,
+    figure: &'static str,
+    #[serde(flatten)]
+    found: Found,
 }
 
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
@@ -153,16 +163,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut lab = Lab::new(effort);
     let wanted = EXPERIMENTS.iter().filter(|e| args.names.is_empty() || args.names.iter().any(|name| e.0 == name));
     let results = wanted
-        .map(|(name, figure, _, experiment)| {
-            let found = experiment(&mut lab)?;
-            Ok(Found { experiment: name, figure, ..found })
-        })
-        .collect::<anyhow::Result<Vec<Found>>>()?;
+        .map(|(experiment, figure, _, make)| Ok(Outcome { experiment, figure, found: make(&mut lab)? }))
+        .collect::<anyhow::Result<Vec<Outcome>>>()?;
     drop(lab);
     show(&results, args.json)
 }
 
-fn show(results: &[Found], json: bool) -> anyhow::Result<ExitCode> {
+fn show(results: &[Outcome], json: bool) -> anyhow::Result<ExitCode> {
     print(|out| {
         if json {
             serde_json::to_writer_pretty(&mut *out, results)?;
@@ -179,11 +186,11 @@ fn show(results: &[Found], json: bool) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn table(out: &mut dyn Write, result: &Found) -> io::Result<()> {
-    writeln!(out, "{}: {}", result.experiment, result.figure)?;
-    let width = result.rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
+fn table(out: &mut dyn Write, Outcome { experiment, figure, found }: &Outcome) -> io::Result<()> {
+    writeln!(out, "{experiment}: {figure}")?;
+    let width = found.rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
     writeln!(out, "{:<width$}  {:>9}  {:>9}", "", "paper", "ours")?;
-    for row in &result.rows {
+    for row in &found.rows {
         let paper = row.paper.map_or("–".to_owned(), short);
         let words = if row.speaks() { format!("; {}", row.verdict) } else { String::new() };
         let spread = row.spread.as_ref().map_or(String::new(), |s| {
@@ -201,8 +208,8 @@ fn table(out: &mut dyn Write, result: &Found) -> io::Result<()> {
             row.unit
         )?;
     }
-    writeln!(out, "verdict: {}", result.verdict)?;
-    writeln!(out, "note: {}", result.note)
+    writeln!(out, "verdict: {}", found.verdict)?;
+    writeln!(out, "note: {}", found.note)
 }
 
 /// Three or four digits that matter.

@@ -3,14 +3,24 @@
 use super::spread::Spread;
 use serde::Serialize;
 
-/// An experiment's result; the keys of `--json`.
+/// What an experiment came to.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Result {
-    pub experiment: &'static str,
-    pub figure: &'static str,
+pub(super) struct Found {
     pub rows: Vec<Row>,
     pub verdict: String,
     pub note: String,
+}
+
+impl Found {
+    pub fn new(rows: Vec<Row>, verdict: impl Into<String>, note: impl Into<String>) -> Self {
+        Self { rows, verdict: verdict.into(), note: note.into() }
+    }
+
+    /// The verdict is how many rows agree with the paper.
+    pub fn tallied(rows: Vec<Row>, note: impl Into<String>) -> Self {
+        let verdict = tally(&rows);
+        Self::new(rows, verdict, note)
+    }
 }
 
 /// What a row says where there is nothing to compare with.

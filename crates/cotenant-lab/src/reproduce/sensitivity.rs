@@ -3,7 +3,7 @@
 use super::cases::{Case, mixes, standalone};
 use super::evaluation::{SAM, score};
 use super::lab::{Arm, Lab};
-use super::row::{Result, Row, bound, effect, geometric, highest, row, tally};
+use super::row::{Found, Row, bound, effect, geometric, highest, row, tally};
 
 /// Factors of the thresholds; 0.05 and 4 lie outside of the range that the paper calls safe.
 const COHERENCE: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 1.5, 2.0, 3.0, 4.0];
@@ -27,7 +27,7 @@ fn loss(scores: &[(&Case, f64, f64)]) -> Loss {
 }
 
 /// §4.5.
-pub(super) fn thresholds(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn thresholds(lab: &mut Lab) -> anyhow::Result<Found> {
     let cases: Vec<Case> = lab.some(standalone()).into_iter().chain(lab.some(mixes())).collect();
     let settings: Vec<(&str, f64, Arm)> = COHERENCE
         .iter()
@@ -91,11 +91,11 @@ pub(super) fn thresholds(lab: &mut Lab) -> anyhow::Result<Result> {
         lab.effort.seeds,
         BANDWIDTH.len()
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }
 
 /// §4.4.
-pub(super) fn overhead(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     let cases: Vec<Case> = lab.some(standalone()).into_iter().chain(lab.some(mixes())).collect();
     let runs = lab.runs("sam-overhead", &cases, &[Arm::Linux, Arm::Watched])?;
     let best = lab.best(&cases)?;
@@ -129,5 +129,5 @@ pub(super) fn overhead(lab: &mut Lab) -> anyhow::Result<Result> {
          (docs/reference/overhead.md); the model says what becomes of it. Where a CPU is idle it is spent there. The paper reads counters every \
          millisecond, Cotenant once a decision."
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }

@@ -1,13 +1,12 @@
 //! Thread-to-core mapping of services: Tang's dissertation, chapters 3 and 4.
 
-use super::lab::{Lab, Watch};
-use super::row::{Result, Row, effect, highest, lowest, mean, row, tally};
+use super::lab::{Lab, Watch, watched};
+use super::row::{Found, Row, effect, highest, lowest, mean, row};
 use anyhow::Context as _;
 use cotenant_core::Time;
 use cotenant_core::policy::{Atom, Heuristic, Policy};
 use cotenant_core::signal::Signal;
 use cotenant_core::topology::notation::parse_map;
-use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
 use std::fmt::Write as _;
 
@@ -123,24 +122,15 @@ fn length(lab: &Lab) -> f64 {
 
 /// What a run under a policy was like from a time on, seconds; it is cut off at its end.
 fn seen(scenario: &Scenario, policy: &dyn Policy, seed: u64, from: f64) -> anyhow::Result<Seen> {
-    let (mut seconds, mut sums) = (0.0, [0.0; 3]);
-    let cut = scenario.run(policy, scenario.kernel, seed, |round| {
-        if round.view.at.as_secs_f64() <= from {
-            return;
-        }
-        let interval = round.view.interval.as_secs_f64();
-        seconds += interval;
-        for task in round.view.tasks.iter().filter(|t| t.info.app.0 == 0) {
+    let mut sums = [0.0; 3];
+    let seconds = watched(scenario, policy, seed, from, |view, interval| {
+        for task in view.tasks.iter().filter(|t| t.info.app.0 == 0) {
             let counted = [Signal::Instructions, Signal::LlcMisses, Signal::BusTransactions];
             for (sum, signal) in sums.iter_mut().zip(counted) {
                 *sum += task.per_s(signal).unwrap_or(0.0) * interval;
             }
         }
-    });
-    match cut {
-        Ok(_) | Err(SimError::Unfinished { .. }) => {}
-        Err(other) => return Err(other.into()),
-    }
+    })?;
     let [instructions, misses, bus] = sums;
     Ok(Seen {
         instructions_per_s: instructions / seconds,
@@ -171,13 +161,12 @@ fn shares(label: &str, speeds: &[f64], maps: &[String], base: f64, what: &'stati
     speeds.iter().zip(maps).map(|(speed, map)| row(format!("{label} {map}"), speed / base, what)).collect()
 }
 
-fn result(rows: Vec<Row>, note: &str) -> Result {
-    let verdict = tally(&rows);
-    Result { experiment: "", figure: "", rows, verdict, note: format!("{note} {ASSUMED}") }
+fn result(rows: Vec<Row>, note: &str) -> Found {
+    Found::tallied(rows, format!("{note} {ASSUMED}"))
 }
 
 /// Figures 3.4 to 3.8, §3.2: each service alone, four threads in three mappings.
-pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Found> {
     // §3.2.2: swings, and {X.X.X.X.} over {XXXX....}.
     let text = [(22.0, 20.0), (8.0, 10.0), (18.0, -18.0)];
     let mut rows = Vec::new();
@@ -199,7 +188,7 @@ pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Result> {
 }
 
 /// Figures 3.10 to 3.15 and Table 3.4: each service beside each batch program.
-pub(super) fn corun(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn corun(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = Vec::new();
     for (s, service) in SERVICES.into_iter().enumerate() {
         let alone = Load::four(CLOVERTOWN, service, None);
@@ -229,7 +218,7 @@ pub(super) fn corun(lab: &mut Lab) -> anyhow::Result<Result> {
 }
 
 /// Figures 3.17 to 3.21: two and six threads, and Westmere.
-pub(super) fn threads(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn threads(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = Vec::new();
     let mut swings = Vec::new();
     for service in SERVICES {
@@ -273,7 +262,7 @@ pub(super) fn threads(lab: &mut Lab) -> anyhow::Result<Result> {
 }
 
 /// Table 4.1: the heuristic's mapping, and how far it is below the best.
-pub(super) fn heuristic(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn heuristic(lab: &mut Lab) -> anyhow::Result<Found> {
     let printed = [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]];
     let mut rows = Vec::new();
     for (s, service) in SERVICES.into_iter().enumerate() {
@@ -301,7 +290,7 @@ pub(super) fn heuristic(lab: &mut Lab) -> anyhow::Result<Result> {
 }
 
 /// Figures 4.4 and 4.5: `AToM` against the best, the average and the worst mapping.
-pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
     let end_s = if lab.effort.every > 1 { 20.0 } else { 120.0 };
     let (mut rows, mut below, mut over) = (Vec::new(), Vec::new(), Vec::new());
     for machine in [CLOVERTOWN, WESTMERE] {

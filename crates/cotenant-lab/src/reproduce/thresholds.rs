@@ -1,7 +1,7 @@
 //! How thresholds are found (§2.1, §2.2): what coherence and bandwidth cost at rising rates.
 
 use super::lab::{Arm, Lab, Run};
-use super::row::{Result, Row, level, row, tally};
+use super::row::{Found, Row, level, row, tally};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
 
@@ -48,7 +48,7 @@ fn crossing(points: &[(f64, f64)]) -> Option<f64> {
 }
 
 /// Figure 1.
-pub(super) fn coherence(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn coherence(lab: &mut Lab) -> anyhow::Result<Found> {
     let points = pairs(lab)?;
     let mut rows: Vec<Row> = points
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn coherence(lab: &mut Lab) -> anyhow::Result<Result> {
          what a line from the other socket costs more than one from the same: {:.0} ns and {:.0} ns here.{note}",
         coherence[2], coherence[0]
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }
 
 fn clock(lab: &Lab) -> anyhow::Result<f64> {
@@ -96,7 +96,7 @@ fn socket(lab: &Lab) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
 }
 
 /// Figure 2.
-pub(super) fn bandwidth(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn bandwidth(lab: &mut Lab) -> anyhow::Result<Found> {
     let (low, high) = socket(lab)?;
     let machine = copies("membench", 1, 1.0)?.sim;
     let clock_hz = machine.clock_hz;
@@ -124,5 +124,5 @@ pub(super) fn bandwidth(lab: &mut Lab) -> anyhow::Result<Result> {
         station.high / 1e9,
         if machine.guesses.is_empty() { "nothing".to_owned() } else { machine.guesses.join(", ") }
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }

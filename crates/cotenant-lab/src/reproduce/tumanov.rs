@@ -1,7 +1,7 @@
 //! Placement on a mesh of cores and memory controllers (Tumanov et al. 2013), on the simulated `TilePro64`.
 
 use super::lab::Lab;
-use super::row::{At, Result, Row, claim, effect, highest, level, lowest, row, spread, tally};
+use super::row::{At, Found, Row, claim, effect, highest, level, lowest, row, spread};
 use super::spread::Spread;
 use anyhow::Context as _;
 use cotenant_core::policy::by_name;
@@ -111,7 +111,7 @@ const BY_CONSTRUCTION: &str = "What a line takes beside its controller (memory_n
      a program sees is.";
 
 /// Figure 2.
-pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Found> {
     let found = grid(lab, "tumanov-heatmap", BENCH2)?;
     let (near, far) = (lowest(found.iter().copied()), highest(found.iter().copied()));
     let mut rows = vec![
@@ -129,11 +129,11 @@ pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Result> {
         let at = At { axis: "column", x: f64::from(x), y: Some(f64::from(y)) };
         rows.push(Row { at: Some(at), ..row(format!("column {x}, row {y}"), time / near, "of the nearest") });
     }
-    Ok(Result { experiment: "", figure: "", verdict: tally(&rows), rows, note: BY_CONSTRUCTION.to_owned() })
+    Ok(Found::tallied(rows, BY_CONSTRUCTION.to_owned()))
 }
 
 /// Figure 3.
-pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Found> {
     let found = grid(lab, "tumanov-distance", COMPILER)?;
     let n = found.len() as f64;
     let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / n;
@@ -160,7 +160,7 @@ pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Result> {
         });
     }
     let note = format!("cc1's accesses to memory are an assumption: the paper counts none. {BY_CONSTRUCTION}");
-    Ok(Result { experiment: "", figure: "", verdict: tally(&rows), rows, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// Who places, and whether it is watched at the paper's cost.
@@ -219,7 +219,7 @@ fn boxes(
     program: Program,
     drawn: Drawn,
     judged: impl Fn(&[f64]) -> Vec<Row>,
-) -> anyhow::Result<Result> {
+) -> anyhow::Result<Found> {
     let (mut rows, mut plots) = (Vec::new(), Vec::new());
     for copies in COPIES {
         let found = trials(lab, what, program, copies)?;
@@ -253,7 +253,7 @@ fn boxes(
         (COLLECTION - 1.0) * 100.0,
         cost * 100.0
     );
-    Ok(Result { experiment: "", figure: "", verdict: tally(&rows), rows, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// By how many percent `a` is faster than `b`.
@@ -262,7 +262,7 @@ fn faster(a: f64, b: f64) -> f64 {
 }
 
 /// Figure 4.
-pub(super) fn stream(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn stream(lab: &mut Lab) -> anyhow::Result<Found> {
     let drawn = Drawn { unit: "MB/s", of: |s| STREAM.instructions * STREAM_BYTES / s / 1e6 };
     boxes(lab, "tumanov-stream", STREAM, drawn, |m| {
         let why = "what a copy asks of memory and behind which controllers its memory lies are assumptions";
@@ -275,7 +275,7 @@ pub(super) fn stream(lab: &mut Lab) -> anyhow::Result<Result> {
 }
 
 /// Figure 5.
-pub(super) fn bench2(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(super) fn bench2(lab: &mut Lab) -> anyhow::Result<Found> {
     boxes(lab, "tumanov-bench2", BENCH2, Drawn { unit: "s", of: |s| s }, |m| {
         let holds = m[2] < m[1] && m[3] < m[1];
         vec![

@@ -96,4 +96,4 @@ pub(super) fn conclude(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
 const NAME: &str = "memory_latency";
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,9 +1,12 @@
+use super::distances::tests::Memories;
 use super::*;
 use cotenant_core::testing::machine;
 
 /// A machine that is what it says: latencies by package, a memory that gives so much and no more.
-struct MadeUp<'a> {
+pub(super) struct MadeUp<'a> {
     topology: &'a Topology,
+    /// How far memories are, instead of what the topology says.
+    pub memories: Option<&'a mut Memories>,
     /// How noisy, as a fraction; the state of the noise.
     noise: (f64, u64),
     stop_after: usize,
@@ -14,8 +17,8 @@ const CLOCK: f64 = 2e9;
 const LOW: (f64, f64) = (20e6, 70e6);
 
 impl<'a> MadeUp<'a> {
-    fn new(topology: &'a Topology, noise: f64) -> Self {
-        Self { topology, noise: (noise, 1), stop_after: usize::MAX }
+    pub fn new(topology: &'a Topology, noise: f64) -> Self {
+        Self { topology, memories: None, noise: (noise, 1), stop_after: usize::MAX }
     }
 
     fn noisy(&mut self, value: f64) -> f64 {
@@ -32,6 +35,9 @@ impl Bench for MadeUp<'_> {
     }
 
     fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String> {
+        if let Some(memories) = &mut self.memories {
+            return memories.load(loads);
+        }
         let others: usize = loads.iter().skip(1).map(|load| load.cpus.len()).sum();
         let per_thread = |this: &mut Self, load: &Load, cpu: CpuId| {
             let n = load.cpus.len() as f64;

@@ -31,7 +31,7 @@ fn simulated(topology: &Topology, bench: &mut dyn Bench) -> Result<(f64, f64, Op
                    simulated";
         return Err(Stop::Missing(why.to_owned()));
     };
-    let lines = bench.simulate(upper, last)?;
+    let lines = bench.simulate(&[[upper, last]])?.remove(0);
     Ok((lines.first_misses as f64, lines.misses as f64, lines.units))
 }
 

@@ -83,13 +83,16 @@ pub struct Ran {
 }
 
 /// Why there is no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
     /// The user asked to stop.
+    #[error("interrupted: nothing was written, and what was measured is lost")]
     Interrupted,
     /// What failed, and what to do about it.
+    #[error("{0}")]
     Failed(String),
     /// This machine cannot do it, and why; other measurements are possible.
+    #[error("{0}")]
     Missing(String),
 }
 
@@ -107,19 +110,12 @@ pub trait Bench {
     /// [`Stop`]
     fn alone(&mut self, kernel: &Beside) -> Result<f64, Stop>;
 
-    /// Data references, instructions, and misses when the application runs on simulated caches of two levels.
+    /// Data references, instructions, and misses when the application runs on simulated caches of two levels: for each of these pairs, side
+    /// by side where there are several.
     ///
     /// # Errors
     /// [`Stop`]
-    fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<Misses, Stop>;
-
-    /// The same for several, in their order; side by side where [`Bench::at_once`] allows it.
-    ///
-    /// # Errors
-    /// [`Stop`]
-    fn simulate_all(&mut self, models: &[Model]) -> Result<Vec<Misses>, Stop> {
-        models.iter().map(|model| self.simulate(model.first, model.last)).collect()
-    }
+    fn simulate(&mut self, caches: &[[Geometry; 2]]) -> Result<Vec<Misses>, Stop>;
 
     /// How many runs on simulated caches may go side by side.
     fn at_once(&self) -> usize {
@@ -151,6 +147,14 @@ pub struct Plan<'a> {
     pub by: Option<By>,
     /// The injectors of `degradation`.
     pub injectors: Injectors,
+}
+
+impl<'a> Plan<'a> {
+    /// One round on all CPUs, by the best measure that there is.
+    pub fn new(topology: &'a Topology, parts: &[&'a str], kernels: Vec<String>) -> Self {
+        let (cpus, injectors) = (topology.usable().clone(), Injectors::default());
+        Self { topology, cpus, parts: parts.to_vec(), rounds: 1, kernels, by: None, injectors }
+    }
 }
 
 /// How many injectors, where, and how fast (Feliu et al. §4.2, figure 6).
@@ -493,7 +497,7 @@ fn misses(models: &[Model], all: f64, bench: &mut dyn Bench, c: &mut Characteriz
         let left = models.len() - points.len();
         let what = format!("a simulated l{} of {}", batch[0].level, batch[0].cache());
         step(bench, (all - left as f64) / all, &what)?;
-        let done = match bench.simulate_all(batch) {
+        let done = match bench.simulate(&batch.iter().map(|model| [model.first, model.last]).collect::<Vec<_>>()) {
             Ok(done) => done,
             Err(Stop::Missing(why)) => {
                 c.leave_out("misses", why);

@@ -99,12 +99,15 @@ impl Bench for Made {
         Ok(self.pace())
     }
 
-    fn simulate(&mut self, _: Geometry, last: Geometry) -> Result<caches::Misses, Stop> {
-        self.simulated.push(last);
-        // Everything fits 4 MiB.
-        let misses = if last.bytes >= 4 << 20 { 1_000 } else { 100_000 };
-        let (instructions, references, first_misses) = (4_000_000, 1_000_000, 200_000);
-        Ok(caches::Misses { instructions, references, first_misses, misses, units: self.has_units.then_some(500) })
+    fn simulate(&mut self, caches: &[[Geometry; 2]]) -> Result<Vec<caches::Misses>, Stop> {
+        let of = |[_, last]: &[Geometry; 2]| {
+            // Everything fits 4 MiB.
+            let misses = if last.bytes >= 4 << 20 { 1_000 } else { 100_000 };
+            let (instructions, references, first_misses) = (4_000_000, 1_000_000, 200_000);
+            caches::Misses { instructions, references, first_misses, misses, units: self.has_units.then_some(500) }
+        };
+        self.simulated.extend(caches.iter().map(|[_, last]| *last));
+        Ok(caches.iter().map(of).collect())
     }
 
     fn goes_on(&mut self, _: f64, _: &str) -> bool {

@@ -1,7 +1,7 @@
 //! This machine, as characterization runs an application on it.
 
 use super::leftovers::{children, end, end_orphans};
-use crate::characterize::caches::{self, Geometry, Misses, Model};
+use crate::characterize::caches::{self, Geometry, Misses};
 use crate::characterize::{Bench, Beside, Ran, Stop, Trial};
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::scratch::Scratch;
@@ -304,25 +304,19 @@ impl Bench for AppBench<'_> {
         if self.stopped { Err(Stop::Interrupted) } else { Ok(pace(&report)) }
     }
 
-    fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<Misses, Stop> {
-        let (folder, cpus) = (Summaries::new()?, self.topology.usable().clone());
-        let words = self.simulated(first, last, &folder)?;
-        let units = self.launch(&words, &cpus)?.units.map(|units| units as u64);
-        Ok(Misses { units, ..folder.sum()? })
-    }
-
-    fn simulate_all(&mut self, models: &[Model]) -> Result<Vec<Misses>, Stop> {
-        if let [model] = models {
-            return Ok(vec![self.simulate(model.first, model.last)?]);
-        }
-        let mut runs = Vec::new();
-        for model in models {
+    fn simulate(&mut self, caches: &[[Geometry; 2]]) -> Result<Vec<Misses>, Stop> {
+        let (topology, mut runs) = (self.topology, Vec::new());
+        for [first, last] in caches {
             let folder = Summaries::new()?;
-            runs.push((self.simulated(model.first, model.last, &folder)?, folder));
+            runs.push((self.simulated(*first, *last, &folder)?, folder));
         }
-        let words: Vec<&[OsString]> = runs.iter().map(|(words, _)| words.as_slice()).collect();
-        self.side_by_side(&words)?;
-        runs.iter().map(|(_, folder)| folder.sum()).collect()
+        let mut units = None;
+        match &runs[..] {
+            // One alone tells what it does.
+            [(words, _)] => units = self.launch(words, topology.usable())?.units.map(|units| units as u64),
+            all => self.side_by_side(&all.iter().map(|(words, _)| words.as_slice()).collect::<Vec<_>>())?,
+        }
+        runs.iter().map(|(_, folder)| Ok(Misses { units, ..folder.sum()? })).collect()
     }
 
     fn at_once(&self) -> usize {

@@ -3,7 +3,7 @@
 use super::app::AppBench;
 use crate::characterize::caches::{Geometry, Misses};
 use crate::characterize::contention;
-use crate::characterize::{Bench, Beside, Injectors, Plan, Ran, Stop, Trial};
+use crate::characterize::{Bench, Beside, Plan, Ran, Stop, Trial};
 use cotenant_cli::progress::Progress;
 use cotenant_core::profile::By;
 use cotenant_core::profile::contentiousness::Point;
@@ -85,24 +85,25 @@ impl Bench for KernelBench<'_> {
         self.kernels.borrow_mut().pace(kernel)
     }
 
-    fn simulate(&mut self, first: Geometry, last: Geometry) -> Result<Misses, Stop> {
+    fn simulate(&mut self, caches: &[[Geometry; 2]]) -> Result<Vec<Misses>, Stop> {
         let mut kernels = self.kernels.borrow_mut();
         let first_cpu = kernels.app.topology.usable().first();
         let pace = kernels.pace(&self.own(first_cpu))?;
         let length = kernels.length.as_secs_f64();
         let mut run = |part: f64| {
             let units = kernels.set(&self.name, pace, part * length);
-            Ok((units, kernels.app.simulate(first, last)?))
+            Ok((units, kernels.app.simulate(caches)?))
         };
         let [(before, less), (after, more)] = [run(SIMULATED[0])?, run(SIMULATED[1])?];
-        Ok(Misses {
+        let beyond = |(more, less): (&Misses, &Misses)| Misses {
             instructions: more.instructions.saturating_sub(less.instructions),
             references: more.references.saturating_sub(less.references),
             first_misses: more.first_misses.saturating_sub(less.first_misses),
             misses: more.misses.saturating_sub(less.misses),
             // What it does is known; valgrind's program reports nothing.
             units: Some(after - before),
-        })
+        };
+        Ok(more.iter().zip(&less).map(beyond).collect())
     }
 
     fn goes_on(&mut self, done: f64, what: &str) -> bool {
@@ -138,15 +139,8 @@ impl<'a> Study<'a> {
         let app = AppBench::new(topology, Vec::new(), "kernel".to_owned(), false, TIMEOUT, progress)?;
         let shared = Kernels::new(app, program, length, kernels.len());
         // Kernels never wait: by CPU time others disturb them least.
-        let plan = Plan {
-            topology,
-            cpus: pair(topology, cpus),
-            parts: vec!["corun"],
-            rounds,
-            kernels,
-            by: Some(By::CpuTime),
-            injectors: Injectors::default(),
-        };
+        let cpus = pair(topology, cpus);
+        let plan = Plan { cpus, rounds, by: Some(By::CpuTime), ..Plan::new(topology, &["corun"], kernels) };
         Ok(Self { kernels: shared, plan })
     }
 

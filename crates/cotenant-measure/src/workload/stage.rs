@@ -23,8 +23,14 @@ pub struct Ended {
     pub failure: Option<String>,
 }
 
-/// A host that can start programs.
-pub trait Launcher: Host {
+/// Starts programs on a host.
+pub trait Launcher {
+    /// The host.
+    fn host(&self) -> &dyn Host;
+
+    /// The same, to be driven.
+    fn host_mut(&mut self) -> &mut dyn Host;
+
     /// The time on the clock of its samples.
     fn now(&self) -> Time;
 
@@ -198,15 +204,15 @@ impl<L: Launcher> Stage<'_, L> {
 
 impl<L: Launcher> Host for Stage<'_, L> {
     fn topology(&self) -> &Topology {
-        self.launcher.topology()
+        self.launcher.host().topology()
     }
 
     fn sample(&mut self) -> Result<Sample, HostError> {
-        self.launcher.sample()
+        self.launcher.host_mut().sample()
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
-        self.launcher.apply(orders)
+        self.launcher.host_mut().apply(orders)
     }
 
     fn wait(&mut self, until: Time) -> Wake {
@@ -221,7 +227,7 @@ impl<L: Launcher> Host for Stage<'_, L> {
             }
             let arrivals = self.life.iter().filter_map(|life| if let Life::Waits(at) = life { *at } else { None });
             let next = arrivals.chain(too_long).min().unwrap_or(until).min(until);
-            let wake = self.launcher.wait(next);
+            let wake = self.launcher.host_mut().wait(next);
             let ended = self.note_ends();
             changed = self.start_due() || ended || wake == Wake::TasksChanged;
             match wake {

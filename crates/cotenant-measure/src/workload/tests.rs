@@ -59,6 +59,14 @@ impl Host for Made {
 }
 
 impl Launcher for Made {
+    fn host(&self) -> &dyn Host {
+        self
+    }
+
+    fn host_mut(&mut self) -> &mut dyn Host {
+        self
+    }
+
     fn now(&self) -> Time {
         self.now
     }

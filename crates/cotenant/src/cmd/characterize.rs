@@ -3,7 +3,7 @@
 use crate::replace::replace;
 use crate::store::{self, Store};
 use crate::{calibrated, names, settings, units};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use cotenant_cli::print;
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::words::{count, tell};
@@ -205,11 +205,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let result = result.and_then(|found| predict(found, &parts, &topology, &mut bench));
     let notes = std::mem::take(&mut bench.notes);
     drop(bench);
-    let mut found = match result {
-        Ok(found) => found,
-        Err(Stop::Interrupted) => bail!("interrupted: nothing was written, and what was measured is lost"),
-        Err(Stop::Failed(why) | Stop::Missing(why)) => return Err(anyhow!("{why}")),
-    };
+    let mut found = result?;
     found.notes.extend(notes);
     let stamp = AppStamp {
         date: calibrated::stamp(&topology).date,

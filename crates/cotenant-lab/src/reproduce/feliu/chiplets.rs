@@ -1,15 +1,14 @@
 //! Beyond the paper: the same policies on a current machine, with 96 cores under 16 last-level caches and 8 memory nodes.
 
 use super::super::lab::Lab;
-use super::super::row::{Result, Row, geometric, mean, row};
-use super::{Alone, Injector, programs};
+use super::super::row::{Found, Row, geometric, mean, row};
+use super::{Alone, Injector, crowd, known, programs};
 use cotenant_core::policy;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// Two packages of four memory nodes of two chiplets of six cores.
 const MACHINE: &str = "epyc-9454-2s-nps4";
@@ -47,21 +46,7 @@ fn mix(seed: u64, all: &[&'static str]) -> Vec<&'static str> {
 }
 
 fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
-    let mut text = String::new();
-    for program in mix(case.mix, all) {
-        let _ = write!(text, "[[app]]\nprogram = '{program}06'\nwork_s = {work_s}\n");
-    }
-    let mut scenario = Lab::scenario_on(MACHINE, &text)?;
-    for (app, profile) in &mut scenario.profiles {
-        let program = app.split('#').next().unwrap_or(app);
-        let program = program.strip_suffix("06").unwrap_or(program);
-        *profile = profiles.get(program).cloned().unwrap_or_default();
-    }
-    if case.policy == "none" {
-        // Everything else pays for what is counted.
-        scenario.observation.cost_s = 0.0;
-        scenario.config.interval = scenario.config.quantum;
-    }
+    let scenario = crowd(MACHINE, &mix(case.mix, all), work_s, profiles, case.policy)?;
     let policy = policy::by_name(case.policy).map_err(anyhow::Error::msg)?;
     let kernel: KernelKind = case.kernel.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
     let topology = scenario.machine.topology.clone();
@@ -103,17 +88,13 @@ fn lost(lab: &Lab, all: &[&'static str]) -> anyhow::Result<(Vec<f64>, f64)> {
 }
 
 /// Mixes of twice as many programs as cores.
-pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Found> {
     let quick = lab.effort.every > 1;
     let (work_s, mixes, kernels) = if quick { (0.5, 1, &KERNELS[..1]) } else { (10.0, 3, &KERNELS[..]) };
     let seeds = if quick { 1 } else { lab.effort.seeds };
     let all: Vec<&'static str> = programs().into_iter().step_by(lab.effort.every).collect();
     let (lost, average) = lost(lab, &all)?;
-    let profile = |(program, loss): (&&'static str, &f64)| {
-        let average_traffic_loss = Some(loss.clamp(0.0, 1.0));
-        (*program, AppProfile { alone_s: Some(work_s), average_traffic_loss, ..AppProfile::default() })
-    };
-    let profiles: BTreeMap<&str, AppProfile> = all.iter().zip(&lost).map(profile).collect();
+    let profiles = all.iter().zip(&lost).map(|(program, loss)| (*program, known(work_s, *loss))).collect();
     let mut cases = Vec::new();
     for kernel in kernels {
         for mix in 1..=mixes {
@@ -161,5 +142,5 @@ pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Result> {
         all.len()
     );
     let verdict = format!("makespan and turnaround over Linux: {}", words.join("; "));
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }

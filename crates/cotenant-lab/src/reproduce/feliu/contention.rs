@@ -1,7 +1,7 @@
 //! What programs ask of the hierarchy alone, and what they lose beside others (§4).
 
 use super::super::lab::Lab;
-use super::super::row::{Result, Row, level, mean, row};
+use super::super::row::{Found, Row, level, mean, row};
 use super::{Alone, Injector, MACHINE, ON_THIS_MODEL, alone, each, loss};
 
 /// Programs that lose more than half beside three injectors of 70/µs (§4.2).
@@ -20,7 +20,7 @@ fn shared(paper: &[&str], ours: &[&str]) -> String {
 }
 
 /// Figures 2–4.
-pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut all = each(lab, "feliu-characterization", |program| alone(MACHINE, program))?;
     let mut rows = Vec::new();
     for (name, found) in &all {
@@ -38,11 +38,11 @@ pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Result
         shared(&SLOWEST, &slowest),
         slowest.join(", ")
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note: ON_THIS_MODEL.to_owned() })
+    Ok(Found::new(rows, verdict, ON_THIS_MODEL))
 }
 
 /// Figures 5 and 7.
-pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Found> {
     let rates = [5.0, 10.0, 30.0, 50.0, 70.0];
     let injectors =
         rates.iter().map(|&rate| Injector::Memory.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
@@ -89,11 +89,11 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Result> {
     let note = format!(
         "Injectors are tuned alone; beside others they reach less. Which CPUs figure 6 uses is not printed: c is taken as two on the other L2. {ON_THIS_MODEL}"
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }
 
 /// Figure 8.
-pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Found> {
     let rates = [20.0, 100.0, 200.0, 290.0];
     let injectors =
         rates.iter().map(|&rate| Injector::L2.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
@@ -113,7 +113,7 @@ pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Result> {
         mean(found.iter().filter_map(|(_, l)| l.last()).map(|l| l * 100.0))
     );
     let note = format!("The bandwidth of the X3320's L2 is a guess (machines/x3320.toml). {ON_THIS_MODEL}");
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }
 
 /// Loss of a program beside three injectors with which it draws `total` lines per microsecond from memory (§4.4), as a fraction.
@@ -129,7 +129,7 @@ pub(super) fn degraded(program: &str, alone: &Alone, total: f64) -> anyhow::Resu
 type Degraded<'a> = &'a (&'static str, (f64, f64));
 
 /// Figure 9.
-pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Found> {
     let found = each(lab, "feliu-degradation", |program| {
         let alone = alone(MACHINE, program)?;
         Ok((alone.tr_l2, degraded(program, &alone, 30.0)? * 100.0))
@@ -146,5 +146,5 @@ pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Result> {
     let note = format!(
         "The three injectors are tuned alone to a third of what is left of 30 transactions/µs each; a program that draws more than that alone has none beside it. {ON_THIS_MODEL}"
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }

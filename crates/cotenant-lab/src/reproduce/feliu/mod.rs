@@ -11,11 +11,13 @@ pub(super) use schedule::{Schedules, balance, fairness, speedup, timeline};
 use super::lab::{Lab, Watch};
 use anyhow::Context as _;
 use cotenant_core::Time;
+use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
 use cotenant_sim::app::embedded;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The machine of the paper (§3).
@@ -108,6 +110,36 @@ impl Injector {
         }
         Ok(self.program(high))
     }
+}
+
+/// Programs on a machine, each with so much work and what a policy knows of it.
+fn crowd(
+    machine: &str,
+    programs: &[&str],
+    work_s: f64,
+    profiles: &BTreeMap<&str, AppProfile>,
+    policy: &str,
+) -> anyhow::Result<Scenario> {
+    let mut text = String::new();
+    for program in programs {
+        let _ = write!(text, "[[app]]\nprogram = '{program}06'\nwork_s = {work_s}\n");
+    }
+    let mut scenario = Lab::scenario_on(machine, &text)?;
+    for (app, profile) in &mut scenario.profiles {
+        let program = app.split('#').next().unwrap_or(app);
+        *profile = profiles.get(program.trim_end_matches("06")).cloned().unwrap_or_default();
+    }
+    if policy == "none" {
+        // Everything else pays for what is counted.
+        scenario.observation.cost_s = 0.0;
+        scenario.config.interval = scenario.config.quantum;
+    }
+    Ok(scenario)
+}
+
+/// What a policy knows of a program: how long it takes alone, and the part of its speed that it loses at average traffic.
+fn known(work_s: f64, loss: f64) -> AppProfile {
+    AppProfile { alone_s: Some(work_s), average_traffic_loss: Some(loss.clamp(0.0, 1.0)), ..AppProfile::default() }
 }
 
 /// The loss of IPC of a program on CPU 0 beside injectors on these CPUs.

@@ -1,16 +1,15 @@
 //! Ten mixes under Linux, `mas`, `cas` and `das` (§6).
 
 use super::super::lab::Lab;
-use super::super::row::{Result, Row, effect, geometric, highest, level, mean, row};
+use super::super::row::{Found, Row, effect, geometric, highest, level, mean, row};
 use super::contention::degraded;
-use super::{Alone, MACHINE, ON_THIS_MODEL, alone, programs};
+use super::{Alone, MACHINE, ON_THIS_MODEL, alone, crowd, known, programs};
 use cotenant_core::policy;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 const POLICIES: [&str; 4] = ["none", "mas", "cas", "das"];
 /// Average speedups over Linux, percent (§6.2).
@@ -55,20 +54,7 @@ fn mixes() -> Vec<Vec<&'static str>> {
 }
 
 fn run(mix: &[&str], name: &str, seed: u64, work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
-    let mut text = String::new();
-    for program in mix {
-        let _ = write!(text, "[[app]]\nprogram = '{program}06'\nwork_s = {work_s}\n");
-    }
-    let mut scenario = Lab::scenario_on(MACHINE, &text)?;
-    for (app, profile) in &mut scenario.profiles {
-        let program = app.strip_suffix("06").unwrap_or(app);
-        *profile = profiles.get(program).cloned().unwrap_or_default();
-    }
-    if name == "none" {
-        // Everything else pays for what is counted.
-        scenario.observation.cost_s = 0.0;
-        scenario.config.interval = scenario.config.quantum;
-    }
+    let scenario = crowd(MACHINE, mix, work_s, profiles, name)?;
     let policy = policy::by_name(name).map_err(anyhow::Error::msg)?;
     let topology = scenario.machine.topology.clone();
     let mut differences = Vec::new();
@@ -111,15 +97,7 @@ fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
             lab.show("feliu: programs beside injectors", done, used.len());
         },
     )?;
-    let profile = |(program, loss): (&&'static str, &f64)| {
-        let profile = AppProfile {
-            alone_s: Some(work_s),
-            average_traffic_loss: Some(loss.clamp(0.0, 1.0)),
-            ..AppProfile::default()
-        };
-        (*program, profile)
-    };
-    let profiles: BTreeMap<&str, AppProfile> = used.iter().zip(&lost).map(profile).collect();
+    let profiles = used.iter().zip(&lost).map(|(program, loss)| (*program, known(work_s, *loss))).collect();
     let seeds = lab.effort.seeds;
     let mut jobs = Vec::new();
     for mix in &mixes {
@@ -171,7 +149,7 @@ fn percent(faster: f64) -> f64 {
 }
 
 /// Figure 10.
-pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Found> {
     let s = schedules(lab)?;
     let over = |mix: usize, policy: usize| s.makespan(mix, 0) / s.makespan(mix, policy);
     let mut rows = Vec::new();
@@ -199,11 +177,11 @@ pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Result> {
     let order = if means[0] < means[1] && means[1] < means[2] { "in" } else { "not in" };
     let words: Vec<String> = POLICIES[1..].iter().zip(&means).map(|(name, m)| format!("{name} {m:+.1} %")).collect();
     let verdict = format!("{}: {order} the paper's order", words.join(", "));
-    Ok(Result { experiment: "", figure: "", rows, verdict, note: s.note(lab) })
+    Ok(Found::new(rows, verdict, s.note(lab)))
 }
 
 /// Figure 11.
-pub(in super::super) fn balance(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn balance(lab: &mut Lab) -> anyhow::Result<Found> {
     let s = schedules(lab)?;
     let mut rows = Vec::new();
     let mut lowest = [0.0; 2];
@@ -240,11 +218,11 @@ pub(in super::super) fn balance(lab: &mut Lab) -> anyhow::Result<Result> {
         lowest[1],
         if lowest[1] > lowest[0] { "cas balances, as in the paper" } else { "cas does not balance better" }
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note: s.note(lab) })
+    Ok(Found::new(rows, verdict, s.note(lab)))
 }
 
 /// Figures 12 and 13: mix 2, the first seed.
-pub(in super::super) fn timeline(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn timeline(lab: &mut Lab) -> anyhow::Result<Found> {
     let s = schedules(lab)?;
     let mix = 1.min(s.mixes.len() - 1);
     let mut rows: Vec<Row> = Vec::new();
@@ -264,11 +242,11 @@ pub(in super::super) fn timeline(lab: &mut Lab) -> anyhow::Result<Result> {
         "over the first {FEW} quanta the difference is {:.1}/µs under mas and {:.1}/µs under cas (paper: usually higher under mas)",
         means[0], means[1]
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note: s.note(lab) })
+    Ok(Found::new(rows, verdict, s.note(lab)))
 }
 
 /// Figure 14.
-pub(in super::super) fn fairness(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn fairness(lab: &mut Lab) -> anyhow::Result<Found> {
     let s = schedules(lab)?;
     let mut rows = Vec::new();
     let (mut faster_mixes, mut favoured_mixes) = (0, 0);
@@ -286,5 +264,5 @@ pub(in super::super) fn fairness(lab: &mut Lab) -> anyhow::Result<Result> {
         "in {faster_mixes} of {} mixes das makes most programs faster than cas (paper: 9 of 10), in {favoured_mixes} at least 60 % of them (paper: 6)",
         s.mixes.len()
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note: s.note(lab) })
+    Ok(Found::new(rows, verdict, s.note(lab)))
 }

@@ -1,7 +1,7 @@
 //! QoS-Compile, chapter 5: padding and naps that are there whether anybody suffers or not.
 
 use super::super::lab::Lab;
-use super::super::row::{Result, Row, claim, level, lowest, mean, row, tally};
+use super::super::row::{Found, Row, claim, level, lowest, mean, row};
 use super::{How, Kept, NEHALEM, Run, all};
 
 /// The co-runners of Figures 5.12–5.14.
@@ -45,7 +45,7 @@ fn table(hows: &[How], found: &[Kept]) -> Vec<Row> {
 }
 
 /// Figure 5.12.
-pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
     let thick: &[u32] =
         if lab.effort.every > 1 { &[0, 50, 100] } else { &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100] };
     let hows: Vec<How> = thick.iter().map(|n| How::Padded(*n)).collect();
@@ -71,16 +71,15 @@ pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Result> {
         "improvement slows down as padding grows",
         slows,
     ));
-    let verdict = tally(&rows);
     let note = format!(
         "{ON_SMASHBENCH} Padding adds thickness/5 nops to each instruction; a core completes four in a cycle, also while it waits for memory (a guess: the paper says that those may \
          have no effect). The rows with figures take the thickest padding, 100."
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// Figures 5.13–5.17.
-pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
     let shares: &[f64] = if lab.effort.every > 1 { &[0.0, 2.0] } else { &[0.0, 0.5, 1.0, 1.5, 2.0] };
     let fine: Vec<How> = shares.iter().map(|share| How::Naps(1.0, *share)).collect();
     let coarse: Vec<How> = shares.iter().map(|share| How::Naps(10.0, 10.0 * share)).collect();
@@ -118,16 +117,15 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Result> {
         mean(off.iter().copied()),
         "points of speed",
     ));
-    let verdict = tally(&rows);
     let note = format!(
         "{ON_SMASHBENCH} Naps are those of equation 5.10, R = granularity/(granularity + duration), and take all of sledge_l. Equation 5.11 leaves out that caches are cold after \
          a nap began."
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// Figures 5.18–5.22: SPEC programs, and a service of Google's.
-pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
     const HOWS: [How; 3] = [How::Plain, How::Naps(10.0, 10.0), How::Naps(10.0, 20.0)];
     let memory = &MEMORY[..if lab.effort.every > 1 { 4 } else { MEMORY.len() }];
     let mut runs = Vec::new();
@@ -187,12 +185,11 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Result> {
             );
         }
     }
-    let verdict = tally(&rows);
     let note = format!(
         "nehalem-i7-920, one thread each on neighbouring cores; naps take the whole program: those of workloads/spec-cpu2006.toml have one phase each, and lbm and milc score above the \
          threshold in all of it. The paper's eight memory-intensive programs stand in a figure: {} are taken, of which its text names the first four. Which naps the averages of 21 and 36 % \
          are about is not said: 10/20. websearch: two threads, each sharing an L2 of clovertown-2s with one of the other program; the paper does not say how many, nor where.",
         MEMORY.join(", ")
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }

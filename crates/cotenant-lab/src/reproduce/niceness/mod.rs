@@ -6,7 +6,7 @@ mod reactive;
 pub(super) use compile::{compiled, naps, padding};
 pub(super) use reactive::{overhead, simple, targeted};
 
-use super::lab::{Lab, Watch};
+use super::lab::{Lab, Watch, watched};
 use anyhow::Context as _;
 use cotenant_core::action::{Action, ActionOutcome, Decision, Proposal, Reason};
 use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig, State};
@@ -15,7 +15,6 @@ use cotenant_core::signal::Signal;
 use cotenant_core::{AppId, Time, View};
 use cotenant_sim::app::embedded;
 use cotenant_sim::batch::parallel;
-use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -142,15 +141,10 @@ impl Policy for Inserted {
 
 /// What a run under a policy was like from a time on, seconds; it is cut off at its end.
 fn seen(scenario: &Scenario, policy: &dyn Policy, from: f64) -> anyhow::Result<Seen> {
-    let (mut seconds, mut seen) = (0.0, Seen::default());
+    let mut seen = Seen::default();
     let threads = scenario.apps.get(1).map_or(1, |app| app.threads) as f64;
-    let cut = scenario.run(policy, scenario.kernel, 1, |round| {
-        if round.view.at.as_secs_f64() <= from {
-            return;
-        }
-        let interval = round.view.interval.as_secs_f64();
-        seconds += interval;
-        for task in &round.view.tasks {
+    let seconds = watched(scenario, policy, 1, from, |view, interval| {
+        for task in &view.tasks {
             let events = |signal| task.per_s(signal).unwrap_or(0.0) * interval;
             if task.info.app == AppId(0) {
                 seen.high += events(Signal::Instructions);
@@ -159,11 +153,7 @@ fn seen(scenario: &Scenario, policy: &dyn Policy, from: f64) -> anyhow::Result<S
                 seen.duty += events(Signal::CpuTime) / 1e9 / threads;
             }
         }
-    });
-    match cut {
-        Ok(_) | Err(SimError::Unfinished { .. }) => {}
-        Err(other) => return Err(other.into()),
-    }
+    })?;
     Ok(Seen { high: seen.high / seconds, low: seen.low / seconds, duty: seen.duty / seconds })
 }
 

@@ -1,7 +1,7 @@
 //! Reactive-Niceness, chapter 6: naps as the program of high priority needs them.
 
 use super::super::lab::Lab;
-use super::super::row::{Result, Row, bound, claim, effect, highest, level, lowest, mean, row, tally};
+use super::super::row::{Found, Row, bound, claim, effect, highest, level, lowest, mean, row};
 use super::{How, Kept, NEHALEM, PHENOM, Run, all, seen, spec};
 use cotenant_core::action::{ActionOutcome, Decision};
 use cotenant_core::policy::{Ctx, Policy, State};
@@ -81,7 +81,7 @@ impl Study {
 }
 
 /// Figures 6.5–6.10.
-pub(in super::super) fn simple(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn simple(lab: &mut Lab) -> anyhow::Result<Found> {
     let study = Study::of(lab, "tang-rn-simple", NEHALEM, &SIMPLE)?;
     let [utilisation, balanced, quality] = SIMPLE.map(How::Under);
     let mut rows = study.rows(NEHALEM, &[How::Plain, utilisation, balanced, quality]);
@@ -123,9 +123,8 @@ pub(in super::super) fn simple(lab: &mut Lab) -> anyhow::Result<Result> {
         "it degrades only slightly",
         less < 0.05,
     ));
-    let verdict = tally(&rows);
     let note = format!("nehalem-i7-920. {SETTING} Runs between naps are 10 ms: the paper does not say.");
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// Watts of an idle machine and of a core that works, of which only the quotient counts: a guess without a source.
@@ -140,7 +139,7 @@ fn efficiency(kept: Kept) -> f64 {
 }
 
 /// Figures 6.11–6.20, 6.24–6.26.
-pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
     let names: Vec<&'static str> = TARGETED.into_iter().chain([OURS]).collect();
     let hows: Vec<How> = std::iter::once(How::Plain).chain(names.iter().map(|name| How::Under(name))).collect();
     let [conservative, relaxed, eighty] = TARGETED.map(How::Under);
@@ -223,13 +222,12 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Result> {
             more > 0.0,
         ));
     }
-    let verdict = tally(&rows);
     let note = format!(
         "{SETTING} Where the paper's presets miss the goal: {COLD}; the paper's programs seem to lose bandwidth more than cache. `tracking` is ours and waits for warm caches \
          (docs/policies/qos.md). Instructions per watt is derived: {IDLE_W} W idle and {CORE_W} W per working core, guesses for the paper's meter; both programs' instructions count as \
          shares of those alone, two machines for two programs against one. The text says 42 %, the abstract 47 %."
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// Looks each millisecond, and does nothing about it.
@@ -250,7 +248,7 @@ impl Policy for Monitor {
 const LOOK_US: f64 = 37.3;
 
 /// Figures 6.22 and 6.23.
-pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     let (warm, end) = if lab.effort.every > 1 { (0.2, 0.6) } else { (1.0, 3.0) };
     let mut rows = Vec::new();
     let mut costs = [Vec::new(), Vec::new()];
@@ -283,10 +281,9 @@ pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Result> {
                 .because(why),
         );
     }
-    let verdict = tally(&rows);
     let note = format!(
         "nehalem-i7-920, one thread. A look costs {LOOK_US} µs of a CPU, what `cotenant qos` was measured to take on Linux; the paper's monitor is a timer in the program itself. Where no core \
          is idle it is taken from the program itself. The nap engine (Figure 6.23, below 5 %) is not simulated: what marks cost is measured on real programs, docs/reference/compiler-pass.md."
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }

@@ -4,13 +4,15 @@ mod niceness;
 mod pairs;
 mod slowed;
 
-use super::row::Result as Found;
+use super::Outcome;
+use super::row::Found;
 use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::words::tell;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_core::{CpuId, Topology};
 use cotenant_linux::{executable, sys};
+use cotenant_measure::characterize::Stop;
 use cotenant_measure::live::kernel::pair;
 use cotenant_measure::live::others::Others;
 use std::path::PathBuf;
@@ -30,11 +32,6 @@ struct Here {
     cotenant: PathBuf,
 }
 
-/// What a study needs is not on this machine.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Missing(String);
-
 type Study = fn(&Here) -> Result<Found>;
 
 /// Name, figure, and the study.
@@ -50,7 +47,7 @@ const STUDIES: [(&str, &str, Study); 8] = [
 ];
 
 /// Runs them one after the other.
-pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Found>> {
+pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Outcome>> {
     if let Some(name) = names.iter().find(|name| STUDIES.iter().all(|study| study.0 != **name)) {
         let all = STUDIES.map(|study| study.0).join(", ");
         return Err(usage(format!("--real: '{name}' is not made here; there are {all}")));
@@ -63,14 +60,13 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Found>> {
         Here { cpus: [first, second], topology, quick, folder: Scratch::new("reproduce")?, cotenant: cotenant()? };
     let wanted = STUDIES.iter().filter(|study| names.is_empty() || names.iter().any(|name| study.0 == name));
     wanted
-        .map(|(name, figure, study)| {
+        .map(|&(experiment, figure, study)| {
             let before = sys::children_cpu_time();
             let mut others = Others::watch(&here.topology, here.topology.usable());
             let found = match study(&here) {
                 // Of all studies, the others can be made.
-                Err(why) if names.is_empty() && why.is::<Missing>() => {
-                    let note = left_out(name, why);
-                    Found { experiment: "", figure: "", rows: Vec::new(), verdict: "not measured".to_owned(), note }
+                Err(why) if names.is_empty() && matches!(why.downcast_ref(), Some(Stop::Missing(_))) => {
+                    Found::new(Vec::new(), "not measured", left_out(experiment, why))
                 }
                 found => found?,
             };
@@ -81,7 +77,7 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Found>> {
                 |share| format!("others used {:.0} % of this machine's CPU time meanwhile", share * 100.0),
             );
             let note = format!("CPUs {first} and {second}; {busy}. {}", found.note);
-            Ok(Found { experiment: name, figure, note, ..found })
+            Ok(Outcome { experiment, figure, found: Found { note, ..found } })
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that nap for them under `cotenant qos`.
 
-use super::super::row::{Result as Found, Row, bound, claim, highest, mean, row, tally};
+use super::super::row::{Found, Row, bound, claim, highest, mean, row};
 use super::{Here, SIGTERM, left_out, text};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
@@ -264,14 +264,13 @@ impl Study {
                 calm.join(", ")
             ));
         }
-        let verdict = tally(&rows);
         let note = format!(
             "Kernels of SmashBench by their own progress (large ones with 256 MiB), each beside another one or xz -6 of a text, without naps and under cotenant qos --means outside, learning \
              included: speed over the mean of that alone right before and behind, CPU time of the other one over that without naps in the same round; {ROUNDS} rounds (2 with --quick) in \
              another order each: median, least and most, which are an interval of 95 % of six. {what} {}",
             self.notes.join(" ")
         );
-        Found { experiment: "", figure: "", rows, verdict, note: note.trim_end().to_owned() }
+        Found::tallied(rows, note.trim_end())
     }
 }
 
@@ -373,12 +372,11 @@ pub(super) fn overhead(here: &Here) -> Result<Found> {
         rows.push(if *controller == LOOKS { bounded(label, 5.0, low) } else { median_row(label, low, 1.0, "%") });
         rows.push(median_row(format!("{name}: Cotenant's own CPU time"), own, 1.0, "% of a CPU"));
     }
-    let verdict = tally(&rows);
     let note = format!(
         "The kernel cpu, which uses no memory, on both, for {long} s under cotenant qos --means outside and for {short} s without it right before and behind: loss of units per second; \
          {ROUNDS} rounds (2 with --quick) in another order each: median, least and most, which are an interval of 95 % of six. tracking has just begun to learn in that time: its pauses and low \
          duties of the first second are in the loss of low priority. {}",
         by(&said)
     );
-    Ok(Found { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }

@@ -2,9 +2,9 @@
 //! `cotenant calibrate --contentiousness`.
 
 use super::super::contentiousness::{Properties, coefficients, properties};
-use super::super::row::{Result as Found, Row, mean, row, tally};
-use super::{Here, Missing, left_out, text};
-use anyhow::{Context, Result, anyhow};
+use super::super::row::{Found, Row, mean, row};
+use super::{Here, left_out, text};
+use anyhow::{Context, Result};
 use cotenant_cli::progress::Progress;
 use cotenant_core::CpuSet;
 use cotenant_core::profile::Corun;
@@ -32,14 +32,6 @@ fn study(here: &Here, few: usize) -> Result<Study<'_>> {
     let (rounds, length) = if here.quick { (2, 100) } else { (5, 200) };
     let program = here.cotenant.clone();
     Ok(Study::new(kernels, rounds, Duration::from_millis(length), &here.topology, &cpus, program, true)?)
-}
-
-fn said(stop: Stop) -> anyhow::Error {
-    match stop {
-        Stop::Interrupted => anyhow!("interrupted"),
-        Stop::Failed(why) => anyhow!("{why}"),
-        Stop::Missing(why) => Missing(why).into(),
-    }
 }
 
 /// Real programs with a second of work or less, and what they do.
@@ -75,7 +67,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
     let mut told = 0;
     for name in &names {
         let mut bench = study.bench(name);
-        let found = characterize(&study.plan, &mut bench).map_err(said)?.profile.corun;
+        let found = characterize(&study.plan, &mut bench)?.profile.corun;
         rows.extend(rows_of(name, &found));
         told += found.values().filter(|corun| corun.suffers.low > 0.0).count();
         let loss = |by: &String| {
@@ -105,7 +97,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
                 let causes: Vec<f64> = found.values().filter_map(|c| Some(c.causes.as_ref()?.loss)).collect();
                 rows.push(row(format!("{name}: costs the kernels, mean"), mean(causes) * 100.0, "%"));
             }
-            Err(Stop::Interrupted) => return Err(said(Stop::Interrupted)),
+            Err(Stop::Interrupted) => return Err(Stop::Interrupted.into()),
             Err(Stop::Failed(why) | Stop::Missing(why)) => notes.push(left_out(name, why)),
         }
     }
@@ -114,14 +106,13 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
     let chance = if told * 20 <= pairs { " Orders among them are chance, too." } else { "" };
     notes.push(format!("{told} of {pairs} pairs of kernels lose more than chance explains.{chance}"));
     rows.extend(statements);
-    let verdict = tally(&rows);
     let note = format!(
         "Kernels of SmashBench, one thread each, and real programs (xz -6 of a text of 1.5 MB, cc -O1 of 1,500 functions) beside them: part of the speed by CPU time \
          that is lost, mean of {} rounds with its 95 % interval; each round alone and beside all. The paper takes SPEC CPU2006. {}",
         plan.rounds,
         notes.join(" ")
     );
-    Ok(Found { experiment: "", figure: "", rows, verdict, note: note.trim_end().to_owned() })
+    Ok(Found::tallied(rows, note.trim_end()))
 }
 
 fn real(here: &Here, plan: &Plan<'_>, name: &str, command: Vec<OsString>) -> Result<BTreeMap<String, Corun>, Stop> {
@@ -136,7 +127,7 @@ fn real(here: &Here, plan: &Plan<'_>, name: &str, command: Vec<OsString>) -> Res
 /// Equation 5.9.
 pub(super) fn model(here: &Here) -> Result<Found> {
     let study = study(here, FEWEST)?;
-    let points = study.points().map_err(said)?;
+    let points = study.points()?;
     let mut rows: Vec<Row> = Vec::new();
     for p in &points {
         let label = format!(
@@ -155,7 +146,6 @@ pub(super) fn model(here: &Here) -> Result<Found> {
     ] {
         rows.extend(fit.as_ref().map(|fit| super::super::row::level(name, paper, fit.r2, "")));
     }
-    let verdict = tally(&rows);
     let chance =
         if model.fit.p > 0.05 { " Chance explains it as well (p above 0.05): policies would not use it." } else { "" };
     let lines = if counted { "were counted" } else { "are those of simulated caches, since this machine counts none" };
@@ -164,5 +154,5 @@ pub(super) fn model(here: &Here) -> Result<Found> {
          with all fifteen, and keeps it.{chance}",
         study.plan.rounds
     );
-    Ok(Found { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }

@@ -1,14 +1,15 @@
 //! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes `naps` and `padding`, beside
 //! kernels of `SmashBench` and a real program.
 
-use super::super::row::{Result as Found, Row, claim, effect, level, lowest, mean, row, tally};
-use super::{Here, Missing, SIGTERM, left_out};
+use super::super::row::{Found, Row, claim, effect, level, lowest, mean, row};
+use super::{Here, SIGTERM, left_out};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
 use cotenant_core::stats::median::middle;
 use cotenant_core::{CpuId, CpuSet};
 use cotenant_kernels::{Caches, Config, Kernel};
 use cotenant_linux::sys;
+use cotenant_measure::characterize::Stop;
 use cotenant_measure::live::app::pace;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -75,7 +76,7 @@ impl Made {
         }
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         let why = said.lines().next().unwrap_or("cotenant cc failed").trim_start_matches("cotenant: ");
-        Err(Missing(why.to_owned()).into())
+        Err(Stop::Missing(why.to_owned()).into())
     }
 }
 
@@ -377,11 +378,10 @@ pub(super) fn compiled_for_qos(here: &Here) -> Result<Found> {
 }
 
 fn finish(rows: Vec<Row>, notes: &[String], what: &str) -> Found {
-    let verdict = tally(&rows);
     let note = format!(
         "The batch program copies two arrays of 32 MiB back and forth, compiled by cotenant cc -O2; {what}. Speed by CPU time over that alone in the same round, \
          {ROUNDS} rounds (2 with --quick) in another order each: median, least and most, which are an interval of 95 % of six. {}",
         notes.join(" ")
     );
-    Found { experiment: "", figure: "", rows, verdict, note: note.trim_end().to_owned() }
+    Found::tallied(rows, note.trim_end())
 }

@@ -1,7 +1,7 @@
 //! Figures 7 to 9 and Table VI: small, medium and large dynamic workloads.
 
 use super::super::lab::Lab;
-use super::super::row::{Result, Row, highest, row, tally};
+use super::super::row::{Found, Row, highest, row};
 use super::data::{HARPERTOWN, OPTERON, PLATFORMS, Platform, XEON, YORKFIELD, improvement, printed, profiles};
 use super::{ASSUMED, Who, compare, own, pool, seeds};
 use cotenant_core::stats::paired::{Tail, paired};
@@ -45,7 +45,7 @@ fn judged(label: &str, gain: &Gain, each: &[f64], [paper, half, p]: [f64; 3]) ->
     Row { paper: Some(paper), verdict, met, ..row(label, gain.percent, "%") }
 }
 
-fn size(lab: &Lab, size: Size) -> anyhow::Result<Result> {
+fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
     let quick = lab.effort.every > 1;
     let (count, span, runs) = if quick { (2, Duration::from_secs(10), 2) } else { (WORKLOADS, SPAN, MOST_RUNS) };
     let mut rows = Vec::new();
@@ -97,21 +97,20 @@ fn size(lab: &Lab, size: Size) -> anyhow::Result<Result> {
         span.as_secs(),
         super::work_s(lab)
     );
-    let verdict = tally(&rows);
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }
 
 /// Figure 7, §3.2.
-pub(in super::super) fn small(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn small(lab: &mut Lab) -> anyhow::Result<Found> {
     size(lab, Size::Small)
 }
 
 /// Figure 8, §3.3.
-pub(in super::super) fn medium(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn medium(lab: &mut Lab) -> anyhow::Result<Found> {
     size(lab, Size::Medium)
 }
 
 /// Figure 9, §3.4.
-pub(in super::super) fn large(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn large(lab: &mut Lab) -> anyhow::Result<Found> {
     size(lab, Size::Large)
 }

@@ -1,7 +1,7 @@
 //! Table VII: workloads that start at the same time, with all scores set alike.
 
 use super::super::lab::Lab;
-use super::super::row::{Result, effect, tally};
+use super::super::row::{Found, effect, tally};
 use super::data::{HARPERTOWN, OPTERON, Platform, printed, profiles};
 use super::{ASSUMED, Who, compare, pool, seeds, together};
 use cotenant_core::profile::AppProfile;
@@ -43,7 +43,7 @@ pub(super) fn sets(
 }
 
 /// Table VII: all scores positive, all negative, the paper's.
-pub(in super::super) fn signs(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn signs(lab: &mut Lab) -> anyhow::Result<Found> {
     let paper = [[[-1.70, 5.57], [0.51, -3.77], [5.07, 7.90]], [[14.1, 8.28], [-2.5, -6.51], [16.77, 11.82]]];
     let mut rows = Vec::new();
     let mut best = true;
@@ -80,5 +80,5 @@ pub(in super::super) fn signs(lab: &mut Lab) -> anyhow::Result<Result> {
         count(lab),
         seeds(lab)
     );
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::new(rows, verdict, note))
 }

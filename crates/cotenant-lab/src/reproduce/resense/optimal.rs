@@ -1,7 +1,7 @@
 //! Figures 10 and 11: how far `ReSense` is from the best mapping, and why.
 
 use super::super::lab::Lab;
-use super::super::row::{self, Result, Row, highest, row, tally};
+use super::super::row::{self, Found, Row, highest, row};
 use super::data::{PLATFORMS, Platform, profiles};
 use super::fixed::{count, sets};
 use super::{ASSUMED, Who, figures, mean, own, pool, seeds, together};
@@ -23,7 +23,7 @@ const ARMS: [&str; 3] = ["paper's scores", "simulated scores", "sums of simulate
 const METRICS: [&str; 2] = ["art", "throughput"];
 
 /// A set of programs. Points are of improvement over Linux, below the best mapping; by metric.
-struct Found {
+struct Distances {
     /// By [`ARMS`].
     below: [[f64; 2]; 3],
     /// The same if the first mapping had been kept until all had ended.
@@ -120,7 +120,7 @@ fn one(
     scenario: &Scenario,
     [theirs, own]: [&BTreeMap<String, AppProfile>; 2],
     set: &[String],
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<Distances> {
     let workload = together(set);
     let runs = |who: &Who<'_>| -> anyhow::Result<Figures> {
         let all = (1..=seeds(lab)).map(|seed| figures(scenario, &workload, who, seed));
@@ -159,7 +159,7 @@ fn one(
     }
     let below = |points: [f64; 2]| [top[0] - points[0], top[1] - points[1]];
     let any = any.map(|([art, throughput], n)| (below([points(&art.0)[0], points(&throughput.0)[1]]), n));
-    Ok(Found { below: with.map(below), kept: kept.map(below), any, laid: mappings, best, exact })
+    Ok(Distances { below: with.map(below), kept: kept.map(below), any, laid: mappings, best, exact })
 }
 
 /// A mean distance from the best mapping beside the paper's on that machine, and on the one where that is furthest.
@@ -176,7 +176,7 @@ fn distance(label: String, paper: f64, furthest: f64, ours: f64) -> Row {
 const POINTS: &str = "points over Linux";
 
 /// The rows of a machine: each set, then the means.
-fn told(platform: &Platform, paper: [f64; 2], sets: &[Vec<String>], found: &[Found]) -> Vec<Row> {
+fn told(platform: &Platform, paper: [f64; 2], sets: &[Vec<String>], found: &[Distances]) -> Vec<Row> {
     let mut rows = Vec::new();
     let machine = platform.machine;
     for (arm, by) in ARMS.into_iter().enumerate() {
@@ -209,7 +209,7 @@ fn told(platform: &Platform, paper: [f64; 2], sets: &[Vec<String>], found: &[Fou
 }
 
 /// Figures 10 and 11, §3.6: how far `ReSense` is from the best static mapping.
-pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
     // Average differences in the text: average response time, throughput.
     let paper = [[0.27, 0.49], [0.18, 0.10], [1.49, 2.08], [0.05, 0.49]];
     let (mut rows, mut searched) = (Vec::new(), 0);
@@ -235,8 +235,7 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Result> {
         seeds(lab),
         platforms * count(lab)
     );
-    let verdict = tally(&rows);
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Tables IV and V: sensitivity scores, the paper's beside those that the simulated programs have.
 
 use super::super::lab::Lab;
-use super::super::row::{Result, Row, claim, row, tally};
+use super::super::row::{Found, Row, claim, row};
 use super::data::{PLATFORMS, Platform, printed};
 use super::{ASSUMED, pool, work_s};
+use anyhow::Context as _;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::stats::rank_correlation;
-use cotenant_measure::characterize::{Injectors, Plan, characterize};
+use cotenant_measure::characterize::{Plan, characterize};
 use cotenant_sim::app::known;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;
@@ -27,18 +28,9 @@ pub(super) fn profiles(
     let work_s = work_s(lab).min(4.0);
     let one = |name: &String| -> anyhow::Result<AppProfile> {
         let program = known(name).ok_or_else(|| anyhow::anyhow!("there is no program '{name}'"))?;
-        let cpus = topology.usable().clone();
-        let plan = Plan {
-            topology,
-            cpus,
-            parts: vec!["sensitivity"],
-            rounds: 1,
-            kernels: Vec::new(),
-            by: None,
-            injectors: Injectors::default(),
-        };
+        let plan = Plan::new(topology, &["sensitivity"], Vec::new());
         let mut bench = SimBench::new(scenario.sim.clone(), program, None, work_s);
-        let found = characterize(&plan, &mut bench).map_err(|stop| anyhow::anyhow!("{name}: {stop:?}"))?;
+        let found = characterize(&plan, &mut bench).with_context(|| name.clone())?;
         Ok(found.profile)
     };
     let found = parallel(programs, one, |done| lab.show("sensitivity scores", done, programs.len()))?;
@@ -58,7 +50,7 @@ fn compared(label: String, paper: f64, ours: f64) -> Row {
 }
 
 /// Tables IV and V.
-pub(in super::super) fn sensitivity(lab: &mut Lab) -> anyhow::Result<Result> {
+pub(in super::super) fn sensitivity(lab: &mut Lab) -> anyhow::Result<Found> {
     let (mut rows, mut orders) = (Vec::new(), Vec::new());
     for platform in PLATFORMS {
         let of = printed().into_iter().filter(|p| p.platform == platform.name);
@@ -88,6 +80,5 @@ pub(in super::super) fn sensitivity(lab: &mut Lab) -> anyhow::Result<Result> {
          the assumed programs are like the paper's, and the mapping experiments use the paper's scores, with ours beside them.",
         work_s(lab).min(4.0)
     );
-    let verdict = tally(&rows);
-    Ok(Result { experiment: "", figure: "", rows, verdict, note })
+    Ok(Found::tallied(rows, note))
 }

@@ -1,11 +1,12 @@
 use super::*;
+use crate::calibrate::tests::MadeUp;
 use crate::calibrate::{PARTS, Ran, calibrate};
 use cotenant_core::ids::CpuId;
 use cotenant_core::machine::Machine;
 use cotenant_core::topology::Parts;
 
 /// Loads take so long, in turn from round to round; some nodes refuse.
-struct Memories {
+pub struct Memories {
     ns: fn(CpuId, NodeId) -> f64,
     /// Between the fastest and the slowest round, as a factor.
     drift: f64,
@@ -17,10 +18,8 @@ impl Memories {
     fn new(ns: fn(CpuId, NodeId) -> f64) -> Self {
         Self { ns, drift: 1.01, refuses: None, loads: Vec::new() }
     }
-}
 
-impl Bench for Memories {
-    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String> {
+    pub fn load(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String> {
         let [Load { kernel: "chase", cpus, memory: Some(node), .. }] = loads else { panic!("{loads:?}") };
         let [cpu] = cpus[..] else { panic!("{cpus:?}") };
         if self.refuses == Some(*node) {
@@ -31,22 +30,6 @@ impl Bench for Memories {
         let ns = (self.ns)(cpu, *node) * if again % 2 == 0 { self.drift } else { 1.0 };
         Ok(vec![vec![Ran { per_cpu_s: 1e9 / ns, ..Ran::default() }]])
     }
-
-    fn latency_ns(&mut self, _: CpuId, _: CpuId) -> Result<f64, String> {
-        Err("not asked for".to_owned())
-    }
-
-    fn migration_us(&mut self, _: CpuId, _: CpuId) -> Result<f64, String> {
-        Err("not asked for".to_owned())
-    }
-
-    fn cycles_per_step(&self) -> Option<f64> {
-        None
-    }
-
-    fn goes_on(&mut self, _: f64, _: &str) -> bool {
-        true
-    }
 }
 
 fn machine(topology: &str) -> Topology {
@@ -56,7 +39,9 @@ fn machine(topology: &str) -> Topology {
 
 fn of(t: &Topology, bench: &mut Memories) -> Calibration {
     assert!(PARTS.contains(&"distances"));
-    calibrate(t, t.usable(), &["distances"], 5, bench).unwrap()
+    let mut made_up = MadeUp::new(t, 0.0);
+    made_up.memories = Some(bench);
+    calibrate(t, t.usable(), &["distances"], 5, &mut made_up).unwrap()
 }
 
 fn reason(c: &Calibration) -> &str {

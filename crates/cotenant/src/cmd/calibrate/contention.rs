@@ -3,7 +3,7 @@
 use super::{Args, number};
 use crate::calibrated;
 use crate::store::Store;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use cotenant_cli::print;
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
@@ -14,7 +14,6 @@ use cotenant_core::profile::{Contentiousness, MachineProfile};
 use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
 use cotenant_linux::sys;
-use cotenant_measure::characterize::Stop;
 use cotenant_measure::live::kernel::Study;
 use cotenant_measure::live::others::Others;
 use std::fs;
@@ -78,10 +77,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let before = sys::children_cpu_time();
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let study = Study::new(kernels, rounds, length, topology, cpus, program, !args.json)?;
-    let points = study.points().map_err(|stop| match stop {
-        Stop::Interrupted => anyhow!("interrupted: nothing was written, and what was measured is lost"),
-        Stop::Failed(why) | Stop::Missing(why) => anyhow!("{why}"),
-    })?;
+    let points = study.points()?;
     let model = model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
     let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));
     let mut fitted = fitted.context("the fit has no three coefficients")?;
