@@ -37,7 +37,7 @@ fn main() {
 }
 
 fn rate(folder: &Path, report: &mut Report) {
-    let source = format!("{ROOT}/crates/cotenant/src/cmd/reproduce/real/batch.c");
+    let source = format!("{ROOT}/crates/cotenant-lab/src/reproduce/real/batch.c");
     for (granularity_ms, duration_ms) in [(1, 1), (1, 2), (10, 10), (10, 20), (10, 5)] {
         let options = format!("--cotenant-granularity={granularity_ms}ms --cotenant-duration={duration_ms}ms");
         let program = folder.join("rate").display().to_string();

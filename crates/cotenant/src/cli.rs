@@ -1,9 +1,10 @@
 //! The command line's definitions; `cargo xtask man` and `cargo xtask completions` read them too.
 
 use crate::cmd;
+use crate::registry;
 use crate::units;
-use crate::{registry, usage};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cotenant_cli::usage;
 use cotenant_core::Mode;
 use cotenant_core::metric::Metric;
 use cotenant_core::pin::Pin;
@@ -140,17 +141,6 @@ pub enum Command {
     /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache
     /// and the memory. Everything comes from each program's measurements alone.
     Sim(cmd::sim::Args),
-    /// The papers' experiments on the simulated machine, paper and measured side by side
-    ///
-    /// Each row has the figure of the paper where its text or tables give one, ours, and a verdict that follows from the two. Nothing
-    /// is tuned to meet them: where an effect does not appear, that is what is said.
-    Reproduce(cmd::reproduce::Args),
-}
-
-/// Whether a word is the name of a subcommand.
-pub(crate) fn is_subcommand(word: &str) -> bool {
-    use clap::CommandFactory;
-    Cli::command().get_subcommands().any(|sub| sub.get_name() == word)
 }
 
 /// `--set`, wherever a policy decides.

@@ -1,21 +1,22 @@
 //! `cotenant calibrate`: this machine's own numbers.
 
-pub(crate) mod contention;
+mod contention;
 
-use super::print;
-use crate::live_bench::LiveBench;
-use crate::others::Others;
+use crate::calibrated;
 use crate::replace::replace;
-use crate::words::{count, tell};
-use crate::{calibrated, machine_arg, usage};
 use anyhow::{Context, Result, anyhow, bail};
+use cotenant_cli::print;
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{machine_arg, usage};
 use cotenant_core::CpuSet;
-use cotenant_core::calibrate::profile::Record;
-use cotenant_core::calibrate::{self, Calibration, Difference, PARTS, picture};
+use cotenant_core::profile::calibration::{Difference, Record};
 use cotenant_core::topology::hidden::Role;
 use cotenant_core::topology::latency::MemoryLatencies;
 use cotenant_kernels::Caches;
 use cotenant_linux::sys;
+use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
+use cotenant_measure::live::machine::MachineBench;
+use cotenant_measure::live::others::Others;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -102,7 +103,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return contention::run(args, &path, &topology, &cpus);
     }
     let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
-    let mut bench = LiveBench::new(Caches::of(&topology), Duration::from_millis(length))?;
+    let mut bench = MachineBench::new(Caches::of(&topology), Duration::from_millis(length))?;
     let mut others = Others::watch(&topology, &cpus);
     let result = calibrate::calibrate(&topology, &cpus, &parts, rounds, &mut bench);
     drop(bench);
@@ -110,7 +111,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if calibration.interrupted {
         bail!("interrupted: nothing was written, and what was measured is lost");
     }
-    let mut record = Record::new(calibrated::stamp(&topology), &calibration);
+    let mut record = calibration.record(calibrated::stamp(&topology));
     record.used_by_others = others.as_mut().and_then(Others::share).map(|share| (share * 1e3).round() / 1e3);
     remark_noise(record.used_by_others);
     // A damaged one is replaced: that is what calibrating again is for.

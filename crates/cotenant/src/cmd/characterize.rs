@@ -1,21 +1,22 @@
 //! `cotenant characterize`: an application's profile.
 
-use super::print;
-use crate::app_bench::AppBench;
-use crate::progress::{Progress, about};
 use crate::replace::replace;
 use crate::store::{self, Store};
-use crate::words::{count, tell};
-use crate::{calibrated, machine_arg, names, settings, units, usage};
-use anyhow::{Context, Result, anyhow, bail};
-use cotenant_core::calibrate::LeftOut;
-use cotenant_core::characterize::{self, Characterization, INJECTORS, Injectors, PARTS, Plan, Stop, contention};
+use crate::{calibrated, names, settings, units};
+use anyhow::{Context, Result};
+use cotenant_cli::print;
+use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{machine_arg, usage};
+use cotenant_core::profile::calibration::LeftOut;
 use cotenant_core::profile::{self, AppProfile, AppStamp, By};
 use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
 use cotenant_linux::host::StartError;
 use cotenant_linux::launch::LaunchError;
 use cotenant_linux::{executable, sys};
+use cotenant_measure::characterize::{self, Characterization, INJECTORS, Injectors, PARTS, Plan, Stop, contention};
+use cotenant_measure::live::app::AppBench;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
@@ -204,11 +205,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let result = result.and_then(|found| predict(found, &parts, &topology, &mut bench));
     let notes = std::mem::take(&mut bench.notes);
     drop(bench);
-    let mut found = match result {
-        Ok(found) => found,
-        Err(Stop::Interrupted) => bail!("interrupted: nothing was written, and what was measured is lost"),
-        Err(Stop::Failed(why) | Stop::Missing(why)) => return Err(anyhow!("{why}")),
-    };
+    let mut found = result?;
     found.notes.extend(notes);
     let stamp = AppStamp {
         date: calibrated::stamp(&topology).date,

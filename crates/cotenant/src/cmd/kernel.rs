@@ -1,10 +1,11 @@
 //! `cotenant kernel`: the micro-benchmarks and `SmashBench` as programs.
 
-use super::print;
-use crate::progress::Progress;
-use crate::words::{count, tell};
-use crate::{machine_arg, units, usage};
+use crate::units;
 use anyhow::{Result, bail};
+use cotenant_cli::print;
+use cotenant_cli::progress::Progress;
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{machine_arg, usage};
 use cotenant_core::{CpuId, CpuSet};
 use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
 use cotenant_linux::waiter::{Event, Waiter};

@@ -1,9 +1,11 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
-use super::{open_recording, print};
+use super::open_recording;
 use crate::cli::SetArgs;
-use crate::words::count;
-use crate::{registry, usage};
+use crate::registry;
+use cotenant_cli::print;
+use cotenant_cli::usage;
+use cotenant_cli::words::count;
 use cotenant_core::action::Outcome;
 use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;

@@ -4,8 +4,8 @@ mod link;
 mod tools;
 mod words;
 
-use crate::usage;
 use anyhow::Result;
+use cotenant_cli::usage;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

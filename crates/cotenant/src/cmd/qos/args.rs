@@ -2,9 +2,10 @@
 
 use super::rules;
 use crate::cli::ModeArg;
-use crate::{names, recorder, units, usage};
+use crate::{names, recorder, units};
 use anyhow::Result;
 use clap::ValueEnum;
+use cotenant_cli::usage;
 use cotenant_core::metric::{Metric, QUANTILE, Source};
 use cotenant_core::policy::Limits;
 use cotenant_core::qos::{Controller, PRESETS, Simple};

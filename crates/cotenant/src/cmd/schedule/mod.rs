@@ -6,12 +6,13 @@ mod queue;
 mod screen;
 
 use crate::live_table::cut;
-use crate::progress::about;
 use crate::store::{Loaded, Store};
-use crate::words::{count, tell};
-use crate::{registry, settings, units, usage};
+use crate::{registry, settings, units};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use cotenant_cli::progress::about;
+use cotenant_cli::usage;
+use cotenant_cli::words::{count, tell};
 use cotenant_core::policy::{CoSchedule, Config, Ctx, DynPolicy, QuantumSettings, Settings, wanted as cpus_wanted};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::{Mode, Round, Signal, Topology, host};
@@ -458,7 +459,7 @@ fn account(jobs: &mut Jobs, round: &Round<'_>) {
 
 fn report(summary: &Summary, args: &Args) -> Result<()> {
     if args.json {
-        super::print(|out| {
+        cotenant_cli::print(|out| {
             serde_json::to_writer_pretty(&mut *out, summary)?;
             writeln!(out)?;
             Ok(ExitCode::SUCCESS)
@@ -468,7 +469,7 @@ fn report(summary: &Summary, args: &Args) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
-    super::print(|out| {
+    cotenant_cli::print(|out| {
         let width = summary.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).clamp(4, NAME);
         writeln!(
             out,

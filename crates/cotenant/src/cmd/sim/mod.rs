@@ -75,5 +75,7 @@ pub(super) fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
         return small::parse(&text).map_err(|e| format!("{}:{e}", path.display()));
     }
     let relative = path.exists().then(|| path.to_string_lossy().into_owned());
-    crate::machine_arg::resolve(Some(relative.as_deref().unwrap_or(name))).map(|f| f.machine).map_err(|e| e.to_string())
+    cotenant_cli::machine_arg::resolve(Some(relative.as_deref().unwrap_or(name)))
+        .map(|f| f.machine)
+        .map_err(|e| e.to_string())
 }

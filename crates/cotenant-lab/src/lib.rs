@@ -1,0 +1,54 @@
+//! The `cotenant-lab` command as a library, so that man pages and completions come from the same definitions.
+#![forbid(unsafe_code)]
+
+pub mod reproduce;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The papers' experiments, on simulated machines and on this one.
+#[derive(Debug, Parser)]
+#[command(name = "cotenant-lab", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The papers' experiments on the simulated machine, paper and measured side by side
+    ///
+    /// Each row has the figure of the paper where its text or tables give one, ours, and a verdict that follows from the two. Nothing
+    /// is tuned to meet them: where an effect does not appear, that is what is said.
+    Reproduce(reproduce::Args),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return cotenant_cli::misused(&error, &Cli::command()),
+    };
+    let Command::Reproduce(args) = command;
+    reproduce::run(&args).unwrap_or_else(|error| cotenant_cli::fail(&error, cotenant_cli::exit_code(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_the_reference_names_every_option() {
+        super::Cli::command().debug_assert();
+        let page = include_str!("../../../docs/reference/reproduce.md");
+        for command in super::Cli::command().get_subcommands() {
+            let options = command.get_arguments().filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()));
+            for option in options {
+                assert!(option.get_help().is_some(), "{option:?} has no help");
+                assert!(option.get_long().is_none_or(|name| page.contains(&format!("`--{name}"))), "{option:?}");
+            }
+        }
+    }
+}
