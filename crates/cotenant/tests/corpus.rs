@@ -93,11 +93,10 @@ fn compare(table: &str, now: &BTreeSet<String>, skipped: &[&str]) {
         differences.chain(now.difference(&before).map(|line| format!("{stem}: + {line}"))).collect();
     let of_table = |line: &&str| line.starts_with(&format!("{stem}: ")) && tried(&&line[stem.len() + 3..]);
     let intended: BTreeSet<String> = intended.lines().filter(of_table).map(str::to_owned).collect();
-    let all = |lines: Vec<&String>| lines.into_iter().map(|line| format!("\n  {line}")).collect::<String>();
-    let surprising = all(differences.difference(&intended).collect());
-    assert!(surprising.is_empty(), "not in intended.txt, which is for what the changelog tells:{surprising}");
-    let stale = all(intended.difference(&differences).collect());
-    assert!(stale.is_empty(), "in intended.txt, and not so:{stale}");
+    let surprising: Vec<&String> = differences.difference(&intended).collect();
+    assert!(surprising.is_empty(), "not in intended.txt, which is for what the changelog tells: {surprising:#?}");
+    let stale: Vec<&String> = intended.difference(&differences).collect();
+    assert!(stale.is_empty(), "in intended.txt, and not so: {stale:#?}");
 }
 
 #[test]
@@ -177,7 +176,7 @@ fn people(template: &str, folder: &Path) -> (Vec<Named>, Facts) {
     let mut people = Vec::new();
     while template.contains(&format!("{{p{}.pid}}", people.len())) {
         let p = people.len();
-        let threads = (0..).take_while(|t| *t == 0 || template.contains(&format!("{{p{p}t{t}.tid}}"))).count();
+        let threads = (1..100).take_while(|t| template.contains(&format!("{{p{p}t{t}.tid}}"))).count() + 1;
         let person = if threads == 1 {
             Named::One(journals::leader())
         } else {
@@ -262,7 +261,9 @@ fn is_undone(name: &str, torn: &str) {
     for words in of("left") {
         masks.insert(words[1], &pin.other);
     }
-    masks.iter().for_each(|(tid, mask)| taskset(mask, tid));
+    for (tid, mask) in &masks {
+        taskset(mask, tid);
+    }
     for words in of("stop").into_iter().chain(of("cont")) {
         signal("STOP", words[1].parse().unwrap());
     }
