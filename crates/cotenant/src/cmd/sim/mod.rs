@@ -42,7 +42,7 @@ pub struct Args {
     /// Programs of workloads/ that run beside each other, each on a core of its own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
     pub mix: Vec<String>,
-    /// The machine of --mix: a TOML file of eight lines, see docs/reference/workloads.md, or whatever names a machine
+    /// The machine of --mix: a TOML file of eight lines, see docs/reference/mix.md, or whatever names a machine
     #[arg(long, value_name = "MACHINE", requires = "mix")]
     pub machine: Option<String>,
     /// Print JSON instead of a table
