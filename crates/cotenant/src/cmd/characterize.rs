@@ -59,7 +59,7 @@ pub struct Args {
     /// last-level cache]
     #[arg(long, value_name = "LIST")]
     injectors: Option<String>,
-    /// Rates of each injector, lines per second, as in memory=5e6,3e7; levels are l2 and memory [default: quarters of what one reaches]
+    /// Rates of each injector, lines per second, as in memory=5e6,3e7; levels are l2 and memory [default: ¼, ½, ¾ and all of what one reaches alone]
     #[arg(long, value_name = "LEVEL=RATE,…", value_parser = rates)]
     rates: Vec<(String, Vec<f64>)>,
     /// All memory traffic, the command's own included, at which it counts as sensitive or not, lines per second [default: that of the
@@ -69,7 +69,8 @@ pub struct Args {
     /// The longest that a run may take; then it is ended, and nothing is written
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::duration)]
     timeout: Duration,
-    /// Runs on simulated caches side by side, for a command that can run beside itself: one that writes a file or serves a port cannot
+    /// Runs on simulated caches side by side, at most one per CPU, for a command that can run beside itself: one that writes a file or
+    /// serves a port cannot
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     at_once: u32,
     /// Write the profile into this file instead of the store
