@@ -53,33 +53,35 @@ pub struct Args {
     /// Low priority: programs that run already, by process id
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     low_pid: Vec<u32>,
-    /// Low priority: programs that run already, by the folder of their control group; all in it give way; may be repeated
+    /// Low priority: programs that run already, by the folder of their control group; all in it give way; may be
+    /// repeated
     #[arg(long, value_name = "PATH")]
     low_cgroup: Vec<PathBuf>,
-    /// Settings file whose rules name the programs if no option does, of those that run when it begins [default: `cotenant/config.toml`
-    /// in the XDG configuration directory]
+    /// Settings file whose rules name the programs if no option does, of those that run when it begins [default:
+    /// `cotenant/config.toml` in the XDG configuration directory]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest): progress,
+    /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest):
+    /// progress,
     /// `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from outside as for cotenant run
     /// [default: progress]
     #[arg(long, value_name = "METRIC")]
     metric: Vec<MetricArg>,
-    /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its baseline / share
-    /// [default: 90%, or that of the controller]
+    /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its
+    /// baseline / share [default: 90%, or that of the controller]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub goal: Option<f64>,
-    /// What decides how long the others run: tracking, steady or targeted; utilisation-biased, balanced or qos-biased (with --metric ipc);
-    /// conservative-90, relaxed-90 or conservative-80; or simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms if the metric is below
-    /// LOW, below HIGH, or neither
-    /// [default: tracking; steady for latencies and metrics from outside]
+    /// What decides how long the others run: tracking, steady or targeted; utilisation-biased, balanced or qos-biased
+    /// (with --metric ipc); conservative-90, relaxed-90 or conservative-80; or simple:LOW,HIGH,A/B/C: naps of A, B or
+    /// C times 10 ms if the metric is below LOW, below HIGH, or neither [default: tracking; steady for latencies and
+    /// metrics from outside]
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
     /// How programs are throttled
     #[arg(long, value_name = "MEANS", default_value = "auto")]
     pub means: Means,
-    /// Longest time between two looks at the speed, from 1ms; the controller also looks at the ends of its phases [default: 100ms; less
-    /// if a metric from outside is read more often than once a second]
+    /// Longest time between two looks at the speed, from 1ms; the controller also looks at the ends of its phases
+    /// [default: 100ms; less if a metric from outside is read more often than once a second]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     interval: Option<Duration>,
     /// Observe only, say what would be done, or do it [default: enforce]
@@ -117,9 +119,10 @@ pub struct Output {
 /// `--means`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Means {
-    /// Mildest first: the background, with --controller steady; other CPUs than those of the programs of high priority, where there are
-    /// any; naps by their marks (cotenant cc), else by a freezer, else by SIGSTOP; where these are not obeyed or do not keep the goal,
-    /// limits of CPU time, and at the least of it of cache ways and memory bandwidth, where resctrl is
+    /// Mildest first: the background, with --controller steady; other CPUs than those of the programs of high
+    /// priority, where there are any; naps by their marks (cotenant cc), else by a freezer, else by SIGSTOP; where
+    /// these are not obeyed or do not keep the goal, limits of CPU time, and at the least of it of cache ways and
+    /// memory bandwidth, where resctrl is
     Auto,
     /// By their marks alone
     Inside,
@@ -127,7 +130,8 @@ pub enum Means {
     Outside,
     /// By limits of CPU time, with --controller tracking or steady: cpu.max, or the CFS quota of version 1
     Quota,
-    /// By limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree only)
+    /// By limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree
+    /// only)
     Resctrl,
 }
 

@@ -85,7 +85,8 @@ pub enum PauseArg {
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The queue: a file whose name ends in .toml, or a list with a command per line; - reads a list from standard input
+    /// The queue: a file whose name ends in .toml, or a list with a command per line; - reads a list from standard
+    /// input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Which jobs run at the same time
@@ -94,7 +95,8 @@ pub struct Args {
     /// Time between choices
     #[arg(long, value_name = "TIME", value_parser = units::interval, default_value = "200ms")]
     quantum: Duration,
-    /// Most programs that are started at once [default: four per CPU; fifo: as many threads as CPUs; linux and overhead: all]
+    /// Most programs that are started at once [default: four per CPU; fifo: as many threads as CPUs; linux and
+    /// overhead: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
     /// Memory that jobs may need together, those that wait included, as in 16G [default: what is available]
@@ -103,10 +105,12 @@ pub struct Args {
     /// Use only these CPUs, as in 0-3,8
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Folder of the jobs' output, NAME.out and NAME.err (appended to), and of what became of them, state.jsonl [default: FILE.logs]
+    /// Folder of the jobs' output, NAME.out and NAME.err (appended to), and of what became of them, state.jsonl
+    /// [default: FILE.logs]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Go on after a crash: jobs whose end was seen are not started again, those that still run are waited for, all others are started
+    /// Go on after a crash: jobs whose end was seen are not started again, those that still run are waited for, all
+    /// others are started
     #[arg(long)]
     resume: bool,
     /// How waiting jobs are paused
