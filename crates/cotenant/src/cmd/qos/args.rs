@@ -119,18 +119,17 @@ pub struct Output {
 /// `--means`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Means {
-    /// Mildest first: the background, with --controller steady; other CPUs than those of the programs of high
-    /// priority, where there are any; naps by their marks (cotenant cc), else by a freezer, else by SIGSTOP; where
-    /// these are not obeyed or do not keep the goal, limits of CPU time, and at the least of it of cache ways and
-    /// memory bandwidth, where resctrl is
+    /// Mildest first, each if the one before does not do: the background (with --controller steady); CPUs that the
+    /// high-priority programs do not use; naps by marks (cotenant cc), else a freezer, else SIGSTOP; limits of CPU
+    /// time; then also of cache ways and memory bandwidth, if there is resctrl
     Auto,
-    /// By their marks alone
+    /// Naps by marks alone
     Inside,
-    /// By a freezer or SIGSTOP alone
+    /// Naps by a freezer (cgroup v2 or v1) alone, or by SIGSTOP for pauses of 20 ms and more
     Outside,
-    /// By limits of CPU time, with --controller tracking or steady: cpu.max, or the CFS quota of version 1
+    /// Limits of CPU time, with --controller tracking or steady: cpu.max, or the CFS quota of version 1
     Quota,
-    /// By limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree
+    /// Limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree
     /// only)
     Resctrl,
 }
