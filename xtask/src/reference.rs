@@ -30,7 +30,7 @@ pub fn wrong(root: &Path) -> Vec<String> {
         }
         wrong.push(format!("{path}: is not what the command's definition gives; run `cargo xtask reference`"));
     }
-    for command in commands().filter(|command| has_json(command)) {
+    for command in commands().filter(has_json) {
         if !json.contains(&format!("\n## {}\n", command.get_name())) {
             wrong.push(format!("docs/reference/json.md: no section '## {}'", command.get_name()));
         }
@@ -47,17 +47,17 @@ fn commands() -> impl Iterator<Item = Command> {
 
 /// Path from the repository's root → text.
 fn pages() -> BTreeMap<String, String> {
-    commands().map(|command| (format!("{FOLDER}/{}.md", command.get_name()), page(command))).collect()
+    commands().map(|command| (format!("{FOLDER}/{}.md", command.get_name()), page(&command))).collect()
 }
 
-fn page(command: Command) -> String {
+fn page(command: &Command) -> String {
     let mut out = format!("# `cotenant {}`\n", command.get_name());
-    section(&mut out, &command, 2);
+    section(&mut out, command, 2);
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
         let _ = write!(out, "\n## `{}`\n", sub.get_name());
         section(&mut out, sub, 3);
     }
-    if has_json(&command) {
+    if has_json(command) {
         let _ = write!(out, "\nKeys of `--json`: [JSON output](../json.md#{}).\n", command.get_name());
     }
     out.push_str("\nWritten by `cargo xtask reference` from what `--help` prints.\n");
@@ -90,7 +90,9 @@ fn section(out: &mut String, command: &Command, depth: usize) {
     }
     for (heading, args) in groups {
         let _ = write!(out, "\n{} {heading}\n\n| option | default | is |\n|---|---|---|\n", "#".repeat(depth));
-        args.iter().for_each(|arg| row(out, arg));
+        for arg in args {
+            row(out, arg);
+        }
     }
     if let Some(after) = command.get_after_long_help().or_else(|| command.get_after_help()) {
         let _ = write!(out, "\n```text\n{}\n```\n", after.to_string().trim_end());
@@ -118,7 +120,7 @@ fn row(out: &mut String, arg: &Arg) {
         let values: Vec<_> = arg.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
         default = format!("`{}`", values.join(","));
     } else if let Some(at) = help.find(" [default: ").filter(|_| help.ends_with(']')) {
-        default = help[at + " [default: ".len()..help.len() - 1].to_owned();
+        help[at + " [default: ".len()..help.len() - 1].clone_into(&mut default);
         help.truncate(at);
     }
     let explained =
