@@ -20,9 +20,10 @@ mod simulated;
 #[path = "corpus/write.rs"]
 mod write;
 
-use cotenant_core::policy;
+use cotenant_core::policy::Registry;
 use cotenant_core::record::Recording;
 use cotenant_core::replay::replay;
+use cotenant_core::{Decision, Rule};
 use journals::Facts;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,10 +164,13 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
     for path in paths("recordings") {
         let mut recording = Recording::read(fs::File::open(&path).unwrap()).unwrap();
         let header = recording.header().clone();
-        let policy = policy::by_name(&header.policy).unwrap();
-        for round in replay(recording.by_ref(), &header.policy, &*policy, header.ctx()) {
+        let policy = Registry::standard().make(&header.policy, &header.config).unwrap();
+        let rule = Rule::all(&*policy, &header.ctx());
+        for round in replay(recording.by_ref(), &[&header.policy], vec![rule]) {
             if let Some(recorded) = &round.round.decision {
-                assert_eq!(&round.decision, recorded, "{} at {:?}", path.display(), round.view.at);
+                // The release did not record until when answers are wanted more often.
+                let decided = Decision { watch_until: recorded.watch_until, ..round.decision };
+                assert_eq!(&decided, recorded, "{} at {:?}", path.display(), round.view.at);
             }
         }
     }

@@ -232,7 +232,7 @@ fn of_case(name: &str, words: &str, json: Json, folder: &Path) -> Vec<String> {
     let text = printed.lines().skip(starts).collect::<Vec<_>>().join("\n");
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     let Some(Ok(value)) = values.next() else {
-        lines.push(format!("no JSON from {name}: {printed}{said}"));
+        lines.push(format!("no JSON from {name}: {}", (printed.to_string() + &said).trim_end()));
         return lines;
     };
     let mut keys = BTreeSet::new();

@@ -111,7 +111,7 @@ fn runs() -> Vec<(String, String)> {
         ("qos-conservative", "qos -q --time 3s --high {high:0} --low {busy:0} --metric latency_p50_s --record {rec} --record-redacted".to_owned()),
         ("qos-advise", "qos -q --time 1s --mode advise --high {high:0} --low {busy:0} --record {rec}".to_owned()),
     ];
-    policies.map(|name| policy(name)).chain(other.map(|(name, line)| (name.to_owned(), line))).collect()
+    policies.map(policy).chain(other.map(|(name, line)| (name.to_owned(), line))).collect()
 }
 
 fn write_recordings() {
