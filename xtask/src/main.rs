@@ -1,7 +1,8 @@
 //! Chores of the repository: `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
-mod lab;
+mod guests;
+mod reference;
 mod tidy;
 mod workloads;
 
@@ -26,6 +27,8 @@ enum Task {
     Man,
     /// Write shell completions to target/completions
     Completions,
+    /// Rewrite the reference pages of the commands, docs/reference/commands, from what --help prints
+    Reference,
     /// Rewrite the golden files from what the code does now
     Bless,
     /// Derive the simulator's application parameters from measurements: workloads/ and their page of errors
@@ -33,7 +36,7 @@ enum Task {
     /// Everything that is too long for continuous integration: long fuzzing, every crash point many times, benchmarks
     Full,
     /// Run the scenarios in emulated guests with many sockets, and report as a test runner does
-    Lab(lab::Args),
+    Guests(guests::Args),
 }
 
 fn main() -> ExitCode {
@@ -52,25 +55,33 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Tidy => tidy::check(root),
         Task::Man => man(&root.join("target/man")),
         Task::Completions => completions(&root.join("target/completions")),
+        Task::Reference => reference::write(root),
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
-        Task::Lab(args) => return lab::run(root, args),
+        Task::Guests(args) => return guests::run(root, args),
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// What has man pages and completions.
+fn programs() -> [(&'static str, clap::Command); 2] {
+    [("cotenant", cotenant::cli::Cli::command()), ("cotenant-lab", cotenant_lab::Cli::command())]
+}
+
 fn man(to: &PathBuf) -> Result<()> {
     fs::create_dir_all(to)?;
-    clap_mangen::generate_to(cotenant::cli::Cli::command(), to)?;
+    programs().into_iter().try_for_each(|(_, program)| clap_mangen::generate_to(program, to))?;
     println!("man pages are in {}", to.display());
     Ok(())
 }
 
 fn completions(to: &PathBuf) -> Result<()> {
     fs::create_dir_all(to)?;
-    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
-        clap_complete::generate_to(shell, &mut cotenant::cli::Cli::command(), "cotenant", to)?;
+    for (name, mut program) in programs() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            clap_complete::generate_to(shell, &mut program, name, to)?;
+        }
     }
     println!("completions are in {}", to.display());
     Ok(())
@@ -83,8 +94,8 @@ fn full(root: &Path) -> Result<()> {
     if !programs.success() {
         bail!("a program does something else when it is compiled with the pass");
     }
-    if lab::run(root, &lab::Args::default())? != ExitCode::SUCCESS {
-        bail!("the lab failed");
+    if guests::run(root, &guests::Args::default())? != ExitCode::SUCCESS {
+        bail!("a scenario failed in a guest");
     }
     cargo(root, &["bench", "--workspace"], &[])
 }

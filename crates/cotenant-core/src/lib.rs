@@ -7,8 +7,6 @@
 
 pub mod action;
 pub mod areas;
-pub mod calibrate;
-pub mod characterize;
 pub mod cpuset;
 pub mod histogram;
 pub mod host;
@@ -16,7 +14,6 @@ pub mod ids;
 pub mod machine;
 pub mod metric;
 pub mod moves;
-pub mod optimum;
 pub mod parse;
 pub mod pin;
 pub mod policy;
@@ -36,7 +33,6 @@ pub mod testing;
 pub mod topology;
 pub mod view;
 pub mod why;
-pub mod workload;
 
 pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
 pub use cpuset::CpuSet;

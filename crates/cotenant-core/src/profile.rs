@@ -1,6 +1,7 @@
 //! What is known beforehand about a machine and about applications.
 
-mod contentiousness;
+pub mod calibration;
+pub mod contentiousness;
 mod measured;
 
 pub use contentiousness::Contentiousness;
@@ -9,12 +10,12 @@ pub use measured::{
     sensitive_from,
 };
 
-use crate::calibrate::profile::{Record, fingerprint};
 use crate::parse::position;
 use crate::sample::Sample;
 use crate::signal::{Count, Signal};
 use crate::topology::Topology;
 use crate::topology::latency::{MemoryLatencies, Unfit};
+use calibration::{Record, fingerprint};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;

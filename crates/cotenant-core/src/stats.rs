@@ -3,6 +3,7 @@
 pub mod median;
 pub mod paired;
 pub mod regression;
+pub mod repeated;
 
 use serde::{Deserialize, Serialize};
 

@@ -11,9 +11,9 @@
 mod report;
 
 use cotenant_core::machine::Machine;
-use cotenant_core::optimum::Limits;
 use cotenant_core::policy::{self, Registry};
 use cotenant_sim::batch::{self, Plan};
+use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
 use report::Report;
 use serde_json::json;

@@ -1,10 +1,10 @@
 //! A scenario under several policies with several seeds, on all cores of this machine; and what that says.
 
 use crate::kernel::KernelKind;
+use crate::optimum::{Best, Limits};
 use crate::run::{Outcome, SimError, mean_progress};
 use crate::scenario::Scenario;
 use crate::world::Latency;
-use cotenant_core::optimum::{Best, Limits};
 use cotenant_core::policy::{self, Registry};
 use cotenant_core::stats::{Estimate, Summary};
 use cotenant_core::topology::symmetry::{FREE, Slot};

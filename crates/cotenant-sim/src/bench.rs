@@ -6,10 +6,10 @@ use crate::machine::SimMachine;
 use crate::scenario::alone_per_s;
 use crate::speed::Unsettled;
 use crate::world::{AppSpec, Load, World};
-use cotenant_core::characterize::caches::{Geometry, Misses};
-use cotenant_core::characterize::{Bench, Beside, Ran, Stop, Trial};
 use cotenant_core::signal::Signal;
 use cotenant_core::{CpuId, CpuSet, Time};
+use cotenant_measure::characterize::caches::{Geometry, Misses};
+use cotenant_measure::characterize::{Bench, Beside, Ran, Stop, Trial};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ impl Bench for SimBench {
         Ok((after[&Signal::Instructions] - before[&Signal::Instructions]) * units / BEFORE_S)
     }
 
-    fn simulate(&mut self, _: Geometry, _: Geometry) -> Result<Misses, Stop> {
+    fn simulate(&mut self, _: &[[Geometry; 2]]) -> Result<Vec<Misses>, Stop> {
         Err(Stop::Missing("a simulated program's miss-ratio curve is what it is made of, not a result".to_owned()))
     }
 
@@ -154,22 +154,15 @@ impl Bench for SimBench {
 mod tests {
     use super::*;
     use crate::tests::scenario;
-    use cotenant_core::characterize::{Injectors, PARTS, Plan, characterize};
     use cotenant_core::profile::{AppProfile, By};
+    use cotenant_measure::characterize::{PARTS, Plan, characterize};
 
     /// The profile of a program on Clovertown.
     fn measured(program: &str) -> (AppProfile, Vec<String>) {
         let s = scenario(&format!("machine = 'clovertown-2s'\n[[app]]\nprogram = '{program}'\n"));
         let mut bench = SimBench::new(s.sim.clone(), known(program).unwrap(), None, 0.5);
-        let plan = Plan {
-            topology: &s.machine.topology,
-            cpus: s.machine.topology.usable().clone(),
-            parts: PARTS.to_vec(),
-            rounds: 2,
-            kernels: vec!["bst-50mb".into(), "sledge-large".into()],
-            by: None,
-            injectors: Injectors::default(),
-        };
+        let kernels = vec!["bst-50mb".into(), "sledge-large".into()];
+        let plan = Plan { rounds: 2, ..Plan::new(&s.machine.topology, &PARTS, kernels) };
         let found = characterize(&plan, &mut bench).unwrap();
         (found.profile, found.left_out.into_iter().map(|left| left.name).collect())
     }

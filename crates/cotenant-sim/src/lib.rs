@@ -11,6 +11,7 @@ pub mod machine;
 pub mod mix;
 pub mod near;
 pub mod occupancy;
+pub mod optimum;
 mod places;
 pub mod run;
 pub mod scenario;

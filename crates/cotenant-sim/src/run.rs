@@ -2,15 +2,15 @@
 
 use crate::host::SimHost;
 use crate::kernel::{Kernel, KernelKind};
+use crate::optimum::{self, Best, Limits, Worth};
 use crate::scenario::{Scenario, Spot};
 use crate::speed::Unsettled;
 use crate::world::{AppReport, AppSpec, Latency, World};
 use cotenant_core::host::{HostError, Mode, Round, drive};
-use cotenant_core::optimum::{self, Best, Limits, Worth};
 use cotenant_core::policy::{Ctx, DynPolicy, None as NoPolicy, Refusal, map_has_room};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
-use cotenant_core::workload::RunError;
 use cotenant_core::{AppId, Time};
+use cotenant_measure::workload::RunError;
 
 /// What helps a policy that needs thresholds, where [`crate::machine::SimMachine::thresholds`] finds none.
 const NO_THRESHOLDS: &str = "none can be derived where all cores are equally far from each other: take another machine, or add [thresholds] to its file";

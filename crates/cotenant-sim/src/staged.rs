@@ -6,12 +6,9 @@ use crate::run::SimError;
 use crate::scenario::{Scenario, distinguish};
 use crate::world::World;
 use cotenant_core::Time;
-use cotenant_core::action::{Order, Outcome};
-use cotenant_core::host::{Host, HostError, Round, Wake};
+use cotenant_core::host::{Host, HostError, Round};
 use cotenant_core::policy::DynPolicy;
-use cotenant_core::sample::Sample;
-use cotenant_core::topology::Topology;
-use cotenant_core::workload::{Ended, Launcher, Ran, Workload, run};
+use cotenant_measure::workload::{Ended, Launcher, Ran, Workload, run};
 
 /// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its order.
 pub struct Staged {
@@ -32,29 +29,15 @@ impl Staged {
     }
 }
 
-impl Host for Staged {
-    fn topology(&self) -> &Topology {
-        self.host.topology()
-    }
-
-    fn sample(&mut self) -> Result<Sample, HostError> {
-        self.host.sample()
-    }
-
-    fn watch(&mut self, until: Time) {
-        self.host.watch(until);
-    }
-
-    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
-        self.host.apply(orders)
-    }
-
-    fn wait(&mut self, until: Time) -> Wake {
-        self.host.wait(until)
-    }
-}
-
 impl Launcher for Staged {
+    fn host(&self) -> &dyn Host {
+        &self.host
+    }
+
+    fn host_mut(&mut self) -> &mut dyn Host {
+        &mut self.host
+    }
+
     fn now(&self) -> Time {
         self.host.world.now()
     }
@@ -123,8 +106,8 @@ mod tests {
     use cotenant_core::pin::Pin;
     use cotenant_core::policy::{Ctx, Needs, NoSettings, Policy, Registry};
     use cotenant_core::view::TaskView;
-    use cotenant_core::workload::{Arrival, Job, Workload};
     use cotenant_core::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
+    use cotenant_measure::workload::{Arrival, Job, Workload};
 
     /// `a` twice from the beginning, `b` 0.5 s later, `c` after `b`; nobody is in anybody's way.
     fn workload() -> Workload {

@@ -1,11 +1,12 @@
 //! The calibrated profile of this machine: where it lies, and what it holds for.
 
 use crate::replace::replace;
-use crate::words::tell;
-use crate::{settings, usage};
+use crate::settings;
 use anyhow::{Context, Result};
+use cotenant_cli::usage;
+use cotenant_cli::words::tell;
 use cotenant_core::Topology;
-use cotenant_core::calibrate::profile::{self, Stamp, fingerprint};
+use cotenant_core::profile::calibration::{self, Stamp, fingerprint};
 use cotenant_core::profile::{Contentiousness, MachineProfile};
 use cotenant_linux::sys::{self, Lock};
 use std::fs::{self, File};
@@ -63,7 +64,7 @@ pub(crate) fn update(path: &Path, change: impl FnOnce(Result<MachineProfile>) ->
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The folder itself is locked, so that no file is left beside the profile. Where it cannot be, writing tells why.
     let _lock = File::open(folder).ok().filter(|folder| sys::flock(folder, Lock::Wait).is_ok());
-    let text = profile::write(&change(read(path))?);
+    let text = calibration::write(&change(read(path))?);
     replace(path, text.as_bytes())
         .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))
 }

@@ -1,49 +1,26 @@
 //! The `cotenant` command as a library, so that man pages and completions come from the same definitions.
 #![forbid(unsafe_code)]
 
-mod app_bench;
 mod calibrated;
 pub mod cli;
 pub mod cmd;
-mod kernel_bench;
-mod leftovers;
-mod live_bench;
 mod live_table;
-pub mod machine_arg;
 mod names;
-mod others;
-mod progress;
 pub mod recorder;
 mod replace;
 pub mod report;
-mod scratch;
 mod settings;
 mod store;
 mod units;
-mod words;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use cotenant_cli::{FAILED, USAGE, fail, usage};
 use cotenant_core::policy::Registry;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::metrics;
 use std::process::ExitCode;
 use std::sync::OnceLock;
-
-/// Exit code for failures that are not the user's words.
-const FAILED: u8 = 1;
-/// Exit code for wrong arguments.
-const USAGE: u8 = 2;
-
-/// A failure whose cause is what the user typed or a file that the user named: exit code 2.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct UsageError(pub String);
-
-/// Shorthand for [`UsageError`] inside `anyhow`.
-pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
-    UsageError(text.into()).into()
-}
 
 /// The policies that the command knows.
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
@@ -75,26 +52,18 @@ pub fn main_with(policies: Registry) -> ExitCode {
             Err(error) => return misused(&error),
         },
     };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            words::tell(words::chain(&error));
-            ExitCode::from(exit_code(&error))
-        }
-    }
+    result.unwrap_or_else(|error| fail(&error, exit_code(&error)))
 }
 
-/// Prints help or the version where it was asked for; else says in one line what is wrong with the arguments.
+/// Says what is wrong with the arguments, or prints help.
 fn misused(error: &clap::Error) -> ExitCode {
-    let shown =
-        [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
-    if shown.contains(&error.kind()) {
-        let _ = error.print(); // who asked may be gone, as after `| head`
-        return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+    if error.kind() == ErrorKind::InvalidSubcommand && std::env::args().nth(1).is_some_and(|word| word == "reproduce") {
+        return fail(
+            &usage("the papers' experiments are a program of their own; see cotenant-lab reproduce --help"),
+            USAGE,
+        );
     }
-    let first = std::env::args().nth(1).filter(|word| cli::is_subcommand(word));
-    words::tell(words::one_line(&error.to_string(), first.as_deref()));
-    ExitCode::from(USAGE)
+    cotenant_cli::misused(error, &cli::Cli::command())
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
@@ -102,8 +71,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Some(StartError::Metrics(metrics::StartError::Io(_))) => FAILED,
         Some(StartError::Metrics(_) | StartError::Means(_)) => USAGE,
         Some(StartError::Launch(why)) => why.exit_code(), // as shells say it: 127 not found, 126 not executable
-        _ if error.is::<UsageError>() => USAGE,
-        _ => FAILED,
+        _ => cotenant_cli::exit_code(error),
     }
 }
 
@@ -117,14 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_names_every_command_and_option() {
-        let page = include_str!("../../../docs/reference/command-line.md");
+    fn every_option_has_help() {
         for command in super::cli::Cli::command().get_subcommands() {
-            assert!(page.contains(&format!("\n## {}\n", command.get_name())), "{}", command.get_name());
-            let options = command.get_arguments().filter_map(clap::Arg::get_long);
-            for option in options.filter(|name| !["help", "version"].contains(name)) {
-                assert!(page.contains(&format!("--{option}")), "{}: --{option}", command.get_name());
-            }
             let silent = command.get_arguments().find(|arg| arg.get_help().is_none());
             assert!(silent.is_none(), "{}: {silent:?} has no help", command.get_name());
         }

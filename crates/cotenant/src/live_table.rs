@@ -1,6 +1,6 @@
 //! Lines on the terminal that are drawn again and again in the same place.
 
-use crate::words;
+use cotenant_cli::words;
 use terminal_size::{Height, Width, terminal_size_of};
 
 /// Characters and lines of a terminal that does not tell.

@@ -2,9 +2,10 @@
 
 use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, ScopeArgs};
 use crate::store::{Loaded, Store};
-use crate::words::tell;
-use crate::{calibrated, names, registry, units, usage};
+use crate::{calibrated, names, registry, units};
 use anyhow::Result;
+use cotenant_cli::usage;
+use cotenant_cli::words::tell;
 use cotenant_core::parse;
 use cotenant_core::policy::{
     Atom, AtomConfig, Config, Ctx, DynPolicy, Policy, Sam, SamConfig, Settings, Static, StaticSettings,

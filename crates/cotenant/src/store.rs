@@ -3,11 +3,12 @@
 //! Each file is what `--profiles` takes, with one application in it. Writers take the folder's lock, read again, and replace the file as
 //! a whole, so that two at once lose nothing and a reader never sees a half.
 
+use crate::calibrated;
 use crate::replace::replace;
-use crate::{calibrated, usage};
 use anyhow::{Context, Result, bail};
+use cotenant_cli::usage;
 use cotenant_core::Topology;
-use cotenant_core::calibrate::profile::Stamp;
+use cotenant_core::profile::calibration::Stamp;
 use cotenant_core::profile::{self, AppProfile, Executable};
 use cotenant_linux::sys::{self, Lock};
 use std::collections::BTreeMap;

@@ -219,7 +219,7 @@ fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     assert!(run(data, &calibrate).status.success());
     let path = profile(data);
     let read = || cotenant_core::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();
-    let write = |known: &MachineProfile| fs::write(&path, cotenant_core::calibrate::profile::write(known)).unwrap();
+    let write = |known: &MachineProfile| fs::write(&path, cotenant_core::profile::calibration::write(known)).unwrap();
     let mut known = read();
     let of = |value| Coefficient { value, error: 0.1, p: 0.001 };
     let good = Contentiousness {

@@ -1,40 +1,22 @@
 //! `cotenant cc` and `cotenant c++` with a real clang, and a program that naps when it is told to. Skipped, aloud, where there is no clang 19.
 
+mod pass;
+
 use cotenant_core::Time;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::nap::Orders;
 use cotenant_linux::sense::ends::Ends;
 use cotenant_linux::sense::processes::{Follower, Target};
 use cotenant_linux::sys;
+use pass::installed;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The data folder of a user who has run `scripts/install-pass`; `None` where that cannot be done here.
-fn installed() -> Option<&'static Path> {
-    static INSTALLED: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let install = || {
-        for tool in ["clang-19", "llvm-config-19", "lld-19", "cmake", "c++"] {
-            let there = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-            if there.is_err() {
-                eprintln!("skipped: no {tool}; apt-get install cmake make g++ clang-19 llvm-19-dev lld-19");
-                return None;
-            }
-        }
-        let data = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pass-data");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install-pass");
-        let output = Command::new(script).arg("--debug").env("XDG_DATA_HOME", &data).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        Some(data)
-    };
-    INSTALLED.get_or_init(install).as_deref()
-}
 
 /// `cotenant WORDS…`, for that user.
 fn cotenant(data: &Path, words: &[&str]) -> Command {
@@ -186,43 +168,4 @@ fn a_marked_program_naps_when_it_is_told_to() {
         program.kill().unwrap();
         program.wait().unwrap();
     }
-}
-
-#[test]
-fn naps_and_padding_are_studied_on_this_machine() {
-    let Some(data) = installed() else { return };
-    let words = ["reproduce", "--real", "--quick", "--json", "tang-naps", "tang-padding", "tang-qos-compile"];
-    let output = cotenant(data, &words).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.code() == Some(1) && said.contains("two CPUs") {
-        eprintln!("skipped: {said}");
-        return;
-    }
-    assert!(output.status.success(), "{said}");
-    let results: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let of = |study: &str, label: &str| {
-        let found = results.iter().find(|result| result["experiment"] == study).unwrap();
-        let rows = found["rows"].as_array().unwrap();
-        rows.iter().find(|row| row["label"].as_str().unwrap().starts_with(label)).cloned()
-    };
-    let row = of("tang-naps", "naps 10/20 ms: share of the time").expect("a program that naps");
-    assert!((row["paper"].as_f64().unwrap() - 1.0 / 3.0).abs() < 1e-9, "{row}");
-    // It naps, whatever the load; how well it keeps the rate is the benchmark's to say.
-    assert!((0.01..0.9).contains(&row["measured"].as_f64().unwrap()), "{row}");
-    for label in
-        ["batch as it is: speed of bst-8mb", "batch 10/20 ms: speed of bst-8mb", "batch 10/20 ms: its own rate"]
-    {
-        let row = of("tang-naps", label).unwrap_or_else(|| panic!("{label}"));
-        assert!(row["measured"].as_f64().unwrap() > 0.0 && row["interval"].is_array(), "{row}");
-    }
-    assert!(of("tang-padding", "batch padded with 100 nops: its own rate").is_some(), "{results:?}");
-    let row =
-        of("tang-qos-compile", "utilisation gained over no co-location, 10/20").expect("a batch program that naps");
-    assert!(row["paper"] == 36.0 && row["measured"].as_f64().unwrap() > 0.0, "{row}");
-    // Without the pass it is one line.
-    let empty = folder("no-pass");
-    let output = cotenant(&empty, &words).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && said.trim_end().lines().count() == 1, "{said}");
-    assert!(said.contains("install-pass"), "{said}");
 }

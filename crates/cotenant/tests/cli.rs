@@ -565,6 +565,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["replay", recording, "--policy", "static"], 2, "--map"),
         (&["run", ""], 2, "the command is empty"),
         (&["run"], 2, "see cotenant run --help"),
+        (&["reproduce", "sam-fig1"], 2, "see cotenant-lab reproduce --help"),
         (&["runn"], 2, "a similar subcommand exists: 'run'"),
         (&["run", "--mode", "boldly", "--", "touch", &touched], 2, "observe, advise, enforce"),
         (&["run", "--map", "X", "--", "touch", &touched], 2, "add --policy static"),

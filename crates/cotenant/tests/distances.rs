@@ -1,6 +1,6 @@
 //! Measured distances to memory, as a user has them: found by `calibrate`, or written down by hand.
 
-use cotenant::machine_arg;
+use cotenant_cli::machine_arg;
 use cotenant_core::Topology;
 use std::fmt::Write;
 use std::fs;

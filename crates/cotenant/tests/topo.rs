@@ -1,6 +1,6 @@
 //! `cotenant topo`, as a user runs it.
 
-use cotenant::machine_arg;
+use cotenant_cli::machine_arg;
 use cotenant_core::topology::symmetry::Symmetry;
 use cotenant_core::topology::{render, svg};
 use std::path::{Path, PathBuf};

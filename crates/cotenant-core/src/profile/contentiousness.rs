@@ -1,12 +1,56 @@
 //! A machine's contentiousness model (Tang §5.2.1, equation 5.9), as it stands in the machine's profile.
 
-use crate::calibrate::profile::Stamp;
-use crate::characterize::contention::Model;
-use crate::stats::regression::Coefficient;
+use super::calibration::Stamp;
+use crate::stats::regression::{Coefficient, Fit, fit};
 use serde::{Deserialize, Serialize};
 
 /// A fit that chance gives as often as this, or more often, says nothing.
 const SIGNIFICANT: f64 = 0.05;
+
+/// The fewest programs to which three coefficients can be fitted.
+pub const FEWEST: usize = 4;
+
+/// A program that runs beside the others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Its name.
+    pub program: String,
+    /// What it costs the others: the mean over them of 1 − speed beside it / speed alone.
+    pub contentiousness: f64,
+    /// What it suffers from them, on average.
+    pub sensitivity: f64,
+    /// Lines that come into its L2 (the last private cache), per nanosecond of its CPU time.
+    pub l2_lines_per_ns: f64,
+    /// Lines that come into the last-level cache.
+    pub l3_lines_per_ns: f64,
+    /// Last-level misses per request to the last-level cache.
+    pub miss_rate: f64,
+    /// Whether these were counted; else cachegrind's model says so, at the measured speed.
+    pub counted: bool,
+}
+
+/// What was fitted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// `a`, `b`, `c` in ns per line, and 1.
+    pub fit: Fit,
+    /// The same with the last-level miss rate alone.
+    pub miss_rate: Option<Fit>,
+    /// The same with the rate of requests to the last-level cache alone.
+    pub requests: Option<Fit>,
+    /// What it was fitted to.
+    pub points: Vec<Point>,
+}
+
+/// Fits the model; `None` with too few points, or where they are too much alike.
+pub fn model(points: Vec<Point>) -> Option<Model> {
+    let y: Vec<f64> = points.iter().map(|p| p.contentiousness).collect();
+    let of = |x: &dyn Fn(&Point) -> Vec<f64>| fit(&points.iter().map(x).collect::<Vec<_>>(), &y);
+    let whole = of(&|p| vec![p.l2_lines_per_ns - p.l3_lines_per_ns, p.l3_lines_per_ns])?;
+    let miss_rate = of(&|p| vec![p.miss_rate]);
+    let requests = of(&|p| vec![p.l2_lines_per_ns]);
+    Some(Model { fit: whole, miss_rate, requests, points })
+}
 
 /// `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted on one machine; C is the mean loss of speed of a co-runner, and L2
 /// is the last private cache.
@@ -94,6 +138,22 @@ impl Contentiousness {
 mod tests {
     use super::*;
 
+    fn points() -> Vec<Point> {
+        let point = |i: u32| {
+            let (l2, l3) = (f64::from(i * 7 % 11) * 0.01, f64::from(i * 5 % 7) * 0.003);
+            Point {
+                program: i.to_string(),
+                sensitivity: 0.0,
+                contentiousness: 1.663 * (l2 - l3) + 8.89 * l3 + 0.044,
+                l2_lines_per_ns: l2,
+                l3_lines_per_ns: l3,
+                miss_rate: if l2 > 0.0 { l3 / l2 } else { 0.0 },
+                counted: true,
+            }
+        };
+        (1..=15).map(point).collect()
+    }
+
     #[test]
     fn what_can_be_used_is_told_from_what_cannot() {
         let of = |value| Coefficient { value, error: 0.1, p: 0.01 };
@@ -119,5 +179,17 @@ mod tests {
         assert!(chance.doubt().unwrap().starts_with("chance explains it as well"));
         let odd = Contentiousness { b: of(-2.0), ..good };
         assert_eq!(odd.doubt().unwrap(), "its b is -2.000: more lines would cost others less");
+    }
+
+    #[test]
+    fn the_papers_coefficients_are_found_again() {
+        let found = model(points()).unwrap();
+        let [a, b, c] = &found.fit.coefficients[..] else { panic!("{found:?}") };
+        for (ours, paper) in [(a, 1.663), (b, 8.890), (c, 0.044)] {
+            assert!((ours.value - paper).abs() < 1e-6, "{found:?}");
+        }
+        assert!(found.fit.r2 > 0.999_999 && found.fit.leave_one_out < 1e-9);
+        assert!(found.miss_rate.unwrap().r2 < 0.9 && found.requests.unwrap().r2 < 0.9, "one rate alone says less");
+        assert_eq!(model(points()[..3].to_vec()), None);
     }
 }

@@ -1,7 +1,7 @@
 //! What characterization measures of an application: values with their spread, how they were measured, and what they hold for.
 
 use super::AppProfile;
-use crate::calibrate::profile::Stamp;
+use super::calibration::Stamp;
 use crate::cpuset::CpuSet;
 use crate::stats::Summary;
 use serde::de::{Deserializer, Error as _};

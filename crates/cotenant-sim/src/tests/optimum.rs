@@ -1,9 +1,9 @@
 //! What must hold of the best static mapping.
 
 use super::scenario;
+use crate::optimum::{Label, Limits};
 use crate::run::mean_progress;
 use crate::scenario::Scenario;
-use cotenant_core::optimum::{Label, Limits};
 use cotenant_core::policy::Registry;
 
 fn alone(s: &Scenario) -> Vec<f64> {

@@ -1,21 +1,22 @@
 //! `cotenant calibrate`: this machine's own numbers.
 
-pub(crate) mod contention;
+mod contention;
 
-use super::print;
-use crate::live_bench::LiveBench;
-use crate::others::Others;
+use crate::calibrated;
 use crate::replace::replace;
-use crate::words::{count, tell};
-use crate::{calibrated, machine_arg, usage};
 use anyhow::{Context, Result, anyhow, bail};
+use cotenant_cli::print;
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{machine_arg, usage};
 use cotenant_core::CpuSet;
-use cotenant_core::calibrate::profile::Record;
-use cotenant_core::calibrate::{self, Calibration, Difference, PARTS, picture};
+use cotenant_core::profile::calibration::{Difference, Record};
 use cotenant_core::topology::hidden::Role;
 use cotenant_core::topology::latency::MemoryLatencies;
 use cotenant_kernels::Caches;
 use cotenant_linux::sys;
+use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
+use cotenant_measure::live::machine::MachineBench;
+use cotenant_measure::live::others::Others;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,27 +30,30 @@ Examples:
   cotenant calibrate --only core-to-core --svg-dir pictures
   cotenant calibrate --contentiousness               what programs cost each other here, by the lines that they bring in";
 
-/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each other within seconds do
-/// not show what changes over minutes.
+/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each
+/// other within seconds do not show what changes over minutes.
 const QUIET: f64 = 0.05;
 
 /// Arguments of `cotenant calibrate`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Write the profile here [default: below the data folder, where every command looks for this machine's]
+    /// Write the profile here [default: `cotenant/machines/ID.toml` in `$XDG_DATA_HOME` or `~/.local/share`, where
+    /// every command looks for this machine's]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, distances, remote
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Fit the contentiousness model instead, to `SmashBench` beside itself: about ten minutes; the rest of the profile stays
+    /// Fit the contentiousness model instead, to the `SmashBench` kernels beside each other: about ten minutes; the
+    /// rest of the profile stays
     #[arg(long, conflicts_with_all = ["only", "svg_dir"])]
     pub contentiousness: bool,
     /// Kernels to fit the contentiousness model to, four or more [default: all of `SmashBench`]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "contentiousness")]
     pub kernels: Vec<String>,
-    /// Three rounds of short runs instead of five of longer ones (one instead of three for the model): less certain
+    /// Less certain: three rounds of 50 ms per load instead of five of 200 ms; for the model one of 200 ms instead of
+    /// three of 500 ms
     #[arg(long)]
     pub quick: bool,
     /// Draw the matrix and the curves (SVG) into this folder
@@ -63,7 +67,8 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was interrupted.
+/// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was
+/// interrupted.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
         return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));
@@ -102,7 +107,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return contention::run(args, &path, &topology, &cpus);
     }
     let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
-    let mut bench = LiveBench::new(Caches::of(&topology), Duration::from_millis(length))?;
+    let mut bench = MachineBench::new(Caches::of(&topology), Duration::from_millis(length))?;
     let mut others = Others::watch(&topology, &cpus);
     let result = calibrate::calibrate(&topology, &cpus, &parts, rounds, &mut bench);
     drop(bench);
@@ -110,7 +115,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if calibration.interrupted {
         bail!("interrupted: nothing was written, and what was measured is lost");
     }
-    let mut record = Record::new(calibrated::stamp(&topology), &calibration);
+    let mut record = calibration.record(calibrated::stamp(&topology));
     record.used_by_others = others.as_mut().and_then(Others::share).map(|share| (share * 1e3).round() / 1e3);
     remark_noise(record.used_by_others);
     // A damaged one is replaced: that is what calibrating again is for.

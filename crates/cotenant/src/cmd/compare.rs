@@ -2,20 +2,21 @@
 
 use super::managed;
 use crate::cli::ManageArgs;
-use crate::progress::{Progress, about};
 use crate::settings::{self, Setup};
-use crate::words::{count, raw, tell};
 use anyhow::{Result, bail};
+use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::words::{count, raw, tell};
+use cotenant_core::Direction;
 use cotenant_core::metric::Metric;
-use cotenant_core::{Direction, stats};
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::metrics::{MetricSummary, Metrics};
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_measure::compare::{Compared, Interval, Pair, alternate};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fmt;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ pub struct Args {
     /// The command and its arguments; -- before it keeps its options apart from ours
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
-    /// Pairs of runs: each is one run without and one with Cotenant, in alternating order
+    /// Pairs of runs, 2 to 1,000: each is one run without and one with Cotenant, in alternating order
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: u32,
     /// Let the command's own output through [default: discarded, so that it does not disturb the timing]
@@ -55,31 +56,6 @@ struct Report {
     metrics: Vec<Compared>,
 }
 
-/// A metric in both kinds of runs: means over each run.
-#[derive(Debug, Clone, Serialize)]
-struct Compared {
-    name: String,
-    direction: Direction,
-    /// Runs without and with, where both had readings.
-    pairs: Vec<[f64; 2]>,
-    /// How many times better with Cotenant; `None` below two pairs, or where a mean is not above 0.
-    gain: Option<Interval>,
-}
-
-/// One pair of runs.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Pair {
-    without_s: f64,
-    with_s: f64,
-}
-
-/// A geometric mean with its 95 % confidence interval.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Interval {
-    mean: f64,
-    ci95: [f64; 2],
-}
-
 /// One run of the command.
 struct Run {
     seconds: f64,
@@ -101,59 +77,47 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut pairs = Vec::new();
     let (mut moves, mut tier) = (0, String::new());
     let metrics = &args.manage.scope.metric;
-    let mut compared: Vec<Compared> = metrics.iter().map(Compared::new).collect();
-    let mut stopped = None;
-    'pairs: for i in 0..args.runs {
-        let mut pair = Pair { without_s: 0.0, with_s: 0.0 };
-        let mut means = vec![[None, None]; metrics.len()];
-        // Whatever drifts (heat, caches, neighbours) hits the first and the second run of a pair alike over the alternation.
-        let order = if i % 2 == 0 { [false, true] } else { [true, false] };
-        for managed in order {
-            watch.begin(if managed { format!("with {policy}") } else { "without".to_owned() });
-            let run = if managed {
-                let mut progress = || watch.show();
-                let start =
-                    managed::Start { command: &args.command, shown: args.show_output, progress: Some(&mut progress) };
-                let summary = managed::command(&setup, &args.manage, None, start)?;
-                moves += summary.moves;
-                tier = summary.tier;
-                let (seconds, exit_code, signal) = (summary.seconds, summary.exit_code, summary.signal);
-                Run { seconds, exit_code, signal, metrics: summary.metrics }
-            } else {
-                plain(&args.command, args.show_output, metrics, &mut watch)?
-            };
-            watch.end(run.seconds);
-            if run.signal.is_some() {
-                stopped = run.signal;
-                break 'pairs;
-            }
-            if run.exit_code != 0 {
-                let how = if managed { "with" } else { "without" };
-                bail!(
-                    "the command failed with exit code {} {how} Cotenant; a failing run cannot be compared; see its own \
-                     messages with --show-output",
-                    run.exit_code
-                );
-            }
-            *(if managed { &mut pair.with_s } else { &mut pair.without_s }) = run.seconds;
-            for ((compared, means), summary) in compared.iter_mut().zip(&mut means).zip(&run.metrics) {
-                means[usize::from(managed)] = summary.mean;
-                // Known once there are readings.
-                if summary.mean.is_some() {
-                    compared.direction = summary.direction;
-                }
-            }
+    let mut compared: Vec<Compared> = metrics.iter().map(compared).collect();
+    let run = |managed: bool| {
+        watch.begin(if managed { format!("with {policy}") } else { "without".to_owned() });
+        let run = if managed {
+            let mut progress = || watch.show();
+            let start =
+                managed::Start { command: &args.command, shown: args.show_output, progress: Some(&mut progress) };
+            let summary = managed::command(&setup, &args.manage, None, start)?;
+            moves += summary.moves;
+            tier = summary.tier;
+            let (seconds, exit_code, signal) = (summary.seconds, summary.exit_code, summary.signal);
+            Run { seconds, exit_code, signal, metrics: summary.metrics }
+        } else {
+            plain(&args.command, args.show_output, metrics, &mut watch)?
+        };
+        watch.end(run.seconds);
+        if run.signal.is_none() && run.exit_code != 0 {
+            let how = if managed { "with" } else { "without" };
+            bail!(
+                "the command failed with exit code {} {how} Cotenant; a failing run cannot be compared; see its own \
+                 messages with --show-output",
+                run.exit_code
+            );
         }
-        for (compared, means) in compared.iter_mut().zip(means) {
-            if let [Some(without), Some(with)] = means {
-                compared.pairs.push([without, with]);
+        Ok(run.signal.map_or(ControlFlow::Continue(run), ControlFlow::Break))
+    };
+    let took = |i, [without, with]: [Run; 2]| {
+        for ((compared, without), with) in compared.iter_mut().zip(&without.metrics).zip(&with.metrics) {
+            // Known once there are readings.
+            if let Some(read) = [with, without].into_iter().find(|summary| summary.mean.is_some()) {
+                compared.direction = read.direction;
             }
+            compared.pairs.extend(without.mean.zip(with.mean).map(|(without, with)| [without, with]));
         }
+        let pair = Pair { without_s: without.seconds, with_s: with.seconds };
         if !output.json && !output.quiet {
             raw(&format!("pair {:>3}: {:8.3} s without, {:8.3} s with {policy}\n", i + 1, pair.without_s, pair.with_s));
         }
         pairs.push(pair);
-    }
+    };
+    let stopped = alternate(args.runs, run, took)?;
     drop(watch);
     let code = stopped.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal as u8));
     if stopped.is_some() {
@@ -164,7 +128,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     compared.iter_mut().for_each(Compared::judge);
     let report = Report { metrics: compared, ..judge(policy, pairs, moves, tier) };
-    super::print(|out| {
+    cotenant_cli::print(|out| {
         if output.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;
             writeln!(out)?;
@@ -245,9 +209,9 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
     }
 }
 
-/// Speed-up = time without / time with; pairs are compared by the logarithm of their ratio, so that 2× and ½× weigh alike.
+/// Speed-up = time without / time with.
 fn judge(policy: &'static str, pairs: Vec<Pair>, moves: u64, tier: String) -> Report {
-    let speedup = ratio(pairs.iter().map(|p| p.without_s / p.with_s));
+    let speedup = Interval::of(pairs.iter().map(|p| p.without_s / p.with_s));
     let verdict = match speedup {
         Some(s) if s.ci95[0] > 1.0 => format!("faster by {:.1} %", (s.mean - 1.0) * 100.0),
         Some(s) if s.ci95[1] < 1.0 => format!("slower by {:.1} %", (1.0 / s.mean - 1.0) * 100.0),
@@ -257,44 +221,29 @@ fn judge(policy: &'static str, pairs: Vec<Pair>, moves: u64, tier: String) -> Re
     Report { policy, pairs, speedup, verdict, moves, tier, metrics: Vec::new() }
 }
 
-/// The geometric mean of ratios.
-fn ratio(ratios: impl Iterator<Item = f64>) -> Option<Interval> {
-    let logs: Vec<f64> = ratios.map(f64::ln).collect();
-    let estimate = stats::Summary::of(&logs).estimate().filter(|e| e.value.is_finite())?;
-    Some(Interval { mean: estimate.value.exp(), ci95: [estimate.low().exp(), estimate.high().exp()] })
+/// A metric before its first pair.
+fn compared(metric: &Metric) -> Compared {
+    let direction = metric.direction.unwrap_or(Direction::HigherIsBetter);
+    Compared { name: metric.name.clone(), direction, pairs: Vec::new(), gain: None }
 }
 
-impl Compared {
-    fn new(metric: &Metric) -> Self {
-        let direction = metric.direction.unwrap_or(Direction::HigherIsBetter);
-        Self { name: metric.name.clone(), direction, pairs: Vec::new(), gain: None }
-    }
-
-    fn judge(&mut self) {
-        let better = |[without, with]: &[f64; 2]| match self.direction {
-            Direction::HigherIsBetter => with / without,
-            Direction::LowerIsBetter => without / with,
-        };
-        let positive = self.pairs.iter().flatten().all(|mean| *mean > 0.0);
-        self.gain = ratio(self.pairs.iter().map(better)).filter(|_| positive);
-    }
-}
-
-impl fmt::Display for Compared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, direction, pairs, gain } = self;
-        let verdict = match gain {
-            Some(g) if g.ci95[0] > 1.0 => "better",
-            Some(g) if g.ci95[1] < 1.0 => "worse",
-            Some(_) => "no difference that these runs can show",
-            None => return write!(f, "metric {name}: too few readings to tell ({} pairs with readings)", pairs.len()),
-        };
-        let (mean, [low, high]) = gain.map_or((1.0, [1.0; 2]), |g| (g.mean, g.ci95));
-        let side = |i: usize| super::progress::digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
-        let way = super::progress::better(*direction);
-        write!(f, "metric {name} ({way} is better): {} without, {} with; ", side(0), side(1))?;
-        write!(f, "{verdict}: {mean:.3} times as good (95 % interval {low:.3} to {high:.3})")
-    }
+/// A metric's line.
+fn line(Compared { name, direction, pairs, gain }: &Compared) -> String {
+    let Some(Interval { mean, ci95: [low, high] }) = *gain else {
+        return format!("metric {name}: too few readings to tell ({} pairs with readings)", pairs.len());
+    };
+    let verdict = match (low > 1.0, high < 1.0) {
+        (true, _) => "better",
+        (_, true) => "worse",
+        _ => "no difference that these runs can show",
+    };
+    let side = |i: usize| super::progress::digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
+    let way = super::progress::better(*direction);
+    format!(
+        "metric {name} ({way} is better): {} without, {} with; {verdict}: {mean:.3} times as good (95 % interval {low:.3} to {high:.3})",
+        side(0),
+        side(1)
+    )
 }
 
 fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
@@ -312,7 +261,7 @@ fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
     let moves = count(report.moves, "move");
     writeln!(out, "{}; {moves} over all managed runs; counters: {}", report.verdict, report.tier)?;
     for metric in &report.metrics {
-        writeln!(out, "{metric}")?;
+        writeln!(out, "{}", line(metric))?;
     }
     Ok(())
 }
@@ -347,16 +296,16 @@ mod tests {
 
     #[test]
     fn a_metric_is_judged_by_what_is_better() {
-        let mut compared = Compared::new(&"cmd:true,lower,name=p99".parse().unwrap());
+        let mut compared = compared(&"cmd:true,lower,name=p99".parse().unwrap());
         compared.pairs = vec![[2.0, 1.0], [2.2, 1.1], [1.9, 0.96]];
         compared.judge();
-        let text = compared.to_string();
+        let text = line(&compared);
         assert!(text.starts_with("metric p99 (lower is better): 2.03 without, 1.02 with; better: 1.99"), "{text}");
         compared.direction = Direction::HigherIsBetter;
         compared.judge();
-        assert!(compared.to_string().contains("worse: 0.50"), "{compared}");
+        assert!(line(&compared).contains("worse: 0.50"), "{}", line(&compared));
         compared.pairs = vec![[0.0, 1.0], [2.0, 3.0]];
         compared.judge();
-        assert!(compared.to_string().contains("too few readings"), "a ratio to 0 says nothing");
+        assert!(line(&compared).contains("too few readings"), "a ratio to 0 says nothing");
     }
 }

@@ -1,11 +1,11 @@
 //! `cotenant decide`: one decision from files, printed with its reasons.
 
-use super::print;
 use crate::cli::PolicyArgs;
 use crate::settings::{Setup, read};
-use crate::words::tell;
-use crate::{machine_arg, usage};
 use anyhow::Result;
+use cotenant_cli::print;
+use cotenant_cli::words::tell;
+use cotenant_cli::{machine_arg, usage};
 use cotenant_core::machine::Machine;
 use cotenant_core::snapshot::Snapshot;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would help.
 
 use crate::settings;
-use crate::words::count;
 use anyhow::Result;
+use cotenant_cli::words::count;
 use cotenant_core::{Signal, Topology};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rivals: rivals::detect(root),
         policies,
     };
-    super::print(|out| {
+    cotenant_cli::print(|out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;
             writeln!(out)?;

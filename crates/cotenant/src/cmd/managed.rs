@@ -2,12 +2,12 @@
 
 use super::progress::{self, ProgressSummary, Seen};
 use crate::cli::{ManageArgs, OutputArgs};
-use crate::others::Stolen;
+use crate::names;
 use crate::recorder::{self, Recorder};
 use crate::settings::Setup;
-use crate::words::{count, tell};
-use crate::{names, usage, words};
 use anyhow::{Context, Result, bail};
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{usage, words};
 use cotenant_core::moves::Move;
 use cotenant_core::policy::Ctx;
 use cotenant_core::record::{Header, HostDescription};
@@ -16,6 +16,7 @@ use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, What, probe_
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
+use cotenant_measure::live::others::Stolen;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

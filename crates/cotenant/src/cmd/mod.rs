@@ -17,7 +17,6 @@ pub mod record;
 pub mod regions;
 pub mod replay;
 pub mod report;
-pub mod reproduce;
 pub mod restore;
 pub mod run;
 pub mod schedule;
@@ -26,12 +25,12 @@ pub mod topo;
 pub mod why;
 
 use crate::cli::Command;
-use crate::progress::Metered;
-use crate::{usage, words};
+use cotenant_cli::progress::Metered;
+use cotenant_cli::{usage, words};
 use cotenant_core::record::Recording;
 use cotenant_linux::sys::waiter::Waiter;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -63,7 +62,6 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Regions(args) => regions::run(args),
         Command::Qos(args) => reported(|| qos::run(args)),
         Command::Sim(args) => sim::run(args),
-        Command::Reproduce(args) => reproduce::run(args),
     }
 }
 
@@ -74,30 +72,6 @@ fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<Ex
     let result = run();
     waiter.drain()?;
     result
-}
-
-/// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.
-///
-/// # Errors
-/// Those of `write`, and of standard output.
-pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let result = write(&mut out).and_then(|code| {
-        out.flush()?;
-        Ok(code)
-    });
-    match result {
-        Err(e) if broken_pipe(&e) => Ok(ExitCode::SUCCESS),
-        result => result,
-    }
-}
-
-fn broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
-        kind.or(json) == Some(io::ErrorKind::BrokenPipe)
-    })
 }
 
 /// Opens a recording; says how much of it is read where that takes long and is `watched`.

@@ -1,12 +1,12 @@
 //! `cotenant profiles`: what was measured of applications.
 
-use super::print;
 use crate::replace::replace;
 use crate::settings::read_profiles;
 use crate::store::{self, Entry, Store};
-use crate::words::{count, tell};
-use crate::{machine_arg, usage};
 use anyhow::{Context, Result, bail};
+use cotenant_cli::print;
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{machine_arg, usage};
 use cotenant_core::profile::{self, AppProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum What {
-    /// All profiles, when they were measured, and whether they are stale
+    /// All profiles, when they were measured, their scores, and whether they are stale
     List,
     /// A profile as it stands in its file; several by name
     Show {

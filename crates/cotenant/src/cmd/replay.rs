@@ -1,9 +1,11 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
-use super::{open_recording, print};
+use super::open_recording;
 use crate::cli::SetArgs;
-use crate::words::count;
-use crate::{registry, usage};
+use crate::registry;
+use cotenant_cli::print;
+use cotenant_cli::usage;
+use cotenant_cli::words::count;
 use cotenant_core::action::Outcome;
 use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;
@@ -29,7 +31,7 @@ Examples:
 pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
     pub file: PathBuf,
-    /// Policy to replay: auto, sam, heuristic, static or none [default: the recorded one]
+    /// Policy to replay, as for cotenant run [default: the recorded one]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Machine profile (TOML with [thresholds]); what it does not say stays as recorded [default: the recorded one]

@@ -3,8 +3,8 @@
 use crate::replace::replace;
 use crate::report::page::{Block, Section, html};
 use crate::report::{recording, regions, result};
-use crate::{usage, words};
 use anyhow::{Context, Result};
+use cotenant_cli::{usage, words};
 use cotenant_core::record::{MAGIC, Recording, Tail};
 use cotenant_core::region;
 use std::collections::BTreeSet;
@@ -24,8 +24,8 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Recordings (of `cotenant record` or `--record`), results (of --json of sim and reproduce) and region files (of `cotenant regions`), told
-    /// apart by what they hold
+    /// Recordings (of `cotenant record` or `--record`), results (of --json of `cotenant sim` and `cotenant-lab reproduce`) and
+    /// region files (of `cotenant regions`), told apart by what they hold
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is standard output
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let page = html(&title, &sections);
     if args.output == Path::new("-") {
-        return super::print(|out| {
+        return cotenant_cli::print(|out| {
             out.write_all(page.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         });
@@ -72,7 +72,7 @@ fn name_of(path: &Path) -> String {
 /// The sections of a file, by what it holds.
 fn read(path: &Path) -> Result<Vec<Section>> {
     let name = path.display();
-    let remedy = "give a recording, or JSON of sim or reproduce";
+    let remedy = "give a recording, or JSON of cotenant sim or cotenant-lab reproduce";
     let wrong = |e: io::Error| usage(format!("{name}: {e}; {remedy}"));
     let mut file = BufReader::new(File::open(path).map_err(wrong)?);
     let start = file.fill_buf().map_err(wrong)?;

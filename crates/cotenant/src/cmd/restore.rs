@@ -1,7 +1,7 @@
 //! `cotenant restore`: undo whatever a killed Cotenant left behind.
 
-use crate::words::count;
 use anyhow::Result;
+use cotenant_cli::words::count;
 use std::process::ExitCode;
 
 /// Arguments of `cotenant restore`.
@@ -18,7 +18,7 @@ pub struct Args {
 /// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::act::restore(&cotenant_linux::undo::default_state_dir()?);
-    super::print(|out| {
+    cotenant_cli::print(|out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;
             writeln!(out)?;

@@ -1,9 +1,10 @@
 //! `cotenant topo`: what is shared by whom.
 
-use super::print;
-use crate::words::{chain, tell};
-use crate::{calibrated, machine_arg, settings, usage};
+use crate::{calibrated, settings};
 use anyhow::Context;
+use cotenant_cli::print;
+use cotenant_cli::words::{chain, tell};
+use cotenant_cli::{machine_arg, usage};
 use cotenant_core::Topology;
 use cotenant_core::profile::MachineProfile;
 use cotenant_core::topology::{render, report, svg};

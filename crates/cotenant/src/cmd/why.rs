@@ -1,7 +1,8 @@
 //! `cotenant why`: why a task was moved, or was not; why an application naps, or is limited.
 
-use super::{open_recording, print};
-use crate::usage;
+use super::open_recording;
+use cotenant_cli::print;
+use cotenant_cli::usage;
 use cotenant_core::Time;
 use cotenant_core::record::Tail;
 use cotenant_core::why::{Answer, Query, why};

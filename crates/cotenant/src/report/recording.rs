@@ -2,7 +2,7 @@
 
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
-use crate::words::count;
+use cotenant_cli::words::count;
 use cotenant_core::action::{Effect, Outcome};
 use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;

@@ -1,9 +1,9 @@
-//! Results in JSON as sections: `sim --json` and `reproduce --json`, as `docs/reference/report.md` describes them.
+//! Results in JSON as sections: `sim --json` and `cotenant-lab reproduce --json`, as `docs/reference/report.md` describes them.
 
 use super::figure::{self, Boxes, Cell, Group, Spread, short};
 use super::page::{Block, Section, Table};
-use crate::words::count;
 use anyhow::{Context, Result, bail};
+use cotenant_cli::words::count;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -140,7 +140,7 @@ struct Mixed {
     gbs: Option<f64>,
 }
 
-/// An experiment of `reproduce --json`.
+/// An experiment of `cotenant-lab reproduce --json`.
 #[derive(Debug, Deserialize)]
 struct Experiment {
     #[serde(rename = "experiment")]
@@ -199,7 +199,7 @@ struct Boxed {
 /// Where the text is no JSON, or none of these results; with line and column where it is known.
 pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
     let value: Value = serde_json::from_str(text).context(
-        "this is neither a recording nor JSON; give what `--record`, `sim --json` or `reproduce --json` wrote",
+        "this is neither a recording nor JSON; give what `--record`, `sim --json` or `cotenant-lab reproduce --json` wrote",
     )?;
     if value.get("policies").is_some() {
         let result: Simulation = serde_json::from_str(text).context("this is no result of `sim --json`")?;
@@ -210,11 +210,12 @@ pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
         return Ok(vec![mix(title, &result)?]);
     }
     if value.as_array().is_some_and(|all| !all.is_empty() && all.iter().all(|e| e.get("experiment").is_some())) {
-        let result: Vec<Experiment> = serde_json::from_str(text).context("this is no result of `reproduce --json`")?;
+        let result: Vec<Experiment> =
+            serde_json::from_str(text).context("this is no result of `cotenant-lab reproduce --json`")?;
         return result.iter().enumerate().map(|(i, e)| experiment(title, i, e)).collect();
     }
     bail!(
-        "this JSON is no result that is known (no \"policies\", no \"apps\", no list of \"experiment\"s); give what `--record`, `sim --json` or `reproduce --json` wrote"
+        "this JSON is no result that is known (no \"policies\", no \"apps\", no list of \"experiment\"s); give what `--record`, `sim --json` or `cotenant-lab reproduce --json` wrote"
     )
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The binary records no simulation. The library of the same release does, by the code that writes the binary's recordings.
 
-use cotenant::machine_arg;
+use cotenant_cli::machine_arg;
 use cotenant_core::host::{Mode, drive};
 use cotenant_core::policy::Registry;
 use cotenant_core::profile;

@@ -3,7 +3,7 @@
 use crate::{names, registry};
 use cotenant_core::Time;
 use cotenant_core::parse::position;
-use cotenant_core::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};
+use cotenant_measure::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::time::Duration;

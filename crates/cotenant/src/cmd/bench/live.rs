@@ -2,13 +2,13 @@
 
 use super::file::Program;
 use crate::cli::ScopeArgs;
-use crate::leftovers::{children, end, end_orphans};
 use crate::settings::Setup;
 use anyhow::Result;
 use cotenant_core::host::HostError;
-use cotenant_core::workload::{self, Ended, Launcher, Ran, RunError, Workload};
-use cotenant_core::{AppId, Host, Order, Outcome, Sample, Time, Topology, Wake};
+use cotenant_core::{AppId, Host, Time, Topology};
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until};
+use cotenant_measure::live::leftovers::{children, end, end_orphans};
+use cotenant_measure::workload::{self, Ended, Launcher, Ran, RunError, Workload};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
@@ -20,29 +20,15 @@ struct Live<'a> {
     shown: bool,
 }
 
-impl Host for Live<'_> {
-    fn topology(&self) -> &Topology {
-        self.host.topology()
-    }
-
-    fn sample(&mut self) -> Result<Sample, HostError> {
-        self.host.sample()
-    }
-
-    fn watch(&mut self, until: Time) {
-        self.host.watch(until);
-    }
-
-    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
-        self.host.apply(orders)
-    }
-
-    fn wait(&mut self, until: Time) -> Wake {
-        self.host.wait(until)
-    }
-}
-
 impl Launcher for Live<'_> {
+    fn host(&self) -> &dyn Host {
+        &self.host
+    }
+
+    fn host_mut(&mut self) -> &mut dyn Host {
+        &mut self.host
+    }
+
     fn now(&self) -> Time {
         self.host.now()
     }

@@ -4,15 +4,16 @@ mod file;
 mod live;
 mod result;
 
-use super::print;
 use crate::cli::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
-use crate::progress::Progress;
+use crate::registry;
 use crate::settings::{self, Setup};
-use crate::words::{count, tell};
-use crate::{registry, usage};
 use anyhow::{Context as _, Result};
-use cotenant_core::workload::{Ran, RunError, Workload};
+use cotenant_cli::print;
+use cotenant_cli::progress::Progress;
+use cotenant_cli::usage;
+use cotenant_cli::words::{count, tell};
 use cotenant_linux::sense::executable;
+use cotenant_measure::workload::{Ran, RunError, Workload};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
@@ -194,7 +195,7 @@ fn really(args: &Args, spec: &Spec) -> Result<Found> {
     let (runs, mut done) = (all.len() * arms.len(), 0);
     'rounds: for (r, (w, round)) in all.into_iter().enumerate() {
         let workload = &spec.workloads[w];
-        let programs = |job: &cotenant_core::workload::Job| spec.programs.iter().find(|p| p.name == job.name);
+        let programs = |job: &cotenant_measure::workload::Job| spec.programs.iter().find(|p| p.name == job.name);
         let programs: Vec<&Program> = workload.jobs.iter().filter_map(programs).collect();
         let mut of_this = vec![round];
         for i in 0..arms.len() {

@@ -1,7 +1,7 @@
 //! What `cotenant bench` says.
 
-use cotenant_core::workload::compare::{Figures, Gain, gains};
-use cotenant_core::workload::{Ran, Workload};
+use cotenant_measure::workload::compare::{Figures, Gain, gains};
+use cotenant_measure::workload::{Ran, Workload};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -58,7 +58,7 @@ pub(super) struct Over {
 impl Arm {
     /// `None` where a run took no time.
     pub fn new(workload: &Workload, ran: &[Ran]) -> Option<Self> {
-        let app = |(job, ran): (&cotenant_core::workload::Job, &Ran)| App {
+        let app = |(job, ran): (&cotenant_measure::workload::Job, &Ran)| App {
             name: job.name.clone(),
             times_s: ran.times_s.clone(),
         };
@@ -98,7 +98,7 @@ impl Report {
             }
         }
         for over in &self.over_linux {
-            let n = crate::words::count(over.rounds as u64, "pair");
+            let n = cotenant_cli::words::count(over.rounds as u64, "pair");
             writeln!(
                 out,
                 "{} over Linux, {n}: average response time {}, throughput {}",

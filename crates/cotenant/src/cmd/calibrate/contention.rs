@@ -1,32 +1,27 @@
 //! `cotenant calibrate --contentiousness`: what programs cost each other here, by the lines that they bring into caches.
 
 use super::{Args, number};
-use crate::app_bench::AppBench;
-use crate::cmd::print;
-use crate::kernel_bench::{KernelBench, Kernels};
-use crate::others::Others;
-use crate::progress::{Progress, about};
+use crate::calibrated;
 use crate::store::Store;
-use crate::words::{count, tell};
-use crate::{calibrated, usage};
-use anyhow::{Context, Result, anyhow};
-use cotenant_core::characterize::contention::{self, FEWEST, Model, Point};
-use cotenant_core::characterize::{Bench, Injectors, Plan, Stop};
+use anyhow::{Context, Result};
+use cotenant_cli::print;
+use cotenant_cli::progress::about;
+use cotenant_cli::usage;
+use cotenant_cli::words::{count, tell};
 use cotenant_core::machine::Machine;
-use cotenant_core::profile::{By, Contentiousness, MachineProfile};
+use cotenant_core::profile::contentiousness::{FEWEST, Model, model};
+use cotenant_core::profile::{Contentiousness, MachineProfile};
 use cotenant_core::{CpuSet, Topology};
 use cotenant_kernels::Kernel;
 use cotenant_linux::sys;
-use std::cell::RefCell;
+use cotenant_measure::live::kernel::Study;
+use cotenant_measure::live::others::Others;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The longest that a kernel may take for its work of less than a second.
-const TIMEOUT: Duration = Duration::from_secs(300);
 /// What a run takes besides its work: a program's start, and its memory's preparation.
 const START: Duration = Duration::from_millis(100);
 
@@ -80,13 +75,10 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let begin = Instant::now();
     let mut others = Others::watch(topology, cpus);
     let before = sys::children_cpu_time();
-    let study = Study::new(kernels, rounds, length, topology, cpus, !args.json)?;
-    let points = study.points().map_err(|stop| match stop {
-        Stop::Interrupted => anyhow!("interrupted: nothing was written, and what was measured is lost"),
-        Stop::Failed(why) | Stop::Missing(why) => anyhow!("{why}"),
-    })?;
-    let model =
-        contention::model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
+    let program = std::env::current_exe().context("this program's own file is not known")?;
+    let study = Study::new(kernels, rounds, length, topology, cpus, program, !args.json)?;
+    let points = study.points()?;
+    let model = model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
     let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));
     let mut fitted = fitted.context("the fit has no three coefficients")?;
     let own = sys::children_cpu_time().saturating_sub(before);
@@ -120,55 +112,6 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
         }
         Ok(ExitCode::SUCCESS)
     })
-}
-
-/// Kernels as the applications of characterization, each beside all, on two cores that share a last-level cache.
-pub(crate) struct Study<'a> {
-    pub kernels: Rc<RefCell<Kernels<'a>>>,
-    pub plan: Plan<'a>,
-}
-
-impl<'a> Study<'a> {
-    /// With runs as long as each kernel's work takes alone.
-    pub fn new(
-        kernels: Vec<String>,
-        rounds: usize,
-        length: Duration,
-        topology: &'a Topology,
-        cpus: &CpuSet,
-        shown: bool,
-    ) -> Result<Self> {
-        let progress = Progress::new(shown);
-        let app = AppBench::new(topology, Vec::new(), "kernel".to_owned(), false, TIMEOUT, progress)?;
-        let program = std::env::current_exe().context("this program's own file is not known")?;
-        let shared = Kernels::new(app, program, length, kernels.len());
-        // Kernels never wait: by CPU time others disturb them least.
-        let plan = Plan {
-            topology,
-            cpus: pair(topology, cpus),
-            parts: vec!["corun"],
-            rounds,
-            kernels,
-            by: Some(By::CpuTime),
-            injectors: Injectors::default(),
-        };
-        Ok(Self { kernels: shared, plan })
-    }
-
-    /// What they cost each other, and the lines that they bring in.
-    pub fn points(&self) -> Result<Vec<Point>, Stop> {
-        let mut bench_of =
-            |name: &str| -> Result<Box<dyn Bench + '_>, Stop> { Ok(Box::new(KernelBench::new(&self.kernels, name))) };
-        contention::points(&self.plan, &mut bench_of)
-    }
-}
-
-/// Two cores that share a last-level cache, where there are such: each program is one thread, beside another one.
-pub(crate) fn pair(topology: &Topology, cpus: &CpuSet) -> CpuSet {
-    let firsts: CpuSet = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
-    let domains = topology.llc_domains().iter().map(|domain| domain.cpus.and(&firsts));
-    let domain = domains.into_iter().find(|domain| domain.len() > 1);
-    domain.map_or_else(|| cpus.clone(), |domain| domain.iter().take(2).collect())
 }
 
 fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Where clang, the pass and libcotenant are.
 
 use super::words::{Mode, Words};
-use crate::usage;
 use anyhow::Result;
+use cotenant_cli::usage;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,8 @@
 //! Our own options among those of clang.
 
-use crate::{units, usage};
+use crate::units;
 use anyhow::Result;
+use cotenant_cli::usage;
 use cotenant_core::region;
 use std::ffi::OsString;
 use std::fmt::Write;

@@ -5,15 +5,16 @@ mod rules;
 mod show;
 
 use super::managed::open_recorder;
-use crate::others::Stolen;
-use crate::{settings, usage};
+use crate::settings;
 use anyhow::{Context, Result};
 pub use args::Args;
+use cotenant_cli::usage;
 use cotenant_core::pin::Pin;
 use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig, Settings};
 use cotenant_core::{AppId, Mode, host};
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, probe_tier};
 use cotenant_linux::sys;
+use cotenant_measure::live::others::Stolen;
 use show::Table;
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 
 use super::args::{Cast, MetricArg, Program};
 use crate::settings::{self, Matches, Role, Rule};
-use crate::usage;
 use anyhow::Result;
+use cotenant_cli::usage;
 use cotenant_linux::host::What;
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;

@@ -2,8 +2,8 @@
 
 use super::args::{Args, MetricArg};
 use crate::live_table::{LiveTable, fit};
-use crate::words::{self, count, tell};
 use anyhow::Result;
+use cotenant_cli::words::{self, count, tell};
 use cotenant_core::policy::{Climbed, Qos, QosConfig, QosState};
 use cotenant_core::{Mode, Round, Signal};
 use cotenant_linux::act::throttle::Slept;

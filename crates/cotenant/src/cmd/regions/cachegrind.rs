@@ -1,15 +1,15 @@
 //! Regions by cachegrind: what code would bring into caches of this machine's sizes.
 
 use super::{Args, Found};
-use crate::scratch::Scratch;
-use crate::usage;
-use crate::words::tell;
 use anyhow::{Context, Result, bail};
-use cotenant_core::characterize::caches::Geometry;
+use cotenant_cli::scratch::Scratch;
+use cotenant_cli::usage;
+use cotenant_cli::words::tell;
 use cotenant_core::region::found;
 use cotenant_core::topology::{CacheType, Kind, Topology};
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_measure::characterize::caches::Geometry;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,10 +1,9 @@
 //! Regions by the processor's counters: samples of the lines that code brings into caches while it runs.
 
 use super::{Args, Found};
-use crate::words::{count, tell};
 use anyhow::{Result, bail};
+use cotenant_cli::words::{count, tell};
 use cotenant_core::Topology;
-use cotenant_core::characterize::contention::line_signals;
 use cotenant_core::region::found::Model;
 use cotenant_core::region::sampled::{Profile, Sampled};
 use cotenant_linux::FsRoot;
@@ -12,6 +11,7 @@ use cotenant_linux::sense::perf::plan;
 use cotenant_linux::sense::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_measure::characterize::contention::line_signals;
 use std::process::Command;
 use std::time::{Duration, Instant};
 

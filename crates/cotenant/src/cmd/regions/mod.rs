@@ -3,9 +3,10 @@
 mod cachegrind;
 mod counters;
 
-use crate::words::tell;
-use crate::{calibrated, settings, usage};
+use crate::{calibrated, settings};
 use anyhow::{Context, Result, bail};
+use cotenant_cli::usage;
+use cotenant_cli::words::tell;
 use cotenant_core::Topology;
 use cotenant_core::profile::MachineProfile;
 use cotenant_core::region::{self, Region, found::Model};
@@ -129,7 +130,7 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
     match &args.output {
         Some(path) => fs::write(path, text).with_context(|| path.display().to_string())?,
         None => {
-            super::print(|out| {
+            cotenant_cli::print(|out| {
                 out.write_all(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
             })?;

@@ -1,7 +1,8 @@
 //! What a queue of jobs says: TOML, or a command per line.
 
-use crate::{names, units, usage};
+use crate::{names, units};
 use anyhow::Result;
+use cotenant_cli::usage;
 use cotenant_core::parse::position;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! What has become of the jobs of a queue, on disk: so that `--resume` goes on after a crash.
 
 use super::jobs::JobSpec;
-use crate::usage;
 use anyhow::Result;
+use cotenant_cli::usage;
 use cotenant_linux::sys::thread;
 use cotenant_linux::sys::{self, Lock};
 use serde::{Deserialize, Serialize};

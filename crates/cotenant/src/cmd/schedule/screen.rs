@@ -3,7 +3,7 @@
 use super::queue::{Job, Jobs, State};
 use super::{NAME, estimate, is_shown};
 use crate::live_table::{LiveTable, cut};
-use crate::progress::{Progress, about};
+use cotenant_cli::progress::{Progress, about};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(super) fn text(jobs: &Jobs, elapsed: Duration, width: usize, height: usize) 
     let failed = jobs.all.iter().filter(|job| job.is_over() && !job.is_ok()).count();
     let mut lines = vec![format!(
         "{} {over} of {} jobs, {failed} failed, {}",
-        crate::progress::bar(done),
+        cotenant_cli::progress::bar(done),
         jobs.all.len(),
         estimate(jobs.done_here(), elapsed)
     )];

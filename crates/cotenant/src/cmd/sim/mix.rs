@@ -1,9 +1,9 @@
 //! `cotenant sim --mix`: the steady state of programs on one shared cache and one memory.
 
 use super::Args;
-use crate::cmd::print;
-use crate::usage;
 use anyhow::Context as _;
+use cotenant_cli::print;
+use cotenant_cli::usage;
 use cotenant_sim::app::{Phase, embedded};
 use cotenant_sim::machine::SimMachine;
 use cotenant_sim::mix::{MixError, Share, Steady, steady};

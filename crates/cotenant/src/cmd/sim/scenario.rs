@@ -1,14 +1,14 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
 use super::Args;
-use crate::cmd::print;
-use crate::progress::Progress;
-use crate::settings;
-use crate::{registry, usage};
+use crate::{registry, settings};
 use anyhow::Context as _;
-use cotenant_core::optimum::{Best, Label, Limits};
+use cotenant_cli::print;
+use cotenant_cli::progress::Progress;
+use cotenant_cli::usage;
 use cotenant_core::policy::Static;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
+use cotenant_sim::optimum::{Best, Label, Limits};
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
 use serde_json::{Value, json};

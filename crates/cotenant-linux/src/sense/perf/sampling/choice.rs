@@ -73,7 +73,7 @@ impl Events {
     }
 
     /// CPU time, and what counts lines into the last private cache and into the last level. Of each the first signal of its list that the
-    /// processor counts is taken (`cotenant_core::characterize::contention::line_signals`). Where only some kinds of its cores count both,
+    /// processor counts is taken (`cotenant_measure::characterize::contention::line_signals`). Where only some kinds of its cores count both,
     /// all is sampled on these alone.
     ///
     /// # Errors

@@ -1,0 +1,77 @@
+//! What the command lines of Cotenant's programs share.
+#![forbid(unsafe_code)]
+
+pub mod machine_arg;
+pub mod progress;
+pub mod scratch;
+pub mod words;
+
+use clap::error::ErrorKind;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+/// Exit code for failures that are not the user's words.
+pub const FAILED: u8 = 1;
+/// Exit code for wrong arguments.
+pub const USAGE: u8 = 2;
+
+/// A failure whose cause is what the user typed or a file that the user named: exit code 2.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+/// Shorthand for [`UsageError`] inside `anyhow`.
+pub fn usage(text: impl Into<String>) -> anyhow::Error {
+    UsageError(text.into()).into()
+}
+
+/// The exit code of an error that has none of its own.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<UsageError>() { USAGE } else { FAILED }
+}
+
+/// Says what went wrong in one line.
+pub fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
+    words::tell(words::chain(error));
+    ExitCode::from(code)
+}
+
+/// Prints help or the version where it was asked for; else says in one line what is wrong with this process' arguments, and whose help
+/// tells more.
+pub fn misused(error: &clap::Error, program: &clap::Command) -> ExitCode {
+    let shown =
+        [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
+    if shown.contains(&error.kind()) {
+        let _ = error.print(); // who asked may be gone, as after `| head`
+        return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+    }
+    let subcommand = std::env::args().nth(1).filter(|word| program.find_subcommand(word).is_some());
+    let command =
+        subcommand.map_or_else(|| program.get_name().to_owned(), |name| format!("{} {name}", program.get_name()));
+    words::tell(words::one_line(&error.to_string(), &command));
+    ExitCode::from(USAGE)
+}
+
+/// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.
+///
+/// # Errors
+/// Those of `write`, and of standard output.
+pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = write(&mut out).and_then(|code| {
+        out.flush()?;
+        Ok(code)
+    });
+    match result {
+        Err(e) if broken_pipe(&e) => Ok(ExitCode::SUCCESS),
+        result => result,
+    }
+}
+
+fn broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        kind.or(json) == Some(io::ErrorKind::BrokenPipe)
+    })
+}

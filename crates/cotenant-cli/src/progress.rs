@@ -1,0 +1,121 @@
+//! A line on the terminal that says how far a long task is. Nothing where standard error is no terminal.
+
+use crate::words;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::time::{Duration, Instant};
+
+/// What takes less than this needs no such line.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two drawings.
+const REDRAW: Duration = Duration::from_millis(500);
+/// Characters of the bar.
+const BAR: usize = 20;
+
+/// The line. It is erased when it is dropped.
+#[derive(Debug)]
+pub struct Progress {
+    on: bool,
+    start: Instant,
+    drawn: Option<Instant>,
+    visible: bool,
+}
+
+impl Progress {
+    /// A line, if anybody can see it and `wanted`.
+    pub fn new(wanted: bool) -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self { on: wanted && !dumb && io::stderr().is_terminal(), start: Instant::now(), drawn: None, visible: false }
+    }
+
+    /// Whether the line is drawn at all.
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// When the line is to be drawn again.
+    pub fn next(&self) -> Instant {
+        self.drawn.map_or(self.start + PATIENCE, |drawn| drawn + REDRAW)
+    }
+
+    /// Draws where it is time: a bar for `done` (0–1), and what is being done.
+    pub fn show(&mut self, done: f64, what: impl FnOnce() -> String) {
+        let now = Instant::now();
+        if self.on && now >= self.next() {
+            self.drawn = Some(now);
+            self.visible = true;
+            words::raw(&format!("\r{} {}\x1b[K", bar(done), what()));
+        }
+    }
+
+    /// Erases the line, so that something else can be said.
+    pub fn clear(&mut self) {
+        if self.visible {
+            self.visible = false;
+            words::raw("\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// A bar for `done` (0–1), with percent.
+pub fn bar(done: f64) -> String {
+    let full = (done.clamp(0.0, 1.0) * BAR as f64) as usize;
+    format!("[{}{}] {:3.0} %", "#".repeat(full), ".".repeat(BAR - full), done.clamp(0.0, 1.0) * 100.0)
+}
+
+/// A duration as people say it: `12 s`, `3 min`, `2.5 h`.
+pub fn about(time: Duration) -> String {
+    match time.as_secs_f64() {
+        s if s < 99.5 => format!("{s:.0} s"),
+        s if s < 5_970.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3_600.0),
+    }
+}
+
+/// A file that shows how much of it has been read.
+#[derive(Debug)]
+pub struct Metered {
+    file: File,
+    read: u64,
+    bytes: u64,
+    progress: Progress,
+}
+
+impl Metered {
+    /// Meters a file; shows nothing where it is not `wanted`.
+    pub fn new(file: File, wanted: bool) -> Self {
+        let bytes = file.metadata().map_or(0, |meta| meta.len());
+        Self { file, read: 0, bytes, progress: Progress::new(wanted) }
+    }
+}
+
+impl Read for Metered {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read(to)?;
+        self.read += n as u64;
+        let (read, bytes) = (self.read, self.bytes);
+        self.progress.show(read as f64 / bytes.max(1) as f64, || "of the recording read".to_owned());
+        if n == 0 {
+            self.progress.clear();
+        }
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_and_times() {
+        assert_eq!(bar(0.5), "[##########..........]  50 %");
+        assert_eq!(bar(7.0), "[####################] 100 %");
+        assert_eq!([12, 180, 9_000].map(|s| about(Duration::from_secs(s))), ["12 s", "3 min", "2.5 h"]);
+    }
+}

@@ -1,0 +1,79 @@
+//! What is said on standard error, and how.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// Says a line on standard error. Who reads it may be gone (`2>&1 | head`), the disk may be full: neither is a reason for a managed
+/// program to suffer.
+pub fn tell(text: impl Display) {
+    raw(&format!("cotenant: {text}\n"));
+}
+
+/// Writes to standard error in one piece, so that what the program says at the same time does not come in between.
+pub fn raw(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// An error and its causes as one line. A cause that the error quotes already is not said again.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// What the parser of arguments says, as one line that ends with where to read on: its usage is one `--help` away.
+pub fn one_line(rendered: &str, command: &str) -> String {
+    let kept = rendered
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    let mut text = String::new();
+    for line in kept {
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        let gap = match (text.is_empty(), line.starts_with("tip:")) {
+            (true, _) => "",
+            (false, true) => "; ",
+            (false, false) => " ",
+        };
+        text = format!("{text}{gap}{line}");
+    }
+    format!("{text}; see {command} --help")
+}
+
+/// `1 task`, `2 tasks`.
+pub fn count(n: impl Into<u64>, what: &str) -> String {
+    let n = n.into();
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = Err::<(), _>(anyhow!("disk full")).context("a.rec: disk full; free space").unwrap_err();
+        assert_eq!(chain(&error), "a.rec: disk full; free space");
+        let error = Err::<(), _>(anyhow!("disk full")).context("a.rec").unwrap_err();
+        assert_eq!(chain(&error), "a.rec: disk full");
+    }
+
+    #[test]
+    fn usage_errors_are_one_line() {
+        let rendered = "error: unexpected argument '--polcy' found\n\n  tip: a similar argument exists: '--policy'\n\n\
+                        Usage: cotenant run --policy <NAME> <CMD>...\n\nFor more information, try '--help'.\n";
+        let line =
+            "unexpected argument '--polcy' found; tip: a similar argument exists: '--policy'; see cotenant run --help";
+        assert_eq!(one_line(rendered, "cotenant run"), line);
+    }
+
+    #[test]
+    fn nouns_follow_their_number() {
+        assert_eq!((count(1u8, "move"), count(0u8, "move")), ("1 move".to_owned(), "0 moves".to_owned()));
+    }
+}

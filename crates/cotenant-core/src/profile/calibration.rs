@@ -1,0 +1,222 @@
+//! The profile of a machine that calibration writes: TOML that people read and edit, and that `--profile` takes.
+
+use super::{Contentiousness, High, MachineProfile, Thresholds};
+use crate::cpuset::CpuSet;
+use crate::ids::CpuId;
+use crate::stats::repeated::Repeated;
+use crate::topology::Topology;
+use crate::topology::hidden::{Level, Role};
+use crate::topology::latency::MemoryLatencies;
+use serde::{Deserialize, Serialize};
+
+/// What a profile holds for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    /// Day and time, UTC.
+    pub date: String,
+    /// The processor's name.
+    pub processor: String,
+    /// The running kernel.
+    pub kernel: String,
+    /// The processor's microcode; empty where the system does not tell.
+    pub microcode: String,
+    /// [`fingerprint`] of the topology.
+    pub topology: String,
+}
+
+impl Stamp {
+    /// What has changed since, for people; the date is no change.
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let pairs = [
+            ("processor", &self.processor, &now.processor),
+            ("kernel", &self.kernel, &now.kernel),
+            ("microcode", &self.microcode, &now.microcode),
+            ("topology", &self.topology, &now.topology),
+        ];
+        let changed = pairs.into_iter().filter(|(_, then, now)| then != now);
+        changed.map(|(what, then, now)| format!("{what} was '{then}' and is '{now}'")).collect()
+    }
+}
+
+/// A short text that changes with what a topology says of CPUs, resources, nodes and distances; not with what is allowed to whom, nor with
+/// how much memory there is.
+pub fn fingerprint(topology: &Topology) -> String {
+    let mut parts = topology.parts().clone();
+    parts.cpus.iter_mut().for_each(|cpu| cpu.allowed = true);
+    parts.nodes.iter_mut().for_each(|node| (node.allowed, node.bytes) = (true, None));
+    parts.distances.iter_mut().for_each(|distances| distances.source = None);
+    let parts = serde_json::to_vec(&parts).unwrap_or_default();
+    format!("{}c{}n-{:08x}", topology.online().len(), topology.nodes().len(), crc32fast::hash(&parts))
+}
+
+/// A number of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its name; a node's number stands behind a dot.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// The number.
+    #[serde(flatten)]
+    pub measured: Repeated,
+    /// How it was measured.
+    pub method: String,
+}
+
+/// Something that this machine cannot tell, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// What.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A curve: what was set, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Its name; a node's number stands behind a dot.
+    pub name: String,
+    /// What the first number of each point is, with its unit.
+    pub x: String,
+    /// What the second is.
+    pub y: String,
+    /// Medians.
+    pub points: Vec<(f64, f64)>,
+    /// [`Repeated::low`] and [`Repeated::high`] of the first number of each point; empty where it was set, not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread_x: Vec<(f64, f64)>,
+    /// The same of the second.
+    #[serde(default)]
+    pub spread_y: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    /// Of points with spread; those that were measured only half are left out.
+    pub fn of(name: String, x: &str, y: &str, points: impl Iterator<Item = Option<(Repeated, Repeated)>>) -> Self {
+        let points: Vec<_> = points.flatten().collect();
+        let spread = |m: &Repeated| (m.low, m.high);
+        let was_set = points.iter().all(|(x, _)| x.rounds == 0);
+        Self {
+            name,
+            x: x.into(),
+            y: y.into(),
+            points: points.iter().map(|(x, y)| (x.value, y.value)).collect(),
+            spread_x: if was_set { Vec::new() } else { points.iter().map(|(x, _)| spread(x)).collect() },
+            spread_y: points.iter().map(|(_, y)| spread(y)).collect(),
+        }
+    }
+}
+
+/// Groups of CPUs of which latencies and system say different things; those of which they say the same are left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// What is shared.
+    pub role: Role,
+    /// Who shares it, as latencies show; empty where they show no such level.
+    pub found: Vec<CpuSet>,
+    /// Who shares it, as the system claims; empty where it claims no such level.
+    pub claimed: Vec<CpuSet>,
+}
+
+/// What stands under `[calibration]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// What it holds for.
+    pub stamp: Stamp,
+    /// The part of its CPUs' time that other programs used meanwhile, 0–1; absent where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by_others: Option<f64>,
+    /// Every number with its spread and how it was measured.
+    #[serde(default)]
+    pub figures: Vec<Figure>,
+    /// What this machine could not tell.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
+    /// Curves behind the numbers.
+    #[serde(default)]
+    pub curves: Vec<Curve>,
+    /// CPUs of the matrix, in its order.
+    #[serde(default)]
+    pub core_to_core_cpus: Vec<CpuId>,
+    /// One-way latencies between them, nanoseconds: row `i` holds those to CPUs before it; 0 = not measured.
+    #[serde(default)]
+    pub core_to_core_ns: Vec<Vec<f64>>,
+    /// How far another calibration may lie from each of these to either side, nanoseconds.
+    #[serde(default)]
+    pub core_to_core_spread_ns: Vec<Vec<f64>>,
+    /// What the latencies show of who shares what.
+    #[serde(default)]
+    pub shared: Vec<Level>,
+    /// Where the latencies show other groups than the system claims.
+    #[serde(default)]
+    pub shared_otherwise: Vec<Difference>,
+    /// From CPUs to memory nodes, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_latency: Option<MemoryLatencies>,
+}
+
+/// Writes the profile of a machine as [`crate::machine::parse_profile`] reads it.
+pub fn write(profile: &MachineProfile) -> String {
+    #[derive(Serialize)]
+    struct File<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        source: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        clock_hz: Option<f64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        thresholds: Option<Thresholds>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        heuristic: Option<High>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        contentiousness: Option<&'a Contentiousness>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        memory_latency: Option<&'a MemoryLatencies>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        calibration: Option<&'a Record>,
+    }
+    let file = File {
+        source: profile.source.as_deref(),
+        clock_hz: profile.clock_hz,
+        thresholds: profile.thresholds,
+        heuristic: profile.heuristic,
+        contentiousness: profile.contentiousness.as_deref(),
+        memory_latency: profile.memory_latency.as_deref(),
+        calibration: profile.calibration.as_deref(),
+    };
+    let text = toml::to_string(&file).unwrap_or_else(|e| format!("# {e}\n"));
+    format!("# A machine's profile, for --profile; docs/how-to/calibrate.md says what the figures mean.\n{text}")
+}
+
+impl Record {
+    fn value(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.measured.value)
+    }
+
+    /// SAM's thresholds, where all that it needs was measured: of several nodes' bandwidths the least.
+    pub fn thresholds(&self) -> Option<Thresholds> {
+        let sockets = self.figures.iter().filter(|figure| figure.name.starts_with("socket_bandwidth_per_s"));
+        Some(Thresholds {
+            coherence_per_cycle: self.value("coherence_per_cycle")?,
+            socket_bandwidth_per_s: sockets.map(|figure| figure.measured.value).min_by(f64::total_cmp)?,
+            task_bandwidth_per_s: None,
+            remote_per_cycle: self.value("remote_per_cycle"),
+        })
+    }
+
+    /// The profile with this record. What a calibration does not measure stays as it was before.
+    #[must_use]
+    pub fn profile(self, before: MachineProfile) -> MachineProfile {
+        MachineProfile {
+            source: Some(format!("cotenant calibrate, {}, on {}", self.stamp.date, self.stamp.processor)),
+            clock_hz: self.value("clock_hz"),
+            thresholds: self.thresholds(),
+            heuristic: before.heuristic,
+            contentiousness: before.contentiousness,
+            memory_latency: before.memory_latency,
+            calibration: Some(Box::new(self)),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The `cotenant-lab` command as a library, so that man pages and completions come from the same definitions.
+#![forbid(unsafe_code)]
+
+pub mod reproduce;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The papers' experiments, on simulated machines and on this one.
+#[derive(Debug, Parser)]
+#[command(name = "cotenant-lab", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The papers' experiments on the simulated machine, paper and measured side by side
+    ///
+    /// Each row has the figure of the paper if its text or tables give one, ours, and a verdict that follows from the
+    /// two. Nothing is tuned to meet them: if an effect does not appear, the row says so.
+    Reproduce(reproduce::Args),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return cotenant_cli::misused(&error, &Cli::command()),
+    };
+    let Command::Reproduce(args) = command;
+    reproduce::run(&args).unwrap_or_else(|error| cotenant_cli::fail(&error, cotenant_cli::exit_code(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

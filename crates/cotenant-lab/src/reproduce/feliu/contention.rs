@@ -1,0 +1,150 @@
+//! What programs ask of the hierarchy alone, and what they lose beside others (§4).
+
+use super::super::lab::Lab;
+use super::super::row::{Found, Row, level, mean, row};
+use super::{Alone, Injector, MACHINE, ON_THIS_MODEL, alone, each, loss};
+
+/// Programs that lose more than half beside three injectors of 70/µs (§4.2).
+const HALVED: [&str; 5] = ["mcf", "libquantum", "milc", "soplex", "lbm"];
+/// Lightly affected (§4.2).
+const LIGHT: [&str; 4] = ["hmmer", "gamess", "namd", "povray"];
+/// Those with the lowest IPC alone (§4.1).
+const SLOWEST: [&str; 5] = ["mcf", "astar", "milc", "soplex", "lbm"];
+/// Figure 9 divides programs by their loss here.
+const SENSITIVE: f64 = 5.0;
+
+/// How many of the paper's programs are among ours, as words.
+fn shared(paper: &[&str], ours: &[&str]) -> String {
+    let known: Vec<&&str> = paper.iter().filter(|name| ours.contains(name)).collect();
+    format!("{} of {}", known.len(), paper.len())
+}
+
+/// Figures 2–4.
+pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Found> {
+    let mut all = each(lab, "feliu-characterization", |program| alone(MACHINE, program))?;
+    let mut rows = Vec::new();
+    for (name, found) in &all {
+        rows.push(row(format!("{name}: IPC"), found.ipc, "instructions/cycle"));
+        let (l1, l2) = (format!("{name}: TR of L1"), format!("{name}: TR of L2"));
+        // The one program of which the text gives rates.
+        let leslie = *name == "leslie3d";
+        rows.push(if leslie { level(l1, 80.0, found.tr_l1, "/µs") } else { row(l1, found.tr_l1, "/µs") });
+        rows.push(if leslie { level(l2, 2.0, found.tr_l2, "/µs") } else { row(l2, found.tr_l2, "/µs") });
+    }
+    all.sort_by(|a, b| a.1.ipc.total_cmp(&b.1.ipc));
+    let slowest: Vec<&str> = all.iter().take(SLOWEST.len()).map(|(name, _)| *name).collect();
+    let verdict = format!(
+        "{} programs that the paper names as those with the lowest IPC are so here ({})",
+        shared(&SLOWEST, &slowest),
+        slowest.join(", ")
+    );
+    Ok(Found::new(rows, verdict, ON_THIS_MODEL))
+}
+
+/// Figures 5 and 7.
+pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Found> {
+    let rates = [5.0, 10.0, 30.0, 50.0, 70.0];
+    let injectors =
+        rates.iter().map(|&rate| Injector::Memory.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
+    let mut rows = Vec::new();
+    let found = each(lab, "feliu-memory", |program| {
+        injectors
+            .iter()
+            .map(|injector| loss(MACHINE, program, injector, &[1, 2, 3]))
+            .collect::<anyhow::Result<Vec<f64>>>()
+    })?;
+    for (name, losses) in &found {
+        for (rate, loss) in rates.iter().zip(losses) {
+            rows.push(row(format!("{name} beside three injectors of {rate}/µs: loss"), loss * 100.0, "%"));
+        }
+    }
+    let worst = |name: &&str| found.iter().find(|f| f.0 == *name).and_then(|f| f.1.last()).copied();
+    let halved: Vec<&str> = HALVED.into_iter().filter(|name| worst(name).is_some_and(|l| l > 0.5)).collect();
+    let light: Vec<&str> = LIGHT.into_iter().filter(|name| worst(name).is_some_and(|l| l < 0.1)).collect();
+    // Figure 6: one injector on the other L2, one on the same, two, three.
+    let places: [(&str, &[usize]); 4] = [
+        ("a: the other L2", &[2]),
+        ("b: the same L2", &[1]),
+        ("c: two, on the other L2", &[2, 3]),
+        ("d: three", &[1, 2, 3]),
+    ];
+    let injector = &injectors[3];
+    let by_place = each(lab, "feliu-memory", |program| {
+        places.iter().map(|(_, cpus)| loss(MACHINE, program, injector, cpus)).collect::<anyhow::Result<Vec<f64>>>()
+    })?;
+    for (name, losses) in &by_place {
+        for ((place, _), loss) in places.iter().zip(losses) {
+            rows.push(row(format!("{name} beside 50/µs each, {place}: loss"), loss * 100.0, "%"));
+        }
+    }
+    let same = by_place.iter().filter(|(_, l)| l[1] > l[0]).count();
+    let verdict = format!(
+        "of the five programs that lose more than half in the paper, {} do here ({}); of the four that are lightly affected, {} lose less than a tenth; \
+         {same} of {} programs lose more to one injector on their own L2 than to one on the other (paper: most)",
+        halved.len(),
+        if halved.is_empty() { "none".to_owned() } else { halved.join(", ") },
+        light.len(),
+        by_place.len()
+    );
+    let note = format!(
+        "Injectors are tuned alone; beside others they reach less. Which CPUs figure 6 uses is not printed: c is taken as two on the other L2. {ON_THIS_MODEL}"
+    );
+    Ok(Found::new(rows, verdict, note))
+}
+
+/// Figure 8.
+pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Found> {
+    let rates = [20.0, 100.0, 200.0, 290.0];
+    let injectors =
+        rates.iter().map(|&rate| Injector::L2.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
+    let found = each(lab, "feliu-l2", |program| {
+        injectors.iter().map(|injector| loss(MACHINE, program, injector, &[1])).collect::<anyhow::Result<Vec<f64>>>()
+    })?;
+    let mut rows = Vec::new();
+    for (name, losses) in &found {
+        for (rate, loss) in rates.iter().zip(losses) {
+            rows.push(row(format!("{name} beside L2 hits of {rate}/µs: loss"), loss * 100.0, "%"));
+        }
+    }
+    let hit = found.iter().filter(|(_, l)| l.last().is_some_and(|l| *l >= 0.045)).count();
+    let verdict = format!(
+        "{hit} of {} programs lose close to 5 % or more beside 290 hits/µs (paper: 12 of 27); the mean loss is {:.1} %",
+        found.len(),
+        mean(found.iter().filter_map(|(_, l)| l.last()).map(|l| l * 100.0))
+    );
+    let note = format!("The bandwidth of the X3320's L2 is a guess (machines/x3320.toml). {ON_THIS_MODEL}");
+    Ok(Found::new(rows, verdict, note))
+}
+
+/// Loss of a program beside three injectors with which it draws `total` lines per microsecond from memory (§4.4), as a fraction.
+pub(super) fn degraded(program: &str, alone: &Alone, total: f64) -> anyhow::Result<f64> {
+    let each = (total - alone.tr_l2) / 3.0;
+    if each <= 0.0 {
+        return Ok(0.0); // alone it draws more than that
+    }
+    loss(MACHINE, program, &Injector::Memory.tuned(MACHINE, each)?, &[1, 2, 3])
+}
+
+/// A program, its rate alone and its loss.
+type Degraded<'a> = &'a (&'static str, (f64, f64));
+
+/// Figure 9.
+pub(in super::super) fn degradation(lab: &mut Lab) -> anyhow::Result<Found> {
+    let found = each(lab, "feliu-degradation", |program| {
+        let alone = alone(MACHINE, program)?;
+        Ok((alone.tr_l2, degraded(program, &alone, 30.0)? * 100.0))
+    })?;
+    let rows: Vec<Row> = found.iter().map(|(name, (_, loss))| row(format!("{name}: loss"), *loss, "%")).collect();
+    let (low, high): (Vec<Degraded<'_>>, Vec<Degraded<'_>>) = found.iter().partition(|(_, (rate, _))| *rate < 2.0);
+    let verdict = format!(
+        "of {} programs with less than 2 transactions/µs, {} lose less than 5 % (paper: all but three); of {} with more, {} lose more than 10 % (paper: all but one)",
+        low.len(),
+        low.iter().filter(|f| f.1.1 < SENSITIVE).count(),
+        high.len(),
+        high.iter().filter(|f| f.1.1 > 10.0).count()
+    );
+    let note = format!(
+        "The three injectors are tuned alone to a third of what is left of 30 transactions/µs each; a program that draws more than that alone has none beside it. {ON_THIS_MODEL}"
+    );
+    Ok(Found::new(rows, verdict, note))
+}

@@ -1,0 +1,174 @@
+//! Cache-hierarchy contention and the quantum schedulers (Feliu et al., TPDS 2014), on the simulated Xeon X3320.
+
+mod chiplets;
+mod contention;
+mod schedule;
+
+pub(super) use chiplets::chiplets;
+pub(super) use contention::{characterization, degradation, l2, memory};
+pub(super) use schedule::{Schedules, balance, fairness, speedup, timeline};
+
+use super::lab::{Lab, Watch};
+use anyhow::Context as _;
+use cotenant_core::Time;
+use cotenant_core::policy::CoSchedule;
+use cotenant_core::profile::AppProfile;
+use cotenant_core::signal::Signal;
+use cotenant_sim::app::embedded;
+use cotenant_sim::batch::parallel;
+use cotenant_sim::kernel::KernelKind;
+use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The machine of the paper (§3).
+const MACHINE: &str = "x3320";
+/// Seconds of work of a measured program; the first of them warms the caches.
+const WORK_S: f64 = 0.5;
+const ON_THIS_MODEL: &str = "Programs are those of workloads/spec-cpu2006.toml, measured on a machine with private L2 caches of 1 MB: what arrives at the \
+     X3320's shared L2 behind 32 KB of L1 is more than that, so rates of L1 misses are too low here.";
+
+/// The SPEC CPU2006 programs that were measured, by the names that the paper uses.
+fn programs() -> Vec<&'static str> {
+    embedded().keys().filter_map(|name| name.strip_suffix("06")).collect()
+}
+
+/// Rates of a program that runs alone, per microsecond, and its instructions per cycle.
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    ipc: f64,
+    /// L1 misses: what arrives at the L2.
+    tr_l1: f64,
+    /// L2 misses: what goes to memory.
+    tr_l2: f64,
+}
+
+/// Cycles per second of a simulated machine.
+fn clock_hz(scenario: &Scenario) -> anyhow::Result<f64> {
+    scenario.machine.profile.clock_hz.context("the machine file has no clock_hz")
+}
+
+fn app(program: &str, cpu: usize) -> String {
+    format!("[[app]]\nprogram = '{program}'\nwork_s = {WORK_S}\ncpus = '{cpu}'\n")
+}
+
+fn alone(machine: &str, program: &str) -> anyhow::Result<Alone> {
+    rates(machine, &app(&format!("{program}06"), 0))
+}
+
+/// Rates of the first app of a scenario, after its caches have filled.
+fn rates(machine: &str, text: &str) -> anyhow::Result<Alone> {
+    let mut scenario = Lab::scenario_on(machine, text)?;
+    let clock = clock_hz(&scenario)?;
+    scenario.observation.cost_s = 0.0;
+    let warm = Time((WORK_S / 2.0 * 1e9) as u64);
+    let [mut cycles, mut instructions, mut arrivals, mut misses] = [0.0; 4];
+    scenario.run(&Watch, KernelKind::default(), 1, |round| {
+        let Some(task) = round.view.tasks.first().filter(|_| round.prev.at >= warm) else { return };
+        let add = |to: &mut f64, signal| *to += task.per_s(signal).unwrap_or(0.0) * round.view.interval.as_secs_f64();
+        add(&mut cycles, Signal::Cycles);
+        add(&mut instructions, Signal::Instructions);
+        add(&mut arrivals, Signal::PrivateMisses);
+        add(&mut misses, Signal::LlcMisses);
+    })?;
+    anyhow::ensure!(cycles > 0.0, "nothing was counted of the first program of\n{text}");
+    let us = cycles / clock * 1e6;
+    Ok(Alone { ipc: instructions / cycles, tr_l1: arrivals / us, tr_l2: misses / us })
+}
+
+/// The synthetic program of the paper's appendix I, as its text describes it: a settable rate of accesses that all miss the L2, or all hit it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Injector {
+    Memory,
+    L2,
+}
+
+impl Injector {
+    fn program(self, cpi: f64) -> String {
+        // A hundredth of a miss ratio of 1: lines that stay. Ten lines on their way hide latency as far as the machine lets them.
+        let (footprint, ratio) = match self {
+            Self::Memory => (1e9, 1.0),
+            Self::L2 => (1e5, 1e-6),
+        };
+        format!(
+            "[program.inject]\ncpi = {cpi}\nllc_apki = 100\nllc_mlp = 10\nmlp = 10\nfootprint_bytes = {footprint}\nmiss_ratio = [[64, {ratio}]]\n"
+        )
+    }
+
+    fn measured(self, machine: &str, cpi: f64) -> anyhow::Result<f64> {
+        let found = rates(machine, &format!("{}{}", app("inject", 0), self.program(cpi)))?;
+        Ok(if self == Self::Memory { found.tr_l2 } else { found.tr_l1 })
+    }
+
+    /// The program tuned to a rate (per microsecond, alone), or to the highest that it reaches.
+    fn tuned(self, machine: &str, rate: f64) -> anyhow::Result<String> {
+        let clock = clock_hz(&Lab::scenario_on(machine, &app("bzip206", 0))?)?;
+        // Alone, an access takes ten instructions and what the machine adds; more cycles per instruction make it slower.
+        let (mut low, mut high) = (0.01, clock / 1e6 / rate.max(1e-3) / 10.0);
+        for _ in 0..20 {
+            let cpi = (low * high).sqrt();
+            if self.measured(machine, cpi)? > rate { low = cpi } else { high = cpi }
+        }
+        Ok(self.program(high))
+    }
+}
+
+/// Programs on a machine, each with so much work and what a policy knows of it.
+fn crowd(
+    machine: &str,
+    programs: &[&str],
+    work_s: f64,
+    profiles: &BTreeMap<&str, AppProfile>,
+    policy: &str,
+) -> anyhow::Result<Scenario> {
+    let mut text = String::new();
+    for program in programs {
+        let _ = write!(text, "[[app]]\nprogram = '{program}06'\nwork_s = {work_s}\n");
+    }
+    let mut scenario = Lab::scenario_on(machine, &text)?;
+    for (app, profile) in &mut scenario.profiles {
+        let program = app.split('#').next().unwrap_or(app);
+        *profile = profiles.get(program.trim_end_matches("06")).cloned().unwrap_or_default();
+    }
+    if policy == "none" {
+        // Everything else pays for what is counted.
+        scenario.observation.cost_s = 0.0;
+        scenario.config.interval = scenario.config.settings.of::<CoSchedule>()?.quantum;
+    }
+    Ok(scenario)
+}
+
+/// What a policy knows of a program: how long it takes alone, and the part of its speed that it loses at average traffic.
+fn known(work_s: f64, loss: f64) -> AppProfile {
+    AppProfile { alone_s: Some(work_s), average_traffic_loss: Some(loss.clamp(0.0, 1.0)), ..AppProfile::default() }
+}
+
+/// The loss of IPC of a program on CPU 0 beside injectors on these CPUs.
+fn loss(machine: &str, program: &str, injector: &str, cpus: &[usize]) -> anyhow::Result<f64> {
+    let mut text = format!("restart = true\n{}", app(&format!("{program}06"), 0));
+    let quiet = time(machine, &text)?;
+    for &cpu in cpus {
+        let _ = write!(text, "[[app]]\nprogram = 'inject'\nwork_s = 0.2\ncpus = '{cpu}'\n");
+    }
+    let beside = time(machine, &format!("{text}{injector}"))?;
+    Ok(1.0 - quiet / beside)
+}
+
+/// Seconds of the first app's runs.
+fn time(machine: &str, text: &str) -> anyhow::Result<f64> {
+    let mut scenario = Lab::scenario_on(machine, text)?;
+    scenario.observation.cost_s = 0.0;
+    let outcome = scenario.run(&Watch, KernelKind::default(), 1, |_| ())?;
+    Ok(outcome.apps.first().context("no app")?.time_s)
+}
+
+/// The same for each program, on all CPUs of this machine.
+fn each<R: Send>(
+    lab: &Lab,
+    what: &str,
+    work: impl Fn(&str) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<(&'static str, R)>> {
+    let programs: Vec<&'static str> = programs().into_iter().step_by(lab.effort.every).collect();
+    let found = parallel(&programs, |program| work(program), |done| lab.show(what, done, programs.len()))?;
+    Ok(programs.into_iter().zip(found).collect())
+}

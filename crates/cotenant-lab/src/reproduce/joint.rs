@@ -1,0 +1,92 @@
+//! The best static mapping of a whole case: of all its applications beside each other.
+
+use super::cases::Case;
+use super::lab::{Lab, Run};
+use cotenant_sim::batch::parallel;
+use cotenant_sim::optimum::{Label, Limits};
+use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Seconds of work of a run by which mappings are told apart; the best is run whole.
+const SHORT_S: f64 = 0.5;
+
+/// The best static mapping of a case.
+#[derive(Clone, Debug)]
+pub(super) struct Joint {
+    /// Seconds of a run of each application.
+    pub times_s: Vec<f64>,
+    /// The CPU of each thread, application by application.
+    pub places: Vec<usize>,
+    pub label: Label,
+    /// Classes, where they can be counted, and how many of them were evaluated.
+    pub classes: Option<String>,
+    pub evaluations: usize,
+    /// By how much short runs were off at most, as a fraction of the geometric mean, over the mappings that were run whole.
+    pub error: f64,
+}
+
+/// Cases whose programs and threads are the same have the same best mapping.
+fn kind(scenario: &Scenario) -> String {
+    let apps: Vec<String> = scenario.apps.iter().map(|app| format!("{:?} {}", app.program, app.threads)).collect();
+    apps.join("\n")
+}
+
+/// Searches for the best static mapping of each case: from where `rests` says that others came to rest, and elsewhere.
+pub(super) fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits: Limits) -> anyhow::Result<Vec<Joint>> {
+    let mut jobs: Vec<(String, Scenario, Scenario, Vec<Vec<usize>>)> = Vec::new();
+    let mut kinds = Vec::new();
+    for (case, arms) in cases.iter().zip(rests) {
+        let (whole, short) = (Lab::of(&case.apps, lab.effort.work_s)?, Lab::of(&case.apps, SHORT_S)?);
+        let kind = kind(&whole);
+        let mut starts: Vec<Vec<usize>> = arms.iter().flatten().map(|run| run.outcome.places.clone()).collect();
+        kinds.push(kind.clone());
+        match jobs.iter_mut().find(|job| job.0 == kind) {
+            Some(job) => job.3.append(&mut starts),
+            None => jobs.push((kind, whole, short, starts)),
+        }
+    }
+    let started = Instant::now();
+    let show = |done| lab.show("best static mappings of mixes", done, jobs.len());
+    let found = parallel(&jobs, |(_, whole, short, starts)| best(whole, short, starts, limits), show)?;
+    lab.clear();
+    let (n, seconds) = (found.iter().map(|j| j.evaluations).sum::<usize>(), started.elapsed().as_secs_f64());
+    eprintln!("best static mappings of {} kinds of cases: {n} evaluations in {seconds:.1} s", jobs.len());
+    let found: BTreeMap<&String, Joint> = jobs.iter().map(|job| &job.0).zip(found).collect();
+    Ok(kinds.iter().map(|kind| found[kind].clone()).collect())
+}
+
+fn best(whole: &Scenario, short: &Scenario, starts: &[Vec<usize>], limits: Limits) -> anyhow::Result<Joint> {
+    let alone = vec![1.0; whole.apps.len()];
+    let mean = |times: &[f64]| times.iter().map(|t| t.ln()).sum::<f64>() / times.len() as f64;
+    let (found, _) = short.optimal(&alone, limits, starts, 1)?;
+    let mut candidates = vec![short.places(&found.mapping)];
+    // Short runs may be off by more than what tells the best from where others came to rest.
+    let mut rests: Vec<&Vec<usize>> = starts.iter().collect();
+    rests.sort();
+    rests.dedup();
+    let alone_on_cpu = |places: &&Vec<usize>| {
+        let mut own = (*places).clone();
+        own.sort_unstable();
+        own.dedup();
+        own.len() == places.len() && !places.is_empty()
+    };
+    candidates.extend(rests.into_iter().filter(alone_on_cpu).cloned());
+    let mut joint: Option<(f64, Joint)> = None;
+    let mut error: f64 = 0.0;
+    let scale = whole.apps[0].instructions / short.apps[0].instructions;
+    for places in candidates {
+        let times = |scenario: &Scenario| -> anyhow::Result<Vec<f64>> {
+            Ok(scenario.pinned(&places, 1)?.apps.iter().map(|app| app.time_s).collect())
+        };
+        let (long, brief) = (times(whole)?, times(short)?);
+        error = error.max(((mean(&brief) + scale.ln() - mean(&long)).exp() - 1.0).abs());
+        if joint.as_ref().is_none_or(|(best, _)| mean(&long) < *best) {
+            let classes = found.classes.map(|c| c.to_string());
+            let (label, evaluations) = (found.label, found.evaluations);
+            joint = Some((mean(&long), Joint { times_s: long, places, label, classes, evaluations, error: 0.0 }));
+        }
+    }
+    let (_, joint) = joint.ok_or_else(|| anyhow::anyhow!("no static mapping was found"))?;
+    Ok(Joint { error, ..joint })
+}

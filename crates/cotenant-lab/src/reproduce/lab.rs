@@ -1,0 +1,307 @@
+//! Runs of cases on the simulated machine of the paper, and what was seen of them.
+
+use super::cases::{App, Case};
+use super::feliu;
+use super::joint::{self, Joint};
+use anyhow::Context as _;
+use cotenant_cli::progress::Progress;
+use cotenant_core::action::{Action, ActionOutcome, Decision};
+use cotenant_core::host::Round;
+use cotenant_core::policy::{Ctx, DynPolicy, NoSettings, Policy, Sam};
+use cotenant_core::signal::Signal;
+use cotenant_core::{Outcome as Applied, Time, View};
+use cotenant_sim::batch::parallel;
+use cotenant_sim::kernel::KernelKind;
+use cotenant_sim::optimum::{Label, Limits};
+use cotenant_sim::run::{Outcome, SimError};
+use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Mutex;
+
+/// The machine of the paper (§4).
+pub(super) const MACHINE: &str = "ivy-bridge-2s";
+/// Simulated time after which a run has failed, seconds.
+const END_S: f64 = 3_600.0;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Seeds 1 to this.
+    pub seeds: u64,
+    /// Seconds that a run of one thread takes alone.
+    pub work_s: f64,
+    /// Of the search for the best static mapping of an application alone.
+    pub limits: Limits,
+    /// The same of mixes.
+    pub mixes: Limits,
+    /// Only every so-manieth case.
+    pub every: usize,
+}
+
+/// Who places the threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Arm {
+    /// Linux alone.
+    Linux,
+    /// Linux with cache-aware scheduling, alone.
+    CacheAware,
+    /// Linux, watched at its cost, but left alone.
+    Watched,
+    /// SAM on Linux; thresholds of coherence and of bandwidth times these.
+    Sam(f64, f64),
+    /// SAM on Linux with these switches.
+    SamWith(&'static str),
+}
+
+/// What the machine would have been seen to do, over a whole run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub cycles: f64,
+    pub instructions: f64,
+    pub inter: f64,
+    pub intra: f64,
+    pub misses: f64,
+    pub seconds: f64,
+    /// Moves of stages 1, 2 and 3.
+    pub moves: [f64; 3],
+}
+
+impl Seen {
+    fn add(&mut self, round: &Round<'_>) {
+        let seconds = round.view.interval.as_secs_f64();
+        self.seconds += seconds;
+        for task in &round.view.tasks {
+            let events = |signal| task.per_s(signal).unwrap_or(0.0) * seconds;
+            self.cycles += events(Signal::Cycles);
+            self.instructions += events(Signal::Instructions);
+            self.inter += events(Signal::Inter);
+            self.intra += events(Signal::Intra);
+            self.misses += events(Signal::LlcMisses);
+        }
+        let Some(decision) = round.decision else { return };
+        for proposal in decision.proposals.iter().filter(|p| matches!(p.action, Action::Place { .. })) {
+            let done = |(order, outcome): (&cotenant_core::Order, &Applied)| {
+                order.action.task() == proposal.action.task() && *outcome == Applied::Applied
+            };
+            let stage = ["stage 1", "stage 2", "stage 3"].iter().position(|name| proposal.reason.stage == *name);
+            if let Some(stage) = stage.filter(|_| round.orders.iter().zip(round.outcomes).any(done)) {
+                self.moves[stage] += 1.0;
+            }
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub outcome: Outcome,
+    pub seen: Seen,
+}
+
+/// Moves nothing, so that Linux can be watched.
+pub(super) struct Watch;
+
+impl Policy for Watch {
+    const SECTION: &'static str = "watch";
+    type State = ();
+    type Settings = NoSettings;
+
+    fn name(&self) -> &'static str {
+        "watch"
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
+        Decision::new(Vec::new(), (), now + ctx.config.interval, Vec::new())
+    }
+}
+
+/// Watches a run under a policy from a time on, seconds, until it is cut off at its end: `each` gets every view, and its seconds. Returns how
+/// many seconds that were.
+pub(super) fn watched(
+    scenario: &Scenario,
+    policy: &dyn DynPolicy,
+    seed: u64,
+    from: f64,
+    mut each: impl FnMut(&View, f64),
+) -> anyhow::Result<f64> {
+    let mut seconds = 0.0;
+    let cut = scenario.run(policy, scenario.kernel, seed, |round| {
+        if round.view.at.as_secs_f64() > from {
+            let interval = round.view.interval.as_secs_f64();
+            seconds += interval;
+            each(round.view, interval);
+        }
+    });
+    match cut {
+        Ok(_) | Err(SimError::Unfinished { .. }) => Ok(seconds),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// The best static mapping of an application alone.
+#[derive(Clone, Debug)]
+pub(super) struct Static {
+    pub time_s: f64,
+    /// The CPU of each thread.
+    pub places: Vec<usize>,
+    pub label: Label,
+}
+
+/// Where everything is run; what several experiments need is run once.
+pub(super) struct Lab {
+    pub effort: Effort,
+    bar: Mutex<Progress>,
+    best: BTreeMap<App, Static>,
+    joint: BTreeMap<String, Joint>,
+    runs: BTreeMap<String, Vec<Run>>,
+    pub feliu: Option<feliu::Schedules>,
+}
+
+impl Lab {
+    pub fn new(effort: Effort) -> Self {
+        Self {
+            effort,
+            bar: Mutex::new(Progress::new(true)),
+            best: BTreeMap::new(),
+            joint: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            feliu: None,
+        }
+    }
+
+    /// A scenario from its text, on the machine of the SAM paper.
+    pub fn scenario(text: &str) -> anyhow::Result<Scenario> {
+        Self::scenario_on(MACHINE, text)
+    }
+
+    /// A scenario from its text, on this machine.
+    pub fn scenario_on(machine: &str, text: &str) -> anyhow::Result<Scenario> {
+        let text = format!("machine = '{machine}'\nend_s = {END_S}\n{text}");
+        let find =
+            |name: &str| cotenant_cli::machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
+        Scenario::parse(&text, find).context("reproduce")
+    }
+
+    /// The coherence threshold of the simulated machine, events per cycle.
+    pub fn threshold() -> anyhow::Result<f64> {
+        let scenario = Self::scenario("[[app]]\nprogram = 'cpu'\n")?;
+        let thresholds = scenario.machine.profile.thresholds.context("the machine file has no thresholds")?;
+        Ok(thresholds.coherence_per_cycle)
+    }
+
+    /// The scenario of some applications, each with so much work.
+    pub fn of(apps: &[App], work_s: f64) -> anyhow::Result<Scenario> {
+        let mut text = "restart = true\n".to_owned();
+        for app in apps {
+            let (program, threads) = (app.program(), app.threads);
+            let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\n");
+        }
+        Self::scenario(&text)
+    }
+
+    /// What is left of the cases under less effort.
+    pub fn some(&self, cases: Vec<Case>) -> Vec<Case> {
+        cases.into_iter().step_by(self.effort.every).collect()
+    }
+
+    /// Runs a scenario once.
+    pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
+        let mut watched = Seen::default();
+        let (policy, kernel): (Box<dyn DynPolicy>, KernelKind) = match arm {
+            Arm::CacheAware => (Box::new(Watch), "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
+            Arm::Sam(..) => (Box::new(Sam::default()), KernelKind::default()),
+            Arm::SamWith(switches) => (Box::new(Sam(switches.parse()?)), KernelKind::default()),
+            Arm::Linux | Arm::Watched => (Box::new(Watch), KernelKind::default()),
+        };
+        match arm {
+            Arm::Linux | Arm::CacheAware => scenario.observation.cost_s = 0.0,
+            Arm::Watched | Arm::SamWith(_) => {}
+            Arm::Sam(coherence, bandwidth) => {
+                let thresholds = scenario.machine.profile.thresholds.as_mut();
+                let thresholds = thresholds.context("the machine file has no thresholds")?;
+                thresholds.coherence_per_cycle *= coherence;
+                thresholds.socket_bandwidth_per_s *= bandwidth;
+            }
+        }
+        let outcome = scenario.run(&*policy, kernel, seed, |round| watched.add(round))?;
+        Ok(Run { outcome, seen: watched })
+    }
+
+    /// Runs cases under arms with all seeds: by case, then by arm, then by seed.
+    pub fn runs(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Vec<Vec<Run>>>> {
+        let key = |case: &Case, arm: &Arm| format!("{} {arm:?}", case.label);
+        let mut jobs = Vec::new();
+        for case in cases {
+            let missing = |arm: &&Arm| !self.runs.contains_key(&key(case, arm));
+            let scenario = Self::of(&case.apps, self.effort.work_s)?;
+            for arm in arms.iter().filter(missing) {
+                jobs.extend((1..=self.effort.seeds).map(|seed| (case, *arm, seed, scenario.clone())));
+            }
+        }
+        let show = |done| self.show(what, done, jobs.len());
+        let done = parallel(&jobs, |(_, arm, seed, scenario)| Self::once(scenario.clone(), *arm, *seed), show)?;
+        for ((case, arm, ..), run) in jobs.iter().zip(done) {
+            self.runs.entry(key(case, arm)).or_default().push(run);
+        }
+        Ok(cases.iter().map(|case| arms.iter().map(|arm| self.runs[&key(case, arm)].clone()).collect()).collect())
+    }
+
+    /// The best static mapping of each application of these cases, alone: what everything is normalised to (§4.2, §4.3).
+    pub fn best(&mut self, cases: &[Case]) -> anyhow::Result<&BTreeMap<App, Static>> {
+        let mut wanted: Vec<App> = cases.iter().flat_map(|case| case.apps.clone()).collect();
+        wanted.sort();
+        wanted.dedup();
+        wanted.retain(|app| !self.best.contains_key(app));
+        let show = |done| self.show("best static mappings", done, wanted.len());
+        let limits = self.effort.limits;
+        let work = |app: &App| -> anyhow::Result<Static> {
+            let scenario = Self::of(std::slice::from_ref(app), self.effort.work_s)?;
+            let (best, outcome) = scenario.optimal(&[1.0], limits, &[], 1)?;
+            Ok(Static { time_s: outcome.apps[0].time_s, places: scenario.places(&best.mapping), label: best.label })
+        };
+        let found = parallel(&wanted, work, show)?;
+        self.best.extend(wanted.into_iter().zip(found));
+        Ok(&self.best)
+    }
+
+    /// The best static mapping of all applications of each case beside each other, searched for from where these arms came to rest, too.
+    pub fn joint(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Joint>> {
+        let missing: Vec<Case> = cases.iter().filter(|case| !self.joint.contains_key(&case.label)).cloned().collect();
+        if !missing.is_empty() {
+            let rests = self.runs(what, &missing, arms)?;
+            let found = joint::search(self, &missing, &rests, self.effort.mixes)?;
+            self.joint.extend(missing.into_iter().map(|case| case.label).zip(found));
+        }
+        Ok(cases.iter().map(|case| self.joint[&case.label].clone()).collect())
+    }
+
+    /// A run of each case in which every thread stays where it is put.
+    pub fn pinned(&self, cases: &[Case], places: &[Vec<usize>]) -> anyhow::Result<Vec<Run>> {
+        let one = |(case, places): (&Case, &Vec<usize>)| {
+            let mut scenario = Self::of(&case.apps, self.effort.work_s)?;
+            let mut rest = places.as_slice();
+            for app in &mut scenario.apps {
+                let own;
+                (own, rest) = rest.split_at(app.threads);
+                app.pinned = Some(own.to_vec());
+            }
+            Self::once(scenario, Arm::Linux, 1)
+        };
+        cases.iter().zip(places).map(one).collect()
+    }
+
+    /// Ends the line of progress, so that something can be said.
+    pub fn clear(&self) {
+        if let Ok(mut bar) = self.bar.lock() {
+            *bar = Progress::new(true);
+        }
+    }
+
+    /// Says how far something is.
+    pub fn show(&self, what: &str, done: usize, all: usize) {
+        if let Ok(mut bar) = self.bar.lock() {
+            bar.show(done as f64 / all.max(1) as f64, || format!("{what}: {done} of {all} simulations"));
+        }
+    }
+}

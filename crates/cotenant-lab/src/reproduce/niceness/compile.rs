@@ -1,0 +1,195 @@
+//! QoS-Compile, chapter 5: padding and naps that are there whether anybody suffers or not.
+
+use super::super::lab::Lab;
+use super::super::row::{Found, Row, claim, level, lowest, mean, row};
+use super::{How, Kept, NEHALEM, Run, all};
+
+/// The co-runners of Figures 5.12–5.14.
+const CO_RUNNERS: [&str; 6] = ["blockie-small", "blockie-medium", "blockie-large", "bst-4mb", "bst-8mb", "bst-50mb"];
+const SLEDGE: &str = "sledge-large";
+/// Where the co-runners of Figures 5.12–5.14 with a figure in the text stand.
+const BLOCKIE_LARGE: usize = 2;
+const BST_4: usize = 3;
+const BST_8: usize = 4;
+const BST_50: usize = 5;
+/// The paper's eight memory-intensive programs are named in a figure; the text names the first four.
+const MEMORY: [&str; 8] =
+    ["lbm06", "milc06", "mcf06", "sphinx306", "libquantum06", "soplex06", "omnetpp06", "GemsFDTD06"];
+const ON_SMASHBENCH: &str = "One thread each, on neighbouring cores of the simulated nehalem-i7-920; sledge_l is the kernel sledge-large. How SmashBench's \
+                             kernels behave is assumed (workloads/smashbench.toml); the figures' other points are not in the text.";
+
+fn sledge(hows: &[How]) -> Vec<Run> {
+    hows.iter().flat_map(|how| CO_RUNNERS.map(|high| Run::of(NEHALEM, high, SLEDGE, *how))).collect()
+}
+
+fn label(how: How) -> String {
+    match how {
+        How::Plain => "as it is".to_owned(),
+        How::Padded(thickness) => format!("padded with {thickness} nops"),
+        How::Naps(run, nap) => format!("naps {nap} ms every {run} ms"),
+        How::Under(name) => name.to_owned(),
+    }
+}
+
+/// Speed of each co-runner, and of sledge, under each of these.
+fn table(hows: &[How], found: &[Kept]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (how, found) in hows.iter().zip(found.chunks(CO_RUNNERS.len())) {
+        let how = label(*how);
+        for (high, kept) in CO_RUNNERS.iter().zip(found) {
+            rows.push(row(format!("sledge_l {how}: speed of {high}"), kept.quality, "of alone"));
+        }
+        rows.push(row(format!("sledge_l {how}: its own rate, mean"), mean(found.iter().map(|k| k.rate)), "of alone"));
+    }
+    rows
+}
+
+/// Figure 5.12.
+pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
+    let thick: &[u32] =
+        if lab.effort.every > 1 { &[0, 50, 100] } else { &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100] };
+    let hows: Vec<How> = thick.iter().map(|n| How::Padded(*n)).collect();
+    let found = all(lab, "tang-padding", &sledge(&hows))?;
+    let mut rows = table(&hows, &found);
+    let of = |thickness: u32, high: usize| {
+        let at = thick.iter().position(|n| *n == thickness).unwrap_or_default();
+        found[at * CO_RUNNERS.len() + high].quality
+    };
+    let why =
+        "by assumption a nop always costs a quarter of a cycle here, and caches fill as fast as they are asked to";
+    rows.push(level("blockie_l beside sledge_l as it is", 0.6, of(0, BLOCKIE_LARGE), "of alone"));
+    rows.push(level("blockie_l beside padded sledge_l", 0.9, of(100, BLOCKIE_LARGE), "of alone").because(why));
+    rows.push(level("bst8mb beside sledge_l as it is", 0.35, of(0, BST_8), "of alone"));
+    rows.push(level("bst8mb beside padded sledge_l", 0.5, of(100, BST_8), "of alone").because(why));
+    let gain = |from: u32, to: u32| mean((0..CO_RUNNERS.len()).map(|high| of(to, high) - of(from, high)));
+    let (before, after) = (gain(0, 50), gain(50, 100));
+    let slows = after < before;
+    rows.push(claim(
+        "mean gain from 50 to 100 nops over that from 0 to 50",
+        after / before,
+        "",
+        "improvement slows down as padding grows",
+        slows,
+    ));
+    let note = format!(
+        "{ON_SMASHBENCH} Padding adds thickness/5 nops to each instruction; a core completes four in a cycle, also while it waits for memory (a guess: the paper says that those may \
+         have no effect). The rows with figures take the thickest padding, 100."
+    );
+    Ok(Found::tallied(rows, note))
+}
+
+/// Figures 5.13–5.17.
+pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
+    let shares: &[f64] = if lab.effort.every > 1 { &[0.0, 2.0] } else { &[0.0, 0.5, 1.0, 1.5, 2.0] };
+    let fine: Vec<How> = shares.iter().map(|share| How::Naps(1.0, *share)).collect();
+    let coarse: Vec<How> = shares.iter().map(|share| How::Naps(10.0, 10.0 * share)).collect();
+    let hows: Vec<How> = fine.iter().chain(&coarse).copied().collect();
+    let found = all(lab, "tang-naps", &sledge(&hows))?;
+    let mut rows = table(&hows, &found);
+    let n = CO_RUNNERS.len();
+    let of = |how: usize, high: usize| found[how * n + high];
+    let (last_fine, last_coarse) = (fine.len() - 1, hows.len() - 1);
+    rows.push(level("bst8mb, naps of 20 ms every 10 ms", 0.7, of(last_coarse, BST_8).quality, "of alone"));
+    rows.push(level("bst8mb, naps of 2 ms every 1 ms", 0.5, of(last_fine, BST_8).quality, "of alone"));
+    let longer = of(last_coarse, BST_8).quality - of(last_fine, BST_8).quality;
+    rows.push(claim("bst8mb: 10/20 over 1/2", longer, "of alone", "naps every 10 ms help more", longer > 0.01));
+    for (name, at) in [("bst4mb", BST_4), ("bst50mb", BST_50)] {
+        let apart = of(last_coarse, at).quality - of(last_fine, at).quality;
+        let why = "its 4 MB come back within a nap of 20 ms and not of 2 ms in this model";
+        let near =
+            claim(format!("{name}: 10/20 over 1/2"), apart, "of alone", "both do about the same", apart.abs() < 0.1);
+        rows.push(near.because(why));
+    }
+    // Equation 5.11: 1 − (1 − QoS as it is) · R.
+    let (mut off, mut rates) = (Vec::new(), Vec::new());
+    for (i, how) in hows.iter().enumerate() {
+        let How::Naps(run, nap) = how else { continue };
+        let r = run / (run + nap);
+        rates.push((of(i, BST_50).duty / r - 1.0).abs() * 100.0);
+        off.extend((0..n).map(|high| {
+            let said = 1.0 - (1.0 - of(0, high).quality) * r;
+            (said - of(i, high).quality) * 100.0
+        }));
+    }
+    rows.push(row("equation 5.10 and the share of the time in which sledge_l ran: mean difference", mean(rates), "%"));
+    rows.push(row(
+        "equation 5.11 says more than comes about: mean over all",
+        mean(off.iter().copied()),
+        "points of speed",
+    ));
+    let note = format!(
+        "{ON_SMASHBENCH} Naps are those of equation 5.10, R = granularity/(granularity + duration), and take all of sledge_l. Equation 5.11 leaves out that caches are cold after \
+         a nap began."
+    );
+    Ok(Found::tallied(rows, note))
+}
+
+/// Figures 5.18–5.22: SPEC programs, and a service of Google's.
+pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
+    const HOWS: [How; 3] = [How::Plain, How::Naps(10.0, 10.0), How::Naps(10.0, 20.0)];
+    let memory = &MEMORY[..if lab.effort.every > 1 { 4 } else { MEMORY.len() }];
+    let mut runs = Vec::new();
+    for low in ["lbm06", "milc06"] {
+        for how in HOWS {
+            runs.extend(memory.iter().filter(|high| **high != low).map(|high| Run::of(NEHALEM, high, low, how)));
+        }
+    }
+    let spec = runs.len();
+    // websearch on Clovertown beside two threads of SmashBench (§5.4.5), each sharing an L2 with one of its own two.
+    for low in [SLEDGE, "er-naive-4mb"] {
+        for how in HOWS {
+            let run = Run::of("clovertown-2s", "webSearch", low, how);
+            runs.push(Run { cpus: [vec![0, 2], vec![1, 3]], ..run });
+        }
+    }
+    let found = all(lab, "tang-qos-compile", &runs)?;
+    let mut rows: Vec<Row> = Vec::new();
+    let of = |low: &str, high: &str, how: How| {
+        let is = |run: &Run| run.low.as_deref() == Some(low) && run.high == high && run.how == how;
+        runs.iter().position(is).map(|at| found[at])
+    };
+    for (run, kept) in runs.iter().zip(&found) {
+        let (high, low, how) = (&run.high, run.low.as_deref().unwrap_or_default(), label(run.how));
+        rows.push(row(format!("{high} beside {low} ({how})"), kept.quality, "of alone"));
+    }
+    let [plain, ten, twenty] = HOWS;
+    let why = "the assumed programs lose to the last-level cache, which naps of 20 ms do not give back";
+    if let (Some(before), Some(after)) = (of("lbm06", "mcf06", plain), of("lbm06", "mcf06", twenty)) {
+        rows.push(level("mcf beside lbm as it is", 0.74, before.quality, "of alone"));
+        let holds = after.quality > 0.9;
+        rows.push(claim("mcf beside lbm 10/20", after.quality, "of alone", "above 0.9", holds).because(why));
+    }
+    let under = |low: &str, how: How| -> Vec<Kept> {
+        let is = |(run, _): &(&Run, &Kept)| run.low.as_deref() == Some(low) && run.how == how;
+        runs[..spec].iter().zip(&found).filter(is).map(|(_, kept)| *kept).collect()
+    };
+    let least = lowest(under("lbm06", twenty).iter().map(|k| k.quality));
+    rows.push(
+        claim("lowest of all beside lbm 10/20", least, "of alone", "every co-runner is above 0.9", least > 0.9)
+            .because(why),
+    );
+    let rate = |low, how| mean(under(low, how).iter().map(|k| k.rate));
+    rows.push(level("rate of lbm 10/10 over alone", 0.48, rate("lbm06", ten), "of alone"));
+    let lows = ["lbm06", "milc06"];
+    let quality = |how: How| mean(lows.iter().flat_map(|low| under(low, how)).map(|k| k.quality));
+    let gain = (quality(twenty) / quality(plain) - 1.0) * 100.0;
+    rows.push(level("speed of the others, 10/20 over as it is", 21.0, gain, "%"));
+    let used = mean(lows.map(|low| rate(low, twenty))) * 100.0;
+    rows.push(level("utilisation gained over no co-location, 10/20", 36.0, used, "%"));
+    for (low, [before, after]) in [(SLEDGE, [0.77, 0.9]), ("er-naive-4mb", [0.68, 0.87])] {
+        for (how, paper) in [(plain, before), (twenty, after)] {
+            let Some(kept) = of(low, "webSearch", how) else { continue };
+            rows.push(
+                level(format!("websearch beside {low} ({})", label(how)), paper, kept.quality, "of alone")
+                    .because("of Google's program the text gives bandwidth and sharing only; the rest is assumed"),
+            );
+        }
+    }
+    let note = format!(
+        "nehalem-i7-920, one thread each on neighbouring cores; naps take the whole program: those of workloads/spec-cpu2006.toml have one phase each, and lbm and milc score above the \
+         threshold in all of it. The paper's eight memory-intensive programs stand in a figure: {} are taken, of which its text names the first four. Which naps the averages of 21 and 36 % \
+         are about is not said: 10/20. websearch: two threads, each sharing an L2 of clovertown-2s with one of the other program; the paper does not say how many, nor where.",
+        MEMORY.join(", ")
+    );
+    Ok(Found::tallied(rows, note))
+}

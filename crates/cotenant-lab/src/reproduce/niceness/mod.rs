@@ -1,0 +1,227 @@
+//! Naps of low-priority programs: Tang's dissertation, chapters 5 (QoS-Compile) and 6 (Reactive-Niceness).
+
+mod compile;
+mod reactive;
+
+pub(super) use compile::{compiled, naps, padding};
+pub(super) use reactive::{overhead, simple, targeted};
+
+use super::lab::{Lab, Watch, watched};
+use anyhow::Context as _;
+use cotenant_core::action::{Action, ActionOutcome, Decision, Proposal, Reason};
+use cotenant_core::policy::{Config, Ctx, DynPolicy, High, NoSettings, Policy, Qos, QosConfig};
+use cotenant_core::qos::Controller;
+use cotenant_core::signal::Signal;
+use cotenant_core::{AppId, Time, View};
+use cotenant_sim::app::embedded;
+use cotenant_sim::batch::parallel;
+use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+const NEHALEM: &str = "nehalem-i7-920";
+const PHENOM: &str = "phenom-x4";
+
+/// What the low-priority program does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    /// Runs.
+    Plain,
+    /// So many nops in every five instructions.
+    Padded(u32),
+    /// After so many ms of running, a nap of so many.
+    Naps(f64, f64),
+    /// Naps as a controller says, by the name of its preset, at a goal of 90 % where it brings none along.
+    Under(&'static str),
+}
+
+/// A run: one thread of each program, each on a core of its own; who is of high priority comes first.
+#[derive(Clone, Debug, PartialEq)]
+struct Run {
+    machine: &'static str,
+    high: String,
+    low: Option<String>,
+    how: How,
+    /// The CPUs of the threads of the first, and of the second.
+    cpus: [Vec<usize>; 2],
+}
+
+/// What a run was like, once caches were warm.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Instructions per second of the program of high priority.
+    high: f64,
+    /// Of the other one.
+    low: f64,
+    /// Share of the time in which the other one ran.
+    duty: f64,
+}
+
+impl Run {
+    /// A program on core 0 of a machine, and another one on its neighbour.
+    fn of(machine: &'static str, high: &str, low: &str, how: How) -> Self {
+        Self { machine, high: high.to_owned(), low: Some(low.to_owned()), how, cpus: [vec![0], vec![1]] }
+    }
+
+    fn alone(&self) -> Self {
+        Self { low: None, how: How::Plain, ..self.clone() }
+    }
+
+    fn scenario(&self) -> anyhow::Result<Scenario> {
+        let mut text = "observation = { cost_us = 0 }\n".to_owned();
+        let programs = [Some(&self.high), self.low.as_ref()].into_iter().flatten();
+        for ((program, cpus), name) in programs.zip(&self.cpus).zip(["high", "low"]) {
+            let threads = cpus.len();
+            let _ =
+                write!(text, "[[app]]\nname = '{name}'\nprogram = '{program}'\nthreads = {threads}\nwork_s = 100000\n");
+        }
+        let mut scenario = Lab::scenario_on(self.machine, &text)?;
+        for (app, cpus) in scenario.apps.iter_mut().zip(&self.cpus) {
+            app.pinned = Some(cpus.clone());
+        }
+        if let (How::Padded(thickness), Some(app)) = (self.how, scenario.apps.get_mut(1)) {
+            let mut program = (*app.program).clone();
+            for phase in &mut program.phases {
+                phase.cpi += f64::from(thickness) / PADDED_EVERY / NOPS_PER_CYCLE;
+            }
+            app.program = Arc::new(program);
+        }
+        Ok(scenario)
+    }
+
+    fn seen(&self, lab: &Lab) -> anyhow::Result<Seen> {
+        let (warm, end) = if lab.effort.every > 1 { (0.2, 0.6) } else { (1.0, 6.0) };
+        let mut scenario = self.scenario()?;
+        scenario.end = Time((end * 1e9) as u64);
+        match self.how {
+            How::Plain | How::Padded(_) => seen(&scenario, &Watch, warm),
+            How::Naps(run, nap) => {
+                let [run, nap] = [run, nap].map(|ms| Duration::from_secs_f64(ms / 1e3));
+                seen(&scenario, &Inserted { run, nap }, warm)
+            }
+            How::Under(name) => {
+                let controller = Controller::preset(name, 0.9).context("a preset")?;
+                let high = vec![High { app: AppId(0), metric: "ipc".to_owned() }];
+                let (settle, patience) = (Duration::ZERO, Duration::ZERO);
+                let (low, place, limits) = (vec![AppId(1)], false, None);
+                let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience };
+                scenario.config = Config { interval: Duration::from_millis(25), ..scenario.config };
+                seen(&scenario, &Qos(Some(qos)), warm)
+            }
+        }
+    }
+}
+
+/// Padding stands after so many instructions (Figure 5.12).
+const PADDED_EVERY: f64 = 5.0;
+/// Nops that a core of these generations completes per cycle.
+const NOPS_PER_CYCLE: f64 = 4.0;
+
+/// Naps that a compiler inserted: after so much running, whatever happens.
+struct Inserted {
+    run: Duration,
+    nap: Duration,
+}
+
+impl Policy for Inserted {
+    const SECTION: &'static str = "inserted-naps";
+    type State = ();
+    type Settings = NoSettings;
+
+    fn name(&self) -> &'static str {
+        "inserted-naps"
+    }
+
+    fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
+        let action = Action::Nap { app: AppId(1), until: now + self.nap };
+        let what = format!("a nap of {:?} behind {:?} of running, as the compiler inserts them", self.nap, self.run);
+        let nap = Proposal { action, reason: Reason { what: what.into(), ..Reason::new("inserted", "") } };
+        let proposals = if self.nap.is_zero() { Vec::new() } else { vec![nap] };
+        Decision::new(proposals, (), now + self.nap + self.run, Vec::new())
+    }
+}
+
+/// What a run under a policy was like from a time on, seconds; it is cut off at its end.
+fn seen(scenario: &Scenario, policy: &dyn DynPolicy, from: f64) -> anyhow::Result<Seen> {
+    let mut seen = Seen::default();
+    let threads = scenario.apps.get(1).map_or(1, |app| app.threads) as f64;
+    let seconds = watched(scenario, policy, 1, from, |view, interval| {
+        for task in &view.tasks {
+            let events = |signal| task.per_s(signal).unwrap_or(0.0) * interval;
+            if task.info.app == AppId(0) {
+                seen.high += events(Signal::Instructions);
+            } else {
+                seen.low += events(Signal::Instructions);
+                seen.duty += events(Signal::CpuTime) / 1e9 / threads;
+            }
+        }
+    })?;
+    Ok(Seen { high: seen.high / seconds, low: seen.low / seconds, duty: seen.duty / seconds })
+}
+
+/// A run over what its programs do alone.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    /// Speed of the program of high priority over that alone: its quality of service.
+    quality: f64,
+    /// Speed of the other one over that alone.
+    rate: f64,
+    /// Share of the time in which the other one ran: its utilisation.
+    duty: f64,
+}
+
+/// Runs all of these, and what each program does alone on these CPUs.
+fn all(lab: &Lab, what: &str, runs: &[Run]) -> anyhow::Result<Vec<Kept>> {
+    let mut solo: BTreeMap<String, Run> = BTreeMap::new();
+    let lone = |run: &Run, program: &str, cpus: &Vec<usize>| {
+        let one = Run { high: program.to_owned(), cpus: [cpus.clone(), Vec::new()], ..run.alone() };
+        (format!("{one:?}"), one)
+    };
+    for run in runs {
+        solo.extend([lone(run, &run.high, &run.cpus[0])]);
+        solo.extend(run.low.iter().map(|low| lone(run, low, &run.cpus[1])));
+    }
+    let keys: Vec<&String> = solo.keys().collect();
+    let jobs: Vec<&Run> = solo.values().chain(runs).collect();
+    let done = parallel(&jobs, |run| run.seen(lab), |done| lab.show(what, done, jobs.len()))?;
+    let (alone, together) = done.split_at(keys.len());
+    let alone: BTreeMap<&String, f64> = keys.into_iter().zip(alone.iter().map(|seen| seen.high)).collect();
+    let kept = |(run, seen): (&Run, &Seen)| {
+        let of = |program: &str, cpus: &Vec<usize>| alone[&lone(run, program, cpus).0];
+        let rate = run.low.as_ref().map_or(0.0, |low| seen.low / of(low, &run.cpus[1]));
+        Kept { quality: seen.high / of(&run.high, &run.cpus[0]), rate, duty: seen.duty }
+    };
+    Ok(runs.iter().zip(together).map(kept).collect())
+}
+
+/// SPEC CPU2006 as `workloads/` has it; a part of it under less effort.
+fn spec(lab: &Lab) -> Vec<String> {
+    let names = embedded().keys().filter(|name| name.ends_with("06")).cloned();
+    names.step_by(if lab.effort.every > 1 { 10 } else { 1 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_core::profile::MachineProfile;
+    use cotenant_core::testing::machine;
+
+    #[test]
+    fn inserted_naps_say_what_they_are() {
+        let (topology, machine, apps) = (machine(1, 1, 2, 1), MachineProfile::default(), BTreeMap::new());
+        let config = Config::default();
+        let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+        let decide = |nap| {
+            let inserted = Inserted { run: Duration::from_millis(10), nap: Duration::from_millis(nap) };
+            Policy::decide(&inserted, &ctx, &View::default(), &[], (), Time::from_millis(100))
+        };
+        let nap = decide(20);
+        assert_eq!(nap.wake_at, Time::from_millis(130));
+        let [Proposal { action, reason }] = &nap.proposals[..] else { panic!("{nap:?}") };
+        assert_eq!(*action, Action::Nap { app: AppId(1), until: Time::from_millis(120) });
+        assert_eq!(reason.to_string(), "inserted: a nap of 20ms behind 10ms of running, as the compiler inserts them");
+        assert_eq!(decide(0).proposals, []);
+    }
+}

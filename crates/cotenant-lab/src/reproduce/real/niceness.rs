@@ -1,0 +1,383 @@
+//! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that nap for them under `cotenant qos`.
+
+use super::super::row::{Found, Row, bound, claim, highest, mean, row};
+use super::{Here, SIGTERM, left_out, text};
+use anyhow::{Context, Result, bail};
+use cotenant_cli::progress::Progress;
+use cotenant_core::qos::Controller;
+use cotenant_core::stats::median::{Median, middle};
+use cotenant_linux::sense::executable;
+use cotenant_linux::sys;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// Programs of high and of low priority; with `--quick` the first two.
+const PAIRS: [[&str; 2]; 3] = [["blockie-large", XZ], ["blockie-large", "sledge-large"], ["bst-50mb", "sledge-large"]];
+/// The real program: compresses a text again and again.
+const XZ: &str = "xz";
+/// As often as no run below lasts.
+const TIMES: usize = 100;
+
+const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
+/// The paper's, and ours beside them.
+const TARGETED: [&str; 4] = ["conservative-90", "relaxed-90", "conservative-80", OURS];
+const OURS: &str = "tracking";
+/// A controller that looks every 10 ms, and lets nobody nap.
+const LOOKS: &str = "simple:0,0,0/0/0";
+
+/// Seconds that nobody waits for; should we be killed, our kernels end some time.
+const FOREVER: f64 = 60.0;
+/// Rounds of which the least and the most are an interval of 95 % of the median.
+const ROUNDS: usize = 6;
+
+fn rounds(here: &Here) -> usize {
+    if here.quick { 2 } else { ROUNDS }
+}
+
+/// A line for `sh`, on the CPU of the programs of high priority (0) or of low priority (1).
+fn kernel(here: &Here, name: &str, of: usize, seconds: f64) -> String {
+    // What is beyond the caches takes long to fill, and that is in each run.
+    let size = if name.ends_with("-large") { " --size 256M" } else { "" };
+    format!("exec \"$COTENANT\" kernel {name}{size} --pin {} --seconds {seconds} --json", here.cpus[of])
+}
+
+/// The same for a program of low priority that has no end of its own.
+fn batch(here: &Here, name: &str) -> String {
+    if name == XZ {
+        let texts = " \"$TEXT\"".repeat(TIMES);
+        return format!("exec taskset -c {} xz -6 -T1 -k -c{texts} >/dev/null", here.cpus[1]);
+    }
+    format!("{} >/dev/null", kernel(here, name, 1, FOREVER))
+}
+
+fn told(here: &Here, mut command: Command) -> Command {
+    command.env("COTENANT", &here.cotenant);
+    command.env("TEXT", here.folder.path().join("text")).env("LOW", here.folder.path().join("low.json"));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn shell(here: &Here, line: &str) -> Command {
+    let mut command = told(here, Command::new("sh"));
+    command.args(["-c", line]);
+    command
+}
+
+/// Units per second of a kernel, by its own JSON.
+fn speed(json: &[u8]) -> Result<f64> {
+    rate(&serde_json::from_slice(json).context("a kernel did not say how fast it was")?)
+}
+
+fn rate(report: &Value) -> Result<f64> {
+    report["per_second"].as_f64().filter(|speed| *speed > 0.0).context("a kernel did nothing; is a CPU free for it?")
+}
+
+/// A batch program while it runs; ended when it is dropped.
+struct Batch(Child, Instant);
+
+impl Batch {
+    /// CPUs that it used.
+    fn end(mut self) -> Result<f64> {
+        let before = sys::children_cpu_time();
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok((sys::children_cpu_time().saturating_sub(before)).as_secs_f64() / self.1.elapsed().as_secs_f64())
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `cotenant qos` came to.
+struct Managed {
+    /// Of the program of high priority.
+    speed: f64,
+    /// CPUs of the other one, and of Cotenant.
+    low: f64,
+    own: f64,
+    notes: Vec<String>,
+}
+
+/// The two lines under `cotenant qos`, until the first has ended.
+fn managed(here: &Here, controller: &str, high: &str, low: &str) -> Result<Managed> {
+    let mut command = told(here, Command::new(&here.cotenant));
+    // Naps alone: on a larger machine others would be sent to other caches.
+    command.args(["qos", "--json", "--means", "outside", "--controller", controller, "--high", high, "--low", low]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // The pipe stays open as long as the other one runs; the report tells where it ends.
+    let report = serde_json::Deserializer::from_reader(child.stdout.take().context("it has an output")?);
+    let report = report.into_iter::<Value>().next();
+    sys::kill(child.id(), SIGTERM)?; // our child, not reaped: the id is its own
+    let out = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    let summary = said.lines().find_map(|line| serde_json::from_str::<Value>(line).ok()).filter(Value::is_object);
+    let (Some(Ok(report)), Some(summary)) = (report, summary) else {
+        bail!("cotenant qos: {}", said.lines().last().unwrap_or("it said nothing").trim_start_matches("cotenant: "));
+    };
+    let of = |value: &Value| value.as_f64().context("a summary of cotenant qos");
+    let notes = summary["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let means = summary["low"][0]["means"].as_str().map(|means| format!("naps by {means}"));
+    Ok(Managed {
+        speed: rate(&report)?,
+        low: of(&summary["low"][0]["cpus"])?,
+        own: of(&summary["overhead"])?,
+        notes: notes.map(str::to_owned).chain(means).collect(),
+    })
+}
+
+/// What `cotenant qos` said in all runs.
+fn by(said: &BTreeSet<String>) -> String {
+    format!("cotenant qos: {}.", said.iter().map(String::as_str).collect::<Vec<_>>().join("; "))
+}
+
+/// Of a pair in one way: each a figure of each round.
+#[derive(Clone, Default)]
+struct Rounds {
+    /// Speed of high priority over that alone right before and behind.
+    kept: Vec<f64>,
+    /// CPUs of low priority over those without naps in the same round.
+    used: Vec<f64>,
+    /// CPUs of Cotenant.
+    own: Vec<f64>,
+}
+
+struct Study {
+    pairs: Vec<[&'static str; 2]>,
+    controllers: &'static [&'static str],
+    /// By pair, then without naps and by controller.
+    found: Vec<Vec<Rounds>>,
+    notes: Vec<String>,
+}
+
+/// Each pair without naps and under each of these, which `words` makes an argument of with the speed alone.
+fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64) -> String) -> Result<Study> {
+    let mut notes = Vec::new();
+    let missing = ["xz", "taskset"].into_iter().find(|name| executable::find(name.as_ref()).is_none());
+    if let Some(missing) = missing {
+        notes.push(left_out(XZ, format_args!("{missing} is not installed")));
+    } else {
+        fs::write(here.folder.path().join("text"), text(20_000))?;
+    }
+    let few = if here.quick { 2 } else { PAIRS.len() };
+    let pairs: Vec<_> = PAIRS.into_iter().take(few).filter(|pair| missing.is_none() || pair[1] != XZ).collect();
+    let ways = controllers.len() + 1;
+    let mut found = vec![vec![Rounds::default(); ways]; pairs.len()];
+    let (short, long) = if here.quick { (0.3, 1.0) } else { (0.5, 2.5) };
+    let mut said = BTreeSet::new();
+    let mut progress = Progress::new(true);
+    for round in 0..rounds(here) {
+        for (p, [high, low]) in pairs.iter().enumerate() {
+            progress.show((round * pairs.len() + p) as f64 / (rounds(here) * pairs.len()) as f64, || {
+                format!("round {} of {}, {high} beside {low}", round + 1, rounds(here))
+            });
+            let alone = || speed(&shell(here, &kernel(here, high, 0, short)).output()?.stdout);
+            let mut before = alone()?;
+            let mut cpus = vec![f64::NAN; ways];
+            for i in 0..ways {
+                let way = (i + round) % ways; // another order in each round
+                let rate = if way == 0 {
+                    let batch = Batch(shell(here, &batch(here, low)).spawn()?, Instant::now());
+                    let rate = speed(&shell(here, &kernel(here, high, 0, long)).output()?.stdout)?;
+                    cpus[0] = batch.end()?;
+                    rate
+                } else {
+                    let controller = words(controllers[way - 1], before);
+                    let ran = managed(here, &controller, &kernel(here, high, 0, long), &batch(here, low))?;
+                    cpus[way] = ran.low;
+                    found[p][way].own.push(ran.own);
+                    said.extend(ran.notes);
+                    ran.speed
+                };
+                let behind = alone()?;
+                found[p][way].kept.push(rate / f64::midpoint(before, behind));
+                before = behind;
+            }
+            for (rounds, used) in found[p].iter_mut().zip(&cpus) {
+                rounds.used.push(used / cpus[0]);
+            }
+        }
+    }
+    notes.push(by(&said));
+    Ok(Study { pairs, controllers, found, notes })
+}
+
+fn median_row(label: String, figures: &[f64], times: f64, unit: &'static str) -> Row {
+    let Median { value, low, high } = middle(figures);
+    row(label, value * times, unit).between([low * times, high * times])
+}
+
+/// A loss of which the paper gives the most, in percent; neither met nor not where the interval has both.
+fn bounded(label: String, paper: f64, figures: &[f64]) -> Row {
+    let Median { value, low, high } = middle(figures);
+    let row = bound(label, paper, value, "%").between([low, high]);
+    if (low < paper) == (high < paper) {
+        return row;
+    }
+    Row { verdict: "not told: the interval is on both sides of the paper's bound".to_owned(), met: None, ..row }
+}
+
+impl Study {
+    fn rows(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for ([high, low], found) in self.pairs.iter().zip(&self.found) {
+            let names = ["as it is"].into_iter().chain(self.controllers.iter().copied());
+            for (way, (name, rounds)) in names.zip(found).enumerate() {
+                let label = |what: &str| format!("{high} beside {low}, {name}: {what}");
+                rows.push(median_row(label("speed kept"), &rounds.kept, 1.0, "of alone"));
+                if way > 0 {
+                    let label = label(&format!("utilisation of {low}"));
+                    rows.push(median_row(label, &rounds.used, 1.0, "of as it is"));
+                }
+            }
+        }
+        for (i, name) in self.controllers.iter().enumerate() {
+            let own: Vec<f64> = self.found.iter().flat_map(|found| found[i + 1].own.iter().copied()).collect();
+            rows.push(row(format!("{name}: speed kept, mean of the pairs"), mean(self.kept(i + 1)), "of alone"));
+            rows.push(row(format!("{name}: utilisation, mean of the pairs"), mean(self.used(i + 1)), "of as it is"));
+            let Median { value, .. } = middle(&own);
+            rows.push(row(format!("{name}: Cotenant's own CPU time, median"), value * 100.0, "% of a CPU"));
+        }
+        rows
+    }
+
+    /// The median of each pair.
+    fn kept(&self, way: usize) -> Vec<f64> {
+        self.found.iter().map(|found| middle(&found[way].kept).value).collect()
+    }
+
+    fn used(&self, way: usize) -> Vec<f64> {
+        self.found.iter().map(|found| middle(&found[way].used).value).collect()
+    }
+
+    fn finish(mut self, rows: Vec<Row>, what: &str) -> Found {
+        let calm = self.pairs.iter().zip(&self.found).filter(|(_, found)| middle(&found[0].kept).high >= 1.0);
+        let calm: Vec<String> = calm.map(|([high, low], _)| format!("{low} from {high}")).collect();
+        if !calm.is_empty() {
+            self.notes.push(format!(
+                "What could not be told from nothing, so that no naps could give it back: what {} takes.",
+                calm.join(", ")
+            ));
+        }
+        let note = format!(
+            "Kernels of SmashBench by their own progress (large ones with 256 MiB), each beside another one or xz -6 of a text, without naps and under cotenant qos --means outside, learning \
+             included: speed over the mean of that alone right before and behind, CPU time of the other one over that without naps in the same round; {ROUNDS} rounds (2 with --quick) in \
+             another order each: median, least and most, which are an interval of 95 % of six. {what} {}",
+            self.notes.join(" ")
+        );
+        Found::tallied(rows, note.trim_end())
+    }
+}
+
+/// A preset of the paper with its thresholds in units of the speed alone.
+fn scaled(name: &str, alone: f64) -> String {
+    let Some(Controller::Simple(preset)) = Controller::preset(name, 0.9) else { return name.to_owned() };
+    let [a, b, c] = preset.naps;
+    format!("simple:{},{},{a}/{b}/{c}", preset.low * alone, preset.high * alone)
+}
+
+/// Figures 6.5–6.10.
+pub(super) fn simple(here: &Here) -> Result<Found> {
+    let study = study(here, &SIMPLE, scaled)?;
+    let mut rows = study.rows();
+    let used = [1, 2, 3].map(|way| study.used(way));
+    let all: Vec<f64> = used.iter().flatten().copied().collect();
+    let half = all.iter().filter(|used| **used > 0.5).count() as f64 / all.len() as f64 * 100.0;
+    let label = "pairs and presets in which the other program got more than half of its CPU time";
+    rows.push(claim(label, half, "%", "often more than 50 %", half >= 50.0));
+    let [biased, balanced, quality] = used.map(mean);
+    let more = biased - highest([balanced, quality]);
+    let says = "its utilisation is significantly higher";
+    rows.push(claim("utilisation-biased over the better of the others", more, "of as it is", says, more > 0.05));
+    let less = mean(study.kept(2)) - mean(study.kept(1));
+    let label = "speed under balanced over that under utilisation-biased";
+    rows.push(claim(label, less, "of alone", "it degrades only slightly", less < 0.05));
+    Ok(study.finish(
+        rows,
+        "The paper's thresholds are IPCs; here they are shares of the speed alone, as if that were an IPC of 1, so that it runs without counters, too. Runs between naps are 10 ms: the paper does not say.",
+    ))
+}
+
+/// Figures 6.11–6.26.
+pub(super) fn targeted(here: &Here) -> Result<Found> {
+    let study = study(here, &TARGETED, |name, _| name.to_owned())?;
+    let mut rows = study.rows();
+    let at = |way: usize, goal: f64| {
+        let kept = study.kept(way);
+        kept.iter().filter(|kept| **kept >= goal - 0.01).count() as f64 / kept.len() as f64 * 100.0
+    };
+    rows.push(row("pairs at the goal of 90 % or within a point of it, as it is", at(0, 0.9), "%"));
+    for (i, name) in TARGETED.iter().enumerate() {
+        let goal = if *name == "conservative-80" { 0.8 } else { 0.9 };
+        let share = at(i + 1, goal);
+        let label = format!("pairs at the goal of {:.0} % or within a point of it, {name}", goal * 100.0);
+        rows.push(match *name {
+            OURS => row(label, share, "%"),
+            "relaxed-90" => claim(label, share, "%", "the target is often met", share >= 50.0),
+            _ => claim(label, share, "%", "beaten in many cases, nearly met in the worst", share >= 90.0),
+        });
+        if goal > 0.8 {
+            let used = mean(study.used(i + 1));
+            let label = format!("mean utilisation at 90 %, {name}");
+            rows.push(claim(label, used, "of as it is", "more than a half on average", used > 0.5));
+        }
+    }
+    Ok(study.finish(rows, "All go by progress, which the paper's IPC stands for; tracking is ours."))
+}
+
+/// Figures 6.22 and 6.23: two programs that share nothing.
+pub(super) fn overhead(here: &Here) -> Result<Found> {
+    const WAYS: [(&str, &str); 2] = [("looks every 10 ms, no naps", LOOKS), (OURS, OURS)];
+    let (short, long) = if here.quick { (1.0, 1.5) } else { (2.0, 4.0) };
+    let lines =
+        |seconds: f64| [kernel(here, "cpu", 0, seconds), format!("{} >\"$LOW\"", kernel(here, "cpu", 1, seconds))];
+    let low_speed = || speed(&fs::read(here.folder.path().join("low.json"))?);
+    let without = || -> Result<[f64; 2]> {
+        let [high, low] = lines(short);
+        let mut batch = Batch(shell(here, &low).spawn()?, Instant::now());
+        let high = speed(&shell(here, &high).output()?.stdout)?;
+        batch.0.wait()?;
+        Ok([high, low_speed()?])
+    };
+    let mut found = vec![[const { Vec::new() }; 3]; WAYS.len()];
+    let mut said = BTreeSet::new();
+    let mut progress = Progress::new(true);
+    let mut before = without()?;
+    for round in 0..rounds(here) {
+        progress.show(round as f64 / rounds(here) as f64, || format!("round {} of {}", round + 1, rounds(here)));
+        for i in 0..WAYS.len() {
+            let way = (i + round) % WAYS.len();
+            let [high, low] = lines(long);
+            let ran = managed(here, WAYS[way].1, &high, &low)?;
+            let with = [ran.speed, low_speed()?];
+            let behind = without()?;
+            for side in 0..2 {
+                found[way][side].push((1.0 - with[side] / f64::midpoint(before[side], behind[side])) * 100.0);
+            }
+            found[way][2].push(ran.own * 100.0);
+            said.extend(ran.notes);
+            before = behind;
+        }
+    }
+    let mut rows = Vec::new();
+    for ((name, controller), [high, low, own]) in WAYS.iter().zip(&found) {
+        rows.push(bounded(format!("{name}: loss of the program of high priority"), 1.0, high));
+        let label = format!("{name}: loss of the program of low priority");
+        // The paper's figure is without naps; pauses that measure are no overhead of that kind.
+        rows.push(if *controller == LOOKS { bounded(label, 5.0, low) } else { median_row(label, low, 1.0, "%") });
+        rows.push(median_row(format!("{name}: Cotenant's own CPU time"), own, 1.0, "% of a CPU"));
+    }
+    let note = format!(
+        "The kernel cpu, which uses no memory, on both, for {long} s under cotenant qos --means outside and for {short} s without it right before and behind: loss of units per second; \
+         {ROUNDS} rounds (2 with --quick) in another order each: median, least and most, which are an interval of 95 % of six. tracking has just begun to learn in that time: its pauses and low \
+         duties of the first second are in the loss of low priority. {}",
+        by(&said)
+    );
+    Ok(Found::tallied(rows, note))
+}

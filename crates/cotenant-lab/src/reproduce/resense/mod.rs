@@ -1,0 +1,112 @@
+//! Dynamic workloads of multithreaded programs: the `ReSense` paper (Dey, Wang, Davidson, Soffa, ACM TACO 2013), §3.
+
+mod data;
+mod dynamic;
+mod fixed;
+mod optimal;
+mod own;
+
+pub(super) use dynamic::{large, medium, small};
+pub(super) use fixed::signs;
+pub(super) use optimal::optimal;
+pub(super) use own::sensitivity;
+
+use super::lab::Lab;
+use anyhow::Context as _;
+use cotenant_core::Time;
+use cotenant_core::policy::{DynPolicy, Resense};
+use cotenant_core::profile::AppProfile;
+use cotenant_measure::workload::compare::Figures;
+use cotenant_measure::workload::{Arrival, Job, Workload};
+use cotenant_sim::batch::parallel;
+use cotenant_sim::scenario::Scenario;
+use data::Platform;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+const ASSUMED: &str = "What the programs are like is assumed from words (workloads/parsec-npb.toml), most latencies and bandwidths of the machines are guesses; \
+                       the paper's scores were not used for either.";
+
+/// Simulated seconds of a run of one thread alone; the paper does not say how long its programs run.
+fn work_s(lab: &Lab) -> f64 {
+    if lab.effort.every > 1 { 1.0 } else { 20.0 }
+}
+
+/// Seeds of each workload.
+fn seeds(lab: &Lab) -> u64 {
+    lab.effort.seeds.min(3)
+}
+
+/// All of these programs on a machine, for [`Scenario::for_jobs`].
+fn pool(lab: &Lab, platform: &Platform, programs: &[String]) -> anyhow::Result<Scenario> {
+    // It acts at changes alone, so that it need not look often.
+    let mut text = "policy = { pin = 'cpu', interval_ms = 1000 }\n".to_owned();
+    for program in programs {
+        let (threads, work_s) = (platform.threads, work_s(lab));
+        let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\n");
+    }
+    let mut scenario = Lab::scenario_on(platform.machine, &text)?;
+    scenario.end = Time::from_secs(1_000_000);
+    Ok(scenario)
+}
+
+/// Programs that start at the same time and run once (§3.6).
+fn together(programs: &[String]) -> Workload {
+    let job = |name: &String| Job { name: name.clone(), arrival: Arrival::At(Time(0)), runs: 1 };
+    Workload { jobs: programs.iter().map(job).collect(), longest: None }
+}
+
+/// Who places the threads.
+#[derive(Clone, Debug)]
+enum Who<'a> {
+    Linux,
+    /// `ReSense` with these profiles.
+    Resense(&'a BTreeMap<String, AppProfile>),
+    /// The same by the sums of scores, which is ours.
+    Sum(&'a BTreeMap<String, AppProfile>),
+}
+
+/// What a workload comes to.
+fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Figures> {
+    let mut scenario = pool.for_jobs(workload).context("a program of the workload is not in the pool")?;
+    let (profiles, policy) = match who {
+        Who::Linux => (None, Resense::Printed),
+        Who::Resense(profiles) => (Some(profiles), Resense::Printed),
+        Who::Sum(profiles) => (Some(profiles), Resense::Sum),
+    };
+    if let Some(profiles) = profiles {
+        scenario.know(profiles);
+    }
+    let policy = profiles.map(|_| &policy as &dyn DynPolicy);
+    let ran = scenario.staged(workload, policy, scenario.kernel, seed, |_| ())?;
+    Figures::of(&ran).context("a run took no time")
+}
+
+/// The mean over seeds.
+fn mean(all: &[Figures]) -> Figures {
+    let n = all.len().max(1) as f64;
+    Figures {
+        art_s: all.iter().map(|f| f.art_s).sum::<f64>() / n,
+        throughput: all.iter().map(|f| f.throughput).sum::<f64>() / n,
+    }
+}
+
+/// Each workload under each arm, the mean over the seeds: by workload, then by arm.
+fn compare(
+    lab: &Lab,
+    what: &str,
+    pool: &Scenario,
+    workloads: &[Workload],
+    arms: &[Who<'_>],
+) -> anyhow::Result<Vec<Vec<Figures>>> {
+    let mut jobs = Vec::new();
+    for workload in workloads {
+        for who in arms {
+            jobs.extend((1..=seeds(lab)).map(|seed| (workload, who, seed)));
+        }
+    }
+    let show = |done| lab.show(what, done, jobs.len());
+    let all = parallel(&jobs, |(workload, who, seed)| figures(pool, workload, who, *seed), show)?;
+    let means: Vec<Figures> = all.chunks(seeds(lab) as usize).map(mean).collect();
+    Ok(means.chunks(arms.len()).map(<[Figures]>::to_vec).collect())
+}

@@ -1,0 +1,84 @@
+//! Tables IV and V: sensitivity scores, the paper's beside those that the simulated programs have.
+
+use super::super::lab::Lab;
+use super::super::row::{Found, Row, claim, row};
+use super::data::{PLATFORMS, Platform, printed};
+use super::{ASSUMED, pool, work_s};
+use anyhow::Context as _;
+use cotenant_core::profile::AppProfile;
+use cotenant_core::stats::rank_correlation;
+use cotenant_measure::characterize::{Plan, characterize};
+use cotenant_sim::app::known;
+use cotenant_sim::batch::parallel;
+use cotenant_sim::bench::SimBench;
+use std::collections::BTreeMap;
+
+/// Scores nearer to zero than this, percent, say that sharing does not matter.
+const NONE: f64 = 1.0;
+
+/// Profiles of programs on a simulated machine, made by the script that `cotenant characterize` runs on real ones.
+pub(super) fn profiles(
+    lab: &Lab,
+    platform: &Platform,
+    programs: &[String],
+) -> anyhow::Result<BTreeMap<String, AppProfile>> {
+    let scenario = pool(lab, platform, &programs[..1])?;
+    let topology = &scenario.machine.topology;
+    // Caches are warm after half a second; longer runs only cost.
+    let work_s = work_s(lab).min(4.0);
+    let one = |name: &String| -> anyhow::Result<AppProfile> {
+        let program = known(name).ok_or_else(|| anyhow::anyhow!("there is no program '{name}'"))?;
+        let plan = Plan::new(topology, &["sensitivity"], Vec::new());
+        let mut bench = SimBench::new(scenario.sim.clone(), program, None, work_s);
+        let found = characterize(&plan, &mut bench).with_context(|| name.clone())?;
+        Ok(found.profile)
+    };
+    let found = parallel(programs, one, |done| lab.show("sensitivity scores", done, programs.len()))?;
+    Ok(programs.iter().cloned().zip(found).collect())
+}
+
+/// What two scores say of each other.
+fn compared(label: String, paper: f64, ours: f64) -> Row {
+    let (verdict, met) = match (paper.abs() >= NONE, ours.abs() >= NONE) {
+        (false, false) => ("sharing matters in neither", true),
+        (true, false) => ("sharing does not matter here", false),
+        (false, true) => ("sharing matters here", false),
+        (true, true) if paper.signum() == ours.signum() => ("the same sign", true),
+        (true, true) => ("the other sign", false),
+    };
+    Row { paper: Some(paper), verdict: verdict.to_owned(), met: Some(met), ..row(label, ours, "%") }
+}
+
+/// Tables IV and V.
+pub(in super::super) fn sensitivity(lab: &mut Lab) -> anyhow::Result<Found> {
+    let (mut rows, mut orders) = (Vec::new(), Vec::new());
+    for platform in PLATFORMS {
+        let of = printed().into_iter().filter(|p| p.platform == platform.name);
+        let all: Vec<_> = of.step_by(lab.effort.every).collect();
+        let mut programs: Vec<String> = all.iter().map(|p| p.program.clone()).collect();
+        programs.sort();
+        programs.dedup();
+        let ours = profiles(lab, &platform, &programs)?;
+        for (_, level) in platform.levels {
+            let scores = all.iter().filter(|p| p.level == *level);
+            let scores = scores.filter_map(|p| Some((p, ours.get(&p.program)?.score([*level])?)));
+            let scores: Vec<_> = scores.collect();
+            for (p, ours) in &scores {
+                rows.push(compared(format!("{} {level}: {}", platform.machine, p.program), p.score, *ours));
+            }
+            let (paper, ours): (Vec<f64>, Vec<f64>) = scores.iter().map(|(p, ours)| (p.score, *ours)).unzip();
+            let label = format!("{} {level}: rank correlation of the scores", platform.machine);
+            orders.extend(rank_correlation(&paper, &ours).map(|rho| {
+                claim(label, rho, "", "the order of the programs is more alike than not (above 0.5)", rho > 0.5)
+            }));
+        }
+    }
+    rows.extend(orders);
+    let note = format!(
+        "As many threads as cores share the resource, {} s of work each, in the two configurations of Table III, which are derived from the topology; by \
+         cycles. A score below {NONE} % either way counts as none. Rank correlations are ours: the paper has no such figure. {ASSUMED} So these rows say how far \
+         the assumed programs are like the paper's, and the mapping experiments use the paper's scores, with ours beside them.",
+        work_s(lab).min(4.0)
+    );
+    Ok(Found::tallied(rows, note))
+}

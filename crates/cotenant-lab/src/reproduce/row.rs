@@ -1,0 +1,213 @@
+//! What an experiment says: rows of the paper's figures beside ours, and words that follow from the figures.
+
+use super::spread::Spread;
+use serde::Serialize;
+
+/// What an experiment came to.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Found {
+    pub rows: Vec<Row>,
+    pub verdict: String,
+    pub note: String,
+}
+
+impl Found {
+    pub fn new(rows: Vec<Row>, verdict: impl Into<String>, note: impl Into<String>) -> Self {
+        Self { rows, verdict: verdict.into(), note: note.into() }
+    }
+
+    /// The verdict is how many rows agree with the paper.
+    pub fn tallied(rows: Vec<Row>, note: impl Into<String>) -> Self {
+        let verdict = tally(&rows);
+        Self::new(rows, verdict, note)
+    }
+}
+
+/// What a row says where there is nothing to compare with.
+const SILENT: &str = "no figure in the paper's text";
+
+/// A row.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub label: String,
+    /// What the paper's text or tables say; `None` where they give no figure.
+    pub paper: Option<f64>,
+    pub measured: f64,
+    /// Ends of the interval of what was measured on a real machine: its least and its most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
+    pub unit: &'static str,
+    pub verdict: String,
+    /// How it spreads over trials, where that is part of the figure; `measured` is the median then.
+    #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+    /// Where it is in a picture of the experiment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<At>,
+    /// Whether it is as in the paper, where the paper says something.
+    #[serde(skip)]
+    pub met: Option<bool>,
+}
+
+/// A row's place: a cell of a heatmap where there is a `y`, else a point over `x`.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct At {
+    /// What `x` is.
+    pub axis: &'static str,
+    pub x: f64,
+    /// The row of a cell, from above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y: Option<f64>,
+}
+
+/// A row of which the paper says nothing.
+pub(super) fn row(label: impl Into<String>, measured: f64, unit: &'static str) -> Row {
+    Row {
+        label: label.into(),
+        paper: None,
+        measured,
+        interval: None,
+        unit,
+        verdict: SILENT.to_owned(),
+        spread: None,
+        at: None,
+        met: None,
+    }
+}
+
+/// A row for each box of a box plot.
+pub(super) fn spread(values: &[f64], of: &str, group: &str, series: &str, unit: &'static str) -> Row {
+    let spread = Spread::of(values, of, group, series);
+    Row { spread: Some(spread.clone()), ..row(format!("{group}, {series}: {of}"), spread.median, unit) }
+}
+
+/// A row with a level in the paper, such as a share or a rate.
+pub(super) fn level(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
+    let (verdict, met) = level_words(paper, measured);
+    Row { paper: Some(paper), verdict, met: Some(met), ..row(label, measured, unit) }
+}
+
+/// A row with an effect in the paper, a gain or a loss in percent.
+pub(super) fn effect(label: impl Into<String>, paper: f64, measured: f64) -> Row {
+    let verdict = effect_words(paper, measured);
+    Row {
+        paper: Some(paper),
+        verdict: verdict.to_owned(),
+        met: Some(verdict == "appears"),
+        ..row(label, measured, "%")
+    }
+}
+
+/// A row with an upper bound in the paper.
+pub(super) fn bound(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
+    let met = measured < paper;
+    let verdict = if met { "below the paper's bound" } else { "above the paper's bound" };
+    Row { paper: Some(paper), verdict: verdict.to_owned(), met: Some(met), ..row(label, measured, unit) }
+}
+
+/// A row of which the paper says something in words, and whether that is so here.
+pub(super) fn claim(label: impl Into<String>, measured: f64, unit: &'static str, says: &str, holds: bool) -> Row {
+    let verdict = if holds { format!("as in the paper: {says}") } else { format!("not as in the paper: {says}") };
+    Row { verdict, met: Some(holds), ..row(label, measured, unit) }
+}
+
+impl Row {
+    /// Says why it is not as in the paper, where it is not.
+    pub fn because(mut self, why: &str) -> Self {
+        if self.met == Some(false) {
+            self.verdict = format!("{}: {why}", self.verdict);
+        }
+        self
+    }
+
+    /// The same with the ends of its interval.
+    pub fn between(mut self, ends: [f64; 2]) -> Self {
+        self.interval = Some(ends);
+        self
+    }
+
+    /// Whether its verdict tells something.
+    pub fn speaks(&self) -> bool {
+        self.verdict != SILENT
+    }
+}
+
+/// How a level compares with the paper's, and whether it is met.
+fn level_words(paper: f64, measured: f64) -> (String, bool) {
+    let off = measured / paper - 1.0;
+    match off.abs() {
+        _ if paper == 0.0 && measured == 0.0 => ("as in the paper".to_owned(), true),
+        _ if paper == 0.0 => ("the paper has none".to_owned(), false),
+        a if a <= 0.1 => ("within 10 %".to_owned(), true),
+        _ if off < 0.0 => (format!("{:.0} % lower", -off * 100.0), false),
+        a if a < 3.0 => (format!("{:.0} % higher", off * 100.0), false),
+        _ => (format!("{:.0} times as high", measured / paper), false),
+    }
+}
+
+/// How an effect compares with the paper's; less than a percent is none.
+fn effect_words(paper: f64, measured: f64) -> &'static str {
+    let same = measured * paper.signum();
+    match same / paper.abs() {
+        _ if same < -1.0 => "the other way round",
+        _ if same < 1.0 => "does not appear",
+        part if part < 0.5 => "appears, less than half as large",
+        part if part < 2.0 => "appears",
+        _ => "appears, more than twice as large",
+    }
+}
+
+/// The geometric mean; 1 of nothing.
+pub(super) fn geometric(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v: f64| (sum + v.ln(), n + 1));
+    (sum / f64::from(n.max(1))).exp()
+}
+
+/// The mean; 0 of nothing.
+pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v: f64| (sum + v, n + 1));
+    sum / f64::from(n.max(1))
+}
+
+/// The lowest; infinite of nothing.
+pub(super) fn lowest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// The highest; minus infinity of nothing.
+pub(super) fn highest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// How many rows of which the paper says something agree: a level within 10 %, an effect that appears, a bound that holds, words that do.
+pub(super) fn tally(rows: &[Row]) -> String {
+    let judged: Vec<bool> = rows.iter().filter_map(|r| r.met).collect();
+    let agree = judged.iter().filter(|met| **met).count();
+    format!("{agree} of the {} statements of the paper's text are met", judged.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_follow_from_figures() {
+        let level = |paper, measured| level_words(paper, measured).0;
+        assert_eq!(level_words(0.83, 0.80), ("within 10 %".to_owned(), true));
+        assert_eq!(level_words(0.5, 0.25), ("50 % lower".to_owned(), false));
+        assert_eq!([level(2.0, 3.0), level(2.0, 20.0)], ["50 % higher", "10 times as high"]);
+        assert_eq!([level(0.0, 0.0), level(0.0, 1.0)], ["as in the paper", "the paper has none"]);
+        assert_eq!(bound("", 1.0, 0.2, "%").verdict, "below the paper's bound");
+        assert_eq!(bound("", 1.0, 1.2, "%").because("it is").verdict, "above the paper's bound: it is");
+        assert_eq!(bound("", 1.0, 0.2, "%").because("it is").verdict, "below the paper's bound");
+        assert_eq!(claim("", 1.0, "%", "rises", false).verdict, "not as in the paper: rises");
+        let rows = [row("", 1.0, "%"), bound("", 1.0, 0.2, "%"), claim("", 1.0, "%", "rises", false)];
+        assert_eq!(tally(&rows), "1 of the 2 statements of the paper's text are met");
+        assert!(!rows[0].speaks() && rows[1].speaks() && !rows[0].verdict.is_empty());
+        let effects = [(36.0, 30.0), (36.0, 10.0), (36.0, 0.5), (36.0, -8.0), (5.0, 11.0), (-9.0, -8.0)];
+        let words = effects.map(|(paper, ours)| effect_words(paper, ours));
+        assert_eq!(words[..3], ["appears", "appears, less than half as large", "does not appear"]);
+        assert_eq!(words[3..], ["the other way round", "appears, more than twice as large", "appears"]);
+        assert!((geometric([0.5, 2.0]) - 1.0).abs() < 1e-12 && mean([1.0, 3.0]) == 2.0);
+    }
+}

@@ -1,0 +1,128 @@
+//! How thresholds are found (§2.1, §2.2): what coherence and bandwidth cost at rising rates.
+
+use super::lab::{Arm, Lab, Run};
+use super::row::{Found, Row, level, row, tally};
+use cotenant_sim::batch::parallel;
+use cotenant_sim::scenario::Scenario;
+
+/// Coherence events per cycle of computing, from none to that of `hubench`.
+const RATES: [f64; 9] = [0.0, 5e-5, 1e-4, 1.75e-4, 2.6e-4, 4e-4, 6e-4, 9e-4, 1.3e-3];
+/// Cycles per instruction of the pair's computing, as in `hubench`.
+const CPI: f64 = 2.0;
+/// The slow-down at which a rate counts as high (§2.1).
+const HIGH: f64 = 1.05;
+/// The bandwidth threshold over the most that low row locality reaches (§2.2).
+const BELOW: f64 = 0.8;
+/// Tasks of the bandwidth curves.
+const TASKS: usize = 10;
+/// CPUs of the two sockets, each on a core of its own.
+const TOGETHER: &str = "0,1";
+const APART: &str = "0,10";
+
+fn pair(rate: f64, cpus: &str, work_s: f64) -> anyhow::Result<Scenario> {
+    let coherence_pki = rate * CPI * 1000.0;
+    Lab::scenario(&format!(
+        "[program.pair]\ncpi = {CPI}\nllc_apki = 0.0\nfootprint_bytes = 16384\nmiss_ratio = [[16384, 0.0]]\n\
+         coherence_pki = {coherence_pki}\nshared = 1.0\n[[app]]\nprogram = 'pair'\nthreads = 2\nwork_s = {work_s}\ncpus = '{cpus}'\n"
+    ))
+}
+
+/// Events per cycle of two threads apart, and what they gain together, at rising rates.
+fn pairs(lab: &Lab) -> anyhow::Result<Vec<(f64, f64)>> {
+    let jobs: Vec<(f64, &str)> = RATES.iter().flat_map(|r| [(*r, TOGETHER), (*r, APART)]).collect();
+    let work = |&(rate, cpus): &(f64, &str)| Lab::once(pair(rate, cpus, lab.effort.work_s)?, Arm::Linux, 1);
+    let runs = parallel(&jobs, work, |done| lab.show("sam-fig1", done, jobs.len()))?;
+    let point = |pair: &[Run]| {
+        let apart = &pair[1];
+        (apart.seen.inter / apart.seen.cycles, apart.outcome.apps[0].time_s / pair[0].outcome.apps[0].time_s)
+    };
+    Ok(runs.chunks(2).map(point).collect())
+}
+
+/// The rate at which being apart costs 5 %, if any does.
+fn crossing(points: &[(f64, f64)]) -> Option<f64> {
+    points.windows(2).find(|p| p[0].1 < HIGH && p[1].1 >= HIGH).map(|p| {
+        let part = (HIGH - p[0].1) / (p[1].1 - p[0].1);
+        p[0].0 + part * (p[1].0 - p[0].0)
+    })
+}
+
+/// Figure 1.
+pub(super) fn coherence(lab: &mut Lab) -> anyhow::Result<Found> {
+    let points = pairs(lab)?;
+    let mut rows: Vec<Row> = points
+        .iter()
+        .map(|(rate, gain)| row(format!("together over apart, {rate:.2e} events/cycle"), (gain - 1.0) * 100.0, "%"))
+        .collect();
+    let rises = points.windows(2).all(|p| p[1].1 >= p[0].1);
+    let (verdict, note) = if let Some(crossing) = crossing(&points) {
+        rows.push(level("rate at which being apart costs 5 %", 2.5e-4, crossing, "events/cycle"));
+        rows.push(level("the same in time", 550_000.0, crossing * clock(lab)?, "events/s"));
+        let shape = if rises { "the gain rises with the rate" } else { "the gain does not rise throughout" };
+        (format!("{shape}; {}", tally(&rows)), "")
+    } else {
+        ("being apart never costs 5 % at these rates".to_owned(), " No threshold follows from this curve.")
+    };
+    let coherence = pair(0.0, APART, 1.0)?.sim.coherence_s.map(|s| s * 1e9);
+    let note = format!(
+        "Rates are what two threads on two sockets were seen to do, so that they hold the transfers' own time. The threshold is 5 % over \
+         what a line from the other socket costs more than one from the same: {:.0} ns and {:.0} ns here.{note}",
+        coherence[2], coherence[0]
+    );
+    Ok(Found::new(rows, verdict, note))
+}
+
+fn clock(lab: &Lab) -> anyhow::Result<f64> {
+    Ok(pair(0.0, APART, lab.effort.work_s)?.sim.clock_hz)
+}
+
+fn copies(program: &str, n: usize, work_s: f64) -> anyhow::Result<Scenario> {
+    Lab::scenario(&format!("[[app]]\nprogram = '{program}'\nthreads = {n}\nwork_s = {work_s}\ncpus = '0-9'\n"))
+}
+
+/// LLC misses per cycle of a socket with 1 to 10 copying tasks: of low, of high row-buffer locality.
+fn socket(lab: &Lab) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+    let jobs: Vec<(&str, usize)> =
+        ["membench-low", "membench"].into_iter().flat_map(|p| (1..=TASKS).map(move |n| (p, n))).collect();
+    let work = |&(program, n): &(&str, usize)| {
+        let scenario = copies(program, n, lab.effort.work_s)?;
+        let clock_hz = scenario.sim.clock_hz;
+        let run = Lab::once(scenario, Arm::Linux, 1)?;
+        anyhow::Ok(run.seen.misses / run.seen.seconds / clock_hz)
+    };
+    let mut low = parallel(&jobs, work, |done| lab.show("sam-fig2", done, jobs.len()))?;
+    let high = low.split_off(TASKS);
+    Ok((low, high))
+}
+
+/// Figure 2.
+pub(super) fn bandwidth(lab: &mut Lab) -> anyhow::Result<Found> {
+    let (low, high) = socket(lab)?;
+    let machine = copies("membench", 1, 1.0)?.sim;
+    let clock_hz = machine.clock_hz;
+    let unit = "LLC misses/cycle of a socket";
+    let mut rows = Vec::new();
+    for (label, rates) in [("low", &low), ("high", &high)] {
+        rows.extend((1..).zip(rates).map(|(n, rate)| row(format!("{n} tasks, {label} row locality"), *rate, unit)));
+    }
+    rows.push(level("most that low row locality reaches (0.034 is 20 % below)", 0.034 / BELOW, low[9], unit));
+    rows.push(level("the threshold", 0.034, low[9] * BELOW, unit));
+    rows.push(level("low under high row locality at 10 tasks", 10.0, (1.0 - low[9] / high[9]) * 100.0, "%"));
+    let three = high[2] > low[9];
+    let says = if three {
+        "three tasks of high row locality use more than ten of low"
+    } else {
+        "three tasks of high row locality do not use more than ten of low, as they do in the paper"
+    };
+    let verdict = format!("{says}; {}", tally(&rows));
+    let station = &machine.stations[0];
+    let note = format!(
+        "The paper's LLC_MISSES at its bottleneck amount to {:.1} GB/s, this machine file's memory delivers {:.1} (low) to {:.1} GB/s (high), \
+         reads and write-backs together. Guessed for this machine: {}.",
+        0.034 / BELOW * clock_hz * 64.0 / 1e9,
+        station.low / 1e9,
+        station.high / 1e9,
+        if machine.guesses.is_empty() { "nothing".to_owned() } else { machine.guesses.join(", ") }
+    );
+    Ok(Found::new(rows, verdict, note))
+}

@@ -1,0 +1,382 @@
+//! This machine, as characterization runs an application on it.
+
+use super::leftovers::{children, end, end_orphans};
+use crate::characterize::caches::{self, Geometry, Misses};
+use crate::characterize::{Bench, Beside, Ran, Stop, Trial};
+use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::scratch::Scratch;
+use cotenant_cli::words::{count, tell};
+use cotenant_core::sample::Sample;
+use cotenant_core::signal::{Counters, Signal};
+use cotenant_core::{CpuSet, Host, TaskId, Time, Topology, Wake};
+use cotenant_kernels::{Caches, Config, Kernel, Report};
+use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost};
+use cotenant_linux::sense::executable;
+use cotenant_linux::sys;
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::waiter::{Event, Waiter};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time between looks at the application. What a thread does after the last one before its end is not seen.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a kernel runs alone.
+const KERNEL: Duration = Duration::from_millis(250);
+/// A kernel that did nothing after this is not waited for.
+const PREPARED: Duration = Duration::from_secs(30);
+
+const LEFT: &str =
+    "the command left processes behind when it ended; they were ended, and what they did is not in the figures";
+
+fn timed_out(after: Duration) -> Stop {
+    Stop::Failed(format!(
+        "the command still ran after {:.1} s and was ended; give it less to do, or more time with --timeout",
+        after.as_secs_f64()
+    ))
+}
+
+fn failure(code: u8) -> Stop {
+    Stop::Failed(format!(
+        "the command failed with exit code {code}; a failing run cannot be measured; see its own messages with --show-output"
+    ))
+}
+
+/// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change it.
+pub fn pace(report: &Report) -> f64 {
+    report.threads.iter().map(|thread| thread.units as f64 / thread.cpu_seconds.max(1e-9)).sum()
+}
+
+/// Runs one command on this machine.
+pub struct AppBench<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) command: Vec<OsString>,
+    name: String,
+    /// Whether its own output is let through.
+    shown: bool,
+    /// The longest that a run may take.
+    timeout: Duration,
+    progress: Progress,
+    /// Remarks on what the command did.
+    pub notes: BTreeSet<String>,
+    /// Whether it tells how long it will take.
+    pub says: bool,
+    /// Runs on simulated caches that go side by side.
+    pub at_once: usize,
+    waiter: Waiter,
+    stopped: bool,
+}
+
+impl<'a> AppBench<'a> {
+    /// Runs are called `name`, and end after `timeout`; `shown`: the command's own output is let through.
+    ///
+    /// # Errors
+    /// Where signals cannot be awaited.
+    pub fn new(
+        topology: &'a Topology,
+        command: Vec<OsString>,
+        name: String,
+        shown: bool,
+        timeout: Duration,
+        progress: Progress,
+    ) -> io::Result<Self> {
+        // Before any thread is started: signals are held back from all of them.
+        let waiter = Waiter::new()?;
+        Ok(Self {
+            topology,
+            command,
+            name,
+            shown,
+            timeout,
+            progress,
+            notes: BTreeSet::new(),
+            says: false,
+            at_once: 1,
+            waiter,
+            stopped: false,
+        })
+    }
+
+    fn look(&mut self) -> bool {
+        self.stopped |= matches!(self.waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
+        !self.stopped
+    }
+
+    /// The command with its placeholders filled in.
+    fn words(&self, cpus: &CpuSet) -> Vec<OsString> {
+        let fill = |word: &OsString| match word.to_str() {
+            Some(text) => {
+                text.replace("{threads}", &cpus.len().to_string()).replace("{cpus}", &cpus.to_string()).into()
+            }
+            None => word.clone(),
+        };
+        self.command.iter().map(fill).collect()
+    }
+
+    /// Runs a command on these CPUs to its end.
+    fn launch(&mut self, words: &[OsString], cpus: &CpuSet) -> Result<Ran, Stop> {
+        let failed = |what: &dyn std::fmt::Display| Stop::Failed(what.to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        if !self.shown {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to undo later.
+        let own = sys::getaffinity(0).map_err(|e| failed(&e))?;
+        sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(&format!("CPUs {cpus} cannot be used: {e}")))?;
+        let before = sys::children_cpu_time();
+        let ours = children();
+        let begin = Instant::now();
+        let app = AppSpec::command(self.name.clone(), command);
+        let host = LinuxHost::new(self.topology, vec![app], HostOptions::default());
+        sys::setaffinity(0, &own).map_err(|e| failed(&e))?;
+        let mut host = host.map_err(|e| failed(&e))?;
+        let mut tally = Tally::default();
+        loop {
+            let wake = host.wait(Time::default() + begin.elapsed() + LOOK);
+            if wake == Wake::Exit {
+                break;
+            }
+            tally.add(host.sample().map_err(|e| failed(&e))?);
+            if host.is_asked_to_stop() {
+                end(&mut host);
+                return Err(Stop::Interrupted);
+            }
+            if begin.elapsed() > self.timeout {
+                end(&mut host);
+                return Err(timed_out(self.timeout));
+            }
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let left = end(&mut host) + end_orphans(&ours); // what came and was left between two looks is in no sample
+        if left > 0 {
+            self.notes.insert(LEFT.to_owned());
+        }
+        let units = host.reported().map(|reported| reported.units as f64);
+        let asked = host.is_asked_to_stop();
+        let code = host.finish().exit_code;
+        let used = sys::children_cpu_time().saturating_sub(before).as_secs_f64();
+        match (asked, code) {
+            (true, _) => Err(Stop::Interrupted),
+            (false, 0) => Ok(Ran { seconds, cpu_s: Some(used), units, ..tally.ran() }),
+            (false, code) => Err(failure(code)),
+        }
+    }
+
+    /// The command under cachegrind.
+    fn simulated(&self, first: Geometry, last: Geometry, folder: &Summaries) -> Result<Vec<OsString>, Stop> {
+        if executable::find(OsStr::new("valgrind")).is_none() {
+            return Err(Stop::Missing("valgrind, whose cachegrind simulates caches, is not installed".to_owned()));
+        }
+        let options = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"];
+        let mut words: Vec<OsString> = options.iter().map(OsString::from).collect();
+        words.push("--cachegrind-out-file=/dev/null".into());
+        words.push(format!("--log-file={}/%p", folder.0.path().display()).into());
+        words.push(format!("--I1={}", first.option()).into());
+        words.push(format!("--D1={}", first.option()).into());
+        words.push(format!("--LL={}", last.option()).into());
+        words.extend(self.words(self.topology.usable()));
+        Ok(words)
+    }
+
+    /// Runs several commands at the same time, each to its end.
+    fn side_by_side(&mut self, all: &[&[OsString]]) -> Result<(), Stop> {
+        let failed = |what: &dyn std::fmt::Display| Stop::Failed(what.to_string());
+        let ours = children();
+        let done = Waiter::new().map_err(|e| failed(&e)).and_then(|mut waiter| {
+            let mut running = BTreeSet::new();
+            for words in all {
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]).stdin(Stdio::null());
+                if !self.shown {
+                    command.stdout(Stdio::null()).stderr(Stdio::null());
+                }
+                let child = Child::spawn_command(command).map_err(|e| failed(&e))?;
+                running.insert(child.pid());
+                waiter.watch_job(&child);
+            }
+            let deadline = Instant::now() + self.timeout;
+            while !running.is_empty() {
+                match waiter.wait(Some(deadline)).map_err(|e| failed(&e))? {
+                    Event::Exited(pid, status, _) if status.success() => {
+                        running.remove(&pid);
+                    }
+                    Event::Exited(_, status, _) => loop {
+                        // A signal that ended it reaches us, too, and says why.
+                        match waiter.wait(Some(Instant::now())) {
+                            Ok(Event::Signal(_)) => return Err(Stop::Interrupted),
+                            Ok(Event::Tick) | Err(_) => return Err(failure(launch::exit_code(status))),
+                            Ok(_) => {}
+                        }
+                    },
+                    Event::Signal(_) => return Err(Stop::Interrupted),
+                    Event::Tick => return Err(timed_out(self.timeout)),
+                }
+            }
+            Ok(())
+        });
+        let left = end_orphans(&ours);
+        if left > 0 && done.is_ok() {
+            self.notes.insert(LEFT.to_owned());
+        }
+        done
+    }
+
+    fn kernel(beside: &Beside, caches: Caches, length: Option<Duration>) -> Result<(&'static Kernel, Config), Stop> {
+        let kernel = Kernel::by_name(&beside.kernel)
+            .ok_or_else(|| Stop::Failed(format!("there is no kernel {}; see cotenant kernel --list", beside.kernel)))?;
+        let config = Config {
+            duration: length,
+            rate: beside.rate,
+            cpus: beside.cpus.clone(),
+            ..Config::new(beside.cpus.len(), caches)
+        };
+        Ok((kernel, config))
+    }
+}
+
+/// What was seen of a program.
+#[derive(Default)]
+struct Tally {
+    last: BTreeMap<TaskId, Counters>,
+    alive: usize,
+    most: usize,
+}
+
+impl Tally {
+    fn add(&mut self, sample: Sample) {
+        self.alive = sample.tasks.len();
+        self.most = self.most.max(self.alive);
+        self.last.extend(sample.tasks.into_iter().map(|task| (task.info.id, task.counters)));
+    }
+
+    fn ran(&self) -> Ran {
+        let mut counts: BTreeMap<Signal, (f64, usize)> = BTreeMap::new();
+        for (signal, count) in self.last.values().flat_map(Counters::iter) {
+            let scale = if count.running_ns > 0 { count.enabled_ns as f64 / count.running_ns as f64 } else { 1.0 };
+            let (sum, tasks) = counts.entry(signal).or_default();
+            (*sum, *tasks) = (*sum + count.value as f64 * scale, *tasks + 1);
+        }
+        // A signal that some threads lack, or that ended between two looks, would make the program look cheap.
+        let whole = self.alive == self.last.len();
+        let counts: BTreeMap<Signal, f64> = counts
+            .into_iter()
+            .filter(|(_, (_, tasks))| whole && *tasks == self.last.len())
+            .map(|(signal, (sum, _))| (signal, sum))
+            .collect();
+        Ran { cycles: counts.get(&Signal::Cycles).copied(), threads: self.most, counts, ..Ran::default() }
+    }
+}
+
+impl Bench for AppBench<'_> {
+    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop> {
+        let words = self.words(&trial.cpus);
+        let Some(beside) = &trial.beside else { return self.launch(&words, &trial.cpus) };
+        let (kernel, config) = Self::kernel(beside, Caches::of(self.topology), None)?;
+        let (done, units) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let (done, units) = (&done, &units);
+            let runner = scope.spawn(move || {
+                let counter = |_: usize| units;
+                kernel.run(&config, Some(&counter), &mut || !done.load(Ordering::Relaxed))
+            });
+            // Its memory is prepared before the application starts.
+            let patience = Instant::now() + PREPARED;
+            while units.load(Ordering::Relaxed) == 0 && !runner.is_finished() && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let ran = self.launch(&words, &trial.cpus);
+            done.store(true, Ordering::Relaxed);
+            let report = runner.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+            let report: Report = report.map_err(|e| Stop::Failed(format!("{}: {e}", kernel.name)))?;
+            let per_s = if beside.rate.is_some() { report.per_second() } else { pace(&report) };
+            Ok(Ran { beside_per_s: Some(per_s), ..ran? })
+        })
+    }
+
+    fn alone(&mut self, beside: &Beside) -> Result<f64, Stop> {
+        let (kernel, config) = Self::kernel(beside, Caches::of(self.topology), Some(KERNEL))?;
+        let report = kernel.run(&config, None, &mut || self.look());
+        let report = report.map_err(|e| Stop::Failed(format!("{}: {e}", kernel.name)))?;
+        if self.stopped { Err(Stop::Interrupted) } else { Ok(pace(&report)) }
+    }
+
+    fn simulate(&mut self, caches: &[[Geometry; 2]]) -> Result<Vec<Misses>, Stop> {
+        let (topology, mut runs) = (self.topology, Vec::new());
+        for [first, last] in caches {
+            let folder = Summaries::new()?;
+            runs.push((self.simulated(*first, *last, &folder)?, folder));
+        }
+        let mut units = None;
+        match &runs[..] {
+            // One alone tells what it does.
+            [(words, _)] => units = self.launch(words, topology.usable())?.units.map(|units| units as u64),
+            all => self.side_by_side(&all.iter().map(|(words, _)| words.as_slice()).collect::<Vec<_>>())?,
+        }
+        runs.iter().map(|(_, folder)| Ok(Misses { units, ..folder.sum()? })).collect()
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once
+    }
+
+    fn goes_on(&mut self, done: f64, what: &str) -> bool {
+        self.progress.show(done, || what.to_owned());
+        self.look()
+    }
+
+    fn expect(&mut self, runs: usize, simulated: usize, seconds: f64) {
+        if !self.says {
+            return;
+        }
+        self.progress.clear();
+        let (time, runs) = (about(Duration::from_secs_f64(seconds)), count(runs as u64, "run"));
+        let besides = match simulated {
+            0 => String::new(),
+            n if self.at_once > 1 => format!(
+                ", and {} on simulated caches, each 20 to 100 times as long, {} side by side",
+                count(n as u64, "run"),
+                self.at_once
+            ),
+            n => format!(", and {} on simulated caches, each 20 to 100 times as long", count(n as u64, "run")),
+        };
+        tell(format_args!(
+            "{runs} to come, about {time} by the first{besides}; Ctrl-C ends it, and nothing is written"
+        ));
+    }
+}
+
+/// What the processes of one run on simulated caches say at their ends, one file each.
+struct Summaries(Scratch);
+
+impl Summaries {
+    fn new() -> Result<Self, Stop> {
+        Scratch::new("cachegrind").map(Self).map_err(unkept)
+    }
+
+    /// A process that executed another program has no summary: that one tells.
+    fn sum(&self) -> Result<Misses, Stop> {
+        let mut all = Misses::default();
+        for log in fs::read_dir(self.0.path()).map_err(unkept)? {
+            let text = fs::read_to_string(log.map_err(unkept)?.path()).map_err(unkept)?;
+            let Ok(one) = caches::parse(&text) else { continue };
+            all.instructions += one.instructions;
+            all.references += one.references;
+            all.first_misses += one.first_misses;
+            all.misses += one.misses;
+        }
+        if all.references == 0 {
+            return Err(Stop::Missing("cachegrind gave no summary; it needs valgrind 3.15 or newer".to_owned()));
+        }
+        Ok(all)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unkept(why: io::Error) -> Stop {
+    Stop::Failed(format!("the simulated caches' results cannot be kept: {why}"))
+}

@@ -1,0 +1,176 @@
+//! `cargo xtask guests`: machines that nobody here owns, as software-emulated guests that run the binary that users get.
+//!
+//! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what each scenario came
+//! to; only those lines count, since the emulator exits with 0 even where the guest panicked.
+
+mod console;
+mod initramfs;
+mod machine;
+mod parts;
+mod shell;
+
+use anyhow::{Result, bail};
+use console::{End, Report};
+use machine::{Arch, GUESTS, Guest, Kernel, SHELL};
+use parts::Parts;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Arguments of `cargo xtask guests`.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Args {
+    /// List the guests and their scenarios
+    #[arg(long)]
+    list: bool,
+    /// Only the guest of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// A console in the guest of this name, with the binary and the scenarios; `exit` ends it
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "only", "quick"])]
+    shell: Option<String>,
+    /// As continuous integration does: its guests only, unless --only names some, and a binary that is built faster than a release
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Args {
+    /// Cargo's profile for the binary.
+    fn profile(&self) -> &'static str {
+        if self.quick || self.shell.is_some() { "quick" } else { "release" }
+    }
+}
+
+/// Runs guests and reports as a test runner does.
+///
+/// # Errors
+/// Where a guest's name is unknown, or the binary that is to be tested cannot be built.
+pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
+    if args.list {
+        for guest in GUESTS {
+            let quick = if guest.quick { " [quick]" } else { "" };
+            println!("{:<14} {}{quick}\n{:14} {}", guest.name, guest.what, "", guest.scenarios.join(", "));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(name) = &args.shell {
+        return open_shell(root, named(name)?, args.profile());
+    }
+    let chosen: Vec<&Guest> = match &args.only[..] {
+        [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
+        names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
+    };
+    let mut tally = Tally::default();
+    let mut parts: BTreeMap<(Arch, Kernel), Result<Parts, String>> = BTreeMap::new();
+    for guest in chosen {
+        tally.guests += 1;
+        let parts = match parts.entry((guest.arch, guest.kernel)) {
+            Entry::Occupied(gathered) => gathered.into_mut(),
+            Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
+        };
+        match parts {
+            Ok(parts) => tally.run(guest, parts)?,
+            Err(missing) => {
+                println!("guest {}: skipped: {missing}", guest.name);
+                tally.skipped += guest.scenarios.len();
+            }
+        }
+    }
+    Ok(tally.close())
+}
+
+fn named(name: &str) -> Result<&'static Guest> {
+    let Some(guest) = GUESTS.iter().find(|guest| guest.name == name) else {
+        let names: Vec<&str> = GUESTS.iter().map(|guest| guest.name).collect();
+        bail!("there is no guest '{name}'; there are {}", names.join(", "));
+    };
+    Ok(guest)
+}
+
+fn open_shell(root: &Path, guest: &Guest, profile: &str) -> Result<ExitCode> {
+    let parts = match Parts::gather(root, guest, profile)? {
+        Ok(parts) => parts,
+        Err(missing) => bail!("guest {}: {missing}", guest.name),
+    };
+    let initrd = initramfs::write(guest, &parts)?;
+    shell::interactive(guest, &parts, &initrd)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the guests came to.
+#[derive(Debug, Default)]
+struct Tally {
+    guests: usize,
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    retried: Vec<String>,
+}
+
+impl Tally {
+    fn run(&mut self, guest: &Guest, parts: &Parts) -> Result<()> {
+        let initrd = initramfs::write(guest, parts)?;
+        let start = Instant::now();
+        let mut report = console::boot(guest, parts, &initrd)?;
+        // A guest that did not come to its end is the emulator's fault more often than ours; a scenario that failed is not.
+        if let End::Early(why) = &report.end {
+            println!("guest {}: again, since {why}", guest.name);
+            self.retried.push(format!("{}: {why}", guest.name));
+            report = console::boot(guest, parts, &initrd)?;
+        }
+        if guest.scenarios.contains(&SHELL) {
+            report.outcomes.insert(SHELL.to_owned(), shell::try_out(guest, parts, &initrd));
+        }
+        println!("guest {} ({}): {:.1} s", guest.name, guest.what, start.elapsed().as_secs_f64());
+        self.add(guest, report);
+        Ok(())
+    }
+
+    fn add(&mut self, guest: &Guest, mut report: Report) {
+        if let Some(seen) = report.topology.take()
+            && let Err(why) = guest.compare(&seen)
+        {
+            report.outcomes.insert("topology".to_owned(), Err(format!("not what the emulator was told: {why}")));
+        }
+        for scenario in guest.scenarios {
+            match report.outcomes.get(*scenario) {
+                Some(Ok(None)) => {
+                    println!("  {scenario} ... ok");
+                    self.passed += 1;
+                }
+                Some(Ok(Some(why))) => {
+                    println!("  {scenario} ... skipped: {why}");
+                    self.skipped += 1;
+                }
+                Some(Err(why)) => {
+                    println!("  {scenario} ... FAILED: {why}");
+                    self.failed += 1;
+                }
+                None => {
+                    let why = match &report.end {
+                        End::Early(why) => why,
+                        End::Regular => "its line on the console is torn or lost",
+                    };
+                    println!("  {scenario} ... FAILED: did not end: {why}");
+                    self.failed += 1;
+                }
+            }
+        }
+    }
+
+    fn close(&self) -> ExitCode {
+        for retry in &self.retried {
+            println!("retried {retry}");
+        }
+        println!(
+            "{} guests, {} scenarios, {} guests retried",
+            self.guests,
+            self.passed + self.failed + self.skipped,
+            self.retried.len()
+        );
+        println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}

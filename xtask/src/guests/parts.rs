@@ -1,0 +1,275 @@
+//! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
+
+use super::machine::{Arch, Guest, Kernel};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names a mirror of Ubuntu, which Debian's package lists do not know.
+const MIRROR: &str = "COTENANT_GUESTS_UBUNTU";
+
+/// The one kernel that is from there, of which this machine has no key: a package of Ubuntu 24.04 as it was released, and what it has to be.
+const UBUNTU: (&str, &str) = (
+    "pool/main/l/linux-signed/linux-image-6.8.0-31-generic_6.8.0-31.31_amd64.deb",
+    "fd2ed023c84163e62c73d3b7b613a9b004bd31e335641c23d42bd249e489fbe6",
+);
+
+/// Files of one architecture, with one of its kernels.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where they are, and what is made of them.
+    pub folder: PathBuf,
+    pub kernel: PathBuf,
+    pub busybox: PathBuf,
+    pub cotenant: PathBuf,
+    pub spin: PathBuf,
+}
+
+impl Arch {
+    fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    fn rust(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-unknown-linux-gnu",
+            Self::Arm64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// The compiler, which links, too; the emulator; and the packages that have them.
+    fn tools(self) -> (&'static str, &'static str, &'static str) {
+        let amd64 = cfg!(target_arch = "x86_64");
+        match self {
+            Self::Amd64 if amd64 => ("cc", "qemu-system-x86_64", "gcc libc6-dev qemu-system-x86"),
+            Self::Amd64 => {
+                let packages = "gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-system-x86";
+                ("x86_64-linux-gnu-gcc", "qemu-system-x86_64", packages)
+            }
+            Self::Arm64 if amd64 => {
+                let packages = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-system-arm";
+                ("aarch64-linux-gnu-gcc", "qemu-system-aarch64", packages)
+            }
+            Self::Arm64 => ("cc", "qemu-system-aarch64", "gcc libc6-dev qemu-system-arm"),
+        }
+    }
+}
+
+impl Parts {
+    /// Gathers what is missing into `guests` in cargo's target folder; `profile` is cargo's for the binary. The inner error says what cannot be had here, and
+    /// the command that gets it.
+    ///
+    /// # Errors
+    /// Where something that is there does not work: a build fails.
+    pub fn gather(root: &Path, guest: &Guest, profile: &str) -> Result<Result<Self, String>> {
+        let arch = guest.arch;
+        let (compiler, emulator, packages) = arch.tools();
+        for tool in [compiler, emulator] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                return Ok(Err(format!("there is no {tool}; apt-get install --no-install-recommends {packages}")));
+            }
+        }
+        if Command::new("dpkg").arg("--version").output().is_err() {
+            return Ok(Err(
+                "there is no dpkg, and kernel and busybox are packages of Debian's; use Debian 12".to_owned()
+            ));
+        }
+        let target = arch.rust();
+        if !rust_has(target) {
+            return Ok(Err(format!("Rust has no target {target}; rustup target add {target}")));
+        }
+        let folder =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("guests");
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        // A compiler may be there without the C library that it links.
+        let probe = folder.join("probe.c");
+        fs::write(&probe, "int main(void) { return 0; }\n").with_context(|| probe.display().to_string())?;
+        if done(Command::new(compiler).arg("-static").arg("-o").arg(folder.join("probe")).arg(&probe)).is_err() {
+            return Ok(Err(format!(
+                "{compiler} links nothing statically; apt-get install --no-install-recommends {packages}"
+            )));
+        }
+        let (kernel, busybox) = match fetch(&folder, arch, guest.kernel) {
+            Ok(fetched) => fetched,
+            Err(why) => return Ok(Err(format!("{why:#}"))),
+        };
+        let spin = folder.join(format!("spin-{}", arch.debian()));
+        let source = root.join("xtask/src/guests/scenarios/spin.c");
+        done(
+            Command::new(compiler)
+                .args(["-O1", "-static", "-pthread", "-Wall", "-Werror", "-o"])
+                .arg(&spin)
+                .arg(source),
+        )?;
+        let cotenant = build(root, &folder, profile, target, compiler)?;
+        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin }))
+    }
+}
+
+fn rust_has(target: &str) -> bool {
+    let found = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    found.is_ok_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).is_dir())
+}
+
+/// The binary, linked statically, in a target folder of its own: other flags would rebuild everything else each time.
+fn build(root: &Path, folder: &Path, profile: &str, target: &str, linker: &str) -> Result<PathBuf> {
+    let to = folder.join("cargo");
+    let profile_env = profile.to_uppercase();
+    let linker_of = format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    done(
+        Command::new(cargo)
+            .args(["build", "--quiet", "--package", "cotenant", "--profile", profile, "--target", target])
+            .current_dir(root)
+            .env("RUSTFLAGS", "-C target-feature=+crt-static")
+            .env("CARGO_TARGET_DIR", &to)
+            // A guest unpacks it with an emulated CPU.
+            .env(format!("CARGO_PROFILE_{profile_env}_DEBUG"), "0")
+            .env(format!("CARGO_PROFILE_{profile_env}_STRIP"), "symbols")
+            .env(linker_of, linker),
+    )?;
+    Ok(to.join(target).join(profile).join("cotenant"))
+}
+
+/// A kernel and busybox, unpacked.
+fn fetch(folder: &Path, arch: Arch, kernel: Kernel) -> Result<(PathBuf, PathBuf)> {
+    let name = arch.debian();
+    let missing = |what: &str| {
+        format!("{what} cannot be had; get online, check /etc/apt/sources.list (Debian 12) and try `apt-get update`")
+    };
+    let debian = Packages::at(folder.join(name), arch, None)?;
+    let stable = debian
+        .image(&["busybox-static"])
+        .with_context(|| missing(&format!("the packages linux-image-cloud-{name} and busybox-static:{name}")))?;
+    let busybox = debian.unpacked().join("bin/busybox");
+    if !busybox.exists() {
+        bail!("{}: no busybox; remove the folder and try again", debian.unpacked().display());
+    }
+    let found = match kernel {
+        Kernel::Stable => stable,
+        Kernel::Backports => {
+            let backports = Packages::at(folder.join(format!("{name}-backports")), arch, Some(&backports(&debian)?))?;
+            backports.image(&[]).with_context(|| missing("the kernel of bookworm-backports"))?
+        }
+        Kernel::Ubuntu => {
+            let mirror = std::env::var(MIRROR).with_context(|| {
+                format!("the kernel is Ubuntu's; set {MIRROR} to the address of a mirror, as http://MIRROR/ubuntu")
+            })?;
+            let address = format!("{}/{}", mirror.trim_end_matches('/'), UBUNTU.0);
+            let ubuntu = Packages::at(folder.join(format!("{name}-ubuntu")), arch, None)?;
+            ubuntu.given(&address, UBUNTU.1).with_context(|| missing(&address))?
+        }
+    };
+    Ok((found, busybox))
+}
+
+/// The line for apt that names backports on the mirror from which this machine has Debian 12.
+fn backports(debian: &Packages) -> Result<String> {
+    let targets = done(
+        &mut debian.apt("apt-get", &["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]),
+    )?;
+    let mirror = targets.lines().find_map(|line| line.strip_prefix("bookworm "));
+    let mirror =
+        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get its backports from")?;
+    Ok(format!("deb {mirror} bookworm-backports main\n"))
+}
+
+/// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages change, and nobody needs to
+/// be root.
+struct Packages {
+    at: PathBuf,
+    arch: Arch,
+    options: Vec<String>,
+}
+
+impl Packages {
+    /// `source`: other than what the machine's own lists name.
+    fn at(at: PathBuf, arch: Arch, source: Option<&str>) -> Result<Self> {
+        for folder in ["lists/partial", "cache/archives/partial", "deb"] {
+            fs::create_dir_all(at.join(folder)).with_context(|| at.display().to_string())?;
+        }
+        let set = |name: &str, value: &str| ["-o".to_owned(), format!("{name}={value}")];
+        let path = |name: &str| at.join(name).display().to_string();
+        let mut options = [
+            set("APT::Architecture", arch.debian()),
+            set("APT::Architectures", arch.debian()),
+            set("APT::Sandbox::User", ""),
+            set("Acquire::Languages", "none"),
+            set("Dir::State::Lists", &path("lists")),
+            set("Dir::State::status", "/dev/null"),
+            set("Dir::Cache", &path("cache")),
+        ]
+        .concat();
+        if let Some(source) = source {
+            fs::write(at.join("sources.list"), source).with_context(|| path("sources.list"))?;
+            options.extend(set("Dir::Etc::sourcelist", &path("sources.list")));
+            options.extend(set("Dir::Etc::sourceparts", "-"));
+        }
+        Ok(Self { at, arch, options })
+    }
+
+    fn apt(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.options).args(args).current_dir(self.at.join("deb"));
+        command
+    }
+
+    fn unpacked(&self) -> PathBuf {
+        self.at.join("root")
+    }
+
+    /// The kernel for clouds, unpacked with `others`; fetched where it is not here yet.
+    fn image(&self, others: &[&str]) -> Result<PathBuf> {
+        if let Ok(found) = self.kernel() {
+            return Ok(found);
+        }
+        done(&mut self.apt("apt-get", &["-qq", "update"]))?;
+        let kernel = format!("linux-image-cloud-{}", self.arch.debian());
+        let depends = done(&mut self.apt("apt-cache", &["depends", &kernel]))?;
+        let image = depends.split_whitespace().find(|word| word.starts_with("linux-image-") && *word != kernel);
+        let image = image.with_context(|| format!("{kernel} names no kernel; is /etc/apt/sources.list Debian's?"))?;
+        done(self.apt("apt-get", &["-qq", "download", image]).args(others))?;
+        self.unpack()
+    }
+
+    /// The kernel of a package that is given by its address and its SHA-256.
+    fn given(&self, address: &str, sum: &str) -> Result<PathBuf> {
+        if let Ok(found) = self.kernel() {
+            return Ok(found);
+        }
+        done(
+            &mut self
+                .apt("/usr/lib/apt/apt-helper", &["download-file", address, "linux.deb", &format!("SHA256:{sum}")]),
+        )?;
+        self.unpack()
+    }
+
+    fn unpack(&self) -> Result<PathBuf> {
+        for package in fs::read_dir(self.at.join("deb"))? {
+            done(Command::new("dpkg").arg("-x").arg(package?.path()).arg(self.unpacked()))?;
+        }
+        self.kernel()
+    }
+
+    fn kernel(&self) -> Result<PathBuf> {
+        let files = fs::read_dir(self.unpacked().join("boot"))?.collect::<Result<Vec<_>, _>>()?;
+        let kernel = files.iter().find(|file| file.file_name().to_string_lossy().starts_with("vmlinuz"));
+        let kernel =
+            kernel.with_context(|| format!("{}: no kernel; remove the folder and try again", self.at.display()))?;
+        Ok(kernel.path())
+    }
+}
+
+/// Runs a command to its end; returns what it printed.
+fn done(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
+    if !out.status.success() {
+        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
