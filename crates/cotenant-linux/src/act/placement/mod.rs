@@ -2,7 +2,6 @@
 
 mod backoff;
 mod masks;
-mod undoing;
 
 use crate::fault::point;
 use crate::notes::Notes;
@@ -231,7 +230,7 @@ impl Placement {
         let id = (held.tid, held.stat.start_ticks);
         let Some(state) = self.tasks.get_mut(&id).filter(|t| t.ours.is_some()) else { return Ok(Outcome::Applied) };
         point("set.before");
-        let holds = undoing::give(held, &state.original);
+        let holds = masks::give(held, &state.original);
         point("set.after");
         state.original = holds?;
         state.ours = None;

@@ -1,6 +1,6 @@
 //! Giving every task back the mask that it had, where the one that it has now is ours.
 
-use super::masks::{Entry, Masks};
+use super::{Entry, Masks};
 use crate::fault::point;
 use crate::sys;
 use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};

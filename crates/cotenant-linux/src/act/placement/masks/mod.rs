@@ -1,12 +1,16 @@
 //! The masks that were set, and so what every task's mask was before.
 
-use super::undoing::Undoing;
+mod undoing;
+
 use crate::sys::thread::{Held, Identity};
 use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
 use cotenant_core::CpuSet;
 use std::collections::hash_map::{self, HashMap};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use undoing::Undoing;
+
+pub(super) use undoing::give;
 
 /// A mask is set, or left.
 #[derive(Clone, Debug, PartialEq, Eq)]
