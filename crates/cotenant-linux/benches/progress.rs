@@ -3,11 +3,11 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{CpuId, Time, Topology};
 use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
 use cotenant_linux::sys::own_cpu_time;
 use cotenant_linux::tasks::Target;
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{CpuId, Time, Topology};
 use report::Report;
 use serde_json::json;
 use std::sync::Barrier;

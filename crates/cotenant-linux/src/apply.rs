@@ -10,7 +10,7 @@ use crate::journal::{self, Here, Journal, Owner, Record};
 use crate::observe::NewTask;
 use crate::restore::{self, RestoreReport};
 use crate::sys;
-use cotenant_core::{Action, CpuSet, Order, Outcome, TaskId, TaskInfo, Time};
+use cotenant_model::{Action, CpuSet, Order, Outcome, TaskId, TaskInfo, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::env;
 use std::fs::File;

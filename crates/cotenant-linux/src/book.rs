@@ -2,7 +2,7 @@
 
 use crate::journal::Record;
 use crate::pause::Waiting;
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use std::collections::hash_map::{self, HashMap};
 use std::collections::{BTreeMap, HashSet};
 

@@ -9,7 +9,7 @@
 use crate::fault::point;
 use crate::pause::Hierarchy;
 use crate::sys::{self, Lock};
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod apply;
 pub mod backoff;
+mod bandwidth;
 pub mod batch;
 pub mod book;
 pub mod capabilities;

@@ -5,6 +5,7 @@
 
 use crate::FsRoot;
 use crate::apply::Applier;
+use crate::bandwidth::Throttle;
 use crate::fault::point;
 use crate::journal::{Owner, Record};
 use crate::pause::Hierarchy;
@@ -12,8 +13,7 @@ use crate::pause::group::{self, Group};
 use crate::pause::undo;
 use crate::quota::QuotaError;
 use crate::sys;
-use cotenant_core::Time;
-use cotenant_core::qos::Throttle;
+use cotenant_model::Time;
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;

@@ -1,7 +1,7 @@
 //! Who else decides where threads run: kernel mechanisms and programs that Cotenant shares the machine with.
 
 use crate::capabilities::{cgroup_mounts, text};
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;

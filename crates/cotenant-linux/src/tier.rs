@@ -3,7 +3,7 @@
 use crate::FsRoot;
 use crate::observe::Counting;
 use crate::perf::{Kernel, Opener, Pmu};
-use cotenant_core::{Counters, Signal};
+use cotenant_model::{Counters, Signal};
 use serde::Serialize;
 use std::fmt;
 
@@ -217,7 +217,7 @@ mod tests {
     use crate::events::{Model, Table};
     use crate::perf::plan::SAM_SIGNALS;
     use crate::perf::{Live, Plan};
-    use cotenant_core::Count;
+    use cotenant_model::Count;
 
     fn found<'a>(pmus: &'a [Pmu], opener: &'a Opener<Live>, fs: &'a FsRoot) -> Found<'a, Live> {
         Found {

@@ -2,13 +2,13 @@
 //!
 //! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
 
-use cotenant_core::{Action, CpuSet, Order, Reason, TaskInfo, Time};
 use cotenant_linux::affinity::{self, Held};
 use cotenant_linux::apply::{Applier, ApplyOptions};
 use cotenant_linux::guardian;
 use cotenant_linux::launch::{self, Child};
 use cotenant_linux::sys;
 use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_model::{Action, CpuSet, Order, Reason, TaskInfo, Time};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};

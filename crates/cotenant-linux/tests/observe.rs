@@ -2,13 +2,13 @@
 
 mod program;
 
-use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
 use cotenant_linux::FsRoot;
 use cotenant_linux::ends::Ends;
 use cotenant_linux::memory;
 use cotenant_linux::observe::{AppTarget, Counting, NewTask, Observer, Options};
 use cotenant_linux::tasks::{Follower, Target};
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
 use program::{Program, threads_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -3,10 +3,10 @@
 #[allow(dead_code)] // what other tests need of it
 mod program;
 
-use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{AppSample, CpuSet, Time, Topology};
 use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
 use cotenant_linux::tasks::Target;
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{AppSample, CpuSet, Time, Topology};
 use program::Program;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

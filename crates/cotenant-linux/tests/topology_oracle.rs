@@ -3,8 +3,8 @@
 
 mod oracle;
 
-use cotenant_core::topology::{Topology, synthetic, xml};
 use cotenant_linux::{FsRoot, topology};
+use cotenant_model::topology::{Topology, synthetic, xml};
 use oracle::{Seen, Sizes, copy, dump, lstopo, shared};
 use std::fs;
 

@@ -4,8 +4,8 @@
 #[allow(dead_code)]
 mod oracle;
 
-use cotenant_core::topology::xml;
 use cotenant_linux::{FsRoot, topology};
+use cotenant_model::topology::xml;
 use oracle::{copy, shared};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,11 @@
 use super::lab::{Lab, Watch, watched};
 use super::row::{Found, Row, effect, highest, lowest, mean, row};
 use anyhow::Context as _;
-use cotenant_core::Time;
-use cotenant_core::policy::{Atom, DynPolicy, Heuristic};
-use cotenant_core::signal::Signal;
-use cotenant_core::topology::notation::parse_map;
+use cotenant_model::Time;
+use cotenant_model::policy::DynPolicy;
+use cotenant_model::signal::Signal;
+use cotenant_model::topology::notation::parse_map;
+use cotenant_policies::{Atom, Heuristic};
 use cotenant_sim::scenario::Scenario;
 use std::fmt::Write as _;
 

@@ -1,9 +1,9 @@
 //! Where the pages of a large process are, from some of them drawn at random: `move_pages(2)` tells the node of single pages, while `numa_maps` walks all.
 
 use super::{files, mover};
-use cotenant_core::NodeId;
-use cotenant_core::areas::Area;
-use cotenant_core::areas::drawn::{self, Estimate, Found, Stratum};
+use cotenant_model::NodeId;
+use cotenant_model::areas::Area;
+use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 

@@ -2,8 +2,8 @@
 
 use super::{files, is_bound};
 use crate::FsRoot;
-use cotenant_core::NodeId;
-use cotenant_core::areas::{Area, Backing};
+use cotenant_model::NodeId;
+use cotenant_model::areas::{Area, Backing};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ impl Mover {
             return Ok(());
         }
         let allowed = files::nodes_allowed(&self.fs, pid)?;
-        if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_core::CpuId(node.0))) {
+        if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_model::CpuId(node.0))) {
             return Err(MoveError::Cpuset(*node));
         }
         let (left, others) = far(&self.fs, pid, to)?;

@@ -3,7 +3,7 @@
 use super::FetchError;
 use super::stop::Stop;
 use crate::{launch, sys};
-use cotenant_core::metric::number;
+use cotenant_model::metric::number;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;

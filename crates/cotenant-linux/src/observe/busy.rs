@@ -2,7 +2,7 @@
 
 use super::ObserveError;
 use crate::FsRoot;
-use cotenant_core::{CpuSample, CpuSet, Topology, proc_text};
+use cotenant_model::{CpuSample, CpuSet, Topology, proc_text};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

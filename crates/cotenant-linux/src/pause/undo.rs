@@ -8,7 +8,7 @@ use crate::fault::point;
 use crate::journal::Record;
 use crate::restore::RestoreReport;
 use crate::sys;
-use cotenant_core::proc_text::TaskStat;
+use cotenant_model::proc_text::TaskStat;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

@@ -11,7 +11,7 @@ pub use orders::{Naps, Orders};
 pub use probe::capability;
 
 use crate::tasks::Process;
-use cotenant_core::Time;
+use cotenant_model::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::capabilities::{Capability, Standing};
 use crate::ends::Ends;
 use crate::sys;
 use crate::tasks::{Follower, Target};
-use cotenant_core::Time;
+use cotenant_model::Time;
 
 /// What a trial came to.
 type Trial = Result<Option<Memory>, Refused>;

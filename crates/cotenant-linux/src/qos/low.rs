@@ -15,7 +15,7 @@ use crate::resctrl::{Limited, Resctrl};
 use crate::sys;
 use crate::tasks::{Process, Target};
 use crate::waiter::asks_to_stop;
-use cotenant_core::{AppId, Outcome, Sample, Signal, Time};
+use cotenant_model::{AppId, Outcome, Sample, Signal, Time};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

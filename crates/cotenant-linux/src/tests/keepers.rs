@@ -9,7 +9,7 @@ use crate::restore::restore;
 use crate::sys;
 use crate::testing::{Player, TempDir, eventually};
 use crate::topology;
-use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
+use cotenant_model::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;

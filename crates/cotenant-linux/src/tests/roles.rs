@@ -7,7 +7,7 @@ use crate::guardian::{self, GuardianCommand};
 use crate::observe::NewTask;
 use crate::sys;
 use crate::testing::Player;
-use cotenant_core::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
+use cotenant_model::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -3,12 +3,12 @@
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::words::count;
-use cotenant_core::{Signal, Topology};
 use cotenant_linux::capabilities::{self, Capability, Standing};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::progress;
 use cotenant_linux::rivals::{self, Rival};
 use cotenant_linux::tier::{Tier, TierReport};
+use cotenant_model::{Signal, Topology};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

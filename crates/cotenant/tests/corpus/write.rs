@@ -72,7 +72,7 @@ fn server() -> u16 {
 
 /// Live runs: the name of the recording, and the command line, where the program stands as `{ROLE}`.
 fn runs() -> Vec<(String, String)> {
-    let registry = cotenant_core::policy::Registry::standard();
+    let registry = cotenant_policies::standard();
     let policies = registry.names().filter(|name| !["fifo", "mas", "cas", "das"].contains(name));
     let policy = |name: &str| {
         let map = if name == "static" { "--map XX --pin cpu --cpus {cpu}" } else { "" };
