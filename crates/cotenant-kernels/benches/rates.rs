@@ -16,7 +16,7 @@ const RUNS: usize = 5;
 const DURATION: Duration = Duration::from_millis(100);
 
 fn main() {
-    let topology = cotenant_linux::topology::live().expect("this machine's topology").topology;
+    let topology = cotenant_linux::sense::topology::live().expect("this machine's topology").topology;
     let caches = Caches::of(&topology);
     let names: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |kernel: &&Kernel| names.is_empty() || names.iter().any(|name| name == kernel.name);

@@ -3,11 +3,12 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
+use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys::own_cpu_time;
-use cotenant_linux::tasks::Target;
 use cotenant_model::topology::{Cpu, Parts};
-use cotenant_model::{CpuId, Time, Topology};
+use cotenant_model::{AppId, CpuId, Time, Topology};
 use report::Report;
 use serde_json::json;
 use std::sync::Barrier;
@@ -36,7 +37,7 @@ fn main() {
         observer.sample(Time::default(), &mut |task| task.mask.clone()).unwrap();
         let before = own_cpu_time();
         for _ in 0..READS {
-            std::hint::black_box(observer.reported(0).expect("it reports").latency_ns());
+            std::hint::black_box(observer.reported(AppId(0)).expect("it reports").latency_ns());
         }
         let us = own_cpu_time().saturating_sub(before).as_secs_f64() * 1e6 / f64::from(READS);
         rows.row(json!({"threads": threads, "latencies": latencies, "us_per_read": us}));

@@ -6,8 +6,9 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
-use cotenant_linux::tasks::Target;
+use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::Target;
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{CpuSet, Time, Topology};
 use report::Report;

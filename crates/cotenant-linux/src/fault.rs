@@ -43,7 +43,7 @@ pub const POINTS: &[&str] = &[
     "restore.pass.after",
 ];
 
-/// Crash points of letting programs wait, see [`crate::pause`]; who undoes reaches the `resume.*` ones.
+/// Crash points of letting programs wait, see [`crate::act::pause`]; who undoes reaches the `resume.*` ones.
 pub const PAUSE_POINTS: &[&str] = &[
     "pause.group.before",
     "pause.group.after",
@@ -57,7 +57,7 @@ pub const PAUSE_POINTS: &[&str] = &[
     "resume.signal.after",
 ];
 
-/// Crash points of limiting CPU time, see [`crate::quota`]; who undoes reaches the `resume.group.*` ones.
+/// Crash points of limiting CPU time, see [`crate::act::cpu_time`]; who undoes reaches the `resume.group.*` ones.
 pub const QUOTA_POINTS: &[&str] = &[
     "quota.make.before",
     "quota.make.after",

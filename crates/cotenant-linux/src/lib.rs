@@ -1,43 +1,23 @@
-//! The Linux host of Cotenant: reads sysfs and `/proc`, opens perf events, sets affinities, and undoes what it changed.
+//! The Linux host of Cotenant: observes programs, places and throttles them, and undoes what it changed.
+//!
+//! ```text
+//! host   the live machine: which programs are managed, the loop's waiting, starting and ending        uses all below
+//!  ├── sense   one reader per source: tasks, counters, progress, metrics, memory, topology            uses sys
+//!  └── act     one actuator per effect: placement, pause, nap, CPU time, background, caches, pages    uses undo, sense, sys
+//!       └── undo   the journal of what is changed, the guardian, claims, restoring                    uses sys
+//! ```
 //!
 //! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump of another
 //! machine reads like this one.
 
-pub mod affinity;
-pub mod apply;
-pub mod backoff;
-mod bandwidth;
-pub mod batch;
-pub mod book;
-pub mod capabilities;
-pub mod claims;
-pub mod ends;
-pub mod events;
-pub mod executable;
+pub mod act;
 pub mod fault;
 pub mod fsroot;
-pub mod gather;
-pub mod guardian;
 pub mod host;
-pub mod journal;
-pub mod launch;
-pub mod memory;
-pub mod mempolicy;
-pub mod metrics;
-pub mod observe;
-pub mod pause;
-pub mod perf;
-pub mod progress;
-pub mod qos;
-pub mod quota;
-pub mod resctrl;
-pub mod restore;
-pub mod rivals;
+pub mod notes;
+pub mod sense;
 pub mod sys;
-pub mod tasks;
-pub mod tier;
-pub mod topology;
-pub mod waiter;
+pub mod undo;
 
 pub use fsroot::FsRoot;
 

@@ -2,13 +2,15 @@
 //!
 //! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
 
-use cotenant_linux::affinity::{self, Held};
-use cotenant_linux::apply::{Applier, ApplyOptions};
-use cotenant_linux::guardian;
-use cotenant_linux::launch::{self, Child};
+use cotenant_linux::act::placement::Placement;
+use cotenant_linux::act::{self, EFFECTS};
 use cotenant_linux::sys;
-use cotenant_linux::waiter::{Event, Waiter};
-use cotenant_model::{Action, CpuSet, Order, Reason, TaskInfo, Time};
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::thread::{self, Held};
+use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_linux::undo;
+use cotenant_linux::undo::{Journal, JournalOptions};
+use cotenant_model::{CpuSet, TaskInfo, Time};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -17,7 +19,6 @@ use std::os::unix::process::CommandExt;
 use std::panic;
 use std::path::Path;
 use std::process::{self, Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testing::{Player, TempDir, eventually};
 
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
         Some("runner") => runner(&args[1..]),
         Some("latecomer") => latecomer(),
         Some("manager") => manager(Path::new(&args[1]), args[2].parse().unwrap()),
-        Some(guardian::SUBCOMMAND) => return guardian::main(args[1..].iter().map(Into::into)),
+        Some(undo::SUBCOMMAND) => return act::guard(args[1..].iter().map(Into::into)),
         _ => {}
     }
     let filter = args.iter().find(|a| !a.starts_with('-')).cloned().unwrap_or_default();
@@ -77,9 +78,7 @@ fn runner(args: &[String]) -> ! {
         match waiter.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap() {
             Event::Tick => println!("@tick"),
             Event::Signal(n) => println!("@signal {n}"),
-            Event::ChildExited(status) => process::exit(launch::exit_code(status).into()),
-            Event::JobExited(..) => panic!("nobody watches jobs"),
-            Event::Other(token) => panic!("nobody added {token}"),
+            Event::Exited(_, status, _) => process::exit(launch::exit_code(status).into()),
         }
     }
 }
@@ -100,17 +99,16 @@ fn latecomer() -> ! {
 /// Places a process on its first CPU, as `cotenant attach` would, until a signal comes.
 fn manager(state_dir: &Path, pid: u32) -> ! {
     let mut waiter = Waiter::new().unwrap();
-    let options = ApplyOptions { state_dir: state_dir.to_owned(), ..ApplyOptions::new().unwrap() };
-    let mut applier = Applier::new(options).unwrap();
+    let options = JournalOptions { state_dir: state_dir.to_owned(), ..JournalOptions::new().unwrap() };
+    let mut journal = Journal::open(options, EFFECTS).unwrap();
     let held = Held::open(pid, pid).unwrap();
     let allowed = held.mask().unwrap();
     let affinity = CpuSet::single(allowed.first().unwrap());
-    let info = Arc::new(TaskInfo { tid: pid, pid, start_ticks: held.stat.start_ticks, allowed, ..TaskInfo::default() });
-    let action = Action::Place { task: info.id, contexts: affinity.clone() };
-    let order = Order { action, affinity, reason: Reason::new("test", "test") };
-    println!("@placed {:?}", applier.apply(Time::default(), &[order], &|_| Some(info.clone())));
+    let info = TaskInfo { tid: pid, pid, start_ticks: held.stat.start_ticks, allowed, ..TaskInfo::default() };
+    let outcome = Placement::default().apply(&mut journal, Time::default(), &info, Some(&affinity));
+    println!("@placed {outcome:?}");
     let event = waiter.wait(None).unwrap();
-    println!("@finish {event:?} {:?}", applier.finish());
+    println!("@finish {event:?} {:?}", journal.finish());
     process::exit(0);
 }
 
@@ -125,7 +123,7 @@ fn run(args: &[&str]) -> Player {
 }
 
 fn state(pid: u32) -> Option<char> {
-    affinity::process_stat(pid).map(|s| char::from(s.state))
+    thread::process_stat(pid).map(|s| char::from(s.state))
 }
 
 fn exit_codes_pass_through() {
@@ -194,9 +192,9 @@ fn what_it_leaves_behind_comes_to_us() {
     // Not what the runner says of its child: the two speak in either order.
     let orphan: u32 = runner.hear("orphan").parse().unwrap();
     let child: u32 = runner.hear("left").parse().unwrap();
-    eventually("it is adopted", || affinity::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
+    eventually("it is adopted", || thread::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
     sys::kill(orphan, libc::SIGKILL).unwrap();
-    eventually("it is reaped", || affinity::process_stat(orphan).is_none());
+    eventually("it is reaped", || thread::process_stat(orphan).is_none());
     sys::kill(child, libc::SIGKILL).unwrap();
 }
 
@@ -211,7 +209,7 @@ fn sigterm_gives_the_masks_back() {
         let mut subject = Player::start(command("runner", &["sleep", "1000"]));
         let pid = subject.pid();
         let mut manager = Player::start(command("manager", &[dir.path().to_str().unwrap(), &pid.to_string()]));
-        assert_eq!(manager.hear("placed"), "[Applied]");
+        assert_eq!(manager.hear("placed"), "Applied");
         assert_eq!(sys::getaffinity(pid).unwrap().len(), 1);
         sys::kill(manager.pid(), signal).unwrap();
         let report = manager.hear("finish");
@@ -280,7 +278,7 @@ fn ctrl_c_reaches_the_program_once() {
 fn what_ended_the_program_does_not_kill_us_after_it() {
     let mut late = Player::start(command("latecomer", &[]));
     assert_eq!(late.hear("first"), format!("Signal({})", libc::SIGINT));
-    assert!(late.hear("then").starts_with("ChildExited"));
+    assert!(late.hear("then").starts_with("Exited"));
     late.hear("alive");
     assert_eq!(late.end().code(), Some(0));
 }
@@ -289,7 +287,7 @@ fn ctrl_z_stops_both_and_fg_resumes_both() {
     let (mut terminal, mut shell) = shell("$RUN sleep 1000; read x; fg; echo CODE=$?");
     let text = read_until(&mut terminal, "@tick");
     let child: u32 = text.split_once("@child ").unwrap().1.split_ascii_whitespace().next().unwrap().parse().unwrap();
-    let runner = affinity::process_stat(child).unwrap().ppid;
+    let runner = thread::process_stat(child).unwrap().ppid;
     terminal.write_all(b"\x1a").unwrap();
     eventually("both are stopped", || state(child) == Some('T') && state(runner) == Some('T'));
     terminal.write_all(b"\n").unwrap();

@@ -3,12 +3,13 @@
 mod program;
 
 use cotenant_linux::FsRoot;
-use cotenant_linux::ends::Ends;
-use cotenant_linux::memory;
-use cotenant_linux::observe::{AppTarget, Counting, NewTask, Observer, Options};
-use cotenant_linux::tasks::{Follower, Target};
+use cotenant_linux::sense::ends::Ends;
+use cotenant_linux::sense::memory;
+use cotenant_linux::sense::observer::{AppTarget, NewTask, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::{Follower, Target};
 use cotenant_model::topology::{Cpu, Parts};
-use cotenant_model::{CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use cotenant_model::{AppId, CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
 use program::{Program, threads_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -121,7 +122,7 @@ fn who_is_left_behind_by_an_application_that_has_ended_is_somebody_else() {
     let apps = |watch: &Watch| watch.last.apps.iter().map(|app| app.id.0).collect::<Vec<_>>();
     watch.sample();
     assert_eq!((watch.tids().len(), apps(&watch)), (5, vec![0, 1]));
-    watch.observer.end_app(0);
+    watch.observer.remove_app(AppId(0));
     left.ask("spawn 2");
     watch.sample();
     assert_eq!((watch.tids(), apps(&watch)), (threads_of(other.pid()), vec![1]));
@@ -164,9 +165,9 @@ fn a_target_that_is_added_is_found_though_nobody_was_born() {
         let ends = Ends::new().unwrap();
         follower.update(Time(0), &[], &[], &ends);
         assert_eq!(follower.processes().keys().copied().collect::<Vec<_>>(), [first.pid()]);
-        follower.add_target(added);
+        follower.add_target(AppId(1), added);
         let changes = follower.update(Time(1), &[], &[], &ends);
-        assert_eq!(follower.processes()[&second.pid()].target, 1);
+        assert_eq!(follower.processes()[&second.pid()].app, AppId(1));
         assert_eq!(changes.born.len(), 2);
     }
 }

@@ -3,7 +3,7 @@
 #[allow(dead_code)] // what other tests need of it
 mod program;
 
-use cotenant_linux::progress::{Orders, orders};
+use cotenant_linux::act::nap::{Orders, orders};
 use cotenant_linux::sys;
 use program::orders::of;
 use program::{Program, kill};

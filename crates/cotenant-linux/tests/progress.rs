@@ -3,10 +3,11 @@
 #[allow(dead_code)] // what other tests need of it
 mod program;
 
-use cotenant_linux::observe::{AppTarget, Counting, Observer, Options};
-use cotenant_linux::tasks::Target;
+use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::Target;
 use cotenant_model::topology::{Cpu, Parts};
-use cotenant_model::{AppSample, CpuSet, Time, Topology};
+use cotenant_model::{AppId, AppSample, CpuSet, Time, Topology};
 use program::Program;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -112,7 +113,7 @@ fn what_was_reported_outlives_who_did() {
         watch.app();
     }
     assert_eq!(watch.app().progress, Some(11));
-    assert_eq!(watch.observer.reported(0).unwrap().units, 11);
+    assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 11);
 }
 
 #[test]

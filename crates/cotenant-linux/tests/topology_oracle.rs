@@ -3,7 +3,8 @@
 
 mod oracle;
 
-use cotenant_linux::{FsRoot, topology};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology;
 use cotenant_model::topology::{Topology, synthetic, xml};
 use oracle::{Seen, Sizes, copy, dump, lstopo, shared};
 use std::fs;

@@ -4,7 +4,8 @@
 #[allow(dead_code)]
 mod oracle;
 
-use cotenant_linux::{FsRoot, topology};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology;
 use cotenant_model::topology::xml;
 use oracle::{copy, shared};
 use std::fs;

@@ -5,7 +5,7 @@ use crate::registry;
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cotenant_cli::usage;
-use cotenant_linux::memory::Choice;
+use cotenant_linux::sense::memory::Choice;
 use cotenant_model::Mode;
 use cotenant_model::metric::Metric;
 use cotenant_model::pin::Pin;

@@ -17,7 +17,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use cotenant_cli::{FAILED, USAGE, fail, usage};
 use cotenant_linux::host::StartError;
-use cotenant_linux::metrics;
+use cotenant_linux::sense::metrics;
 use cotenant_model::policy::Registry;
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -38,8 +38,8 @@ pub fn main() -> ExitCode {
 pub fn main_with(policies: Registry) -> ExitCode {
     let _ = REGISTRY.set(policies); // a process has one command line
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|first| first == cotenant_linux::guardian::SUBCOMMAND) {
-        return cotenant_linux::guardian::main(args);
+    if args.next().is_some_and(|first| first == cotenant_linux::undo::SUBCOMMAND) {
+        return cotenant_linux::act::guard(args);
     }
     // A recording that reaches `ulimit -f` ends; the run does not.
     cotenant_linux::sys::survive_file_limit();

@@ -6,7 +6,8 @@ use crate::{calibrated, names, registry, units};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
-use cotenant_linux::{executable, memory};
+use cotenant_linux::sense::executable;
+use cotenant_linux::sense::memory;
 use cotenant_model::parse;
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, Settings};
 use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
@@ -402,7 +403,7 @@ fn default_path() -> Option<PathBuf> {
 /// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other; else it is told and left out.
 pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
-    let found = cotenant_linux::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
+    let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
     let other = match args {
         None => true,
         Some(args) => args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some(),

@@ -113,7 +113,7 @@ impl Store {
     fn changes(&self, profile: &AppProfile) -> Vec<String> {
         let (Some(now), Some(stamp)) = (&self.now, &profile.stamp) else { return Vec::new() };
         let mut changes = stamp.machine.differences(now);
-        match cotenant_linux::executable::look(Path::new(&stamp.executable.path)) {
+        match cotenant_linux::sense::executable::look(Path::new(&stamp.executable.path)) {
             Some(executable) => changes.extend(stamp.executable.difference(&executable)),
             None if stamp.executable.path.is_empty() => {}
             None => changes.push(format!("executable {} is gone", stamp.executable.path)),

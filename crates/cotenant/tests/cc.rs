@@ -3,10 +3,10 @@
 mod pass;
 
 use cotenant_linux::FsRoot;
-use cotenant_linux::ends::Ends;
-use cotenant_linux::progress::Orders;
+use cotenant_linux::act::nap::Orders;
+use cotenant_linux::sense::ends::Ends;
+use cotenant_linux::sense::processes::{Follower, Target};
 use cotenant_linux::sys;
-use cotenant_linux::tasks::{Follower, Target};
 use cotenant_model::Time;
 use pass::installed;
 use std::fs;

@@ -49,7 +49,7 @@ fn caches(test: &str) -> Option<Vec<Geometry>> {
         eprintln!("skipped: {test}: valgrind is not there; apt-get install valgrind");
         return None;
     }
-    let topology = cotenant_linux::topology::live().unwrap().topology;
+    let topology = cotenant_linux::sense::topology::live().unwrap().topology;
     let mut levels = BTreeMap::new();
     for cache in topology.resources().iter().filter(|r| r.capacity.is_some()) {
         if matches!(cache.kind, Kind::Cache(CacheType::Data | CacheType::Unified)) {

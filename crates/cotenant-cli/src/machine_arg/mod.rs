@@ -1,6 +1,7 @@
 //! Machines as users name them: `--machine` and `--from`.
 
-use cotenant_linux::{FsRoot, topology};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology;
 use cotenant_model::machine::Machine;
 use cotenant_model::topology::{synthetic, xml};
 use std::env;

@@ -1,7 +1,7 @@
 //! Looks at the program's memory by each of the ways, and what they came to.
 
 use crate::program::Program;
-use cotenant_linux::memory::{Accessed, Collector, areas_of, drawn, ends_of};
+use cotenant_linux::sense::memory::{Accessed, Collector, areas_of, drawn, ends_of};
 use cotenant_linux::{FsRoot, sys};
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;

@@ -1,6 +1,6 @@
 //! The program that is looked at: it writes to pages at random in a quarter of its memory.
 
-use cotenant_linux::memory::areas_of;
+use cotenant_linux::sense::memory::areas_of;
 use cotenant_linux::{FsRoot, sys};
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;

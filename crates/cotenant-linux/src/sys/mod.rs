@@ -1,11 +1,16 @@
 //! Safe wrappers of the system calls that the standard library does not offer, by theme. Nothing here decides anything.
 
+pub mod cgroups;
 mod clocks;
 mod files;
+pub mod launch;
 mod masks;
+pub mod mempolicy;
 mod processes;
 mod signals;
 mod sockets;
+pub mod thread;
+pub mod waiter;
 mod waiting;
 
 pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time};

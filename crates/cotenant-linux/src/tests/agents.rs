@@ -1,7 +1,7 @@
 //! Other agents: children, other programs that change masks, other users, cpusets, a second Cotenant, a full disk.
 
 use super::roles::{Subject, applier_of, command, journals, two_cpus};
-use crate::restore::restore;
+use crate::act::restore;
 use crate::sys;
 use crate::testing::{Player, TempDir, eventually};
 use cotenant_model::CpuSet;

@@ -2,25 +2,29 @@
 
 use super::pauses::{BEAT, mechanisms};
 use super::roles::{command, dying, journals, options, say, two_cpus};
-use crate::affinity;
-use crate::batch::{Batch, BatchOptions, Program, Queue};
+use crate::FsRoot;
+use crate::act::pause::{Mechanism, Method};
+use crate::act::restore;
 use crate::fault;
-use crate::pause::{Means, Mechanism};
-use crate::restore::restore;
+use crate::host::queue::{Program, Queue, SIGNALS};
+use crate::host::{HostOptions, LinuxHost};
+use crate::sense::topology;
+use crate::sys::thread;
 use crate::sys::{self, Usage};
 use crate::testing::{Player, TempDir, eventually};
-use crate::{FsRoot, topology};
 use cotenant_model::Mode;
 use cotenant_model::host;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, Settings};
 use cotenant_model::profile::MachineProfile;
 use cotenant_policies::{CoSchedule, QuantumSettings};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Jobs of a batch: more than two CPUs run.
@@ -32,13 +36,15 @@ const ASKED: &str = "asked";
 /// Quanta after which a batch ends by itself.
 const QUANTA: u64 = 12;
 
+/// Those that waited in some quantum, and those that ran in some.
+type Seen = Rc<RefCell<[BTreeSet<usize>; 2]>>;
+
 /// Jobs that run until they are killed.
 #[derive(Debug)]
 struct Beats {
     folder: PathBuf,
     next: usize,
-    /// Those that ran in some quantum, and those that waited in some.
-    seen: [BTreeSet<usize>; 2],
+    seen: Seen,
 }
 
 impl Queue for Beats {
@@ -66,7 +72,7 @@ impl Queue for Beats {
     fn ended(&mut self, _: usize, _: ExitStatus, _: Usage, _: bool) {}
 
     fn turned(&mut self, key: usize, runs: bool) {
-        self.seen[usize::from(runs)].insert(key);
+        self.seen.borrow_mut()[usize::from(runs)].insert(key);
     }
 
     fn stop(&mut self) {}
@@ -98,15 +104,22 @@ pub fn batcher(args: &[String]) {
 /// Runs a batch on two CPUs under `cas`: `STATE_DIR MECHANISM FOLDER`.
 fn batch(args: &[String]) {
     let [state_dir, mechanism, folder] = args else { panic!("usage: STATE_DIR MECHANISM FOLDER") };
-    let means = Means::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism);
+    let method = Method::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism);
     let [a, b] = two_cpus().unwrap();
     let topology = topology::read(&FsRoot::live(), None).unwrap().topology;
     let quantum = Duration::from_millis(5);
-    let apply = Some(options(Path::new(state_dir)));
-    let options =
-        BatchOptions { cpus: Some(a.or(&b)), means, apply, profiles: BTreeMap::new(), grace: Duration::from_secs(5) };
-    let queue = Beats { folder: folder.into(), next: 0, seen: [BTreeSet::new(), BTreeSet::new()] };
-    let mut batch = Batch::new(&topology, queue, options).unwrap();
+    let options = HostOptions {
+        cpus: Some(a.or(&b)),
+        act: true,
+        signals: Some(SIGNALS.to_vec()),
+        method,
+        journal: Some(options(Path::new(state_dir))),
+        ..HostOptions::default()
+    };
+    let seen = Seen::default();
+    let queue = Beats { folder: folder.into(), next: 0, seen: seen.clone() };
+    let host = LinuxHost::new(&topology, Vec::new(), options).unwrap();
+    let mut batch = host.with_queue(Box::new(queue), Duration::from_secs(5));
     let settings = Settings::default().with::<CoSchedule>(&QuantumSettings { quantum });
     let config = Config { interval: quantum, foreign_busy: 2.0, pin: Pin::Cpu, settings, ..Config::default() };
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
@@ -122,12 +135,13 @@ fn batch(args: &[String]) {
         }
     })
     .unwrap();
-    let Beats { seen: [waited, ran], .. } = batch.queue();
-    assert_eq!((waited.len(), ran.len()), (JOBS, JOBS), "everybody has had a turn and has waited");
+    let turns = seen.borrow().each_ref().map(BTreeSet::len);
+    assert_eq!(turns, [JOBS, JOBS], "everybody has had a turn and has waited");
+    let gaps = batch.gaps();
     let end = batch.finish();
     assert_eq!(end.restored.failed, 0, "{end:?}");
-    assert!(end.gaps.count > 0 && end.signal == Some(libc::SIGTERM), "{end:?}");
-    say(&format!("end {:?}", end.gaps));
+    assert!(gaps.count > 0 && end.signal == Some(libc::SIGTERM), "{end:?}");
+    say(&format!("end {gaps:?}"));
 }
 
 struct Jobs {
@@ -219,7 +233,7 @@ fn jobs_take_turns_and_end_when_asked() {
         batch.hear("end");
         assert!(batch.end().success());
         for pid in (0..JOBS).filter_map(|job| jobs.pid(job)) {
-            let ended = || affinity::process_stat(pid).is_none_or(|stat| stat.is_dead());
+            let ended = || thread::process_stat(pid).is_none_or(|stat| stat.is_dead());
             eventually("it has ended", ended);
         }
         assert_eq!(journals(&jobs.state()), 0);

@@ -1,10 +1,10 @@
 //! Whoever dies wherever, the masks come back.
 
 use super::roles::{Subject, applier_of, dying, journals, two_cpus};
-use crate::affinity::{self, Held};
+use crate::act::restore;
 use crate::fault;
-use crate::restore::restore;
 use crate::sys;
+use crate::sys::thread::{self, Held};
 use crate::testing::{Player, TempDir, eventually};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -21,15 +21,15 @@ fn expect_undone(subject: &Subject, state: &Path, case: &str) {
 
 /// Whether a process has ended with all its threads; only then its descriptors are closed.
 fn has_ended(pid: u32) -> bool {
-    let threads = affinity::numbers_in(&format!("/proc/{pid}/task")).len();
-    affinity::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
+    let threads = thread::numbers_in(&format!("/proc/{pid}/task")).len();
+    thread::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
 }
 
 /// Stops a process and waits until each of its threads stands still: one that has not noticed yet could still take a lock.
 fn stop(pid: u32) {
     sys::kill(pid, libc::SIGSTOP).unwrap();
     eventually("it stands still", || {
-        let mut tids = affinity::numbers_in(&format!("/proc/{pid}/task")).into_iter();
+        let mut tids = thread::numbers_in(&format!("/proc/{pid}/task")).into_iter();
         tids.all(|tid| Held::open(pid, tid).is_ok_and(|thread| thread.stat.state == b'T'))
     });
 }
@@ -47,7 +47,7 @@ fn a_clean_run_leaves_nothing() {
     applier.say("");
     assert_eq!(applier.hear("flip"), "Applied Applied Applied");
     let guardian: u32 = applier.hear("hold").parse().unwrap();
-    assert!(affinity::process_stat(guardian).is_some_and(|s| s.session == guardian), "a session of its own");
+    assert!(thread::process_stat(guardian).is_some_and(|s| s.session == guardian), "a session of its own");
     let [a, b] = two_cpus().unwrap();
     assert_eq!(subject.masks(), [a.clone(), b, a]);
     assert_eq!(journals(&state), 1);
@@ -56,7 +56,7 @@ fn a_clean_run_leaves_nothing() {
     assert!(applier.end().success());
     assert!(subject.is_as_before());
     assert_eq!(journals(&state), 0);
-    assert!(affinity::process_stat(guardian).is_none());
+    assert!(thread::process_stat(guardian).is_none());
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_killed_guardian_is_replaced() {
     eventually("the guardian is dead", || has_ended(first));
     applier.say("");
     let second: u32 = applier.hear("hold").parse().unwrap();
-    assert!(second != first && affinity::process_stat(second).is_some(), "even without a change");
+    assert!(second != first && thread::process_stat(second).is_some(), "even without a change");
     applier.say("");
     assert!(applier.hear("notes").contains("the guardian was killed"));
     applier.hear("hold");
@@ -169,7 +169,7 @@ fn a_stopped_guardian_holds_nobody_up() {
     applier.say("");
     assert!(applier.hear("finish").contains("restored: 1"));
     assert!(applier.end().success());
-    assert!(affinity::process_stat(guardian).is_none());
+    assert!(thread::process_stat(guardian).is_none());
 
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "hold"]));
     let guardian = applier.hear("hold").parse().unwrap();

@@ -1,8 +1,8 @@
 //! Many threads, some of which come and go meanwhile.
 
 use super::roles::{Subject, applier_of, journals, two_cpus};
-use crate::affinity;
 use crate::sys;
+use crate::sys::thread;
 use crate::testing::{Player, TempDir, eventually};
 
 #[test]
@@ -64,7 +64,7 @@ fn vanished_tasks_are_an_outcome() {
 
 /// Also threads that nobody has ever seen have the masks that they would have had.
 fn all_threads_are_free(subject: &Subject) {
-    for tid in affinity::numbers_in(&format!("/proc/{}/task", subject.player.pid())) {
+    for tid in thread::numbers_in(&format!("/proc/{}/task", subject.player.pid())) {
         if let Ok(mask) = sys::getaffinity(tid) {
             assert_eq!(mask, subject.originals[0], "thread {tid}");
         }

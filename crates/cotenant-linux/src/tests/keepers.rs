@@ -1,17 +1,18 @@
 //! The host of `qos` dies wherever: nobody stays stopped or limited.
 
 use super::pauses::{BEATS, pid, program};
-use super::roles::{command, dying, journals, options, say};
-use crate::affinity;
+use super::roles::{dying, host_command, journals, options, say};
+use crate::act::restore;
+use crate::act::throttle::Enforcer;
 use crate::fault;
-use crate::qos::{Enforcer, HighProgram, LowProgram, QosHost, QosOptions, What};
-use crate::restore::restore;
+use crate::host::{AppSpec, HostOptions, LinuxHost, Until};
+use crate::sense::topology;
 use crate::sys;
+use crate::sys::thread;
 use crate::testing::{Player, TempDir, eventually};
-use crate::topology;
 use cotenant_model::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
 use std::fs;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -25,11 +26,11 @@ pub fn keeper(args: &[String]) {
     // Who dies before it has said who it is leaves it to end by itself.
     let script = r#"echo $$ > "$1/high.pid"; while [ -e "$1" ]; do sleep 0.2; done"#;
     high.args(["-c", script, "high", folder]).stdin(Stdio::null());
-    let high = HighProgram { name: "high".into(), what: What::Command(high), metrics: Vec::new() };
-    let low = LowProgram { name: "low".into(), what: What::Command(program(Path::new(folder))) };
-    let qos = QosOptions { act: true, enforcer, counters: false, after: None, other_users: false };
-    let state_dir = Path::new(state_dir);
-    let mut host = QosHost::start_with(&topology, vec![high], vec![low], qos, || Ok(options(state_dir))).unwrap();
+    let high = AppSpec::command("high".into(), high);
+    let low = AppSpec { throttled: Some(enforcer), ..AppSpec::command("low".into(), program(Path::new(folder))) };
+    let journal = Some(options(Path::new(state_dir)));
+    let options = HostOptions { act: true, rare_looks: true, until: Until::AllEnd, journal, ..HostOptions::default() };
+    let mut host = LinuxHost::new(&topology, vec![high, low], options).unwrap();
     eventually("all of it runs", || BEATS.iter().all(|beat| pid(Path::new(folder), beat).is_some()));
     let app = AppId(1);
     for step in steps {
@@ -61,14 +62,7 @@ impl Kept {
     fn keeper(&self, means: &str, steps: &[&str]) -> Command {
         let state = self.state();
         let paths = [state.to_str().unwrap(), means, self.0.path().to_str().unwrap()];
-        let mut command = command("keeper", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>());
-        let ends = sys::SignalMask::of([libc::SIGCHLD]);
-        // The test harness has threads of its own, which would swallow it: it is held back in all of them.
-        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory but the mask's copy.
-        unsafe {
-            command.pre_exec(move || ends.apply());
-        }
-        command
+        host_command("keeper", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>())
     }
 
     fn state(&self) -> std::path::PathBuf {
@@ -82,7 +76,7 @@ impl Kept {
         assert_eq!((report.resumed, report.failed), (0, 0), "{case}: {report:?}");
         for beat in BEATS {
             let Some(pid) = pid(self.0.path(), beat) else { continue }; // not started before the death, or ended at the end
-            let lives = || affinity::process_stat(pid).is_some_and(|stat| !stat.is_dead());
+            let lives = || thread::process_stat(pid).is_some_and(|stat| !stat.is_dead());
             let size = || fs::metadata(self.0.path().join(beat)).map_or(0, |meta| meta.len());
             let before = size();
             eventually(&format!("{case}: {beat} ({pid}) runs"), || !lives() || size() > before + 1);
@@ -141,7 +135,7 @@ fn a_dead_host_leaves_nobody_stopped() {
 
 #[test]
 fn a_dead_host_leaves_nobody_limited() {
-    if !crate::quota::works_here() {
+    if !crate::act::cpu_time::works_here() {
         eprintln!("skipped: CPU time cannot be limited here");
         return;
     }
@@ -150,7 +144,7 @@ fn a_dead_host_leaves_nobody_limited() {
 
 #[test]
 fn a_guardian_that_dies_while_it_lifts_a_limit_is_made_up_for_by_restore() {
-    if !crate::quota::works_here() {
+    if !crate::act::cpu_time::works_here() {
         eprintln!("skipped: CPU time cannot be limited here");
         return;
     }

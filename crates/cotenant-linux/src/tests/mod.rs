@@ -10,5 +10,6 @@ mod crowd;
 mod keepers;
 mod pauses;
 mod roles;
+mod roster;
 
-pub(crate) use roles::options;
+pub(crate) use roles::journal;

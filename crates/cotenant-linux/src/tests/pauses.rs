@@ -1,15 +1,14 @@
 //! Whoever dies wherever, nobody is left waiting.
 
-use super::roles::{command, dying, journals, options, say};
-use crate::affinity::{self, Held};
-use crate::apply::Applier;
-use crate::claims::Claims;
+use super::roles::{command, dying, journal, journals, say};
+use crate::act::pause::{Job, Mechanism, Method, Pauses};
+use crate::act::restore;
 use crate::fault;
-use crate::journal::{Here, Owner};
-use crate::pause::{Job, Means, Mechanism, Pauses};
-use crate::restore::restore;
 use crate::sys;
+use crate::sys::thread::{self, Held};
 use crate::testing::{Player, TempDir, eventually};
+use crate::undo::Claims;
+use crate::undo::{Here, Owner};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -34,33 +33,34 @@ pub fn program(folder: &Path) -> Command {
 pub fn pauser(args: &[String]) {
     let [state_dir, mechanism, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MECHANISM FOLDER STEP…") };
     let folder = Path::new(folder);
-    let mut applier = Applier::new(options(Path::new(state_dir))).unwrap();
-    let means = Means::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism).expect("it works here");
-    let mut pauses = Pauses::new(means);
-    let mut job = pauses.job(&mut applier).unwrap();
+    let mut journal = journal(Path::new(state_dir));
+    let method =
+        Method::all().into_iter().find(|m| format!("{:?}", m.mechanism()) == *mechanism).expect("it works here");
+    let mut pauses = Pauses::new(method);
+    let mut job = pauses.job(&mut journal).unwrap();
     let mut command = program(folder);
     job.prepare(&mut command).unwrap();
     let root = command.spawn().unwrap().id();
-    job.started(&mut applier, (root, affinity::process_stat(root).unwrap().start_ticks)).unwrap();
+    job.started(&mut journal, (root, thread::process_stat(root).unwrap().start_ticks)).unwrap();
     // Who has left is known to whoever follows the program.
     eventually("all of it runs", || BEATS.iter().all(|beat| pid(folder, beat).is_some()));
     let members: Vec<_> = BEATS.iter().filter_map(|beat| pid(folder, beat)).collect();
-    let members: Vec<_> = members.iter().map(|pid| (*pid, affinity::process_stat(*pid).unwrap().start_ticks)).collect();
+    let members: Vec<_> = members.iter().map(|pid| (*pid, thread::process_stat(*pid).unwrap().start_ticks)).collect();
     let mut lines = std::io::stdin().lines();
     for step in steps {
         match step.as_str() {
-            "pause" => job.pause(&mut applier, &members).unwrap(),
+            "pause" => job.pause(&mut journal, &members).unwrap(),
             "resume" => job.resume().unwrap(),
             "kill" => job.signal(libc::SIGKILL, &members),
             "hold" => {
-                say(&format!("hold {}", applier.guardian().map_or(0, |(pid, _)| pid)));
+                say(&format!("hold {}", journal.guardian().unwrap_or(0)));
                 lines.next();
                 continue;
             }
             "end" => {
-                job.end(&mut applier).unwrap();
-                pauses.finish(&mut applier);
-                return say(&format!("end {:?}", applier.finish()));
+                job.end(&mut journal).unwrap();
+                pauses.finish(&mut journal);
+                return say(&format!("end {:?}", journal.finish()));
             }
             other => panic!("no step {other}"),
         }
@@ -99,7 +99,7 @@ impl Beating {
             let Some(pid) = pid(self.dir.path(), beat) else { continue }; // the pauser died before it was started
             let size = || fs::metadata(self.dir.path().join(beat)).map_or(0, |meta| meta.len());
             let before = size();
-            let state = || affinity::process_stat(pid).map(|stat| char::from(stat.state));
+            let state = || thread::process_stat(pid).map(|stat| char::from(stat.state));
             eventually(&format!("{case}: {beat} ({pid}, {:?}) runs", state()), || size() > before + 1);
         }
     }
@@ -160,7 +160,7 @@ fn group_of(pid: u32, mechanism: Mechanism) -> Option<PathBuf> {
     };
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let path = groups.lines().find_map(|line| Some(line.split_once(field)?.1))?;
-    let mount = crate::capabilities::cgroup_mounts(Path::new("/"), controller).swap_remove(0);
+    let mount = crate::sys::cgroups::mounts(Path::new("/"), controller).swap_remove(0);
     Some(Path::new("/").join(mount).join(path.trim_start_matches('/')))
 }
 
@@ -172,7 +172,7 @@ fn stands_still(group: &Path) -> bool {
     let read = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
     // The freezer of version 1 never comes to its end where a fork by vfork was just going to wait for its child, which is frozen: it is
     // passed over then, and waits in the kernel.
-    let in_kernel = |pid: &str| affinity::process_stat(pid.parse().unwrap()).is_none_or(|stat| stat.state == b'D');
+    let in_kernel = |pid: &str| thread::process_stat(pid.parse().unwrap()).is_none_or(|stat| stat.state == b'D');
     match read("freezer.state").trim() {
         "FREEZING" => read("cgroup.procs").lines().all(in_kernel),
         state => state == "FROZEN" || read("cgroup.events").contains("frozen 1"),
@@ -181,7 +181,7 @@ fn stands_still(group: &Path) -> bool {
 
 /// All that work here, said aloud.
 pub fn mechanisms() -> Vec<Mechanism> {
-    let works: Vec<Mechanism> = Means::all().iter().map(Means::mechanism).collect();
+    let works: Vec<Mechanism> = Method::all().iter().map(Method::mechanism).collect();
     for missing in [Mechanism::CgroupV2, Mechanism::CgroupV1].iter().filter(|m| !works.contains(m)) {
         eprintln!("skipped: {missing} cannot be used here");
     }
@@ -227,7 +227,7 @@ fn whoever_dies_while_it_waits_is_gone() {
         let pids: Vec<u32> = BEATS.iter().filter_map(|beat| pid(job.dir.path(), beat)).collect();
         pauser.say("");
         pauser.hear("hold");
-        let ended = |pid: &u32| affinity::process_stat(*pid).is_none_or(|stat| stat.is_dead());
+        let ended = |pid: &u32| thread::process_stat(*pid).is_none_or(|stat| stat.is_dead());
         eventually("all of it has ended", || pids.iter().all(ended));
         pauser.say("");
         assert!(pauser.hear("end").contains("failed: 0"));
@@ -272,7 +272,7 @@ fn a_guardian_that_dies_while_it_lets_run_is_made_up_for_by_restore() {
             let guardian: u32 = pauser.hear("hold").parse().unwrap();
             job.waits();
             pauser.kill();
-            eventually("the guardian is dead", || affinity::process_stat(guardian).is_none_or(|s| s.is_dead()));
+            eventually("the guardian is dead", || thread::process_stat(guardian).is_none_or(|s| s.is_dead()));
             assert!(fs::remove_file(&fired).is_ok(), "{case}: never reached");
             assert_eq!(restore(&job.state()).failed, 0, "{case}");
             job.is_undone(&case);
@@ -290,7 +290,7 @@ fn both_killed_while_it_waits_is_what_restore_is_for() {
         job.waits();
         sys::kill(guardian, libc::SIGKILL).unwrap();
         pauser.kill();
-        eventually("the guardian is dead", || affinity::process_stat(guardian).is_none_or(|s| s.is_dead()));
+        eventually("the guardian is dead", || thread::process_stat(guardian).is_none_or(|s| s.is_dead()));
         job.waits();
         let report = restore(&job.state());
         assert!(report.resumed > 0 && report.failed == 0, "{report:?}");
@@ -326,8 +326,8 @@ struct Theirs {
 impl Theirs {
     /// `None`, said aloud, where no group can be frozen.
     fn new(name: &str) -> Option<Self> {
-        let group = Means::all().into_iter().find(|means| means.mechanism() != Mechanism::Signals);
-        let Some(mechanism) = group.map(|means| means.mechanism()) else {
+        let group = Method::all().into_iter().find(|method| method.mechanism() != Mechanism::Signals);
+        let Some(mechanism) = group.map(|method| method.mechanism()) else {
             eprintln!("skipped: no group can be frozen here");
             return None;
         };
@@ -352,13 +352,13 @@ fn the_group_of_somebody_else_stays_his() {
     let Some(group) = Theirs::new("theirs") else { return };
     let (theirs, mechanism, sleeper) = (group.path.clone(), group.mechanism, group.sleeper.id());
     let dir = TempDir::new("theirs");
-    let mut applier = Applier::new(options(dir.path())).unwrap();
-    let mut job = Job::of_group(&mut applier, &theirs).unwrap();
-    job.pause(&mut applier, &[]).unwrap();
+    let mut journal = journal(dir.path());
+    let mut job = Job::of_group(&mut journal, &theirs).unwrap();
+    job.pause(&mut journal, &[]).unwrap();
     eventually("it stands still", || stands_still(&theirs));
-    let again = Job::of_group(&mut applier, &theirs).unwrap_err();
+    let again = Job::of_group(&mut journal, &theirs).unwrap_err();
     assert!(again.to_string().contains("is frozen by somebody else"), "{again}");
-    let report = applier.finish();
+    let report = journal.finish();
     assert_eq!((report.resumed, report.failed), (1, 0), "{report:?}");
     eventually("it runs", || !stands_still(&theirs));
     assert_eq!(group_of(sleeper, mechanism).as_ref(), Some(&theirs), "and stays where it was");
@@ -368,14 +368,14 @@ fn the_group_of_somebody_else_stays_his() {
 fn a_group_with_somebody_who_may_not_wait_is_refused() {
     let Some(group) = Theirs::new("mixed") else { return };
     let dir = TempDir::new("mixed");
-    let mut applier = Applier::new(options(dir.path())).unwrap();
-    let mut refusal = |path: &Path| Job::of_group(&mut applier, path).unwrap_err().to_string();
+    let mut journal = journal(dir.path());
+    let mut refusal = |path: &Path| Job::of_group(&mut journal, path).unwrap_err().to_string();
     // Around it is the group in which we are: nobody would be left to let that run again.
     let why = refusal(group.path.parent().unwrap());
     assert!(why.contains("cotenant itself is in"), "{why}");
     // Another Cotenant has it already.
     let mut rival = Command::new("sleep").arg("1000").spawn().unwrap();
-    let start = affinity::process_stat(rival.id()).unwrap().start_ticks;
+    let start = thread::process_stat(rival.id()).unwrap().start_ticks;
     let owner = Owner { pid: rival.id(), start };
     let mut claims = Claims::new(dir.path(), Here::read().unwrap(), owner);
     claims.claim(group.sleeper.id()).unwrap();

@@ -1,13 +1,14 @@
 //! The processes that the tests are about, each of them this test binary in another role.
 
-use crate::affinity::{self, Held};
-use crate::apply::{Applier, ApplyOptions};
+use crate::act::placement::Placement;
+use crate::act::{self, EFFECTS};
 use crate::fault;
-use crate::guardian::{self, GuardianCommand};
-use crate::observe::NewTask;
+use crate::sense::observer::NewTask;
 use crate::sys;
+use crate::sys::thread::{self, Held};
 use crate::testing::Player;
-use cotenant_model::{Action, CpuSet, Order, Reason, TaskId, TaskInfo, Time};
+use crate::undo::{GuardianCommand, Journal, JournalOptions};
+use cotenant_model::{CpuSet, TaskId, TaskInfo, Time};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -28,12 +29,13 @@ fn role() {
     let args: Vec<String> = std::env::args().skip_while(|a| a != "--").skip(1).collect();
     match role.as_str() {
         "guardian" => {
-            guardian::main(args.iter().map(Into::into));
+            act::guard(args.iter().map(Into::into));
         }
         "subject" => subject(args[0].parse().unwrap()),
         "applier" => applier(&args),
         "batcher" => super::batches::batcher(&args),
         "keeper" => super::keepers::keeper(&args),
+        "roster" => super::roster::roster(&args),
         "pauser" => super::pauses::pauser(&args),
         other => panic!("no role {other}"),
     }
@@ -44,6 +46,16 @@ fn role() {
 pub fn command(role: &str, args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(ENTRY).args(args).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// The same for a role that is a host: the test harness has threads of its own, which would swallow SIGCHLD. It is held back in all of them.
+pub fn host_command(role: &str, args: &[&str]) -> Command {
+    let (mut command, ends) = (command(role, args), sys::SignalMask::of([libc::SIGCHLD]));
+    // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory but the mask's copy.
+    unsafe {
+        command.pre_exec(move || ends.apply());
+    }
     command
 }
 
@@ -204,13 +216,18 @@ fn gettid() -> u32 {
 }
 
 /// Options as the applier role uses them; the guardian is this test binary, too.
-pub fn options(state_dir: &Path) -> ApplyOptions {
+pub fn options(state_dir: &Path) -> JournalOptions {
     let guardian = GuardianCommand {
         program: PathBuf::from("/proc/self/exe"),
         args: ENTRY.map(Into::into).to_vec(),
         env: vec![(ROLE.into(), "guardian".into())],
     };
-    ApplyOptions { state_dir: state_dir.to_owned(), other_users: false, guardian, compact_above: 1 }
+    JournalOptions { state_dir: state_dir.to_owned(), other_users: false, guardian, compact_above: 1 }
+}
+
+/// A journal of such options.
+pub fn journal(state_dir: &Path) -> Journal {
+    Journal::open(options(state_dir), EFFECTS).unwrap()
 }
 
 /// The identities of threads, as a host would know them.
@@ -232,24 +249,13 @@ pub fn infos(pid: u32, tids: &[u32]) -> Vec<Arc<TaskInfo>> {
     tids.iter().enumerate().filter_map(info).collect()
 }
 
-/// Orders that place the tasks in turn on the two masks, beginning with the `first`.
-pub fn orders(infos: &[Arc<TaskInfo>], masks: &[CpuSet; 2], first: usize) -> Vec<Order> {
-    let order = |(i, info): (usize, &Arc<TaskInfo>)| {
-        let affinity = masks[(first + i) % 2].clone();
-        let action = Action::Place { task: info.id, contexts: affinity.clone() };
-        Order { action, affinity, reason: Reason::new("test", "test") }
-    };
-    infos.iter().enumerate().map(order).collect()
+/// Each task, and the mask that it is to get: in turn the two, beginning with the `first`.
+pub fn orders(infos: &[Arc<TaskInfo>], masks: &[CpuSet; 2], first: usize) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)> {
+    infos.iter().enumerate().map(|(i, info)| (info.clone(), Some(masks[(first + i) % 2].clone()))).collect()
 }
 
-pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<Order> {
-    let release = |info: &Arc<TaskInfo>| Action::Release { task: info.id };
-    let order = |action| Order { action, affinity: CpuSet::new(), reason: Reason::new("test", "test") };
-    infos.iter().map(release).map(order).collect()
-}
-
-pub fn lookup(infos: &[Arc<TaskInfo>]) -> impl Fn(TaskId) -> Option<Arc<TaskInfo>> + '_ {
-    |id| infos.iter().find(|i| i.id == id).cloned()
+pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)> {
+    infos.iter().map(|info| (info.clone(), None)).collect()
 }
 
 /// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of standard input,
@@ -258,7 +264,7 @@ fn applier(args: &[String]) {
     let [state_dir, pid, tids, steps @ ..] = args else { panic!("usage: STATE_DIR PID TIDS STEP…") };
     let pid = pid.parse().unwrap();
     let tids: Vec<u32> = match tids.as_str() {
-        "all" => affinity::numbers_in(&format!("/proc/{pid}/task")),
+        "all" => thread::numbers_in(&format!("/proc/{pid}/task")),
         list => list.split(',').map(|t| t.parse().unwrap()).collect(),
     };
     let masks = two_cpus().unwrap();
@@ -271,7 +277,7 @@ fn applier(args: &[String]) {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
         options.compact_above = u64::MAX;
     }
-    let mut applier = Applier::new(options).unwrap();
+    let (mut journal, mut placement) = (Journal::open(options, EFFECTS).unwrap(), Placement::default());
     let infos = infos(pid, &tids);
     let (mut now, mut newcomer) = (Time::default(), None);
     let mut lines = std::io::stdin().lines();
@@ -285,7 +291,7 @@ fn applier(args: &[String]) {
                 match step.as_str() {
                     "others" | "full-disk" => {}
                     "hold" => {
-                        say(&format!("hold {}", applier.guardian().map_or(0, |(pid, _)| pid)));
+                        say(&format!("hold {}", journal.guardian().unwrap_or(0)));
                         let line = lines.next().unwrap_or_else(|| Ok(String::new())).unwrap();
                         newcomer = line.strip_prefix("task ").map(|tid| tid.parse().unwrap());
                         if let Some(seconds) = line.strip_prefix("at ") {
@@ -296,18 +302,23 @@ fn applier(args: &[String]) {
                         let tid = newcomer.expect("a line `task TID` before");
                         let held = Held::open(pid, tid).unwrap();
                         let task = NewTask::of(&held, held.mask().unwrap());
-                        say(&format!("adopt {}", applier.original_mask(&task)));
+                        say(&format!("adopt {}", placement.original_mask(&mut journal, &task)));
                     }
                     "panic" => panic!("as the test wants it"),
-                    "finish" => return say(&format!("finish {:?}", applier.finish())),
-                    "notes" => say(&format!("notes {:?}", applier.notes())),
+                    "finish" => return say(&format!("finish {:?}", journal.finish())),
+                    "notes" => say(&format!(
+                        "notes {:?}",
+                        journal.notes().iter().chain(placement.notes().iter()).collect::<Vec<_>>()
+                    )),
                     other => panic!("no step {other}"),
                 }
                 continue;
             }
         };
-        let outcomes = applier.apply(now, &orders, &lookup(&infos));
-        let texts: Vec<String> = outcomes.iter().map(|o| format!("{o:?}")).collect();
+        journal.tend();
+        placement.tend(&mut journal, now);
+        let texts = orders.iter().map(|(info, mask)| placement.apply(&mut journal, now, info, mask.as_ref()));
+        let texts: Vec<String> = texts.map(|outcome| format!("{outcome:?}")).collect();
         say(&format!("{step} {}", texts.join(" ")));
     }
 }

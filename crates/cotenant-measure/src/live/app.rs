@@ -7,10 +7,11 @@ use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::words::{count, tell};
 use cotenant_kernels::{Caches, Config, Kernel, Report};
-use cotenant_linux::host::{HostOptions, LinuxHost};
-use cotenant_linux::launch::{self, Child};
-use cotenant_linux::waiter::{Event, Waiter};
-use cotenant_linux::{executable, sys};
+use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost};
+use cotenant_linux::sense::executable;
+use cotenant_linux::sys;
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_model::sample::Sample;
 use cotenant_model::signal::{Counters, Signal};
 use cotenant_model::{CpuSet, Host, TaskId, Time, Topology, Wake};
@@ -130,7 +131,8 @@ impl<'a> AppBench<'a> {
         let before = sys::children_cpu_time();
         let ours = children();
         let begin = Instant::now();
-        let host = LinuxHost::launch(self.topology, self.name.clone(), command, &HostOptions::default());
+        let app = AppSpec::command(self.name.clone(), command);
+        let host = LinuxHost::new(self.topology, vec![app], HostOptions::default());
         sys::setaffinity(0, &own).map_err(|e| failed(&e))?;
         let mut host = host.map_err(|e| failed(&e))?;
         let mut tally = Tally::default();
@@ -200,10 +202,10 @@ impl<'a> AppBench<'a> {
             let deadline = Instant::now() + self.timeout;
             while !running.is_empty() {
                 match waiter.wait(Some(deadline)).map_err(|e| failed(&e))? {
-                    Event::JobExited(pid, status, _) if status.success() => {
+                    Event::Exited(pid, status, _) if status.success() => {
                         running.remove(&pid);
                     }
-                    Event::JobExited(_, status, _) => loop {
+                    Event::Exited(_, status, _) => loop {
                         // A signal that ended it reaches us, too, and says why.
                         match waiter.wait(Some(Instant::now())) {
                             Ok(Event::Signal(_)) => return Err(Stop::Interrupted),
@@ -213,7 +215,6 @@ impl<'a> AppBench<'a> {
                     },
                     Event::Signal(_) => return Err(Stop::Interrupted),
                     Event::Tick => return Err(timed_out(self.timeout)),
-                    Event::Other(_) | Event::ChildExited(_) => {}
                 }
             }
             Ok(())

@@ -3,8 +3,9 @@
 use crate::calibrate::{Bench, Load, Ran};
 use cotenant_cli::progress::Progress;
 use cotenant_kernels::{Caches, Config, Kernel, Report};
-use cotenant_linux::waiter::{Event, Waiter};
-use cotenant_linux::{mempolicy, sys};
+use cotenant_linux::sys;
+use cotenant_linux::sys::mempolicy;
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_model::CpuId;
 use cotenant_model::CpuSet;
 use std::fs;

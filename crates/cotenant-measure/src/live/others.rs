@@ -1,6 +1,6 @@
 //! How much of the CPUs' time other programs, or other guests of the host, used while something was measured.
 
-use cotenant_linux::observe::busy::Busy;
+use cotenant_linux::sense::cpus::Busy;
 use cotenant_linux::{FsRoot, sys};
 use cotenant_model::proc_text::stolen_ticks;
 use cotenant_model::{CpuSet, Topology};

@@ -7,7 +7,7 @@ use crate::settings::{self, Setup};
 use crate::{names, units};
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_linux::tasks::Target;
+use cotenant_linux::sense::processes::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

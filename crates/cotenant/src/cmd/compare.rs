@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::words::{count, raw, tell};
 use cotenant_linux::host::StartError;
-use cotenant_linux::launch::{self, Child};
-use cotenant_linux::metrics::{MetricSummary, Metrics};
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sense::metrics::{MetricSummary, Metrics};
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::compare::{Compared, Interval, Pair, alternate};
 use cotenant_model::Direction;
 use cotenant_model::metric::Metric;
@@ -198,14 +198,13 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
         let wake =
             watch.progress.is_on().then(|| watch.progress.next().max(Instant::now() + Duration::from_millis(50)));
         match waiter.wait(wake).map_err(StartError::Wait)? {
-            Event::ChildExited(status) => {
+            Event::Exited(_, status, _) => {
                 let seconds = start.elapsed().as_secs_f64();
                 let exit_code = launch::exit_code(status);
                 return Ok(Run { seconds, exit_code, signal, metrics: metrics.summaries() });
             }
             Event::Signal(number) => signal = Some(number),
             Event::Tick => watch.show(),
-            Event::Other(_) | Event::JobExited(..) => {}
         }
     }
 }

@@ -3,11 +3,12 @@
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::words::count;
-use cotenant_linux::capabilities::{self, Capability, Standing};
 use cotenant_linux::host::probe_tier;
-use cotenant_linux::progress;
-use cotenant_linux::rivals::{self, Rival};
-use cotenant_linux::tier::{Tier, TierReport};
+use cotenant_linux::sense::capability::{Capability, Standing};
+use cotenant_linux::sense::doctor;
+use cotenant_linux::sense::progress;
+use cotenant_linux::sense::rivals::{self, Rival};
+use cotenant_linux::sense::tier::{Tier, TierReport};
 use cotenant_model::{Signal, Topology};
 use serde::Serialize;
 use std::path::Path;
@@ -50,7 +51,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, _) = settings::live_machine(None)?;
     let root = Path::new("/");
     let tier = probe_tier(&topology)?;
-    let mut capabilities = capabilities::detect(root);
+    let mut capabilities = doctor::detect(root);
     capabilities.push(progress::capability());
     let policies = advice(&tier, &topology);
     let report = Report {

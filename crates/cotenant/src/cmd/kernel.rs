@@ -7,7 +7,7 @@ use cotenant_cli::progress::Progress;
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_model::{CpuId, CpuSet};
 use serde_json::{Value, json};
 use std::io::Write;

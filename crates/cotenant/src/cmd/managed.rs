@@ -8,11 +8,10 @@ use crate::settings::Setup;
 use anyhow::{Context, Result, bail};
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{usage, words};
-use cotenant_linux::host::{Finish, HostOptions, LinuxHost, probe_tier};
-use cotenant_linux::metrics::MetricSummary;
-use cotenant_linux::observe::AppTarget;
+use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, What, probe_tier};
+use cotenant_linux::sense::metrics::MetricSummary;
+use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
-use cotenant_linux::tasks::Target;
 use cotenant_measure::live::others::Stolen;
 use cotenant_model::policy::Ctx;
 use cotenant_model::{Mode, Outcome, Round, TaskId, Topology, host, view};
@@ -112,7 +111,7 @@ pub(super) fn command(
     let mut recorder = open_recorder(to, &setup.ctx(), setup.policy.name(), setup.mode, words)?;
     let since = Instant::now();
     let child = Start::prepare(start.command, start.shown);
-    let host = LinuxHost::launch(&setup.topology, name, child, &options(setup, args, recorder.is_some()))?;
+    let host = host(setup, args, name, What::Command(child), recorder.is_some())?;
     let mut progress = start.progress;
     let each_round = || {
         if let Some(progress) = &mut progress {
@@ -134,8 +133,7 @@ pub(super) fn attached(
     let name = args.scope.name.clone().unwrap_or_else(|| target_name(&target));
     let mut recorder = open_recorder(to, &setup.ctx(), setup.policy.name(), setup.mode, Vec::new())?;
     let start = Instant::now();
-    let options = options(setup, args, recorder.is_some());
-    let host = LinuxHost::attach(&setup.topology, vec![AppTarget { name, target }], &options)?;
+    let host = host(setup, args, name, What::Running(target), recorder.is_some())?;
     if !args.output.quiet && !args.output.json && std::io::stderr().is_terminal() {
         tell("attached; Ctrl-C ends it and gives everything back, the programs go on");
     }
@@ -214,16 +212,18 @@ fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
 }
 
-fn options(setup: &Setup, args: &ManageArgs, recorded: bool) -> HostOptions {
-    HostOptions {
+fn host(setup: &Setup, args: &ManageArgs, name: String, what: What, recorded: bool) -> Result<LinuxHost> {
+    let options = HostOptions {
         cpus: setup.cpus.clone(),
         act: setup.mode == Mode::Enforce,
         other_users: args.scope.all_users,
-        metrics: args.scope.metric.clone(),
         profiles: setup.apps.clone(),
         memory: setup.memory(&args.scope, recorded),
         move_pages: setup.config.move_pages,
-    }
+        ..HostOptions::default()
+    };
+    let app = AppSpec { metrics: args.scope.metric.clone(), ..AppSpec::new(name, what) };
+    Ok(LinuxHost::new(&setup.topology, vec![app], options)?)
 }
 
 fn drive(
@@ -242,7 +242,7 @@ fn drive(
         tally.add_distance(&setup.topology, round);
         each_round();
         if !args.output.quiet && !args.output.json {
-            metrics.news().iter().for_each(tell);
+            metrics.iter().flat_map(|metrics| metrics.news()).for_each(tell);
         }
         if args.output.verbose > 0 {
             print_moves(round);
@@ -252,11 +252,8 @@ fn drive(
     let tier = live.tier().to_string();
     let mut notes: Vec<String> = tally.notes.into_iter().chain(live.notes()).collect();
     let progress = live.reported().map(|reported| tally.progress.summary(&reported));
-    let metrics = {
-        let summaries = metrics.summaries();
-        drop(metrics); // the host waits for their commands to end
-        summaries
-    };
+    drop(metrics); // the host waits for their commands to end
+    let metrics = live.summaries();
     let Finish { exit_code, signal, restored } = live.finish();
     let seconds = start.elapsed().as_secs_f64();
     notes.extend(restored.notes.iter().cloned());

@@ -27,7 +27,7 @@ pub mod why;
 use crate::cli::Command;
 use cotenant_cli::progress::Metered;
 use cotenant_cli::{usage, words};
-use cotenant_linux::waiter::Waiter;
+use cotenant_linux::sys::waiter::Waiter;
 use cotenant_record::Recording;
 use std::fs::File;
 use std::io::BufReader;

@@ -1,7 +1,7 @@
 //! What programs and metrics told over a run, for its summary.
 
-use cotenant_linux::metrics::MetricSummary;
-use cotenant_linux::progress::Reported;
+use cotenant_linux::sense::metrics::MetricSummary;
+use cotenant_linux::sense::progress::Reported;
 use cotenant_model::{Direction, Histogram, Round, Time};
 use serde::Serialize;
 use std::fmt;

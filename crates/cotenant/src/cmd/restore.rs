@@ -17,7 +17,7 @@ pub struct Args {
 /// # Errors
 /// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let report = cotenant_linux::restore::restore(&cotenant_linux::apply::default_state_dir()?);
+    let report = cotenant_linux::act::restore(&cotenant_linux::undo::default_state_dir()?);
     cotenant_cli::print(|out| {
         if args.json {
             serde_json::to_writer_pretty(&mut *out, &report)?;

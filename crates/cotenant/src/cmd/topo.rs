@@ -5,7 +5,8 @@ use anyhow::Context;
 use cotenant_cli::print;
 use cotenant_cli::words::{chain, tell};
 use cotenant_cli::{machine_arg, usage};
-use cotenant_linux::{FsRoot, gather};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::topology::archive;
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::{render, report, svg};
@@ -82,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("{}: the picture cannot be written", path.display()))?;
     }
     if let Some(path) = &args.gather {
-        let files = gather::gather(&FsRoot::live(), path)?;
+        let files = archive::save(&FsRoot::live(), path)?;
         tell(format_args!("{files} files saved as {}", path.display()));
     }
     print(|out| {

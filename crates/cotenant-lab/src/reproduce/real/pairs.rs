@@ -116,7 +116,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
 }
 
 fn real(here: &Here, plan: &Plan<'_>, name: &str, command: Vec<OsString>) -> Result<BTreeMap<String, Corun>, Stop> {
-    if cotenant_linux::executable::find(&command[0]).is_none() {
+    if cotenant_linux::sense::executable::find(&command[0]).is_none() {
         return Err(Stop::Missing("it is not installed".to_owned()));
     }
     let bench = AppBench::new(&here.topology, command, name.to_owned(), false, TIMEOUT, Progress::new(true));

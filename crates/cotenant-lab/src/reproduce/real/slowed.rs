@@ -148,7 +148,7 @@ impl High {
     fn all(here: &Here, notes: &mut Vec<String>) -> Result<Vec<Self>> {
         let mut all: Vec<Self> =
             KERNELS.iter().take(if here.quick { 1 } else { 3 }).map(|name| Self::Kernel(name)).collect();
-        if cotenant_linux::executable::find("xz".as_ref()).is_none() {
+        if cotenant_linux::sense::executable::find("xz".as_ref()).is_none() {
             notes.push(left_out("xz", "it is not installed"));
         } else {
             let text = here.folder.path().join("text");

@@ -4,11 +4,11 @@ use super::file::Program;
 use crate::cli::ScopeArgs;
 use crate::settings::Setup;
 use anyhow::Result;
-use cotenant_linux::host::{HostOptions, LinuxHost};
+use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until};
 use cotenant_measure::live::leftovers::{children, end, end_orphans};
 use cotenant_measure::workload::{self, Ended, Launcher, Ran, RunError, Workload};
 use cotenant_model::host::HostError;
-use cotenant_model::{Host, Time, Topology};
+use cotenant_model::{AppId, Host, Time, Topology};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
@@ -16,7 +16,7 @@ struct Live<'a> {
     host: LinuxHost,
     /// By job.
     programs: Vec<&'a Program>,
-    running: BTreeMap<u32, usize>,
+    running: BTreeMap<AppId, usize>,
     shown: bool,
 }
 
@@ -40,21 +40,21 @@ impl Launcher for Live<'_> {
         if !self.shown {
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
-        let pid = self.host.start(program.name.clone(), command).map_err(|e| HostError {
+        let app = self.host.add(AppSpec::command(program.name.clone(), command)).map_err(|e| HostError {
             what: format!("starting {}", program.name),
             why: e.to_string(),
             remedy: "what was started has been ended".to_owned(),
         })?;
-        self.running.insert(pid, job);
+        self.running.insert(app, job);
         Ok(())
     }
 
     fn ended(&mut self) -> Vec<Ended> {
         let ended = self.host.take_ended().into_iter();
-        let told = ended.filter_map(|(pid, code, at)| {
+        let told = ended.filter_map(|(app, code, at)| {
             let failure = (code != 0)
                 .then(|| format!("it failed with exit code {code}; see its own messages with --show-output"));
-            Some(Ended { job: self.running.remove(&pid)?, at, failure })
+            Some(Ended { job: self.running.remove(&app)?, at, failure })
         });
         told.collect()
     }
@@ -83,8 +83,10 @@ pub(super) fn once(
         profiles: setup.apps.clone(),
         ..HostOptions::default()
     });
+    let options = HostOptions { until: Until::Asked, ..options };
     let ours = children();
-    let mut live = Live { host: LinuxHost::stage(topology, &options)?, programs, running: BTreeMap::new(), shown };
+    let mut live =
+        Live { host: LinuxHost::new(topology, Vec::new(), options)?, programs, running: BTreeMap::new(), shown };
     let ctx = setup.map(Setup::ctx);
     let manager = setup.zip(ctx.as_ref()).map(|(setup, ctx)| (setup.policy.as_ref(), ctx));
     let ran = workload::run(&mut live, workload, manager, |_| ());

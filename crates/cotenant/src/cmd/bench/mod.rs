@@ -12,7 +12,7 @@ use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
-use cotenant_linux::executable;
+use cotenant_linux::sense::executable;
 use cotenant_measure::workload::{Ran, RunError, Workload};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::run::SimError;

@@ -6,8 +6,9 @@ use crate::{names, recorder, units};
 use anyhow::Result;
 use clap::ValueEnum;
 use cotenant_cli::usage;
-use cotenant_linux::qos::{Enforcer, What};
-use cotenant_linux::tasks::{self, Target};
+use cotenant_linux::act::throttle::Enforcer;
+use cotenant_linux::host::What;
+use cotenant_linux::sense::processes::{self, Target};
 use cotenant_model::metric::{Metric, QUANTILE, Source};
 use cotenant_policies::Limits;
 use cotenant_policies::qos::controller::{Controller, PRESETS, Simple};
@@ -392,7 +393,7 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: b
     }
     for pid in pids {
         let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;
-        tasks::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
+        processes::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
         programs.push(Program { name, what: What::Running(Target::Trees(vec![*pid])) });
     }
     for path in cgroups {

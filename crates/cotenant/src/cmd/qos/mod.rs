@@ -9,8 +9,7 @@ use crate::settings;
 use anyhow::{Context, Result};
 pub use args::Args;
 use cotenant_cli::usage;
-use cotenant_linux::host::probe_tier;
-use cotenant_linux::qos::{HighProgram, LowProgram, QosHost, QosOptions};
+use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, probe_tier};
 use cotenant_linux::sys;
 use cotenant_measure::live::others::Stolen;
 use cotenant_model::pin::Pin;
@@ -67,18 +66,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let names: Vec<String> = high.iter().chain(&low).map(|program| program.name.clone()).collect();
     let mut recorder = open_recorder(args.record.target(), &ctx, policy.name(), mode, names.clone())?;
     let mut table = Table::new(args, &names, &metrics, policy.0.as_ref());
-    let options = QosOptions {
+    let options = HostOptions {
         act: mode == Mode::Enforce,
-        enforcer: args.means.into(),
-        counters,
-        after: args.time,
         other_users: args.all_users,
+        rare_looks: !counters,
+        until: Until::AllEnd,
+        after: args.time,
+        ..HostOptions::default()
     };
     let (start, cpu_before, stolen) = (Instant::now(), sys::own_cpu_time(), Stolen::watch());
     let high = high.into_iter().zip(&metrics);
-    let high = high.map(|(p, metric)| HighProgram { name: p.name, what: p.what, metrics: metric.outside() }).collect();
-    let low = low.into_iter().map(|p| LowProgram { name: p.name, what: p.what }).collect();
-    let mut live = QosHost::start(&topology, high, low, options)?;
+    let high = high.map(|(p, metric)| AppSpec { metrics: metric.outside(), ..AppSpec::new(p.name, p.what) });
+    let low = low.into_iter().map(|p| AppSpec { throttled: Some(args.means.into()), ..AppSpec::new(p.name, p.what) });
+    let mut live = LinuxHost::new(&topology, high.chain(low).collect(), options)?;
     let slept = live.told();
     let sources = live.metrics();
     let ended = host::drive(&mut live, &policy, &ctx, mode, |round| {
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     });
     drop(sources); // the host waits for their commands to end
     let summaries = live.summaries();
-    let tier = live.tier();
+    let tier = live.tier().to_string();
     table.slept(live.slept());
     let notes = live.notes();
     let finish = live.finish();

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
-use cotenant_linux::launch::{self, Child};
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::characterize::caches::Geometry;
 use cotenant_model::region::found;
 use cotenant_model::topology::{CacheType, Kind, Topology};
@@ -19,7 +19,7 @@ pub(super) fn check(topology: &Topology) -> Result<()> {
     if levels(topology).is_none() {
         return Err(usage("this machine tells no cache sizes, so none can be simulated; see cotenant topo"));
     }
-    if cotenant_linux::executable::find("valgrind".as_ref()).is_none() {
+    if cotenant_linux::sense::executable::find("valgrind".as_ref()).is_none() {
         bail!("valgrind, whose cachegrind simulates caches, is not installed; apt-get install valgrind");
     }
     Ok(())
@@ -77,8 +77,8 @@ fn simulate(args: &Args, folder: &Path, first: Geometry, upper: Geometry, last: 
     waiter.watch(&child);
     loop {
         match waiter.wait(None)? {
-            Event::ChildExited(status) => return Ok(launch::exit_code(status)),
-            Event::Signal(_) | Event::Tick | Event::Other(_) | Event::JobExited(..) => {} // it has got the signal, too
+            Event::Exited(_, status, _) => return Ok(launch::exit_code(status)),
+            Event::Signal(_) | Event::Tick => {} // it has got the signal, too
         }
     }
 }

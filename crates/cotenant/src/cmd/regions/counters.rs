@@ -4,10 +4,10 @@ use super::{Args, Found};
 use anyhow::{Result, bail};
 use cotenant_cli::words::{count, tell};
 use cotenant_linux::FsRoot;
-use cotenant_linux::launch::{self, Child};
-use cotenant_linux::perf::plan;
-use cotenant_linux::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
-use cotenant_linux::waiter::{Event, Waiter};
+use cotenant_linux::sense::perf::plan;
+use cotenant_linux::sense::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
+use cotenant_linux::sys::launch::{self, Child};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::characterize::contention::line_signals;
 use cotenant_model::Topology;
 use cotenant_model::region::found::Model;
@@ -40,12 +40,12 @@ pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Mo
     let mut next = Instant::now() + READ;
     let status = loop {
         match waiter.wait(Some(next))? {
-            Event::ChildExited(status) => break launch::exit_code(status),
+            Event::Exited(_, status, _) => break launch::exit_code(status),
             Event::Tick => {
                 sampler.read();
                 next = Instant::now() + READ;
             }
-            Event::Signal(_) | Event::Other(_) | Event::JobExited(..) => {} // it has got the signal, too
+            Event::Signal(_) => {} // it has got the signal, too
         }
     };
     let found = sampler.finish();

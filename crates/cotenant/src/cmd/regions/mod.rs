@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
 use cotenant_linux::host::StartError;
-use cotenant_linux::launch::LaunchError;
-use cotenant_linux::perf::sampling::Events;
+use cotenant_linux::sense::perf::sampling::Events;
+use cotenant_linux::sys::launch::LaunchError;
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::region::{self, Region, found::Model};
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if events.is_none() {
         cachegrind::check(&topology)?;
     }
-    if cotenant_linux::executable::find(&args.command[0]).is_none() {
+    if cotenant_linux::sense::executable::find(&args.command[0]).is_none() {
         return Err(StartError::Launch(LaunchError::NotFound(args.command[0].clone())).into());
     }
     let Some(path) = &args.output else { return watch(args, &topology, &known, events.as_ref()) };

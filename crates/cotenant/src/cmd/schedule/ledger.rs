@@ -3,7 +3,7 @@
 use super::jobs::JobSpec;
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_linux::affinity;
+use cotenant_linux::sys::thread;
 use cotenant_linux::sys::{self, Lock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -136,7 +136,7 @@ fn of_lines(lines: &[Line], jobs: usize) -> Earlier {
 
 /// Whether that process still runs.
 pub(super) fn lives(pid: u32, start: u64) -> bool {
-    affinity::process_stat(pid).is_some_and(|stat| stat.start_ticks == start && !stat.is_dead())
+    thread::process_stat(pid).is_some_and(|stat| stat.start_ticks == start && !stat.is_dead())
 }
 
 fn crc(jobs: &[JobSpec]) -> u32 {
@@ -178,7 +178,7 @@ mod tests {
         std::fs::create_dir(&folder.0).unwrap();
         let jobs = parse(Path::new("q"), "a\nb\nc\nd\n").unwrap();
         let me = std::process::id();
-        let start = affinity::process_stat(me).unwrap().start_ticks;
+        let start = thread::process_stat(me).unwrap().start_ticks;
         {
             let (mut ledger, earlier) = Ledger::open(&folder.0, &jobs, true).unwrap();
             assert_eq!(earlier, Earlier::default(), "nothing to go on with is no failure");

@@ -13,10 +13,11 @@ use clap::ValueEnum;
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
-use cotenant_linux::batch::{Batch, BatchOptions, Gaps};
-use cotenant_linux::host::probe_tier;
-use cotenant_linux::pause::{Means, Mechanism};
-use cotenant_linux::{apply, restore, sys};
+use cotenant_linux::act::pause::{Mechanism, Method};
+use cotenant_linux::host::queue::{Gaps, SIGNALS};
+use cotenant_linux::host::{HostOptions, LinuxHost, probe_tier};
+use cotenant_linux::sys;
+use cotenant_linux::{act, undo};
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::{Mode, Round, Signal, Topology, host};
@@ -197,9 +198,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let shared = Shared(Rc::new(RefCell::new(Jobs::new(specs, limits, &logs, ledger, &earlier))));
     wait_for_left(&shared, &earlier)?;
 
-    let means = match (rival, args.pause) {
+    let method = match (rival, args.pause) {
         (Rival::Linux | Rival::Fifo | Rival::Auto, _) => None,
-        (_, how) => Some(means(how)?),
+        (_, how) => Some(method(how)?),
     };
     let config = Config {
         interval: args.quantum,
@@ -209,11 +210,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let policy = policy_of(rival, &config);
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
     policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
-    let mode = if means.is_some() { Mode::Enforce } else { Mode::Observe };
-    let options = BatchOptions { cpus, means, apply: None, profiles: apps.clone(), grace: args.grace };
+    let mode = if method.is_some() { Mode::Enforce } else { Mode::Observe };
+    let pause = method.as_ref().map(Method::mechanism);
+    let options = HostOptions {
+        cpus,
+        act: method.is_some(),
+        signals: Some(SIGNALS.to_vec()),
+        profiles: apps.clone(),
+        method,
+        ..HostOptions::default()
+    };
     let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
-    let mut live = Batch::new(&topology, shared.clone(), options)?;
-    let pause = live.mechanism();
+    let host = LinuxHost::new(&topology, Vec::new(), options)?;
+    let mut live = host.with_queue(Box::new(shared.clone()), args.grace);
     let mut screen = Screen::new(!args.quiet && !args.json);
     let mut decided = std::collections::BTreeSet::new();
     let ended = host::drive(&mut live, policy.as_ref(), &ctx, mode, |round| {
@@ -224,9 +233,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     });
     drop(screen);
     let makespan = start.elapsed();
+    let (tier, gaps, live_notes) = (live.tier().to_string(), live.gaps(), live.notes());
     let end = live.finish();
     let jobs = shared.0.borrow();
-    let mut notes: Vec<String> = decided.into_iter().chain(end.notes).collect();
+    let mut notes: Vec<String> = decided.into_iter().chain(live_notes).collect();
     notes.extend(end.restored.notes);
     notes.extend(jobs.notes.iter().cloned());
     let silent = jobs.all.iter().filter(|job| job.spec.memory.is_none()).count();
@@ -245,11 +255,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         makespan_s: makespan.as_secs_f64(),
         jobs: jobs.all.iter().map(|job| JobReport::of(job, &logs)).collect(),
         failed: jobs.all.iter().filter(|job| !job.is_ok()).count(),
-        quanta: end.gaps.count,
-        gap_us: GapUs::of(&end.gaps, makespan),
+        quanta: gaps.count,
+        gap_us: GapUs::of(&gaps, makespan),
         overhead: sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64()
             / makespan.as_secs_f64().max(f64::MIN_POSITIVE),
-        tier: end.tier.map(|tier| tier.to_string()).unwrap_or_default(),
+        tier,
         notes,
         signal: end.signal,
     };
@@ -388,14 +398,14 @@ fn limits(args: &Args, rival: Rival, cpus: usize, specs: &[JobSpec]) -> Result<L
     })
 }
 
-fn means(how: PauseArg) -> Result<Means> {
+fn method(how: PauseArg) -> Result<Method> {
     let mechanism = match how {
-        PauseArg::Auto => return Ok(Means::best()),
+        PauseArg::Auto => return Ok(Method::best()),
         PauseArg::V2 => Mechanism::CgroupV2,
         PauseArg::V1 => Mechanism::CgroupV1,
         PauseArg::Signals => Mechanism::Signals,
     };
-    let found = Means::all().into_iter().find(|means| means.mechanism() == mechanism);
+    let found = Method::all().into_iter().find(|method| method.mechanism() == mechanism);
     found.ok_or_else(|| usage(format!("{mechanism} cannot be used here; leave --pause out, and see cotenant doctor")))
 }
 
@@ -404,7 +414,7 @@ fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
     if earlier.running.is_empty() {
         return Ok(());
     }
-    restore::restore(&apply::default_state_dir()?);
+    act::restore(&undo::default_state_dir()?);
     let names: Vec<String> = {
         let jobs = shared.0.borrow();
         earlier.running.iter().map(|(job, ..)| jobs.all[*job].spec.name.clone()).collect()

@@ -2,9 +2,9 @@
 
 use super::jobs::{JobSpec, file_name};
 use super::ledger::{Earlier, Ledger};
-use cotenant_linux::batch::{Program, Queue};
-use cotenant_linux::launch;
+use cotenant_linux::host::queue::{Program, Queue};
 use cotenant_linux::sys::Usage;
+use cotenant_linux::sys::launch;
 use cotenant_model::Signal;
 use serde::Serialize;
 use std::cell::RefCell;

@@ -1,0 +1,65 @@
+//! The background: programs that we start run only where nobody else wants the CPU. By the group of their CPU time, see [`super::cpu_time`].
+
+use crate::act::groups::{Group, Hierarchy, LimitError};
+
+/// Lets who is in a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least weight), or beside the
+/// others again. Others are those in groups beside it: control groups share the CPU level by level. What was written, as people read it.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub fn set(group: &Group, on: bool) -> Result<String, LimitError> {
+    let weight =
+        if group.hierarchy == Hierarchy::V2 { ("cpu.weight", ["100", "1"]) } else { ("cpu.shares", ["1024", "2"]) };
+    let idle = ("cpu.idle", ["0", "1"]);
+    let (file, values) = if group.path.join(idle.0).exists() { idle } else { weight };
+    group.limit(file, values[usize::from(on)])?;
+    Ok(format!("{file} {}", values[usize::from(on)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::cpu_time::{Quota, works_here};
+    use crate::testing::TempDir;
+    use crate::tests::journal;
+    use std::fs;
+
+    #[test]
+    fn the_background_is_told_to_the_kernel_and_taken_back() {
+        if !works_here() {
+            eprintln!("skipped: CPU time cannot be limited here");
+            return;
+        }
+        let state = TempDir::new("quota-background");
+        let mut journal = journal(state.path());
+        let quota = Quota::make(&mut journal).unwrap();
+        let path = quota.group().path.clone();
+        for on in [true, false] {
+            let said = set(quota.group(), on).unwrap();
+            let (file, value) = said.split_once(' ').unwrap();
+            assert_eq!(fs::read_to_string(path.join(file)).unwrap().trim(), value);
+            assert!(["cpu.idle 1", "cpu.weight 1", "cpu.shares 2"].contains(&said.as_str()) == on, "{on}: {said}");
+        }
+        set(quota.group(), true).unwrap();
+        quota.end(&mut journal).unwrap();
+        assert!(!path.exists() && journal.finish().failed == 0);
+    }
+
+    /// Kernels that know no `cpu.idle` give the least weight.
+    #[test]
+    fn before_linux_5_15_the_background_is_the_least_weight() {
+        for (hierarchy, file, values) in
+            [(Hierarchy::V2, "cpu.weight", ["1", "100"]), (Hierarchy::V1Cpu, "cpu.shares", ["2", "1024"])]
+        {
+            let tree = TempDir::new("quota-weight");
+            tree.write(file, "");
+            let group = Group { hierarchy, path: tree.path().to_owned(), home: None };
+            for (on, value) in [true, false].into_iter().zip(values) {
+                assert_eq!(set(&group, on).unwrap(), format!("{file} {value}"));
+                assert_eq!(fs::read_to_string(tree.path().join(file)).unwrap(), value);
+            }
+            tree.write("cpu.idle", "");
+            assert_eq!(set(&group, true).unwrap(), "cpu.idle 1");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Groups of ours that limit who is in them.
+
+use super::{Group, GroupError, Hierarchy, dissolve, write};
+use crate::fault::point;
+use crate::undo::Journal;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Why there is no limit.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// No hierarchy has the controller where we may make groups.
+    #[error(
+        "CPU time cannot be limited here: no control group with the cpu controller in which groups can be made; \
+         run as root, in a scope with that controller (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
+    )]
+    NoController,
+    /// A file of the group cannot be written.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// Nothing can be journaled or made, so nothing is limited.
+    #[error("nothing is limited: {0}")]
+    Nothing(String),
+}
+
+impl Group {
+    /// Makes the group of a program that is about to be started, under a name that no other has. Journaled before, so that whoever undoes
+    /// lifts its limits and removes it however Cotenant ends.
+    ///
+    /// # Errors
+    /// [`LimitError::Nothing`]
+    pub fn limiting(
+        journal: &mut Journal,
+        prefix: &str,
+        hierarchy: Hierarchy,
+        parent: &Path,
+        home: PathBuf,
+    ) -> Result<Self, LimitError> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (me, n) = (journal.owner(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(format!("{prefix}-{}-{}-{n}", me.pid, me.start));
+        let group = Self { hierarchy, path, home: Some(home) };
+        group.announce(journal).map_err(LimitError::Nothing)?;
+        point("quota.make.before");
+        group.make().map_err(|why| LimitError::Nothing(why.to_string()))?;
+        point("quota.make.after");
+        Ok(group)
+    }
+
+    /// Writes a limit.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn limit(&self, file: &str, value: &str) -> Result<(), LimitError> {
+        let path = self.path.join(file);
+        point("quota.set.before");
+        let set = write(&path, value);
+        point("quota.set.after");
+        Ok(set.map_err(|why| GroupError { path, why })?)
+    }
+
+    /// Removes it; who is in it runs on in our own.
+    ///
+    /// # Errors
+    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
+        dissolve(&self).map_err(|why| LimitError::Nothing(why.to_string()))?;
+        point("quota.end.after");
+        self.strike(journal);
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Control groups that we make, or freeze: what freezing programs and limiting them have in common.
+
+mod limits;
+mod undoing;
+
+use crate::sys;
+use crate::sys::cgroups;
+use crate::undo::Journal;
+use std::ffi::c_int;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub use limits::LimitError;
+use undoing::GroupRecord;
+pub use undoing::{Groups, dissolve};
+
+/// A file or folder of a control group cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {why}; see cotenant doctor for what would help", path = .path.display())]
+pub struct GroupError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What the system said.
+    pub why: io::Error,
+}
+
+/// Where a group lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// Version 1, the hierarchy with the freezer.
+    V1,
+    /// Version 2.
+    V2,
+    /// Version 1, the hierarchy with CPU time: what is frozen elsewhere is limited there.
+    V1Cpu,
+    /// Resctrl: limits go with the folder of a group, and its tasks to the root.
+    Resctrl,
+}
+
+impl Hierarchy {
+    /// The file that freezes, and what is written to freeze and to thaw.
+    fn switch(self) -> (&'static str, [&'static str; 2]) {
+        match self {
+            Self::V1 => ("freezer.state", ["THAWED", "FROZEN"]),
+            Self::V2 => ("cgroup.freeze", ["0", "1"]),
+            // "Frozen" is the least time that the kernel takes: 1 ms in each period.
+            Self::V1Cpu => ("cpu.cfs_quota_us", ["-1", "1000"]),
+            Self::Resctrl => ("schemata", ["", ""]), // nothing there is frozen
+        }
+    }
+}
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Where it lies.
+    pub hierarchy: Hierarchy,
+    /// Its folder.
+    pub path: PathBuf,
+    /// Where its members go in the end; `None`: it is somebody else's, and they stay.
+    pub home: Option<PathBuf>,
+}
+
+impl Group {
+    /// The group of somebody else, in whichever hierarchy its folder lies.
+    pub fn foreign(path: &Path) -> Result<Self, GroupError> {
+        let has = |hierarchy: &Hierarchy| path.join(hierarchy.switch().0).exists();
+        let hierarchy = [Hierarchy::V2, Hierarchy::V1].into_iter().find(has).ok_or_else(|| GroupError {
+            path: path.to_owned(),
+            why: io::Error::new(io::ErrorKind::NotFound, "it has neither cgroup.freeze nor freezer.state"),
+        })?;
+        Ok(Self { hierarchy, path: path.to_owned(), home: None })
+    }
+
+    /// Journals that it is about to be made, or frozen if it is somebody else's.
+    ///
+    /// # Errors
+    /// Why that cannot be written, in words.
+    pub fn announce(&self, journal: &mut Journal) -> Result<(), String> {
+        journal.announce(&self.record())
+    }
+
+    fn record(&self) -> GroupRecord {
+        let Self { hierarchy, path, home } = self.clone();
+        GroupRecord::Made { hierarchy, path, home }
+    }
+
+    /// Journals that it is no more, or will not be frozen any more.
+    pub fn strike(self, journal: &mut Journal) {
+        journal.strike(&GroupRecord::Gone { path: self.path });
+    }
+
+    /// Makes its folder, where there is none.
+    pub fn make(&self) -> Result<(), GroupError> {
+        match fs::create_dir(&self.path) {
+            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => Err(GroupError { path: self.path.clone(), why }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a command begin inside, by writing to that list of its members; what it starts stays there.
+    ///
+    /// # Errors
+    /// Where the group is gone.
+    pub fn enter(&self, list: &str, command: &mut Command) -> Result<(), GroupError> {
+        let path = self.path.join(list);
+        let members = OpenOptions::new().write(true).open(&path).map_err(|why| GroupError { path, why })?;
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+        unsafe {
+            command.pre_exec(move || sys::write_some(members.as_fd(), b"0"));
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel to freeze or to thaw it.
+    pub fn freeze(&self, freeze: bool) -> Result<(), GroupError> {
+        if self.hierarchy == Hierarchy::Resctrl {
+            let there = fs::metadata(&self.path).map(|_| ());
+            return there.map_err(|why| GroupError { path: self.path.clone(), why });
+        }
+        Switch::default().set(self, freeze)
+    }
+
+    /// Whether it was asked to freeze, and not to thaw since.
+    pub fn asked_to_freeze(&self) -> bool {
+        let (file, [thawed, _]) = self.hierarchy.switch();
+        fs::read_to_string(self.path.join(file)).is_ok_and(|text| text.trim() != thawed)
+    }
+
+    /// Its processes.
+    pub fn members(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// Sends a signal to all its processes; again where some were born meanwhile and it is one that ends them.
+    pub fn signal(&self, signal: c_int) {
+        for pid in self.members() {
+            let _ = sys::kill(pid, signal); // one that has just ended needs none
+        }
+    }
+}
+
+/// The file by which a group is frozen and thawed, kept open: to find it takes longer than to write it.
+#[derive(Debug, Default)]
+pub struct Switch(Option<File>);
+
+impl Switch {
+    /// Asks the kernel to freeze or to thaw that group, always the same.
+    pub fn set(&mut self, group: &Group, freeze: bool) -> Result<(), GroupError> {
+        let (file, values) = group.hierarchy.switch();
+        let path = group.path.join(file);
+        let opened = match self.0.take() {
+            Some(file) => Ok(file),
+            None => OpenOptions::new().write(true).open(&path),
+        };
+        let written = opened.and_then(|file| {
+            file.write_all_at(values[usize::from(freeze)].as_bytes(), 0)?;
+            Ok(file)
+        });
+        self.0 = Some(written.map_err(|why| GroupError { path, why })?);
+        Ok(())
+    }
+}
+
+/// Writes a value to a file of the kernel, in one call.
+pub fn write(path: &Path, value: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
+}
+
+/// The folder of the group in which we are; `None` where that hierarchy is not mounted or not visible.
+pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
+    let controller = match hierarchy {
+        Hierarchy::V1 => Some("freezer"),
+        Hierarchy::V1Cpu => Some("cpu"),
+        Hierarchy::V2 => None,
+        Hierarchy::Resctrl => return None,
+    };
+    let mount = cgroups::mounts(Path::new("/"), controller).into_iter().next()?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let ours = groups.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let hit = controller.map_or(controllers.is_empty(), |c| controllers.split(',').any(|name| name == c));
+        hit.then_some(path)
+    })?;
+    // One outside what a container sees begins with `/..`.
+    let home = Path::new("/").join(mount).join(ours.trim_start_matches('/'));
+    (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
+}
+
+/// Whether a group can be made below `parent`, pass a test, and have members that come from `home`: found out on one that is removed at once.
+pub fn works(hierarchy: Hierarchy, parent: &Path, home: &Path, test: impl Fn(&Group) -> bool) -> bool {
+    let name = format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id());
+    let probe = Group { hierarchy, path: parent.join(name), home: None };
+    if fs::create_dir(&probe.path).is_err() {
+        return false;
+    }
+    // Who moves a process needs the right to write both lists, and that of what is around both groups.
+    let writable = |group: &Path| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok();
+    let works = test(&probe) && [&probe.path, home, parent].into_iter().all(writable);
+    fs::remove_dir(&probe.path).is_ok() && works
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_switch_stays_open_and_is_looked_for_again_where_it_was_not_found() {
+        let dir = TempDir::new("switch");
+        let group = Group { hierarchy: Hierarchy::V2, path: dir.path().join("job"), home: None };
+        let mut switch = Switch::default();
+        let why = switch.set(&group, true).unwrap_err().to_string();
+        assert!(why.contains("job/cgroup.freeze"), "{why}");
+        group.make().unwrap();
+        let file = group.path.join("cgroup.freeze");
+        fs::write(&file, "").unwrap();
+        for (freeze, written) in [(true, "1"), (false, "0"), (true, "1")] {
+            switch.set(&group, freeze).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), written);
+        }
+        fs::rename(&file, group.path.join("other")).unwrap();
+        switch.set(&group, false).unwrap();
+        assert!(!group.asked_to_freeze() && fs::read_to_string(group.path.join("other")).unwrap() == "0");
+    }
+}

@@ -1,0 +1,244 @@
+//! Letting everybody run again whom a group holds, and removing the groups that are ours.
+
+use super::{Group, GroupError, Hierarchy};
+use crate::fault::point;
+use crate::undo::{Effect, Living, Record, RestoreReport, Undoer};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Rounds through the members of a group that come at once; further ones after a moment each.
+const AT_ONCE: u32 = 100;
+
+/// How long that may go on: one that forks all the time could keep us forever otherwise. On a busy machine it takes its time until those who
+/// were killed have had the turn in which they end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A group is ours to undo, or no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupRecord {
+    /// A control group may be frozen or limited from now on.
+    Made {
+        /// Where it lies.
+        hierarchy: Hierarchy,
+        /// Its folder.
+        path: PathBuf,
+        /// It is about to be made by us: the folder of the group to which its members go in the end. `None`: it is somebody else's.
+        home: Option<PathBuf>,
+    },
+    /// A control group is no more, or will not be frozen any more.
+    Gone {
+        /// Its folder.
+        path: PathBuf,
+    },
+}
+
+/// Hierarchies as they are written.
+const HIERARCHIES: [(&str, Hierarchy); 4] =
+    [("1", Hierarchy::V1), ("2", Hierarchy::V2), ("1cpu", Hierarchy::V1Cpu), ("resctrl", Hierarchy::Resctrl)];
+
+impl fmt::Display for GroupRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Made { hierarchy, path, home } => {
+                let hierarchy = HIERARCHIES.iter().find(|(_, known)| known == hierarchy).map_or("", |(word, _)| word);
+                let home = home.as_deref().map_or_else(|| "-".to_owned(), word_of);
+                write!(f, "group {hierarchy} {} {home}", word_of(path))
+            }
+            Self::Gone { path } => write!(f, "ungroup {}", word_of(path)),
+        }
+    }
+}
+
+impl Record for GroupRecord {
+    type Effect = Groups;
+
+    fn parse(line: &str) -> Option<Self> {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["group", hierarchy, path, home] => Some(Self::Made {
+                hierarchy: HIERARCHIES.iter().find(|(word, _)| *word == hierarchy)?.1,
+                path: path_of(path)?,
+                home: if home == "-" { None } else { Some(path_of(home)?) },
+            }),
+            ["ungroup", path] => Some(Self::Gone { path: path_of(path)? }),
+            _ => None,
+        }
+    }
+}
+
+/// A path as one word of plain letters.
+fn word_of(path: &Path) -> String {
+    let plain = |b: u8| b.is_ascii_graphic() && b != b'%';
+    let letter = |&b: &u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02x}") };
+    path.as_os_str().as_bytes().iter().map(letter).collect()
+}
+
+fn path_of(word: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::new();
+    let mut rest = word.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (code, tail) = rest.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok()?);
+        rest = tail;
+    }
+    let path = PathBuf::from(OsString::from_vec(bytes));
+    path.is_absolute().then_some(path)
+}
+
+/// Groups that may hold somebody because of us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups(BTreeMap<PathBuf, Group>);
+
+impl Effect for Groups {
+    type Record = GroupRecord;
+
+    fn enter(&mut self, record: &GroupRecord) {
+        match record.clone() {
+            GroupRecord::Made { hierarchy, path, home } => {
+                drop(self.0.insert(path.clone(), Group { hierarchy, path, home }));
+            }
+            GroupRecord::Gone { path } => drop(self.0.remove(&path)),
+        }
+    }
+
+    fn knows(&self, record: &GroupRecord) -> bool {
+        match record {
+            GroupRecord::Made { path, .. } => self.0.contains_key(path),
+            GroupRecord::Gone { path } => !self.0.contains_key(path),
+        }
+    }
+
+    fn essential(&self, _: Vec<GroupRecord>, _: &Living) -> Vec<GroupRecord> {
+        self.0.values().map(Group::record).collect()
+    }
+
+    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
+        // First: nobody is to wait for the end of a group that others keep for a moment.
+        self.0.values().filter(|group| group.home.is_some()).for_each(thaw);
+        for group in self.0.values() {
+            point("resume.group.before");
+            match if group.home.is_some() { dissolve(group) } else { thaw_foreign(group) } {
+                Ok(()) => report.resumed += 1,
+                Err(why) => {
+                    report.failed += 1;
+                    report.notes.push(format!("{} may stand still: {why}", group.path.display()));
+                }
+            }
+            point("resume.group.after");
+        }
+    }
+}
+
+/// Thaws a group of ours and those below it, as far as they are there.
+fn thaw(group: &Group) {
+    let _ = group.freeze(false);
+    below(group).iter().for_each(thaw);
+}
+
+/// The groups of ours directly below one.
+fn below(group: &Group) -> Vec<Group> {
+    if group.hierarchy == Hierarchy::Resctrl {
+        return Vec::new();
+    }
+    let folders = fs::read_dir(&group.path).into_iter().flatten().flatten();
+    let folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| Group { path: entry.path(), ..group.clone() }).collect()
+}
+
+/// Thaws a group of ours and those below it, takes the members home and removes the folders. Nothing to do where it is gone.
+pub fn dissolve(group: &Group) -> Result<(), GroupError> {
+    let failed = |why| GroupError { path: group.path.clone(), why };
+    let home = group.home.as_deref().unwrap_or(Path::new("/")).join("cgroup.procs");
+    let (begin, mut passes) = (Instant::now(), 0);
+    loop {
+        below(group).iter().try_for_each(dissolve)?;
+        match group.freeze(false) {
+            Err(GroupError { why, .. }) if gone(&why) => return Ok(()),
+            other => other?,
+        }
+        for pid in group.members() {
+            match super::write(&home, &pid.to_string()) {
+                Err(why) if why.raw_os_error() != Some(libc::ESRCH) => return Err(failed(why)),
+                _ => {}
+            }
+        }
+        match fs::remove_dir(&group.path) {
+            Ok(()) => return Ok(()),
+            Err(why) if gone(&why) => return Ok(()),
+            // Corpses and newborn are no members, and keep the folder for a moment.
+            Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(why) => return Err(failed(why)),
+        }
+        passes += 1;
+        if passes < AT_ONCE {
+            std::thread::yield_now();
+        } else if begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        } else {
+            let why = "its members cannot be taken out: they fork faster than that, or have not ended yet";
+            return Err(failed(io::Error::other(why)));
+        }
+    }
+}
+
+/// `ENODEV`: a folder that is just being removed.
+fn gone(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
+}
+
+fn thaw_foreign(group: &Group) -> Result<(), GroupError> {
+    match group.freeze(false) {
+        Err(GroupError { why, .. }) if gone(&why) => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(path: &str) -> GroupRecord {
+        GroupRecord::Made { hierarchy: Hierarchy::V2, path: path.into(), home: None }
+    }
+
+    #[test]
+    fn records_read_back_as_they_were_written() {
+        for (_, hierarchy) in HIERARCHIES {
+            for home in [None, Some("/sys/fs/cgroup".into())] {
+                let record = GroupRecord::Made { hierarchy, path: "/sys/fs/cgroup/a b%\n\u{e9}".into(), home };
+                assert_eq!(GroupRecord::parse(&record.to_string()), Some(record));
+            }
+        }
+        assert_eq!(made("/a b").to_string(), "group 2 /a%20b -", "as ever");
+        let gone = GroupRecord::Gone { path: "/x".into() };
+        assert_eq!(gone.to_string(), "ungroup /x");
+        assert_eq!(GroupRecord::parse(&gone.to_string()), Some(gone));
+        for none in ["group 3 /x -", "group 2 x -", "group 2 /x", "ungroup /x y", "ungroup %2"] {
+            assert_eq!(GroupRecord::parse(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn compaction_keeps_the_groups_that_stand() {
+        let gone = |path: &str| GroupRecord::Gone { path: path.into() };
+        // The third record is of a group that was made again.
+        let records = vec![made("/a"), made("/b"), gone("/a"), made("/a"), gone("/b")];
+        let mut all = Groups::default();
+        for record in &records {
+            all.enter(record);
+        }
+        let kept = all.essential(records, &Living::default());
+        assert_eq!(kept, [made("/a")]);
+        assert_eq!(all.0.keys().collect::<Vec<_>>(), [Path::new("/a")]);
+    }
+}

@@ -1,0 +1,302 @@
+//! Acting: one actuator per effect. What is to be undone is announced to the [`Journal`] before it is done.
+
+mod background;
+mod bandwidth;
+mod caches;
+pub(crate) mod cpu_time;
+mod groups;
+pub mod nap;
+mod pages;
+pub mod pause;
+pub mod placement;
+pub mod throttle;
+
+use crate::FsRoot;
+use crate::notes::Notes;
+use crate::sense::observer::{NewTask, Observer};
+use crate::sense::processes::{Process, Target};
+use crate::sys::thread::Identity;
+use crate::undo::{self, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
+use cotenant_model::{Action, AppId, CpuSet, Order, Outcome, Sample, TaskInfo, Time};
+use pages::Mover;
+use pause::{Method, PauseError, Pauses};
+use placement::Placement;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use throttle::{Enforcer, Slept, Throttle};
+
+/// What is journaled, in the order in which it is undone: nobody is to wait for the masks of others.
+///
+/// Naps of programs with marks end by themselves, and pages stay where they were brought.
+pub const EFFECTS: Table =
+    &[Kind::of::<groups::Groups>(), Kind::of::<pause::Stopped>(), Kind::of::<placement::Masks>()];
+
+/// Undoes whatever killed Cotenants of this user have left.
+pub fn restore(state_dir: &Path) -> RestoreReport {
+    undo::restore(state_dir, EFFECTS)
+}
+
+/// The guardian's program.
+pub fn guard(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    undo::guard(args, EFFECTS)
+}
+
+/// All actuators of one host. Who is affected is known to the observer, which every call gets.
+#[derive(Debug)]
+pub struct Actuators {
+    journal: Journal,
+    placement: Placement,
+    /// Where the memory of programs may be moved.
+    pages: Option<Mover>,
+    /// Applications on which something acts, or may act, as a whole.
+    throttles: BTreeMap<AppId, Throttle>,
+    /// How programs that are started are paused; `None`: as is best.
+    method: Option<Method>,
+    pauses: Option<Pauses>,
+    /// Those that were told to wait since the last [`Actuators::settle`].
+    stopped: BTreeSet<AppId>,
+    turned: Vec<(AppId, bool)>,
+    notes: Notes,
+}
+
+impl Actuators {
+    /// Changes nothing yet, but for what killed Cotenants have left; see [`Journal::open`].
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub fn open(options: JournalOptions, method: Option<Method>, move_pages: bool) -> Result<Self, OpenError> {
+        Ok(Self {
+            journal: Journal::open(options, EFFECTS)?,
+            placement: Placement::default(),
+            pages: move_pages.then(|| Mover::new(&FsRoot::live())),
+            throttles: BTreeMap::new(),
+            method,
+            pauses: None,
+            stopped: BTreeSet::new(),
+            turned: Vec::new(),
+            notes: Notes::default(),
+        })
+    }
+
+    /// Remarks for people: what was refused and why. Same remark, same text.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let throttled = self.throttles.values().flat_map(|throttle| throttle.notes().iter());
+        let refused = self.journal.notes().iter().chain(self.notes.iter()).chain(self.placement.notes().iter());
+        throttled.chain(refused).cloned().chain(self.pages.iter().flat_map(Mover::notes))
+    }
+
+    /// Says of a process whether another Cotenant manages it: its tasks will be left alone as long as that does.
+    pub fn look_for_rival(&mut self, pid: u32) {
+        if let Some(other) = self.journal.rival(pid) {
+            let who = format!("another cotenant (process {other}) manages it or its parent");
+            self.notes.add(format!("process {pid} is left alone: {who}"));
+        }
+    }
+
+    /// Whether the mask of the thread of that id and start time is looked after here.
+    pub fn knows(&self, tid: u32, start_ticks: u64) -> bool {
+        self.placement.knows(tid, start_ticks)
+    }
+
+    /// The mask that a task would have without us, see [`Placement::original_mask`].
+    pub fn original_mask(&mut self, task: &NewTask) -> CpuSet {
+        self.placement.original_mask(&mut self.journal, task)
+    }
+
+    /// Threads that are allowed other CPUs since the last call, because of another agent or their cpuset.
+    pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
+        self.placement.take_changed()
+    }
+
+    /// Makes ready what a program needs that is about to be started, see [`Throttle::prepare`].
+    ///
+    /// # Errors
+    /// Why it cannot be throttled as it is to be.
+    pub fn prepare(&mut self, enforcer: Enforcer, command: &mut Command) -> Result<Throttle, String> {
+        let pauses = self.pauses.get_or_insert_with(|| Pauses::new(self.method.clone().unwrap_or_else(Method::best)));
+        Throttle::prepare(enforcer, &mut self.journal, pauses, command)
+    }
+
+    /// Takes on what runs already, see [`Throttle::attach`].
+    ///
+    /// # Errors
+    /// Why it cannot be throttled as it is to be.
+    pub fn attach(&mut self, enforcer: Enforcer, target: &Target) -> Result<Throttle, String> {
+        Throttle::attach(enforcer, &mut self.journal, target)
+    }
+
+    /// An application is throttled by this from now on; `root`: it was started as this process.
+    ///
+    /// # Errors
+    /// Where nothing can be journaled: it runs, and is not throttled.
+    pub fn add(&mut self, app: AppId, mut throttle: Throttle, root: Option<Identity>) -> Result<(), PauseError> {
+        let started = root.map_or(Ok(()), |root| throttle.started(&mut self.journal, root));
+        if started.is_ok() {
+            self.throttles.insert(app, throttle);
+        }
+        started
+    }
+
+    /// What was prepared is not needed: the program was not started.
+    pub fn give_up(&mut self, throttle: Throttle) {
+        throttle.end(&mut self.journal); // what fails is tried again at the end of all
+    }
+
+    /// Gives an application back all that is its own: it is not managed any more.
+    pub fn remove(&mut self, now: Time, app: AppId, observer: &Observer) {
+        if let Some(throttle) = self.throttles.remove(&app) {
+            self.notes.extend(throttle.end(&mut self.journal));
+        }
+        for info in observer.tasks_of(app) {
+            self.placement.forget(&mut self.journal, now, info);
+        }
+        let members = observer.members(app);
+        if let Some(pages) = &mut self.pages {
+            for (pid, _) in &members {
+                pages.forget(*pid);
+            }
+        }
+        self.journal.unclaim(&members);
+    }
+
+    /// What is due in every round, whether there are orders or not.
+    pub fn tend(&mut self, now: Time) {
+        self.journal.tend();
+        self.placement.tend(&mut self.journal, now);
+    }
+
+    /// Looks at those that are throttled, after a look at all threads.
+    pub fn look(&mut self, now: Time, processes: &BTreeMap<AppId, Vec<(u32, &Process)>>, sample: &Sample) {
+        let ran = if self.throttles.values().any(Throttle::looks) { nap::ran(sample) } else { nap::Ran::new() };
+        for (app, throttle) in &mut self.throttles {
+            let processes = processes.get(app).map_or(&[][..], Vec::as_slice);
+            throttle.look(&mut self.journal, now, processes, &ran);
+        }
+    }
+
+    /// Stops all that can be paused, for the moment of a decision.
+    pub fn pause_all(&mut self, now: Time, observer: &Observer) {
+        for (app, throttle) in &mut self.throttles {
+            throttle.pause(&mut self.journal, now, &members(throttle, *app, observer));
+        }
+    }
+
+    /// Ends what is due; when something is due again.
+    pub fn due(&mut self, now: Time) -> Option<Time> {
+        self.throttles.values_mut().filter_map(|throttle| throttle.due(now)).min()
+    }
+
+    /// Lets an application act on a signal; false where nothing is known of it here.
+    pub fn signal(&mut self, now: Time, app: AppId, signal: i32, observer: &Observer) -> bool {
+        let throttle = self.throttles.get_mut(&app);
+        throttle.map(|throttle| throttle.signal(now, signal, &members(throttle, app, observer))).is_some()
+    }
+
+    /// Whether any application is throttled, or may be.
+    pub fn throttles(&self) -> bool {
+        !self.throttles.is_empty()
+    }
+
+    /// How those that are throttled slept, by ascending ids.
+    pub fn slept(&self, now: Time) -> Vec<Slept> {
+        self.throttles.values().map(|throttle| throttle.slept(now)).collect()
+    }
+
+    /// Carries out an order, but for letting those run again that need not wait any more: that is [`Actuators::settle`]. `monotonic` is a
+    /// time of the host on the clock of the programs.
+    pub fn apply(
+        &mut self,
+        now: Time,
+        order: &Order,
+        observer: &Observer,
+        monotonic: impl Fn(Time) -> Duration,
+    ) -> Outcome {
+        if let Some(task) = order.action.task() {
+            let Some(info) = observer.info(task).cloned() else { return Outcome::Gone };
+            return self.apply_to_task(now, order, &info, observer);
+        }
+        let Some(app) = order.action.app() else { return Outcome::NotThisMachine };
+        if let Action::Nap { until, .. } = order.action {
+            let throttle = self.throttles.entry(app).or_insert_with(Throttle::from_outside);
+            let members = members(throttle, app, observer);
+            let on_their_clock = if until > now { monotonic(until) } else { Duration::ZERO };
+            return throttle.nap(&mut self.journal, now, until, on_their_clock, &members);
+        }
+        let Some(throttle) = self.throttles.get_mut(&app) else { return Outcome::NotThisMachine };
+        match order.action {
+            Action::Limit { cpu_permille, .. } => throttle.limit(cpu_permille),
+            Action::LimitCaches { permille, .. } => throttle.limit_caches(permille),
+            Action::Background { on, .. } => throttle.background(on),
+            _ => Outcome::NotThisMachine,
+        }
+    }
+
+    fn apply_to_task(&mut self, now: Time, order: &Order, info: &TaskInfo, observer: &Observer) -> Outcome {
+        let app = info.app;
+        let mask = match &order.action {
+            Action::Pause { .. } => {
+                let throttle = self.throttles.entry(app).or_insert_with(Throttle::from_outside);
+                if self.stopped.insert(app) {
+                    let members = members(throttle, app, observer);
+                    if throttle.wait(&mut self.journal, now, &members) {
+                        self.turned.push((app, false));
+                    }
+                }
+                return Outcome::Applied;
+            }
+            Action::Pages { nodes, .. } => {
+                let Some(pages) = &mut self.pages else {
+                    self.notes.add(
+                        "pages stay where they are: moving the memory of running programs was not asked for (--move-pages)",
+                    );
+                    return Outcome::Denied;
+                };
+                return pages.apply(&mut self.journal, info, nodes);
+            }
+            Action::Release { .. } => None,
+            _ => Some(&order.affinity),
+        };
+        if self.throttles.get_mut(&app).is_some_and(Throttle::go_on) {
+            self.turned.push((app, true));
+        }
+        self.placement.apply(&mut self.journal, now, info, mask)
+    }
+
+    /// After orders: lets all run that neither wait nor nap, and moves memory on.
+    pub fn settle(&mut self, now: Time) {
+        self.stopped.clear();
+        self.throttles.values_mut().for_each(|throttle| throttle.settle(now));
+        if let Some(pages) = &mut self.pages {
+            pages.go_on();
+        }
+    }
+
+    /// Applications that have been told to wait since the last call, or to go on (true).
+    pub fn take_turned(&mut self) -> Vec<(AppId, bool)> {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// Lets all run and ends what holds whole applications; what of this failed is tried again at the end of all.
+    pub fn end_throttles(&mut self, now: Time) -> Vec<String> {
+        // First: nobody is to wait for the end of another one's group.
+        self.throttles.values_mut().for_each(|throttle| throttle.let_go(now));
+        let throttles = std::mem::take(&mut self.throttles).into_values();
+        throttles.flat_map(|throttle| throttle.end(&mut self.journal)).collect()
+    }
+
+    /// Undoes everything and ends the guardian. Dropping does the same, without the report.
+    pub fn finish(mut self) -> RestoreReport {
+        if let Some(pauses) = self.pauses.take() {
+            pauses.finish(&mut self.journal);
+        }
+        self.journal.finish()
+    }
+}
+
+/// Known to who follows them; a control group knows its own.
+fn members(throttle: &Throttle, app: AppId, observer: &Observer) -> Vec<Identity> {
+    if throttle.by_signals() { observer.members(app) } else { Vec::new() }
+}

@@ -1,0 +1,293 @@
+//! Moving the memory of running programs to other nodes, bit by bit: the process stands still at most for as long as one call takes, which is measured.
+
+use crate::FsRoot;
+use crate::notes::Notes;
+use crate::sense::memory::{files, is_bound};
+use crate::sys::mempolicy::move_pages;
+use crate::sys::thread::{Held, SetError};
+use crate::undo::Journal;
+use cotenant_model::areas::{Area, Backing};
+use cotenant_model::{NodeId, Outcome, TaskInfo};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// A call that moves pages may take so long at most: its pages are not to be had meanwhile.
+pub const LONGEST: Duration = Duration::from_millis(20);
+/// What a call should take, and what all calls of one round may: the loop waits for them.
+const AIM: Duration = Duration::from_millis(5);
+const PER_ROUND: Duration = Duration::from_millis(20);
+
+/// Pages per call: the first one, and at most.
+const FIRST: usize = 16;
+const MOST: usize = 4096;
+
+/// Why the memory of a process is not moved at all.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// It may not use that node.
+    #[error("its cpuset does not allow memory of node {0}")]
+    Cpuset(NodeId),
+    /// All that is elsewhere was bound by the program or its user.
+    #[error("what is elsewhere was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files")]
+    Bound,
+    /// The system says no.
+    #[error("its memory cannot be moved: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    /// Pages that are on their new node now.
+    pages: u64,
+    /// The longest that one call took.
+    longest: Duration,
+}
+
+impl Moved {
+    fn add(&mut self, other: &Self) {
+        self.pages += other.pages;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+/// Memory that is on its way.
+#[derive(Debug)]
+struct Job {
+    to: Vec<NodeId>,
+    /// Ranges of addresses that are left.
+    left: VecDeque<(u64, u64)>,
+    batch: usize,
+    moved: Moved,
+}
+
+/// Moves memory.
+#[derive(Debug)]
+pub struct Mover {
+    fs: FsRoot,
+    jobs: BTreeMap<u32, Job>,
+    /// What has arrived, of all processes.
+    done: Moved,
+    notes: Notes,
+}
+
+/// Areas with pages elsewhere than on these nodes: those that nobody bound and that are not files, from their first address to the end that `maps`
+/// tells; and whether there are others, which stay.
+fn far(fs: &FsRoot, pid: u32, to: &[NodeId]) -> io::Result<(VecDeque<(u64, u64)>, bool)> {
+    let is_far = |area: &Area| to.len() > 1 || area.pages.iter().any(|(node, n)| *n > 0 && !to.contains(node));
+    let areas: Vec<Area> = files::areas(fs, pid)?.into_iter().filter(is_far).collect();
+    let free = |area: &&Area| !is_bound(area) && area.backing == Backing::Anonymous;
+    let ends = files::ends(fs, pid)?;
+    let movable = areas.iter().filter(free).filter_map(|area| Some((area.start, *ends.get(&area.start)?)));
+    Ok((movable.collect(), !areas.is_empty()))
+}
+
+impl Mover {
+    /// Moves memory of the processes below that root.
+    pub fn new(fs: &FsRoot) -> Self {
+        Self { fs: fs.clone(), jobs: BTreeMap::new(), done: Moved::default(), notes: Notes::default() }
+    }
+
+    /// Begins to bring the memory of a process to these nodes, in equal parts. What is on its way to other nodes stops.
+    ///
+    /// # Errors
+    /// [`MoveError`]; nothing was moved then.
+    pub fn bring(&mut self, pid: u32, to: &[NodeId]) -> Result<(), MoveError> {
+        if self.jobs.get(&pid).is_some_and(|job| job.to == to) {
+            return Ok(());
+        }
+        let allowed = files::nodes_allowed(&self.fs, pid)?;
+        if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_model::CpuId(node.0))) {
+            return Err(MoveError::Cpuset(*node));
+        }
+        let (left, others) = far(&self.fs, pid, to)?;
+        if left.is_empty() || to.is_empty() {
+            return if others { Err(MoveError::Bound) } else { Ok(()) };
+        }
+        self.jobs.insert(pid, Job { to: to.to_vec(), left, batch: FIRST, moved: Moved::default() });
+        Ok(())
+    }
+
+    /// Begins to bring what a task uses to these nodes, as far as that may be.
+    pub fn apply(&mut self, journal: &mut Journal, info: &TaskInfo, nodes: &[NodeId]) -> Outcome {
+        let held = match Held::open_exactly(info.pid, info.tid, info.start_ticks) {
+            Ok(held) => held,
+            Err(SetError::Recycled) => return Outcome::Stale,
+            Err(_) => return Outcome::Gone,
+        };
+        match journal.may_touch(&held).and_then(|()| self.bring(info.pid, nodes).map_err(|e| e.to_string())) {
+            Ok(()) => Outcome::Applied,
+            Err(why) => {
+                self.notes.add(format!("{} ({}): its memory stays where it is: {why}", info.comm, info.pid));
+                Outcome::Denied
+            }
+        }
+    }
+
+    /// Moves on what is on its way, for a bounded time.
+    pub fn go_on(&mut self) {
+        let begin = Instant::now();
+        let pids: Vec<u32> = self.jobs.keys().copied().collect();
+        for pid in pids {
+            while begin.elapsed() < PER_ROUND {
+                let Some(job) = self.jobs.get_mut(&pid) else { break };
+                match job.step(pid) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.forget(pid);
+                        break;
+                    }
+                    Err(e) => {
+                        // That it has ended is no failure.
+                        if e.raw_os_error() != Some(libc::ESRCH) {
+                            self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
+                        }
+                        self.forget(pid);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves no more of a process' memory.
+    pub fn forget(&mut self, pid: u32) {
+        let Some(job) = self.jobs.remove(&pid) else { return };
+        self.done.add(&job.moved);
+    }
+
+    /// Remarks for people.
+    pub fn notes(&self) -> Vec<String> {
+        let mut all = self.done;
+        self.jobs.values().for_each(|job| all.add(&job.moved));
+        let sum = (all.pages > 0).then(|| {
+            format!(
+                "{} pages were moved to other nodes and stay there; no call took longer than {:.1} ms",
+                all.pages,
+                all.longest.as_secs_f64() * 1e3
+            )
+        });
+        self.notes.iter().cloned().chain(sum).collect()
+    }
+}
+
+impl Job {
+    /// One call; false where nothing is left.
+    fn step(&mut self, pid: u32) -> io::Result<bool> {
+        let page = files::page_kb() * 1024;
+        let mut pages = Vec::with_capacity(self.batch);
+        while pages.len() < self.batch {
+            let Some((start, end)) = self.left.front_mut() else { break };
+            let take = (self.batch - pages.len()).min(((*end - *start) / page) as usize);
+            pages.extend((0..take as u64).map(|i| *start + i * page));
+            *start += take as u64 * page;
+            if *start >= *end {
+                self.left.pop_front();
+            }
+        }
+        if pages.is_empty() {
+            return Ok(false);
+        }
+        // First where they are, which stops nobody: only those elsewhere are moved.
+        let mut status = vec![-1; pages.len()];
+        move_pages(pid, &pages, None, &mut status)?;
+        let node = |address: u64| self.to[(address / page) as usize % self.to.len()].0 as libc::c_int;
+        let far: Vec<u64> = pages
+            .iter()
+            .zip(&status)
+            .filter(|(page, on)| **on >= 0 && **on != node(**page))
+            .map(|(page, _)| *page)
+            .collect();
+        if far.is_empty() {
+            return Ok(true);
+        }
+        let nodes: Vec<libc::c_int> = far.iter().map(|page| node(*page)).collect();
+        let mut status = vec![-1; far.len()];
+        let begin = Instant::now();
+        move_pages(pid, &far, Some(&nodes), &mut status)?;
+        let took = begin.elapsed();
+        self.moved.pages += status.iter().zip(&nodes).filter(|(on, to)| on == to).count() as u64;
+        self.moved.longest = self.moved.longest.max(took);
+        self.batch = next_batch(self.batch, far.len(), took);
+        Ok(true)
+    }
+}
+
+/// How many pages the next call may ask for: what would have taken [`AIM`], not more than twice as many as now, and few again after one that took
+/// longer than [`LONGEST`].
+fn next_batch(now: usize, moved: usize, took: Duration) -> usize {
+    if took > LONGEST {
+        return FIRST;
+    }
+    let per_page = took.as_secs_f64() / moved.max(1) as f64;
+    let fitting = (AIM.as_secs_f64() / per_page.max(1e-9)) as usize;
+    fitting.clamp(1, 2 * now).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn calls_grow_to_what_takes_the_time_that_is_aimed_at() {
+        let ms = Duration::from_millis;
+        assert_eq!(next_batch(16, 16, ms(1)), 32, "twice at most");
+        assert_eq!(next_batch(64, 64, ms(8)), 40);
+        assert_eq!(next_batch(4_000, 4_000, Duration::from_micros(100)), MOST);
+        assert_eq!(next_batch(512, 512, ms(21)), FIRST, "too long");
+        assert_eq!(next_batch(16, 1, ms(19)), 1);
+    }
+
+    #[test]
+    fn memory_moves_only_where_it_may() {
+        let fs = FsRoot::live();
+        let me = std::process::id();
+        let mut mover = Mover::new(&fs);
+        let Ok(allowed) = files::nodes_allowed(&fs, me) else {
+            eprintln!("skipped: this kernel tells of no memory nodes");
+            return;
+        };
+        let refused = mover.bring(me, &[NodeId(999)]).unwrap_err();
+        assert!(refused.to_string().contains("cpuset"), "{refused}");
+        // On one node everything is there already.
+        let here = NodeId(allowed.first().unwrap().0);
+        match mover.bring(me, &[here]) {
+            Ok(()) => {}
+            Err(e) => {
+                eprintln!("skipped: memory cannot be moved here ({e})");
+                return;
+            }
+        }
+        while !mover.jobs.is_empty() {
+            mover.go_on();
+        }
+        if allowed.len() == 1 {
+            assert!(mover.notes().is_empty(), "{:?}", mover.notes());
+        }
+    }
+
+    #[test]
+    fn bound_memory_is_never_moved() {
+        let tree = TempDir::new("bound");
+        tree.write("proc/7/status", "Name:\tx\nMems_allowed_list:\t0-1\n");
+        tree.write("proc/7/maps", "1000-9000 rw-p 0 0 0\n20000-30000 rw-p 0 0 0\n40000-50000 r-xp 0 0 0 /bin/x\n");
+        tree.write(
+            "proc/7/numa_maps",
+            "1000 bind:0 anon=4 N0=4\n20000 interleave:0-1 anon=4 N0=2 N1=2\n40000 default file=/bin/x mapped=3 N0=3\n",
+        );
+        let mut mover = Mover::new(&FsRoot::at(tree.path()));
+        assert!(mover.bring(7, &[NodeId(1)]).unwrap_err().to_string().contains("was bound"));
+        assert!(
+            mover.bring(7, &[NodeId(2)]).unwrap_err().to_string().contains("cpuset does not allow memory of node 2")
+        );
+        assert!(mover.jobs.is_empty());
+        // Nothing is elsewhere than on node 0, but what is bound; with a little of its own there it is no other.
+        tree.write("proc/7/maps", "1000-9000 rw-p 0 0 0\n20000-30000 rw-p 0 0 0\n");
+        tree.write("proc/7/numa_maps", "1000 bind:1 anon=4 N1=4\n20000 default anon=4 N0=4\n");
+        assert!(mover.bring(7, &[NodeId(0)]).unwrap_err().to_string().contains("was bound"));
+        tree.write("proc/7/numa_maps", "20000 default anon=4 N0=4\n");
+        assert!(mover.bring(7, &[NodeId(0)]).is_ok() && mover.jobs.is_empty(), "it is there already");
+    }
+}

@@ -1,0 +1,325 @@
+//! Letting programs wait: a freezer of control groups where this machine has one, else SIGSTOP and SIGCONT.
+//!
+//! A [`Job`] is a set of processes that wait and run together: a program that we start, with all its descendants; a control group
+//! of somebody else; or processes that run already. Whatever may be left waiting is in the journal before it waits for the first
+//! time, so that the guardian, or `cotenant restore`, lets it run again however Cotenant ends.
+//!
+//! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What is pending is
+//! taken back by a resume all the same.
+
+mod signals;
+mod stopped;
+
+use crate::act::groups::{self, Group, GroupError, Hierarchy, Switch};
+use crate::fault::point;
+use crate::sense::processes;
+use crate::sys::thread::{Held, Identity, SetError};
+use crate::undo::Journal;
+
+use serde::Serialize;
+use signals::Signalled;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub use stopped::Stopped;
+
+/// How programs are let wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mechanism {
+    /// `cgroup.freeze` of version 2.
+    CgroupV2,
+    /// The freezer of version 1.
+    CgroupV1,
+    /// SIGSTOP and SIGCONT to the process group and to the descendants that left it. Too coarse for a few milliseconds, and the
+    /// program's parent sees it.
+    Signals,
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CgroupV2 => "the cgroup v2 freezer",
+            Self::CgroupV1 => "the cgroup v1 freezer",
+            Self::Signals => "SIGSTOP and SIGCONT",
+        })
+    }
+}
+
+/// Why a job does not wait, or not run.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    /// Nothing can be journaled, so nothing is let wait.
+    #[error("nothing is let wait: {0}")]
+    Journal(String),
+    /// A file of a control group cannot be written.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// The control group of somebody else stands still already, and would be let run by us.
+    #[error("{path} is frozen by somebody else; thaw it first", path = .0.display())]
+    Frozen(PathBuf),
+    /// Whoever would let it run again would stand still with it.
+    #[error(
+        "cotenant itself is in {path}, and would stand still with it for ever; start it in another control group, \
+         as by systemd-run --scope",
+        path = .0.display()
+    )]
+    Ourselves(PathBuf),
+    /// Somebody in the control group of somebody else is to be left alone, and would wait with the others.
+    #[error(
+        "not all of {path} may wait: process {pid}: {why}; name those that may by their process ids, \
+         or let it be done to those of other users, too, by --all-users",
+        path = .path.display()
+    )]
+    Member {
+        /// The group's folder.
+        path: PathBuf,
+        /// The process.
+        pid: u32,
+        /// Why it is to be left alone.
+        why: String,
+    },
+    /// A process cannot be signalled.
+    #[error("process {pid} cannot be let wait: {why}")]
+    Process {
+        /// Its id.
+        pid: u32,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What this machine and our rights allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    mechanism: Mechanism,
+    /// The folder of the control group that we are in, below which groups can be made.
+    home: Option<PathBuf>,
+}
+
+impl Method {
+    /// Every one that works here, best first: groups were made and removed to find out. Signals always work.
+    pub fn all() -> Vec<Self> {
+        let groups = [(Mechanism::CgroupV2, Hierarchy::V2), (Mechanism::CgroupV1, Hierarchy::V1)];
+        let usable = groups.into_iter().filter_map(|(mechanism, hierarchy)| {
+            let home = groups::home(hierarchy).filter(|home| groups::works(hierarchy, home, home, freezes))?;
+            Some(Self { mechanism, home: Some(home) })
+        });
+        usable.chain([Self { mechanism: Mechanism::Signals, home: None }]).collect()
+    }
+
+    /// The best that works here.
+    pub fn best() -> Self {
+        Self::all().swap_remove(0)
+    }
+
+    /// Which it is.
+    pub fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+}
+
+fn freezes(group: &Group) -> bool {
+    [true, false].into_iter().all(|freeze| group.freeze(freeze).is_ok())
+}
+
+/// Makes jobs. One per Cotenant: the groups of its jobs lie in one folder, which is journaled once.
+#[derive(Debug)]
+pub struct Pauses {
+    method: Method,
+    folder: Option<Group>,
+    made: u64,
+}
+
+impl Pauses {
+    /// With these means; changes nothing yet.
+    pub fn new(method: Method) -> Self {
+        Self { method, folder: None, made: 0 }
+    }
+
+    /// A job for a program that is about to be started, see [`Job::prepare`].
+    ///
+    /// # Errors
+    /// Where nothing can be journaled, or no group can be made.
+    pub fn job(&mut self, journal: &mut Journal) -> Result<Job, PauseError> {
+        let Some(home) = &self.method.home else { return Ok(Job::new(How::Signals(Signalled::default()))) };
+        let folder = if let Some(folder) = &self.folder {
+            folder
+        } else {
+            let hierarchy = if self.method.mechanism == Mechanism::CgroupV1 { Hierarchy::V1 } else { Hierarchy::V2 };
+            let me = journal.owner();
+            let path = home.join(format!("cotenant-{}-{}", me.pid, me.start));
+            let home = Some(home.clone());
+            let folder = Group { hierarchy, path, home };
+            folder.announce(journal).map_err(PauseError::Journal)?;
+            self.folder.insert(folder)
+        };
+        self.made += 1;
+        let job = Group { path: folder.path.join(format!("job-{}", self.made)), ..folder.clone() };
+        point("pause.group.before");
+        // Again for each job: whoever tidies up may have removed an empty folder.
+        folder.make().and_then(|()| job.make())?;
+        point("pause.group.after");
+        Ok(Job::new(How::Group(job, Switch::default())))
+    }
+
+    /// Removes the folder of the groups; jobs that are left in it run on, in the group in which we are.
+    pub fn finish(mut self, journal: &mut Journal) {
+        if let Some(folder) = self.folder.take()
+            && groups::dissolve(&folder).is_ok()
+        {
+            folder.strike(journal);
+        }
+    }
+}
+
+/// Processes that wait and run together.
+#[derive(Debug)]
+pub struct Job {
+    how: How,
+    paused: bool,
+}
+
+#[derive(Debug)]
+enum How {
+    Group(Group, Switch),
+    Signals(Signalled),
+}
+
+impl Job {
+    fn new(how: How) -> Self {
+        Self { how, paused: false }
+    }
+
+    /// Processes that run already, named at each pause: by signals.
+    pub fn of_processes() -> Self {
+        Self::new(How::Signals(Signalled::default()))
+    }
+
+    /// The control group of somebody else, with those below it. Freeze it only where all its members are to wait.
+    ///
+    /// # Errors
+    /// Where it has no freezer, stands still already, holds us or anybody who is to be left alone, or nothing can be journaled.
+    pub fn of_group(journal: &mut Journal, path: &Path) -> Result<Self, PauseError> {
+        let members = processes::members(path);
+        if members.contains(&std::process::id()) {
+            return Err(PauseError::Ourselves(path.to_owned()));
+        }
+        let group = Group::foreign(path)?;
+        if group.asked_to_freeze() {
+            return Err(PauseError::Frozen(path.to_owned()));
+        }
+        for pid in members {
+            let refused = |why| PauseError::Member { path: path.to_owned(), pid, why };
+            match Held::open(pid, pid) {
+                Err(SetError::Gone | SetError::Recycled) => {}
+                Err(why) => return Err(refused(why.to_string())),
+                Ok(held) => journal.may_touch(&held).map_err(refused)?,
+            }
+        }
+        group.announce(journal).map_err(PauseError::Journal)?;
+        Ok(Self::new(How::Group(group, Switch::default())))
+    }
+
+    /// A group that somebody else of us made and removes: who is limited there can be frozen there, too. Not to be ended by [`Job::end`].
+    pub(crate) fn lent(group: &Group) -> Self {
+        Self::new(How::Group(group.clone(), Switch::default()))
+    }
+
+    /// Lets a command that is about to be started begin inside the job, in a session and process group of its own.
+    ///
+    /// # Errors
+    /// Where the group has gone.
+    pub fn prepare(&self, command: &mut Command) -> Result<(), PauseError> {
+        signals::lead(command);
+        match &self.how {
+            How::Group(group, _) => Ok(group.enter("cgroup.procs", command)?),
+            How::Signals(_) => Ok(()),
+        }
+    }
+
+    /// The program that was prepared runs as this process. Who stopped is told by its group, too, from now on.
+    ///
+    /// # Errors
+    /// Where nothing can be journaled: it runs, and will not be let wait.
+    pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
+        match &mut self.how {
+            How::Group(..) => Ok(()),
+            How::Signals(signalled) => signalled.lead_by(journal, root),
+        }
+    }
+
+    /// How it is let wait.
+    pub fn mechanism(&self) -> Mechanism {
+        match &self.how {
+            How::Group(Group { hierarchy: Hierarchy::V2, .. }, _) => Mechanism::CgroupV2,
+            How::Group(..) => Mechanism::CgroupV1, // a job has no group of the CPU hierarchy
+            How::Signals(_) => Mechanism::Signals,
+        }
+    }
+
+    /// Lets it wait. `members` are its processes as far as the caller knows them; a control group knows its own. Calling it again
+    /// also stops who has been seen since.
+    ///
+    /// # Errors
+    /// [`PauseError`]; who could be stopped is stopped, and a resume resumes it.
+    pub fn pause(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
+        let again = std::mem::replace(&mut self.paused, true);
+        match &mut self.how {
+            How::Group(..) if again => Ok(()),
+            How::Group(group, switch) => {
+                point("pause.stop.before");
+                let frozen = switch.set(group, true);
+                point("pause.stop.after");
+                Ok(frozen?)
+            }
+            How::Signals(signalled) => signalled.stop(journal, members),
+        }
+    }
+
+    /// Lets it run.
+    ///
+    /// # Errors
+    /// Where a group cannot be thawed; it counts as paused still.
+    pub fn resume(&mut self) -> Result<(), PauseError> {
+        if !self.paused {
+            return Ok(());
+        }
+        point("pause.cont.before");
+        match &mut self.how {
+            How::Group(group, switch) => switch.set(group, false)?,
+            How::Signals(signalled) => signalled.cont(),
+        }
+        point("pause.cont.after");
+        self.paused = false;
+        Ok(())
+    }
+
+    /// Sends a signal to all its processes. One that waits acts on it when it runs again; a version 2 freezer lets SIGKILL through.
+    pub fn signal(&self, signal: i32, members: &[Identity]) {
+        match &self.how {
+            How::Group(group, _) => group.signal(signal),
+            How::Signals(signalled) => signalled.signal(signal, members),
+        }
+    }
+
+    /// Lets it run and is done with it: who is left of a program that we started runs on in our own group.
+    ///
+    /// # Errors
+    /// As [`Job::resume`]; what is journaled stays so, for whoever undoes it at the end.
+    pub fn end(mut self, journal: &mut Journal) -> Result<(), PauseError> {
+        self.resume()?;
+        match self.how {
+            How::Group(group, _) if group.home.is_some() => Ok(groups::dissolve(&group)?),
+            How::Group(group, _) => {
+                group.strike(journal);
+                Ok(())
+            }
+            How::Signals(signalled) => {
+                signalled.forget(journal);
+                Ok(())
+            }
+        }
+    }
+}

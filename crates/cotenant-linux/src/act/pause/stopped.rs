@@ -1,0 +1,158 @@
+//! Processes that we have stopped by a signal, and letting them run again.
+
+use crate::fault::point;
+use crate::sys;
+use crate::sys::thread::{Held, Identity, numbers_in, process_stat};
+use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
+use cotenant_model::proc_text::TaskStat;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A process may be stopped, or will not be any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopRecord {
+    /// A process may be stopped from now on.
+    Stop {
+        /// Process id.
+        pid: u32,
+        /// Its start time in clock ticks since boot.
+        start: u64,
+        /// With it, the process group and the session that it leads.
+        leads: bool,
+    },
+    /// A process will not be stopped any more.
+    Cont {
+        /// Process id.
+        pid: u32,
+        /// Its start time in clock ticks since boot.
+        start: u64,
+    },
+}
+
+impl fmt::Display for StopRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stop { pid, start, leads } => write!(f, "stop {pid} {start} {}", u8::from(*leads)),
+            Self::Cont { pid, start } => write!(f, "cont {pid} {start}"),
+        }
+    }
+}
+
+impl Record for StopRecord {
+    type Effect = Stopped;
+
+    fn parse(line: &str) -> Option<Self> {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["stop", pid, start, leads] => Some(Self::Stop {
+                pid: number(Some(pid))?,
+                start: number(Some(start))?,
+                leads: number::<u8>(Some(leads))? != 0,
+            }),
+            ["cont", pid, start] => Some(Self::Cont { pid: number(Some(pid))?, start: number(Some(start))? }),
+            _ => None,
+        }
+    }
+}
+
+/// Processes that may be stopped because of us, and whether their process group and session are with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stopped(BTreeMap<Identity, bool>);
+
+impl Effect for Stopped {
+    type Record = StopRecord;
+
+    fn enter(&mut self, record: &StopRecord) {
+        match record {
+            StopRecord::Stop { pid, start, leads } => *self.0.entry((*pid, *start)).or_default() |= leads,
+            StopRecord::Cont { pid, start } => drop(self.0.remove(&(*pid, *start))),
+        }
+    }
+
+    fn knows(&self, record: &StopRecord) -> bool {
+        match record {
+            StopRecord::Stop { pid, start, leads } => self.0.get(&(*pid, *start)).is_some_and(|known| known >= leads),
+            StopRecord::Cont { pid, start } => !self.0.contains_key(&(*pid, *start)),
+        }
+    }
+
+    fn essential(&self, _: Vec<StopRecord>, living: &Living) -> Vec<StopRecord> {
+        let lives = |pid: u32, leads: bool| living.processes.contains(&pid) || leads && living.sessions.contains(&pid);
+        let needed = self.0.iter().filter(|((pid, _), leads)| lives(*pid, **leads));
+        needed.map(|(&(pid, start), &leads)| StopRecord::Stop { pid, start, leads }).collect()
+    }
+
+    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
+        if self.0.is_empty() {
+            return;
+        }
+        // By descent as well: the group may have grown after the last look at it.
+        for pid in numbers_in("/proc") {
+            let Some(stat) = process_stat(pid).filter(|stat| !stat.is_dead()) else { continue };
+            if !self.concerns(pid, &stat) {
+                continue;
+            }
+            let Ok(held) = Held::open_exactly(pid, pid, stat.start_ticks) else { continue };
+            point("resume.signal.before");
+            // Whether it stands still or not: a stop may be on its way to it, and is taken back by this.
+            let sent = sys::kill(pid, libc::SIGCONT);
+            point("resume.signal.after");
+            match sent {
+                Ok(()) if held.stat.state == b'T' => report.resumed += 1,
+                Ok(()) => {}
+                Err(_) if !held.lives() => {}
+                Err(why) => {
+                    report.failed += 1;
+                    report.notes.push(format!("process {pid} may stand still: {why}; as root, kill -CONT {pid}"));
+                }
+            }
+        }
+    }
+}
+
+impl Stopped {
+    /// Whether a process may wait because of us: by itself, or with the group or session of one that does.
+    fn concerns(&self, pid: u32, stat: &TaskStat) -> bool {
+        let of = |leader: u32| {
+            let mut leaders = self.0.range((leader, 0)..=(leader, u64::MAX));
+            leaders.any(|((_, start), leads)| *leads && stat.start_ticks >= *start)
+        };
+        self.0.contains_key(&(pid, stat.start_ticks)) || of(stat.pgrp) || of(stat.session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compaction_keeps_who_may_still_wait() {
+        let stop = |pid, leads| StopRecord::Stop { pid, start: 1, leads };
+        let cont = |pid| StopRecord::Cont { pid, start: 1 };
+        let records = vec![
+            stop(10, false), // lives
+            stop(11, false), // has ended
+            stop(12, true),  // has ended, its session has not
+            stop(13, false), // lives, and is let alone
+            cont(13),
+        ];
+        for record in &records {
+            assert_eq!(StopRecord::parse(&record.to_string()).as_ref(), Some(record));
+        }
+        let written: Vec<String> = records[2..].iter().map(StopRecord::to_string).collect();
+        assert_eq!(written, ["stop 12 1 1", "stop 13 1 0", "cont 13 1"], "as ever");
+        let folded = |records: &[StopRecord]| {
+            let mut stopped = Stopped::default();
+            for record in records {
+                stopped.enter(record);
+            }
+            stopped
+        };
+        let mut whole = folded(&records);
+        let living = Living { processes: [10, 13].into(), sessions: [12].into() };
+        let kept = whole.essential(records, &living);
+        assert_eq!(kept, [stop(10, false), stop(12, true)]);
+        assert_ne!(whole, folded(&kept), "who has ended is forgotten");
+        whole.enter(&cont(11));
+        assert_eq!(whole, folded(&kept));
+    }
+}

@@ -1,0 +1,315 @@
+//! The masks that were set, and so what every task's mask was before.
+
+use super::undoing::Undoing;
+use crate::sys::thread::{Held, Identity};
+use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
+use cotenant_model::CpuSet;
+use std::collections::hash_map::{self, HashMap};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+/// A mask is set, or left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MaskRecord {
+    /// A mask is about to be set, or has been found to hold because of us.
+    Set {
+        /// Thread id.
+        tid: u32,
+        /// Its start time in clock ticks since boot.
+        start: u64,
+        /// Process id.
+        pid: u32,
+        /// Session id.
+        sid: u32,
+        /// Now, in clock ticks since boot.
+        at: u64,
+        /// The mask to go back to.
+        original: CpuSet,
+        /// The mask that we set.
+        set: CpuSet,
+    },
+    /// The task has its own mask again, or another agent has taken it over: not ours to undo.
+    Left {
+        /// Thread id.
+        tid: u32,
+        /// Its start time in clock ticks since boot.
+        start: u64,
+    },
+}
+
+impl fmt::Display for MaskRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set { tid, start, pid, sid, at, original, set } => {
+                write!(f, "set {tid} {start} {pid} {sid} {at} {original} {set}")
+            }
+            Self::Left { tid, start } => write!(f, "left {tid} {start}"),
+        }
+    }
+}
+
+impl Record for MaskRecord {
+    type Effect = Masks;
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let kind = words.next()?;
+        let mut word = || words.next();
+        let record = match kind {
+            "set" => Self::Set {
+                tid: number(word())?,
+                start: number(word())?,
+                pid: number(word())?,
+                sid: number(word())?,
+                at: number(word())?,
+                original: CpuSet::parse_list(word()?).ok()?,
+                set: CpuSet::parse_list(word()?).ok()?,
+            },
+            "left" => Self::Left { tid: number(word())?, start: number(word())? },
+            _ => return None,
+        };
+        words.next().is_none().then_some(record)
+    }
+}
+
+/// What is known of a task whose mask Cotenant has set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Process id.
+    pub pid: u32,
+    /// Each mask that was set, oldest first, with the mask to go back to.
+    pub set: Vec<(CpuSet, CpuSet)>,
+    /// Whether it has been given back, or left to another agent that changed its mask.
+    pub left: bool,
+}
+
+/// A mask that was set somewhere in a process: whoever is born there inherits it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark {
+    set: CpuSet,
+    original: CpuSet,
+    /// Session of the process.
+    sid: u32,
+    /// When it was set first, in ticks since boot. Whoever was born before has not inherited it.
+    since: u64,
+    /// Start time of the youngest thread on which it was set, in ticks. Tells a process from an earlier one with the same id: all
+    /// threads of the earlier one started before its successor.
+    youngest: u64,
+}
+
+/// All masks that Cotenant has set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Masks {
+    /// By identity; ordered so that undoing has one order.
+    pub tasks: BTreeMap<Identity, Entry>,
+    marks: HashMap<u32, Vec<Mark>>,
+    /// Every mask that was ever set: most tasks have none of them, and need no look at their ancestors.
+    ever_set: HashSet<CpuSet>,
+}
+
+impl Masks {
+    /// Whether that mask was ever set on anybody.
+    pub fn knows_mask(&self, mask: &CpuSet) -> bool {
+        self.ever_set.contains(mask)
+    }
+
+    /// Whether a mask was ever set in the process `pid`.
+    pub fn knows_process(&self, pid: u32) -> bool {
+        self.marks.contains_key(&pid)
+    }
+
+    /// Whether a mask was ever set in the session `sid`.
+    pub fn knows_session(&self, sid: u32) -> bool {
+        self.marks.values().flatten().any(|m| m.sid == sid)
+    }
+
+    /// What a task had before, if it inherited `mask` from a thread of process `pid`, whose leader started at `leader_start`, by
+    /// being born at `born`; `None` as birth stands for a thread that survived an exec as the leader, whatever its start time.
+    pub fn inherited(&self, pid: u32, leader_start: u64, born: Option<u64>, mask: &CpuSet) -> Option<&CpuSet> {
+        let marks = self.marks.get(&pid)?.iter().rev();
+        let mut fitting = marks.filter(|m| {
+            m.set == *mask && m.original != m.set && m.youngest >= leader_start && born.is_none_or(|b| b >= m.since)
+        });
+        fitting.next().map(|m| &m.original)
+    }
+
+    /// The same for a task whose parents have died: by the session, or any session where `sid` is `None`.
+    pub fn inherited_by_orphan(&self, sid: Option<u32>, born: u64, mask: &CpuSet) -> Option<&CpuSet> {
+        let marks = self.marks.values().flatten();
+        let mut fitting = marks
+            .filter(|m| m.set == *mask && m.original != m.set && sid.is_none_or(|s| s == m.sid) && born >= m.since);
+        fitting.next().map(|m| &m.original)
+    }
+}
+
+impl Effect for Masks {
+    type Record = MaskRecord;
+
+    fn enter(&mut self, record: &MaskRecord) {
+        match record {
+            MaskRecord::Set { tid, start, pid, sid, at, original, set } => {
+                self.ever_set.insert(set.clone());
+                let entry = self.tasks.entry((*tid, *start)).or_default();
+                if entry.left {
+                    *entry = Entry::default();
+                }
+                entry.pid = *pid;
+                entry.set.retain(|(s, _)| s != set);
+                entry.set.push((set.clone(), original.clone()));
+                let marks = self.marks.entry(*pid).or_default();
+                match marks.iter_mut().find(|m| m.set == *set && m.original == *original && m.sid == *sid) {
+                    Some(mark) => {
+                        mark.since = mark.since.min(*at);
+                        mark.youngest = mark.youngest.max(*start);
+                    }
+                    None => marks.push(Mark {
+                        set: set.clone(),
+                        original: original.clone(),
+                        sid: *sid,
+                        since: *at,
+                        youngest: *start,
+                    }),
+                }
+            }
+            MaskRecord::Left { tid, start } => {
+                if let Some(entry) = self.tasks.get_mut(&(*tid, *start)) {
+                    entry.left = true;
+                }
+            }
+        }
+    }
+
+    fn knows(&self, record: &MaskRecord) -> bool {
+        let MaskRecord::Set { tid, start, original, set, .. } = record else { return false };
+        let entry = self.tasks.get(&(*tid, *start)).filter(|entry| !entry.left);
+        entry.is_some_and(|entry| entry.set.iter().any(|(s, o)| s == set && o == original))
+    }
+
+    fn essential(&self, records: Vec<MaskRecord>, living: &Living) -> Vec<MaskRecord> {
+        let lives = |id| self.tasks.get(&id).is_some_and(|task| Held::open_exactly(task.pid, id.0, id.1).is_ok());
+        essential(records, lives, living)
+    }
+
+    fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) {
+        if !self.tasks.is_empty() {
+            Undoing::new(self, by, report).undo();
+        }
+    }
+}
+
+/// The records of living tasks; of dead tasks in living processes, whose threads may have inherited their masks; and one per session, for
+/// orphans. Order is kept.
+fn essential(records: Vec<MaskRecord>, task_lives: impl Fn(Identity) -> bool, living: &Living) -> Vec<MaskRecord> {
+    let mut kept: HashMap<_, usize> = HashMap::new();
+    let mut keep: Vec<MaskRecord> = Vec::new();
+    // Backwards, so that of many the youngest is kept; with the time of the oldest, it stands for all.
+    for record in records.into_iter().rev() {
+        match &record {
+            MaskRecord::Left { tid, start } if !task_lives((*tid, *start)) => continue,
+            MaskRecord::Set { tid, start, pid, sid, at, set, original } if !task_lives((*tid, *start)) => {
+                let kin = if living.processes.contains(pid) { (*pid, 0) } else { (0, *sid) };
+                let earlier = kept.entry((kin, set.clone(), original.clone()));
+                if let hash_map::Entry::Occupied(younger) = &earlier {
+                    if let MaskRecord::Set { at: since, .. } = &mut keep[*younger.get()] {
+                        *since = *at;
+                    }
+                    continue;
+                }
+                if kin.0 == 0 && !living.sessions.contains(sid) {
+                    continue;
+                }
+                earlier.or_insert(keep.len());
+            }
+            _ => {}
+        }
+        keep.push(record);
+    }
+    keep.reverse();
+    keep
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        CpuSet::parse_list(list).unwrap()
+    }
+
+    fn masks(records: &[MaskRecord]) -> Masks {
+        let mut masks = Masks::default();
+        for record in records {
+            masks.enter(record);
+        }
+        masks
+    }
+
+    #[test]
+    fn records_read_back_as_they_were_written() {
+        for record in [record(11, 5, 10, 50, "0-3,1500", "0"), MaskRecord::Left { tid: 11, start: 5 }] {
+            assert_eq!(MaskRecord::parse(&record.to_string()), Some(record.clone()));
+            assert_eq!(MaskRecord::parse(&format!("{record} more")), None);
+        }
+        assert_eq!(record(11, 5, 10, 50, "0-3,1500", "0").to_string(), "set 11 5 10 7 50 0-3,1500 0", "as ever");
+        assert_eq!(MaskRecord::parse("left 11 5"), Some(MaskRecord::Left { tid: 11, start: 5 }));
+        assert_eq!(MaskRecord::parse("set 11 5 10 7 50 0-3"), None);
+    }
+
+    fn record(tid: u32, start: u64, pid: u32, at: u64, original: &str, mask: &str) -> MaskRecord {
+        MaskRecord::Set { tid, start, pid, sid: 7, at, original: set(original), set: set(mask) }
+    }
+
+    #[test]
+    fn the_latest_original_of_a_mask_counts() {
+        let mut found = masks(&[record(11, 5, 10, 50, "0-3", "0"), record(11, 5, 10, 51, "0-3", "1")]);
+        assert_eq!(found.tasks[&(11, 5)].set, [(set("0"), set("0-3")), (set("1"), set("0-3"))]);
+        assert!(found.knows(&record(11, 5, 10, 0, "0-3", "1")));
+        found.enter(&MaskRecord::Left { tid: 11, start: 5 });
+        assert!(found.tasks[&(11, 5)].left && !found.knows(&record(11, 5, 10, 0, "0-3", "1")));
+        found.enter(&record(11, 5, 10, 60, "2-3", "2"));
+        assert_eq!(found.tasks[&(11, 5)].set, [(set("2"), set("2-3"))], "what was before another agent's mask is past");
+    }
+
+    #[test]
+    fn children_inherit_only_after_the_mask_was_set() {
+        let found = masks(&[record(11, 5, 10, 50, "0-3", "0")]);
+        let inherited = |leader, born, mask| found.inherited(10, leader, born, &set(mask)).cloned();
+        assert_eq!(inherited(4, Some(50), "0"), Some(set("0-3")));
+        assert_eq!(inherited(4, Some(49), "0"), None, "born before");
+        assert_eq!(inherited(4, Some(50), "1"), None, "a mask of its own");
+        assert_eq!(
+            inherited(6, Some(50), "0"),
+            None,
+            "the process id was recycled: its leader is younger than our thread"
+        );
+        assert_eq!(inherited(4, None, "0"), Some(set("0-3")), "survived an exec");
+        assert_eq!(found.inherited(12, 0, Some(50), &set("0")), None, "another process");
+        assert_eq!(found.inherited_by_orphan(Some(7), 50, &set("0")), Some(&set("0-3")));
+        assert_eq!(found.inherited_by_orphan(Some(8), 50, &set("0")), None);
+        assert_eq!(found.inherited_by_orphan(None, 50, &set("0")), Some(&set("0-3")));
+    }
+
+    #[test]
+    fn compaction_keeps_what_the_living_may_need() {
+        let records = vec![
+            record(11, 5, 10, 50, "0-3", "0"), // dead, in a living process: stands for both
+            record(12, 6, 10, 60, "0-3", "0"), // dead, in a living process
+            record(13, 7, 10, 70, "0-3", "0"), // lives
+            record(20, 8, 20, 80, "0-3", "1"), // a dead process of a living session
+            MaskRecord::Left { tid: 20, start: 8 },
+        ];
+        let found = |sessions: bool| {
+            let living =
+                Living { processes: [10].into(), sessions: if sessions { [7].into() } else { HashSet::new() } };
+            let kept = essential(records.clone(), |id| id == (13, 7), &living);
+            (kept.len(), masks(&kept))
+        };
+        let (len, with_session) = found(true);
+        assert_eq!(len, 3);
+        assert_eq!(with_session.inherited(10, 4, Some(50), &set("0")), Some(&set("0-3")));
+        assert_eq!(with_session.inherited(10, 4, Some(49), &set("0")), None);
+        assert!(with_session.knows(&record(13, 7, 10, 0, "0-3", "0")));
+        assert_eq!(with_session.inherited_by_orphan(Some(7), 80, &set("1")), Some(&set("0-3")));
+        assert_eq!(found(false).0, 2);
+    }
+}

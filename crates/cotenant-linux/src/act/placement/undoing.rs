@@ -1,0 +1,237 @@
+//! Giving every task back the mask that it had, where the one that it has now is ours.
+
+use super::masks::{Entry, Masks};
+use crate::fault::point;
+use crate::sys;
+use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};
+use crate::undo::{RestoreReport, Undoer};
+use cotenant_model::CpuSet;
+use cotenant_model::proc_text::TaskStat;
+use std::collections::{HashMap, HashSet};
+
+/// Rounds through `/proc` at most. A program that forks faster than it can be walked would keep us forever otherwise.
+const MAX_PASSES: u32 = 100;
+
+/// What became of an attempt to give a task its mask back.
+enum Gave {
+    Back,
+    Nothing,
+}
+
+pub(super) struct Undoing<'a> {
+    masks: &'a Masks,
+    by: &'a Undoer<'a>,
+    report: &'a mut RestoreReport,
+    /// Tasks that need no further look.
+    done: HashSet<Identity>,
+    /// Processes in which a journaled thread other than the leader lives.
+    alive: HashSet<u32>,
+}
+
+impl<'a> Undoing<'a> {
+    pub fn new(masks: &'a Masks, by: &'a Undoer<'a>, report: &'a mut RestoreReport) -> Self {
+        Self { masks, by, report, done: HashSet::new(), alive: HashSet::new() }
+    }
+
+    pub fn undo(mut self) {
+        let (masks, of_process) = (self.masks, |id: &Identity, task: &Entry| id.0 == task.pid);
+        // Leaders last: whether one is an exec's survivor shows in its threads being gone.
+        for leaders in [false, true] {
+            for (id, task) in masks.tasks.iter().filter(|(id, task)| of_process(id, task) == leaders) {
+                self.known_task(*id, task);
+            }
+        }
+        if !(0..MAX_PASSES).any(|_| !self.pass()) {
+            self.report.notes.push("a program forks faster than it can be followed: run restore again".to_owned());
+        }
+    }
+
+    /// A task whose mask was set.
+    fn known_task(&mut self, id: Identity, entry: &Entry) {
+        point("restore.read.before");
+        let held = Held::open_exactly(entry.pid, id.0, id.1);
+        point("restore.read.after");
+        let (held, current) = match held.and_then(|h| h.mask().map(|m| (h, m))) {
+            Ok(both) => both,
+            Err(SetError::Gone | SetError::Recycled) => return self.report.gone += 1,
+            Err(e) => return self.failed(id.0, &e),
+        };
+        self.done.insert(id);
+        if id.0 != entry.pid {
+            self.alive.insert(entry.pid);
+        }
+        if entry.left {
+            return;
+        }
+        let Some((_, last_original)) = entry.set.last() else { return };
+        if current == *last_original {
+            return self.report.unchanged += 1;
+        }
+        if let Some(original) = self.original_of(&held, entry, &current) {
+            self.give_back(&held, &original);
+        } else {
+            self.report.foreign += 1;
+            self.report.notes.push(format!(
+                "task {} ({}) keeps the mask {current}, which another agent has given it",
+                held.tid, held.stat.comm
+            ));
+        }
+    }
+
+    /// The mask to go back to, where the current one is ours: one that we set, what the kernel leaves of one, or one that another
+    /// thread of its process brought along through an exec.
+    fn original_of(&self, held: &Held, entry: &Entry, current: &CpuSet) -> Option<CpuSet> {
+        if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| set == current) {
+            return Some(original.clone());
+        }
+        // A mask that was set a second time is not entered again: the one that holds need not be the last.
+        let left = |set: &CpuSet| held.leaves(set, current).is_some_and(|leaves| leaves.of(set, current));
+        if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| left(set)) {
+            return Some(original.clone());
+        }
+        let survivor = held.tid == held.pid && !self.alive.contains(&held.pid);
+        survivor.then(|| self.masks.inherited(held.pid, held.stat.start_ticks, None, current).cloned()).flatten()
+    }
+
+    fn give_back(&mut self, held: &Held, original: &CpuSet) -> Gave {
+        point("restore.set.before");
+        let given = give(held, original);
+        point("restore.set.after");
+        match given {
+            Ok(_) => {
+                self.report.restored += 1;
+                return Gave::Back;
+            }
+            Err(SetError::Gone | SetError::Recycled) => self.report.gone += 1,
+            Err(e) => {
+                self.failed(held.tid, &e);
+                self.report.notes.push(format!("remedy: as root, taskset -pc {original} {}", held.tid));
+            }
+        }
+        Gave::Nothing
+    }
+
+    fn failed(&mut self, tid: u32, e: &SetError) {
+        self.report.failed += 1;
+        self.report.notes.push(format!("task {tid} could not be restored: {e}"));
+    }
+
+    /// Walks `/proc` for tasks that inherited a mask of ours without having been seen; whether there was one. A task that has
+    /// been given back can have forked just before, hence passes until one finds nothing.
+    fn pass(&mut self) -> bool {
+        point("restore.pass.before");
+        let stats: HashMap<u32, TaskStat> = numbers_in("/proc")
+            .into_iter()
+            .filter(|pid| !self.by.spare.contains(pid) && *pid != std::process::id())
+            .filter_map(|pid| Some((pid, process_stat(pid)?)))
+            .collect();
+        let mut found = false;
+        for (&pid, leader) in &stats {
+            let kin = Kin { pid, leader, ancestors: ancestors(pid, &stats), orphan: self.orphan(leader, &stats) };
+            if kin.orphan == Orphan::No && !kin.ancestors.iter().any(|(a, _)| self.masks.knows_process(*a)) {
+                continue;
+            }
+            for tid in numbers_in(&format!("/proc/{pid}/task")) {
+                found |= self.unknown_task(tid, &kin);
+            }
+        }
+        point("restore.pass.after");
+        found
+    }
+
+    /// Whether a process has lost a parent whose mask may have been set.
+    fn orphan(&self, leader: &TaskStat, stats: &HashMap<u32, TaskStat>) -> Orphan {
+        let parent = stats.get(&leader.ppid);
+        if leader.ppid == self.by.owner.pid && parent.is_none_or(|p| p.start_ticks == self.by.owner.start) {
+            return Orphan::OfOwner; // Cotenant adopts what its program leaves behind
+        }
+        // A session is inherited; only who was adopted by init or a subreaper has its parent in another.
+        let adopted = parent.is_none_or(|p| p.session != leader.session);
+        if adopted && self.masks.knows_session(leader.session) { Orphan::OfSession } else { Orphan::No }
+    }
+
+    fn unknown_task(&mut self, tid: u32, kin: &Kin<'_>) -> bool {
+        let Ok(current) = sys::getaffinity(tid) else { return false };
+        let (masks, pid) = (self.masks, kin.pid);
+        let survivor = tid == pid && !self.alive.contains(&pid);
+        let candidate = |born: u64| {
+            let exec = || masks.inherited(pid, kin.leader.start_ticks, None, &current);
+            let by_birth =
+                || kin.ancestors.iter().find_map(|(a, start)| masks.inherited(*a, *start, Some(born), &current));
+            let orphan = || match kin.orphan {
+                Orphan::No => None,
+                Orphan::OfOwner => masks.inherited_by_orphan(None, born, &current),
+                Orphan::OfSession => masks.inherited_by_orphan(Some(kin.leader.session), born, &current),
+            };
+            survivor.then(exec).flatten().or_else(by_birth).or_else(orphan).cloned()
+        };
+        // A first look without opening anything: most tasks have a mask of their own.
+        if candidate(u64::MAX).is_none() {
+            return false;
+        }
+        let Ok(held) = Held::open(pid, tid) else { return false };
+        if self.done.contains(&(tid, held.stat.start_ticks)) {
+            return false;
+        }
+        let Some(original) = candidate(held.stat.start_ticks) else { return false };
+        if held.mask().ok().as_ref() != Some(&current) {
+            return true; // it moves: look again in the next pass
+        }
+        self.done.insert((tid, held.stat.start_ticks));
+        match self.give_back(&held, &original) {
+            Gave::Back => {
+                self.report.inherited += 1;
+                true
+            }
+            Gave::Nothing => false,
+        }
+    }
+}
+
+/// Whether a process was left behind by its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Orphan {
+    /// It was not, or not by one of ours.
+    No,
+    /// By a descendant of the Cotenant that wrote the journal.
+    OfOwner,
+    /// By some process of a session in which we have set masks.
+    OfSession,
+}
+
+/// Where a process comes from.
+struct Kin<'a> {
+    pid: u32,
+    leader: &'a TaskStat,
+    ancestors: Vec<(u32, u64)>,
+    orphan: Orphan,
+}
+
+/// A process and its living ancestors, nearest first, with the start times of their leaders.
+fn ancestors(pid: u32, stats: &HashMap<u32, TaskStat>) -> Vec<(u32, u64)> {
+    let mut chain: Vec<(u32, u64)> = Vec::new();
+    let mut next = pid;
+    while let Some(stat) = stats.get(&next)
+        && !chain.iter().any(|(seen, _)| *seen == next)
+    {
+        chain.push((next, stat.start_ticks));
+        next = stat.ppid;
+    }
+    chain
+}
+
+/// Gives a task its mask back; returns the one that holds then. A task that was free to run anywhere in its cpuset becomes that
+/// again, whatever the cpuset will be, instead of being tied to the CPUs that happen to be in it now; so does one for whose mask
+/// the cpuset has no CPU left.
+///
+/// # Errors
+/// [`SetError`].
+pub fn give(held: &Held, original: &CpuSet) -> Result<CpuSet, SetError> {
+    if held.cpuset().is_some_and(|cpuset| cpuset.is_subset(original)) {
+        return held.set_free();
+    }
+    match held.set(original) {
+        Err(SetError::OutsideCpuset) => held.set_free(),
+        other => other,
+    }
+}

@@ -1,0 +1,465 @@
+//! Throttling one application: all that acts on it as a whole, and what that came to.
+
+use crate::FsRoot;
+use crate::act::background;
+use crate::act::caches::{Limited, Resctrl};
+use crate::act::cpu_time::Quota;
+use crate::act::groups::LimitError;
+use crate::act::nap::{Marks, Ran};
+use crate::act::pause::{Job, Mechanism, PauseError, Pauses};
+use crate::notes::Notes;
+use crate::sense::processes::{Process, Target};
+use crate::sys::thread::{Held, Identity};
+use crate::sys::waiter::asks_to_stop;
+use crate::undo::Journal;
+use cotenant_model::{Outcome, Time};
+use serde::Serialize;
+use std::process::Command;
+use std::time::Duration;
+
+/// Shorter pauses are not made by signals: they arrive late by about as much.
+const SHORTEST_BY_SIGNALS: Duration = Duration::from_millis(20);
+
+/// Told where naps from inside alone are wanted, until there are marks.
+const NO_MARKS: &str = "--means inside: a program of low priority has passed no mark and does not nap; \
+                        build it with 'cotenant cc', or take --means auto";
+
+/// How naps are brought about, and limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcer {
+    /// Naps from inside where the program has marks, else from outside. Limits of CPU time, and of cache ways and memory bandwidth, where
+    /// they are asked for. What of this cannot be had here is left out.
+    #[default]
+    Auto,
+    /// By its marks alone.
+    Inside,
+    /// By a freezer or signals alone.
+    Outside,
+    /// By limits of CPU time; naps that measure are made as with `Auto`.
+    Quota,
+    /// By limits of cache ways and memory bandwidth; naps that measure are made as with `Auto`.
+    Resctrl,
+}
+
+/// How a program slept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Slept {
+    /// By what, as people say it.
+    pub means: String,
+    /// Naps of its own threads.
+    pub naps: u64,
+    /// Time that its threads slept in these, added up.
+    pub inside_s: f64,
+    /// Time in which it was paused from outside.
+    pub outside_s: f64,
+    /// Pauses from outside.
+    pub pauses: u64,
+    /// Threads that have marks and were seen last.
+    pub threads: usize,
+    /// The limit in force, as it was written; absent where there is none.
+    pub limit: Option<String>,
+    /// Limits that were set.
+    pub limits: u64,
+}
+
+/// Limits in force, as they were written.
+#[derive(Debug, Default)]
+struct Written {
+    cpu_time: Option<String>,
+    caches: Option<String>,
+    background: Option<String>,
+}
+
+/// One application.
+#[derive(Debug)]
+pub struct Throttle {
+    enforcer: Enforcer,
+    job: Option<Job>,
+    cpu_time: Option<Quota>,
+    caches: Option<Limited>,
+    marks: Marks,
+    /// Whether it naps from inside.
+    inside: bool,
+    /// The process that was started.
+    root: Option<u32>,
+    /// It waits until it is told to run, however long naps are.
+    waits: bool,
+    paused_since: Option<Time>,
+    /// When a nap from outside ends.
+    wakes_at: Option<Time>,
+    outside: Duration,
+    pauses: u64,
+    written: Written,
+    limits: u64,
+    /// It was asked to end: it is neither paused nor limited any more.
+    ending: bool,
+    notes: Notes,
+}
+
+impl Throttle {
+    fn new(enforcer: Enforcer, job: Option<Job>) -> Self {
+        Self {
+            enforcer,
+            job,
+            cpu_time: None,
+            caches: None,
+            marks: Marks::default(),
+            inside: enforcer == Enforcer::Inside,
+            root: None,
+            waits: false,
+            paused_since: None,
+            wakes_at: None,
+            outside: Duration::ZERO,
+            pauses: 0,
+            written: Written::default(),
+            limits: 0,
+            ending: false,
+            notes: Notes::default(),
+        }
+    }
+
+    /// Makes ready what a program needs that is about to be started: it begins in a session of its own, and in groups.
+    ///
+    /// # Errors
+    /// Why it cannot be throttled as it is to be.
+    pub fn prepare(
+        enforcer: Enforcer,
+        journal: &mut Journal,
+        pauses: &mut Pauses,
+        command: &mut Command,
+    ) -> Result<Self, String> {
+        let auto = enforcer == Enforcer::Auto;
+        let mut new = Self::new(enforcer, None);
+        if auto || enforcer == Enforcer::Quota {
+            match Quota::make(journal) {
+                Ok(quota) => new.cpu_time = Some(quota),
+                Err(why) if !auto => return Err(why.to_string()),
+                Err(_) => {} // a rung less
+            }
+        }
+        if auto || enforcer == Enforcer::Resctrl {
+            match Resctrl::find(&FsRoot::live()).map(|resctrl| resctrl.make(journal)) {
+                Some(Ok(limited)) => {
+                    limited.enter(command).map_err(|why| why.to_string())?;
+                    new.caches = Some(limited);
+                }
+                Some(Err(why)) if !auto => return Err(why.to_string()),
+                None if !auto => {
+                    return Err(
+                        "resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto"
+                            .to_owned(),
+                    );
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+        let job = if let Some(job) = new.cpu_time.as_ref().and_then(Quota::job) {
+            job
+        } else {
+            if let Some(quota) = &new.cpu_time {
+                quota.enter(command).map_err(|why| why.to_string())?;
+            }
+            pauses.job(journal).map_err(|why| why.to_string())?
+        };
+        job.prepare(command).map_err(|why| why.to_string())?;
+        new.job = Some(job);
+        Ok(new)
+    }
+
+    /// Takes on what runs already.
+    ///
+    /// # Errors
+    /// Why it cannot be throttled as it is to be.
+    pub fn attach(enforcer: Enforcer, journal: &mut Journal, target: &Target) -> Result<Self, String> {
+        if matches!(enforcer, Enforcer::Quota | Enforcer::Resctrl) {
+            return Err("only programs that are started here can be limited: they would have to be moved to another control group; \
+                        use --means auto"
+                .to_owned());
+        }
+        let job = match target {
+            Target::Cgroup(path) => Job::of_group(journal, path).map_err(|why| why.to_string())?,
+            Target::Pids(_) | Target::Trees(_) => Job::of_processes(),
+        };
+        Ok(Self::new(enforcer, Some(job)))
+    }
+
+    /// Of programs for which nothing was prepared: by their marks, or by signals.
+    pub fn from_outside() -> Self {
+        Self::new(Enforcer::Auto, Some(Job::of_processes()))
+    }
+
+    /// It runs as this process.
+    ///
+    /// # Errors
+    /// Where nothing can be journaled: it runs, and cannot be paused.
+    pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
+        self.root = Some(root.0);
+        // So that other Cotenants leave it alone. It is ours even where one of them manages whoever started us.
+        if let Ok(held) = Held::open_exactly(root.0, root.0, root.1) {
+            let _ = journal.may_touch(&held);
+        }
+        self.job.as_mut().map_or(Ok(()), |job| job.started(journal, root))
+    }
+
+    /// Remarks for people.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Whether its processes must be known to pause it: a control group knows its own.
+    pub fn by_signals(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.mechanism() == Mechanism::Signals)
+    }
+
+    /// Whether marks are looked for.
+    pub fn looks(&self) -> bool {
+        self.enforcer != Enforcer::Outside
+    }
+
+    /// Looks who has marks, and brings limits nearer to what they are to be.
+    pub fn look(&mut self, journal: &mut Journal, at: Time, processes: &[(u32, &Process)], ran: &Ran) {
+        if self.looks() {
+            self.marks.look(journal, at, processes, self.root.is_none(), &mut self.notes);
+            if self.marks.any() {
+                self.notes.take_back(NO_MARKS);
+            }
+            if let Some(reached) = self.marks.judge(processes, ran) {
+                self.inside = reached || self.enforcer == Enforcer::Inside;
+            }
+        }
+        if let Some(Err(why)) = self.caches.as_mut().map(|limited| limited.tend(at)) {
+            self.notes.add(why.to_string());
+        }
+    }
+
+    /// Lets it nap until `end`, which is `until` on the clock of the programs; one that has passed ends a nap.
+    pub fn nap(
+        &mut self,
+        journal: &mut Journal,
+        now: Time,
+        end: Time,
+        until: Duration,
+        members: &[Identity],
+    ) -> Outcome {
+        if end <= now || self.ending {
+            self.marks.withdraw();
+            self.wakes_at = None;
+            self.settle(now);
+            return Outcome::Applied;
+        }
+        if self.inside {
+            self.wakes_at = None;
+            self.settle(now);
+            self.marks.nap(now, end, until);
+            if self.marks.any() {
+                return Outcome::Applied;
+            }
+            if self.enforcer == Enforcer::Inside {
+                self.notes.add(NO_MARKS);
+            }
+            return Outcome::Gone;
+        }
+        let Some(job) = &self.job else { return Outcome::NotThisMachine };
+        if job.mechanism() == Mechanism::Signals && end - now < SHORTEST_BY_SIGNALS {
+            self.notes.add(
+                "pauses below 20 ms are not made by SIGSTOP; build the program with 'cotenant cc', or take --means quota",
+            );
+            return Outcome::Denied;
+        }
+        self.wakes_at = Some(end);
+        if self.pause(journal, now, members) {
+            return Outcome::Applied;
+        }
+        self.wakes_at = None;
+        self.settle(now);
+        Outcome::Denied
+    }
+
+    /// Lets it wait until [`Throttle::go_on`]; whether it was not told so before.
+    pub fn wait(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
+        self.pause(journal, now, members); // who could be stopped is stopped
+        !std::mem::replace(&mut self.waits, true)
+    }
+
+    /// It need not wait any more; whether it did. Runs with the next [`Throttle::settle`].
+    pub fn go_on(&mut self) -> bool {
+        std::mem::replace(&mut self.waits, false)
+    }
+
+    /// Stops it for the moment: until [`Throttle::settle`], where it neither waits nor naps. Whether all of it could be stopped.
+    pub fn pause(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
+        let Some(job) = &mut self.job else { return false };
+        let paused = job.pause(journal, members).map_err(|why| self.notes.add(why.to_string()));
+        self.pauses += u64::from(paused.is_ok() && self.paused_since.is_none());
+        self.paused_since.get_or_insert(now);
+        paused.is_ok()
+    }
+
+    /// Lets it run where it neither waits nor naps.
+    pub fn settle(&mut self, now: Time) {
+        if self.waits || self.wakes_at.is_some_and(|end| end > now) {
+            return;
+        }
+        self.wakes_at = None;
+        let Some(since) = self.paused_since.take() else { return };
+        self.outside += now - since;
+        if let Some(Err(why)) = self.job.as_mut().map(Job::resume) {
+            self.notes.add(why.to_string());
+        }
+    }
+
+    /// Ends a nap from outside whose time has come, and stands by one from inside; when something is to be done again.
+    pub fn due(&mut self, now: Time) -> Option<Time> {
+        if self.wakes_at.is_some_and(|end| now >= end) {
+            self.settle(now);
+        }
+        self.wakes_at.into_iter().chain(self.marks.stand_by(now)).min()
+    }
+
+    /// Limits it to so many thousandths of one CPU, or lifts that limit.
+    pub fn limit(&mut self, cpu_permille: Option<u32>) -> Outcome {
+        let Some(quota) = &self.cpu_time else { return Outcome::NotThisMachine };
+        let cpu_permille = cpu_permille.filter(|_| !self.ending);
+        let set = quota.set(cpu_permille).map(|text| cpu_permille.map(|_| text));
+        self.limits += u64::from(matches!(set, Ok(Some(_))));
+        note(set, &mut self.written.cpu_time, &mut self.notes)
+    }
+
+    /// Limits it to so many thousandths of the ways of caches and of its memory bandwidth, or lifts that limit.
+    pub fn limit_caches(&mut self, permille: Option<u32>) -> Outcome {
+        let Some(limited) = &mut self.caches else { return Outcome::NotThisMachine };
+        let share = permille.filter(|_| !self.ending).map(|permille| f64::from(permille) / 1e3);
+        let set = limited.set(share).map(|()| share.map(|share| format!("resctrl {:.0} %", share * 100.0)));
+        self.limits += u64::from(matches!(set, Ok(Some(_))));
+        note(set, &mut self.written.caches, &mut self.notes)
+    }
+
+    /// Lets it run only where nobody else wants the CPU, or beside the others again.
+    pub fn background(&mut self, on: bool) -> Outcome {
+        let Some(quota) = self.cpu_time.as_ref().filter(|_| self.enforcer == Enforcer::Auto) else {
+            return Outcome::NotThisMachine;
+        };
+        let on = on && !self.ending;
+        let set = background::set(quota.group(), on).map(|text| on.then_some(text));
+        note(set, &mut self.written.background, &mut self.notes)
+    }
+
+    /// Lets it act on a signal: whoever is frozen does not end.
+    pub fn signal(&mut self, now: Time, signal: i32, members: &[Identity]) {
+        if asks_to_stop(signal) || signal == libc::SIGKILL {
+            self.ending = true;
+            self.waits = false;
+            self.wakes_at = None;
+            self.marks.withdraw();
+        }
+        // Who is to end needs CPU time for that, and may wait for long where it gets what others leave.
+        if self.written.cpu_time.is_some() {
+            self.limit(None);
+        }
+        if self.written.background.is_some() {
+            self.background(false);
+        }
+        if let Some(job) = &self.job {
+            job.signal(signal, members);
+        }
+        self.settle(now);
+    }
+
+    /// How it slept.
+    pub fn slept(&self, now: Time) -> Slept {
+        let (naps, inside_s) = self.marks.slept();
+        let outside = self.outside + self.paused_since.map_or(Duration::ZERO, |since| now - since);
+        let by = match (&self.job, self.inside) {
+            (_, true) => "its marks".to_owned(),
+            (Some(job), false) => job.mechanism().to_string(),
+            (None, false) => "nothing".to_owned(),
+        };
+        let Written { cpu_time, caches, background } = &self.written;
+        let written: Vec<&str> = [cpu_time, caches, background].into_iter().flatten().map(String::as_str).collect();
+        let by_limits = self.limits > 0 || matches!(self.enforcer, Enforcer::Quota | Enforcer::Resctrl);
+        Slept {
+            means: match (&self.cpu_time, &self.caches) {
+                (Some(quota), _) if by_limits => quota.to_string(),
+                (None, Some(_)) if by_limits => "resctrl".to_owned(),
+                _ => by,
+            },
+            naps,
+            inside_s,
+            outside_s: outside.as_secs_f64(),
+            pauses: self.pauses,
+            threads: self.marks.threads(),
+            limit: (!written.is_empty()).then(|| written.join(" and ")),
+            limits: self.limits,
+        }
+    }
+
+    /// Lets it run, for the end of all.
+    pub fn let_go(&mut self, now: Time) {
+        self.waits = false;
+        self.wakes_at = None;
+        self.marks.withdraw();
+        self.settle(now);
+    }
+
+    /// Lets it run and is done with it; lines about what could not be undone, which whoever undoes at the end tries again.
+    pub fn end(self, journal: &mut Journal) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(mut job) = self.job {
+            let lent = self.cpu_time.as_ref().is_some_and(Quota::is_v2);
+            let ended = if lent { job.resume() } else { job.end(journal) };
+            notes.extend(ended.err().map(|why| why.to_string()));
+        }
+        let caches = self.caches.map_or(Ok(()), |limited| limited.end(journal));
+        let cpu_time = self.cpu_time.map_or(Ok(()), |quota| quota.end(journal));
+        notes.extend([caches, cpu_time].into_iter().filter_map(|ended| ended.err().map(|why| why.to_string())));
+        notes
+    }
+}
+
+fn note(set: Result<Option<String>, LimitError>, written: &mut Option<String>, notes: &mut Notes) -> Outcome {
+    match set {
+        Ok(text) => {
+            *written = text;
+            Outcome::Applied
+        }
+        Err(why) => {
+            notes.add(why.to_string());
+            Outcome::Denied
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::caches::tests::tree;
+    use crate::testing::TempDir;
+    use crate::tests::journal;
+
+    #[test]
+    fn caches_are_limited_as_ordered() {
+        let dir = TempDir::new("low-resctrl");
+        let mut journal = journal(&dir.path().join("state"));
+        let mut low = Throttle::new(Enforcer::Auto, None);
+        assert_eq!([low.limit(Some(500)), low.limit_caches(Some(250))], [Outcome::NotThisMachine; 2]);
+        low.caches = Some(Resctrl::find(&tree(&dir)).unwrap().make(&mut journal).unwrap());
+        // The kernel makes this file; its 12 ways.
+        let groups = std::fs::read_dir(dir.path().join("sys/fs/resctrl")).unwrap().flatten();
+        let ours = |path: &std::path::PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cotenant-"))
+        };
+        let group = groups.map(|entry| entry.path()).find(ours).unwrap();
+        std::fs::write(group.join("schemata"), "").unwrap();
+        assert_eq!(low.limit(Some(500)), Outcome::NotThisMachine, "there is no quota, and nothing stands in for it");
+        assert_eq!(low.limit_caches(Some(250)), Outcome::Applied, "{:?}", low.notes);
+        assert!(std::fs::read_to_string(group.join("schemata")).unwrap().starts_with("L3:0=7;1=7"));
+        let slept = low.slept(Time::default());
+        assert_eq!((slept.means.as_str(), slept.limit.as_deref(), slept.limits), ("resctrl", Some("resctrl 25 %"), 1));
+        low.limit_caches(None);
+        assert!(std::fs::read_to_string(group.join("schemata")).unwrap().starts_with("L3:0=fff;1=fff"));
+        assert_eq!(low.slept(Time::default()).limit, None);
+        std::fs::remove_file(group.join("schemata")).unwrap();
+        assert!(low.end(&mut journal).is_empty() && journal.finish().failed == 0);
+    }
+}

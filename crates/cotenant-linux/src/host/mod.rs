@@ -1,0 +1,666 @@
+//! The live machine as a [`Host`]: applications come and go, are observed, and are acted on by all actuators alike.
+
+mod app;
+pub mod queue;
+
+use crate::FsRoot;
+use crate::act::Actuators;
+use crate::act::pause::{Job, Method};
+use crate::act::throttle::{Slept, Throttle};
+use crate::notes::Notes;
+use crate::sense::memory::{self, interleaving};
+use crate::sense::metrics::{self, MetricSummary, Metrics};
+use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
+use crate::sense::processes::Target;
+use crate::sense::progress::Reported;
+use crate::sense::tier::TierReport;
+use crate::sys::launch::{self, Child, LaunchError};
+use crate::sys::thread::process_stat;
+use crate::sys::waiter::{Event, Waiter, asks_to_stop};
+use crate::sys::{self, Usage};
+use crate::undo::{JournalOptions, OpenError, RestoreReport};
+use app::App;
+use cotenant_model::host::HostError;
+use cotenant_model::profile::{AppProfile, stand_in};
+use cotenant_model::{AppId, CpuSet, Host, Order, Outcome, Sample, Signal, Time, Topology, Wake};
+use queue::{Gaps, Line, Queue};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use app::{AppSpec, What};
+
+/// Where looks at all threads are rare: least and most time between two of them, each of which may take as long as some fifty others.
+const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+
+/// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much later.
+const FULL_PART: u32 = 20;
+
+/// When a run is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Until {
+    /// The first command has ended, whatever it leaves behind; where none was started: nothing is left, or a signal came.
+    #[default]
+    FirstEnds,
+    /// All commands have ended, and those that are not throttled have left nobody behind; sooner where a signal asked all to end.
+    AllEnd,
+    /// A signal came.
+    Asked,
+}
+
+/// How a live machine is managed.
+#[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
+pub struct HostOptions {
+    /// CPUs that the user allows; `None` = all.
+    pub cpus: Option<CpuSet>,
+    /// Whether anything is to be changed. Without it no journal, no guardian and no claim comes into being.
+    pub act: bool,
+    /// Whether tasks of other users are managed.
+    pub other_users: bool,
+    /// What is counted by hardware; `None`: what most policies want.
+    pub signals: Option<Vec<Signal>>,
+    /// What is looked at of the memory of each process: dear.
+    pub memory: memory::Options,
+    /// Whether the memory of programs may be moved, too.
+    pub move_pages: bool,
+    /// Applications by name, of which rates stand in for signals that cannot be counted.
+    pub profiles: BTreeMap<String, AppProfile>,
+    /// Whether most samples are of what costs no system call: reported progress, and readings of metrics.
+    pub rare_looks: bool,
+    /// When a run is over.
+    pub until: Until,
+    /// When the commands that were started are asked to end.
+    pub after: Option<Duration>,
+    /// How programs that are started to be throttled are paused; `None`: as is best here.
+    pub method: Option<Method>,
+    /// How changes are journaled; `None`: as [`JournalOptions::new`] says.
+    pub journal: Option<JournalOptions>,
+}
+
+/// Why a host could not begin, or an application not be added.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Nothing can be changed.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// Nothing can be observed.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The command could not be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The metrics cannot be read.
+    #[error(transparent)]
+    Metrics(#[from] metrics::StartError),
+    /// The kernel gave no descriptors to wait with.
+    #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
+    Wait(io::Error),
+    /// A means of throttling programs is not to be had.
+    #[error("{0}")]
+    Means(String),
+}
+
+/// How a managed run ended.
+#[derive(Clone, Debug, Default)]
+pub struct Finish {
+    /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not started here.
+    pub exit_code: u8,
+    /// The last signal that asked to stop: the commands have got it, too.
+    pub signal: Option<i32>,
+    /// What was given back.
+    pub restored: RestoreReport,
+}
+
+/// The machine that this is, with the applications that are managed on it.
+#[derive(Debug)]
+pub struct LinuxHost {
+    topology: Topology,
+    options: HostOptions,
+    observer: Observer,
+    act: Option<Actuators>,
+    waiter: Waiter,
+    start: Instant,
+    apps: BTreeMap<AppId, App>,
+    /// The first application that was added.
+    first: Option<AppId>,
+    /// How its command ended.
+    exit_code: u8,
+    line: Option<Line>,
+    /// How the throttled slept as of the last look at all threads, for those who watch.
+    told: Rc<RefCell<Vec<Slept>>>,
+    last: Option<Sample>,
+    full_due: Time,
+    signal: Option<i32>,
+    /// Whether the commands were asked to end because their time is over.
+    stopped: bool,
+    notes: Notes,
+}
+
+/// An application that is about to be added: what can be made before it starts has been made.
+struct Ready {
+    spec: AppSpec,
+    throttle: Option<Throttle>,
+    job: Option<usize>,
+}
+
+impl LinuxHost {
+    /// Manages these applications; commands are started in this order, when all that they need is there.
+    ///
+    /// # Errors
+    /// [`StartError`]; commands that were started before the one that cannot be are ended.
+    pub fn new(topology: &Topology, apps: Vec<AppSpec>, options: HostOptions) -> Result<Self, StartError> {
+        // Signals are held back before a command starts, so that none is lost in between; commands get them unblocked.
+        let waiter = Waiter::new().map_err(StartError::Wait)?;
+        let act = if options.act {
+            let journal = options.journal.clone().map_or_else(JournalOptions::new, Ok)?;
+            let journal = JournalOptions { other_users: options.other_users, ..journal };
+            Some(Actuators::open(journal, options.method.clone(), options.move_pages)?)
+        } else {
+            None
+        };
+        let mut notes = Notes::default();
+        if options.memory.accesses {
+            notes.extend(interleaving::note(&FsRoot::live()));
+        }
+        let mut observe = Options { memory: options.memory, other_users: options.other_users, ..Options::default() };
+        if let Some(signals) = &options.signals {
+            observe.signals.clone_from(signals);
+        }
+        let mut host = Self {
+            topology: topology.clone(),
+            observer: Observer::new(topology, Vec::new(), observe)?,
+            options,
+            act,
+            waiter,
+            start: Instant::now(),
+            apps: BTreeMap::new(),
+            first: None,
+            exit_code: 0,
+            line: None,
+            told: Rc::default(),
+            last: None,
+            full_due: Time::default(),
+            signal: None,
+            stopped: false,
+            notes,
+        };
+        if let Err(why) = host.add_all(apps) {
+            host.ask_to_end(libc::SIGTERM);
+            host.finish();
+            return Err(why);
+        }
+        Ok(host)
+    }
+
+    /// Starts the jobs of a queue, too, until none is left. After being asked to stop they get SIGTERM, and SIGKILL after `grace`.
+    #[must_use]
+    pub fn with_queue(mut self, queue: Box<dyn Queue>, grace: Duration) -> Self {
+        self.line = Some(Line::new(queue, grace));
+        self
+    }
+
+    fn add_all(&mut self, apps: Vec<AppSpec>) -> Result<(), StartError> {
+        let ready = apps.into_iter().map(|app| self.make_ready(app, None)).collect::<Result<Vec<_>, _>>()?;
+        ready.into_iter().try_for_each(|ready| self.begin(ready).map(drop))
+    }
+
+    /// Manages another application, too.
+    ///
+    /// # Errors
+    /// [`StartError`]; its command does not run then, or is asked to end where it cannot be throttled.
+    pub fn add(&mut self, app: AppSpec) -> Result<AppId, StartError> {
+        let ready = self.make_ready(app, None)?;
+        self.begin(ready)
+    }
+
+    fn make_ready(&mut self, mut spec: AppSpec, job: Option<usize>) -> Result<Ready, StartError> {
+        let throttle = match (spec.throttled, &mut self.act, &mut spec.what) {
+            (Some(enforcer), Some(act), What::Command(command)) => Some(act.prepare(enforcer, command)),
+            (Some(enforcer), Some(act), What::Running(target)) => Some(act.attach(enforcer, target)),
+            _ => None,
+        };
+        // A job that cannot be let wait runs all the same.
+        let throttle = match throttle {
+            Some(Err(why)) if job.is_some() => {
+                self.notes.add(why);
+                None
+            }
+            other => other.transpose().map_err(StartError::Means)?,
+        };
+        if let (Some(_), What::Command(command)) = (job, &mut spec.what) {
+            if throttle.is_none() {
+                // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+                unsafe {
+                    command.pre_exec(|| sys::setsid().or(Ok(())));
+                }
+            }
+            if let Some(cpus) = self.options.cpus.clone() {
+                // SAFETY: between fork and exec it makes one async-signal-safe system call with memory that was allocated before.
+                unsafe {
+                    command.pre_exec(move || sys::setaffinity(0, &cpus));
+                }
+            }
+        }
+        Ok(Ready { spec, throttle, job })
+    }
+
+    fn begin(&mut self, Ready { spec, throttle, job }: Ready) -> Result<AppId, StartError> {
+        let AppSpec { name, what, metrics, throttled } = spec;
+        // The command last: whatever can fail has been made by then.
+        let metrics = if metrics.is_empty() { None } else { Some(Arc::new(Metrics::start(&metrics, self.start)?)) };
+        let (target, child) = match what {
+            What::Running(target) => {
+                if let (Target::Pids(pids) | Target::Trees(pids), Some(act)) = (&target, &mut self.act) {
+                    for pid in pids {
+                        act.look_for_rival(*pid);
+                    }
+                }
+                (target, None)
+            }
+            What::Command(command) => match Child::spawn_command(command) {
+                Ok(child) => (Target::Trees(vec![child.pid()]), Some(child)),
+                Err(why) => {
+                    if let (Some(throttle), Some(act)) = (throttle, &mut self.act) {
+                        act.give_up(throttle);
+                    }
+                    return Err(why.into());
+                }
+            },
+        };
+        let pid = child.as_ref().map(Child::pid);
+        let root = pid.map(|pid| (pid, process_stat(pid).map_or(0, |stat| stat.start_ticks)));
+        if let (Some(key), Some(root), Some(line)) = (job, root, &mut self.line) {
+            line.queue.started(key, root); // first of all: whoever goes on after a crash must know of it
+        }
+        let id = self.observer.add_app(AppTarget { name, target });
+        self.first.get_or_insert(id);
+        if let Some(child) = &child {
+            if job.is_some() || throttled.is_some() || self.options.until == Until::Asked {
+                self.waiter.watch_job(child); // signals are passed on by the host, or not at all
+            } else {
+                self.waiter.watch(child);
+            }
+        }
+        let job = job.map(|key| (key, false));
+        let app = App { child, exit: None, told: false, gone: false, throttled: throttled.is_some(), metrics, job };
+        self.apps.insert(id, app);
+        if let (Some(throttle), Some(act)) = (throttle, &mut self.act)
+            && let Err(why) = act.add(id, throttle, root)
+        {
+            if job.is_none() {
+                let _ = pid.map(|pid| sys::kill(pid, libc::SIGTERM)); // not reaped yet, so the pid is its own
+                return Err(StartError::Means(why.to_string()));
+            }
+            self.notes.add(why.to_string());
+        }
+        Ok(id)
+    }
+
+    /// Manages an application no more: all that is its own is given back, and it runs on.
+    pub fn remove(&mut self, app: AppId) {
+        let now = self.now();
+        if let Some(act) = &mut self.act {
+            act.remove(now, app, &self.observer);
+        }
+        self.observer.remove_app(app);
+        self.apps.remove(&app);
+    }
+
+    /// Commands that have ended since the last call: exit code (128 + signal), and when.
+    pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
+        let ended = self.apps.iter_mut().filter(|(_, app)| app.exit.is_some() && !app.told);
+        let told = ended.filter_map(|(id, app)| {
+            app.told = true;
+            app.exit.map(|(code, at)| (*id, code, at))
+        });
+        told.collect()
+    }
+
+    /// What can be counted here, and how much of the time each counter ran.
+    pub fn tier(&self) -> TierReport {
+        self.observer.tier()
+    }
+
+    /// Remarks for people: what was refused or given up, and why.
+    pub fn notes(&self) -> Vec<String> {
+        let memory = self.observer.memory();
+        let found = memory.collector().map(|name| {
+            let (spent, looks) = memory.spent();
+            let share = spent.as_secs_f64() / self.start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+            format!("accesses to memory were collected by {name}: {looks} looks, {:.2} % of a CPU", share * 100.0)
+        });
+        let seen = self.observer.refused_reports().chain(memory.notes()).cloned().chain(found);
+        self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
+    }
+
+    /// What the programs of the first application reported themselves up to now; `None` where none did, or none was found to.
+    pub fn reported(&self) -> Option<Reported> {
+        self.first.and_then(|app| self.observer.reported(app))
+    }
+
+    /// Whether a signal has asked to stop since the start. The commands have got it, too.
+    pub fn is_asked_to_stop(&self) -> bool {
+        self.signal.is_some()
+    }
+
+    /// The metrics of each application that has any, for who says while the loop goes on that one fails. To be dropped before the end.
+    pub fn metrics(&self) -> Vec<Arc<Metrics>> {
+        self.apps.values().filter_map(|app| app.metrics.clone()).collect()
+    }
+
+    /// What the metrics came to.
+    pub fn summaries(&self) -> Vec<MetricSummary> {
+        self.apps.values().filter_map(|app| app.metrics.as_ref()).flat_map(|metrics| metrics.summaries()).collect()
+    }
+
+    /// How each throttled application is let nap now, and how long it slept so far.
+    pub fn slept(&self) -> Vec<Slept> {
+        let now = self.now();
+        self.act.as_ref().map(|act| act.slept(now)).unwrap_or_default()
+    }
+
+    /// The same as of the last full look, while the loop has the host.
+    pub fn told(&self) -> Rc<RefCell<Vec<Slept>>> {
+        self.told.clone()
+    }
+
+    /// What stopping and resuming the jobs of a queue took.
+    pub fn gaps(&self) -> Gaps {
+        self.line.as_ref().map(|line| line.gaps).unwrap_or_default()
+    }
+
+    /// Undoes everything, and waits for the commands that still run, but for jobs of a queue: these go on.
+    pub fn finish(mut self) -> Finish {
+        let now = self.now();
+        let mut restored = RestoreReport::default();
+        let mut late = Vec::new();
+        let mut act = self.act.take();
+        if let Some(act) = act.take_if(|act| !act.throttles()) {
+            restored = act.finish();
+        }
+        if let Some(act) = &mut act {
+            late = act.end_throttles(now);
+        }
+        // What held them is removed when those who were in it have been reaped.
+        while self.line.is_none() && self.apps.values().any(App::is_awaited) {
+            match self.waiter.wait(None) {
+                Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),
+                Ok(_) => {}
+                Err(e) => {
+                    late.push(format!("cannot wait for the commands: {e}"));
+                    break;
+                }
+            }
+        }
+        if let Some(act) = act {
+            restored = act.finish();
+        }
+        if self.line.is_none() {
+            restored.notes.splice(0..0, late);
+        }
+        Finish { exit_code: self.exit_code, signal: self.signal, restored }
+    }
+
+    /// The time of its samples.
+    pub fn now(&self) -> Time {
+        Time::default() + self.start.elapsed()
+    }
+
+    /// A command has ended.
+    fn child_ended(&mut self, pid: u32, status: ExitStatus, usage: Usage) {
+        let at = self.now();
+        let Some((&id, app)) = self.apps.iter_mut().find(|(_, app)| app.is_awaited() && app.pid() == Some(pid)) else {
+            return;
+        };
+        if app.job.is_some() {
+            return self.job_ended(id, status, usage);
+        }
+        let code = launch::exit_code(status);
+        app.exit = Some((code, at));
+        if self.first == Some(id) {
+            self.exit_code = code;
+        }
+        self.full_due = Time::default(); // whether all of it is gone is looked at now
+    }
+
+    /// Asks the commands to end that have not, with all whom they have started.
+    pub(crate) fn ask_to_end(&mut self, signal: i32) {
+        for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
+            let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+        }
+        self.signal_descendants(signal);
+        self.signal_throttled(signal);
+    }
+
+    /// Whom the commands in our own session have started: a shell does not pass signals on.
+    fn signal_descendants(&self, signal: i32) {
+        for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.is_awaited()) {
+            let mut others = self.observer.members(id);
+            others.retain(|(pid, _)| Some(*pid) != app.pid());
+            Job::of_processes().signal(signal, &others);
+        }
+    }
+
+    /// Those lead sessions of their own: the terminal's signals do not reach them. Who ran before is let run.
+    fn signal_throttled(&mut self, signal: i32) {
+        let now = self.now();
+        for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.is_awaited()) {
+            if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) {
+                let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+            }
+        }
+    }
+
+    /// What of a task's own mask the user allows.
+    fn within(cpus: Option<&CpuSet>, own: &CpuSet) -> CpuSet {
+        cpus.map_or_else(|| own.clone(), |cpus| own.and(cpus))
+    }
+
+    /// A sample of all threads, in which each is allowed, of the mask that it would have without us, what the user allows.
+    fn look(&mut self, at: Time) -> Result<Sample, HostError> {
+        self.full_due = at + ((at - Time::default()) / FULL_PART).clamp(FULL_EVERY[0], FULL_EVERY[1]);
+        let Self { observer, act, options, .. } = self;
+        let cpus = options.cpus.as_ref();
+        if let Some(act) = act {
+            act.tend(at);
+            for (tid, own) in act.take_changed() {
+                observer.set_allowed(tid, Self::within(cpus, &own));
+            }
+        }
+        observer.look_at_masks(&|tid, start, mask| {
+            let ours = act.as_ref().is_some_and(|act| act.knows(tid, start));
+            (!ours).then(|| Self::within(cpus, &mask))
+        });
+        let mut allowed = |task: &NewTask| {
+            let own = act.as_mut().map_or_else(|| task.mask.clone(), |act| act.original_mask(task));
+            Self::within(cpus, &own)
+        };
+        let mut sample = observer.sample(at, &mut allowed).map_err(|e| HostError {
+            what: "sampling".to_owned(),
+            why: e.to_string(),
+            remedy: "what was changed has been given back".to_owned(),
+        })?;
+        for app in stand_in(&mut sample, &options.profiles) {
+            self.notes.add(format!("{app}: what cannot be counted here is taken from its profile (per_cpu_s)"));
+        }
+        let processes = observer.by_app();
+        for (id, app) in &mut self.apps {
+            app.gone = !app.is_awaited() && !processes.contains_key(id);
+        }
+        if let Some(act) = act {
+            act.look(at, &processes, &sample);
+            self.told.replace(act.slept(at));
+        }
+        Ok(sample)
+    }
+
+    fn is_over(&self) -> bool {
+        let mut apps = self.apps.values();
+        if let Some(line) = &self.line {
+            return self.apps.is_empty() && line.queue.is_done();
+        }
+        let asked = self.signal.is_some() || self.stopped;
+        let started = self.apps.values().any(|app| app.child.is_some());
+        match self.options.until {
+            Until::Asked => false,
+            Until::FirstEnds => match apps.find(|app| app.child.is_some()) {
+                Some(command) => command.exit.is_some(),
+                None => self.observer.is_empty(),
+            },
+            Until::AllEnd => {
+                let needed = apps.any(|app| !app.throttled && !app.gone);
+                // What was started is waited for, however it is asked to end.
+                let awaited = self.apps.values().any(App::is_awaited);
+                !awaited && (asked || !needed) || asked && !started
+            }
+        }
+    }
+
+    /// A signal came; how the wait ends, if it does.
+    fn signalled(&mut self, signal: i32) -> Option<Wake> {
+        if self.line.is_some() {
+            return asks_to_stop(signal).then(|| {
+                self.signal = Some(signal);
+                self.wind_up()
+            });
+        }
+        self.signal = Some(signal);
+        self.signal_throttled(signal);
+        let started = self.apps.values().any(|app| app.child.is_some());
+        match self.options.until {
+            Until::Asked => Some(Wake::Exit),
+            // The command has got it, too, and decides itself whether to end.
+            Until::FirstEnds => (!started).then_some(Wake::Exit),
+            Until::AllEnd => {
+                // No terminal sends it, so nobody but those that the waiter knows has got it.
+                if signal == libc::SIGTERM {
+                    self.signal_descendants(signal);
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Host for LinuxHost {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        self.stop_for_decision();
+        let at = self.now();
+        let mut sample = match self.last.take().filter(|_| at < self.full_due) {
+            Some(last) => Sample { at, apps: self.observer.apps(), ..last },
+            None => self.look(at)?,
+        };
+        sample.apps.retain(|app| self.apps.get(&app.id).is_some_and(|known| !known.gone));
+        for app in &mut sample.apps {
+            if let Some(metrics) = self.apps.get(&app.id).and_then(|known| known.metrics.as_ref()) {
+                app.metrics = metrics.readings();
+                app.latency_ns = metrics.latency_ns().or(app.latency_ns.take());
+            }
+        }
+        self.last = self.options.rare_looks.then(|| sample.clone());
+        Ok(sample)
+    }
+
+    fn watch(&mut self, until: Time) {
+        self.apps.values().filter_map(|app| app.metrics.as_ref()).for_each(|metrics| metrics.watch(until));
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        let now = self.now();
+        let Some(act) = &mut self.act else { return vec![Outcome::NotThisMachine; orders.len()] };
+        let (apps, observer) = (&self.apps, &self.observer);
+        let monotonic = |time: Time| sys::monotonic() + (time - now);
+        let outcomes = orders.iter().map(|order| match order.action.app() {
+            Some(app) if !apps.contains_key(&app) => Outcome::Gone,
+            _ => act.apply(now, order, observer, monotonic),
+        });
+        let outcomes = outcomes.collect();
+        act.settle(now);
+        for (tid, own) in act.take_changed() {
+            self.observer.set_allowed(tid, Self::within(self.options.cpus.as_ref(), &own));
+        }
+        for (app, runs) in act.take_turned() {
+            if runs {
+                self.observer.resumed(app);
+            }
+            let job = self.apps.get(&app).and_then(|app| app.job);
+            if let (Some((key, _)), Some(line)) = (job, &mut self.line) {
+                line.queue.turned(key, runs);
+            }
+        }
+        if let Some(line) = &mut self.line {
+            line.resumed();
+        }
+        outcomes
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        if self.line.as_ref().is_some_and(Line::is_stopped) {
+            self.apply(&[]); // nothing was applied: all run that were not chosen to wait before
+        }
+        let mut changed = false;
+        loop {
+            changed |= self.start_jobs();
+            if self.is_over() {
+                return Wake::Exit;
+            }
+            let now = self.now();
+            let due = self.act.as_mut().and_then(|act| act.due(now));
+            if let Some(after) = self.options.after.filter(|after| !self.stopped && now >= Time::default() + *after) {
+                self.stopped = true;
+                self.notes.add(format!("the programs were asked to end after {} s", after.as_secs_f64()));
+                self.ask_to_end(libc::SIGTERM);
+            }
+            // Whatever else has happened by now is part of the same change.
+            let next = if changed { Time::default() } else { due.map_or(until, |due| due.min(until)) };
+            match self.waiter.wait(Some(self.start + Duration::from_nanos(next.0))) {
+                Ok(Event::Tick) if changed => return Wake::TasksChanged,
+                Ok(Event::Tick) if self.now() >= until => {
+                    if let Some(line) = &mut self.line {
+                        line.due = true;
+                    }
+                    return Wake::Tick;
+                }
+                Ok(Event::Exited(pid, status, usage)) => {
+                    self.child_ended(pid, status, usage);
+                    match self.options.until {
+                        // Whether it is over is seen at the next look.
+                        Until::AllEnd if self.line.is_none() => return Wake::Tick,
+                        _ => changed = true,
+                    }
+                }
+                Ok(Event::Signal(signal)) => {
+                    if let Some(wake) = self.signalled(signal) {
+                        return wake;
+                    }
+                }
+                Ok(Event::Tick) => {}
+                Err(e) => {
+                    self.notes.add(format!("waiting failed: {e}; the programs go on unmanaged"));
+                    return Wake::Exit;
+                }
+            }
+        }
+    }
+}
+
+/// What can be counted on this machine, tried on this process itself.
+///
+/// # Errors
+/// [`ObserveError`] where `/proc` cannot be read.
+pub fn probe_tier(topology: &Topology) -> Result<TierReport, ObserveError> {
+    let target = Target::Pids(vec![std::process::id()]);
+    let mut observer = Observer::new(topology, vec![AppTarget { name: String::new(), target }], Options::default())?;
+    observer.sample(Time::default(), &mut |task| task.mask.clone())?;
+    Ok(observer.tier())
+}

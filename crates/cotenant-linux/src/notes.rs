@@ -1,0 +1,36 @@
+//! Remarks for people.
+
+use std::collections::BTreeSet;
+
+/// Kept at most: whoever runs for weeks would say ever more.
+const MOST: usize = 100;
+
+/// Remarks, each of them once.
+#[derive(Clone, Debug, Default)]
+pub struct Notes(BTreeSet<String>);
+
+impl Notes {
+    /// Keeps a remark.
+    pub fn add(&mut self, note: impl Into<String>) {
+        if self.0.len() < MOST {
+            self.0.insert(note.into());
+        }
+    }
+
+    /// Keeps several.
+    pub fn extend(&mut self, notes: impl IntoIterator<Item = String>) {
+        for note in notes {
+            self.add(note);
+        }
+    }
+
+    /// It holds no more.
+    pub fn take_back(&mut self, note: &str) {
+        self.0.remove(note);
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &String> {
+        self.0.iter()
+    }
+}

@@ -1,0 +1,363 @@
+//! Which memory programs use: where their pages are, and which node's memory they access, by the means that this machine has.
+//!
+//! All means keep one budget, and each says what it cost. Address spaces are seen, not threads: the threads of a process share what is found,
+//! in equal parts. Only events tell threads apart.
+
+mod accessed;
+mod damon;
+pub mod drawn;
+pub(crate) mod files;
+mod idle;
+pub mod interleaving;
+#[cfg(test)]
+mod tests;
+
+pub use accessed::Accessed;
+pub use damon::Damon;
+pub use files::{areas as areas_of, ends as ends_of};
+pub use idle::{IdlePages, Marked};
+
+use crate::FsRoot;
+use crate::notes::Notes;
+use crate::sense::capability::{Capability, Standing};
+use crate::sys;
+use cotenant_model::areas::{self, Area, Binding, ByNode};
+use cotenant_model::{NodeId, Time};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where pages are is read not more often than this of each process, and of all together not for more than this share of the time.
+const PLACED_EVERY: Duration = Duration::from_secs(1);
+const PLACED_SHARE: u32 = 100;
+
+/// Accesses are looked at not more often than this (Tumanov et al. §4.1: 20 Hz).
+const FASTEST: Duration = Duration::from_millis(50);
+
+/// A process whose memory cannot be looked at is tried again after this.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Where the budget lets a process be looked at more rarely than this, a note says so.
+const RARE: Duration = Duration::from_secs(5);
+
+/// Which pages are drawn where not all are looked at: the same ones in every run.
+const SEED: u64 = 1;
+
+/// Means to find out which memory a process accesses.
+pub trait Collector: fmt::Debug {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Begins to watch a process. `areas` are those of the process, ascending.
+    ///
+    /// # Errors
+    /// What the system says; `NotFound` where the process is gone.
+    fn begin(&mut self, pid: u32, areas: &[Area]) -> io::Result<()>;
+
+    /// What was accessed since it began, base pages by node.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    fn end(&mut self, pid: u32, areas: &[Area]) -> io::Result<ByNode>;
+
+    /// Why looking takes long, where there is something to say.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+
+    /// A process is gone, or is not watched any more.
+    fn forget(&mut self, pid: u32);
+}
+
+/// Which means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The best that works here: events, then accessed bits, then placement.
+    #[default]
+    Auto,
+    /// Events of loads that local and remote memory served.
+    Hardware,
+    /// The kernel's data access monitor.
+    Damon,
+    /// Accessed bits of page tables.
+    Accessed,
+    /// None: where pages are stands in for what is accessed.
+    Placement,
+}
+
+impl Choice {
+    /// All, by their names on the command line.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("auto", Self::Auto),
+        ("hardware", Self::Hardware),
+        ("damon", Self::Damon),
+        ("accessed", Self::Accessed),
+        ("placement", Self::Placement),
+    ];
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
+        known.ok_or_else(|| "use auto, hardware, damon, accessed or placement".to_owned())
+    }
+}
+
+/// What is wanted of the memory of programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Where the pages of each process are.
+    pub placement: bool,
+    /// Which memory they access; also brings placement.
+    pub accesses: bool,
+    /// By what means.
+    pub choice: Choice,
+    /// What looking may cost, as a fraction of one CPU.
+    pub budget: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { placement: false, accesses: false, choice: Choice::Auto, budget: 0.01 }
+    }
+}
+
+/// What is known of the memory of each process.
+#[derive(Debug)]
+pub struct Memory {
+    options: Options,
+    fs: FsRoot,
+    collector: Option<Box<dyn Collector>>,
+    processes: HashMap<u32, Known>,
+    notes: Notes,
+    spent: Duration,
+    looks: u64,
+    rng: fastrand::Rng,
+}
+
+/// Of one process.
+#[derive(Debug, Default)]
+struct Known {
+    areas: Vec<Area>,
+    pages: Option<Vec<(NodeId, u64)>>,
+    placed_next: Time,
+    /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two looks at all.
+    ends: BTreeMap<u64, u64>,
+    drawn_next: Time,
+    /// Accesses of each of its threads since the first look, base pages.
+    touched: Option<BTreeMap<NodeId, f64>>,
+    /// Since when it is watched.
+    watched: Option<Time>,
+    next: Time,
+    /// What watching it this time has cost so far.
+    cost: Duration,
+}
+
+impl Memory {
+    /// `events` says whether loads from local and remote memory are counted here.
+    pub fn new(options: Options, fs: &FsRoot, events: bool) -> Self {
+        let mut notes = Notes::default();
+        let mut collector: Option<Box<dyn Collector>> = None;
+        if options.accesses && !(events && matches!(options.choice, Choice::Auto | Choice::Hardware)) {
+            let mut refused = |name: &str, why: String| {
+                notes.add(format!("accesses are not collected by {name}: {why}; where pages are stands in for them"));
+            };
+            match options.choice {
+                Choice::Placement => {}
+                Choice::Hardware => {
+                    refused("hardware", "loads from local and remote memory cannot be counted here".to_owned());
+                }
+                Choice::Damon => match Damon::new(fs) {
+                    Ok(damon) => collector = Some(Box::new(damon)),
+                    Err(why) => refused("damon", why),
+                },
+                // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
+                Choice::Auto | Choice::Accessed => match Accessed::new(fs, SEED) {
+                    Ok(accessed) => collector = Some(Box::new(accessed)),
+                    Err(why) => refused("accessed", why),
+                },
+            }
+        }
+        let (processes, fs, rng) = (HashMap::new(), fs.clone(), fastrand::Rng::with_seed(SEED));
+        Self { options, fs, collector, processes, notes, spent: Duration::ZERO, looks: 0, rng }
+    }
+
+    /// The means in use beside page placement and events.
+    pub fn collector(&self) -> Option<&'static str> {
+        self.collector.as_ref().map(|collector| collector.name())
+    }
+
+    /// CPU time that looking has taken, and how many looks at a process' accesses there were.
+    pub fn spent(&self) -> (Duration, u64) {
+        (self.spent, self.looks)
+    }
+
+    /// Remarks for people. Same remark, same text.
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter()
+    }
+
+    /// Looks at those processes whose turn it is; the more a look costs, the rarer the next. `live` has processes with their numbers of
+    /// threads.
+    pub fn look(&mut self, live: &BTreeMap<u32, usize>, at: Time) {
+        if !self.options.placement && !self.options.accesses {
+            return;
+        }
+        let gone: Vec<u32> = self.processes.keys().copied().filter(|pid| !live.contains_key(pid)).collect();
+        for pid in gone {
+            self.processes.remove(&pid);
+            if let Some(collector) = &mut self.collector {
+                collector.forget(pid);
+            }
+        }
+        for (&pid, &threads) in live {
+            let mut known = self.processes.remove(&pid).unwrap_or_default();
+            let begin = sys::thread_cpu_time();
+            let pause = |cost: Duration| PLACED_EVERY.max(cost.saturating_mul(PLACED_SHARE * live.len() as u32));
+            if known.placed_next <= at {
+                self.place(pid, &mut known);
+                known.placed_next = at + pause(sys::thread_cpu_time().saturating_sub(begin));
+                known.drawn_next = at + PLACED_EVERY;
+            } else if !known.ends.is_empty() && known.drawn_next <= at {
+                self.draw(pid, &mut known);
+                known.drawn_next = at + pause(sys::thread_cpu_time().saturating_sub(begin));
+            }
+            self.watch(pid, &mut known, threads, at, live.len());
+            self.spent += sys::thread_cpu_time().saturating_sub(begin);
+            self.processes.insert(pid, known);
+        }
+    }
+
+    fn place(&mut self, pid: u32, known: &mut Known) {
+        match files::areas(&self.fs, pid) {
+            Ok(found) => {
+                known.pages = Some(areas::pages_by_node(&found));
+                if let Some(note) = interleaving::of_process(pid, &found) {
+                    self.notes.add(note);
+                }
+                // Only of this machine's processes can single pages be asked for.
+                let large = resident(&found) > drawn::LARGE && self.fs.is_live();
+                known.ends = if large { files::ends(&self.fs, pid).unwrap_or_default() } else { BTreeMap::new() };
+                known.areas = found;
+            }
+            // Before it could be read it has ended, or it is not ours to read.
+            Err(e) => {
+                (known.pages, known.areas, known.ends) = (None, Vec::new(), BTreeMap::new());
+                self.refused(pid, "where its pages are", &e);
+            }
+        }
+    }
+
+    /// Where its pages are by now, from some of them: all are looked at more rarely the more there are.
+    fn draw(&mut self, pid: u32, known: &mut Known) {
+        let found = files::ends(&self.fs, pid).and_then(|now| {
+            let strata = drawn::strata(&known.areas, &known.ends, &now);
+            drawn::placement(pid, &strata, &mut self.rng)
+        });
+        match found {
+            Ok(found) => known.pages = Some(found.pages.iter().map(|(&node, n)| (node, n.round() as u64)).collect()),
+            // It has ended, or what is known already must do until all are looked at again.
+            Err(_) => known.ends.clear(),
+        }
+    }
+
+    /// Begins to watch at one look and ends at the next, so that what is found is of one interval.
+    fn watch(&mut self, pid: u32, known: &mut Known, threads: usize, at: Time, processes: usize) {
+        let Some(collector) = &mut self.collector else { return };
+        if known.areas.is_empty() || (known.watched.is_none() && known.next > at) {
+            return;
+        }
+        let begin = sys::thread_cpu_time();
+        let result = match known.watched {
+            None => collector.begin(pid, &known.areas).map(|()| None),
+            Some(_) => collector.end(pid, &known.areas).map(Some),
+        };
+        known.cost += sys::thread_cpu_time().saturating_sub(begin);
+        match result {
+            Ok(None) => known.watched = Some(at),
+            Ok(Some(found)) => {
+                self.looks += 1;
+                let sum = known.touched.get_or_insert_default();
+                for (node, n) in found {
+                    *sum.entry(node).or_default() += n / threads.max(1) as f64;
+                }
+                // The budget is for all processes together.
+                let pause = known.cost.mul_f64(processes as f64 / self.options.budget);
+                if pause > RARE
+                    && resident(&known.areas) > drawn::LARGE
+                    && let Some(why) = collector.hint()
+                {
+                    self.notes.add(format!(
+                        "process {pid}: its accesses are found out more rarely than every {} s: {why}",
+                        RARE.as_secs()
+                    ));
+                }
+                (known.watched, known.cost, known.next) = (None, Duration::ZERO, at + pause.max(FASTEST));
+            }
+            Err(e) => {
+                collector.forget(pid);
+                (known.watched, known.cost, known.next) = (None, Duration::ZERO, at + RETRY);
+                self.refused(pid, "which of its pages are accessed", &e);
+            }
+        }
+    }
+
+    /// One note for each kind of failure; that a process has ended is none.
+    fn refused(&mut self, pid: u32, what: &str, error: &io::Error) {
+        let why = match error.kind() {
+            ErrorKind::NotFound => return,
+            _ if error.raw_os_error() == Some(libc::ESRCH) => return,
+            ErrorKind::PermissionDenied => "no permission; run as its user, or with CAP_SYS_PTRACE".to_owned(),
+            ErrorKind::FileTooLarge => {
+                format!("it has more than {} mappings, which would take too long to read", files::MOST_AREAS)
+            }
+            _ => error.to_string(),
+        };
+        self.notes.add(format!("process {pid}: {what} is not known: {why}"));
+    }
+
+    /// Where the pages of a process are; `None` where it was not or cannot be read.
+    pub fn pages(&self, pid: u32) -> Option<Vec<(NodeId, u64)>> {
+        self.processes.get(&pid)?.pages.clone()
+    }
+
+    /// What each thread of a process has accessed so far, base pages by node; `None` where nobody has looked yet.
+    pub fn touches(&self, pid: u32) -> Option<Vec<(NodeId, u64)>> {
+        let touched = self.processes.get(&pid)?.touched.as_ref()?;
+        Some(touched.iter().map(|(&node, &n)| (node, n.round() as u64)).collect())
+    }
+}
+
+/// What `cotenant doctor` says of each means.
+pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
+    let mut found = Vec::new();
+    let mut means = |name: &str, result: Result<&str, String>, cost: &str| {
+        let (standing, what) = match result {
+            Ok(what) => (Standing::Available, what.to_owned()),
+            Err(why) => (Standing::Missing, why),
+        };
+        found.push(Capability::new(name, standing, what, cost, ""));
+    };
+    let cost = "which memory is accessed is known from where pages are alone";
+    means("accessed bits", Accessed::new(fs, SEED).map(|_| "/proc/PID/clear_refs and smaps"), cost);
+    let cost = "large processes are scanned as a whole, the larger the more rarely";
+    means("accessed bits of single pages", IdlePages::new(fs).map(|_| "/sys/kernel/mm/page_idle"), cost);
+    let cost = "accesses are found by scanning page tables, if at all";
+    means("DAMON", Damon::new(fs).map(|_| "for address spaces, by /sys/kernel/mm/damon"), cost);
+    found.extend(interleaving::capability(fs));
+    found
+}
+
+/// Resident pages of all areas, base pages.
+fn resident(areas: &[Area]) -> u64 {
+    areas.iter().map(Area::resident).fold(0, u64::saturating_add)
+}
+
+/// Whether any of these areas were bound by the program or its user.
+pub(crate) fn is_bound(area: &Area) -> bool {
+    area.binding != Binding::Free
+}

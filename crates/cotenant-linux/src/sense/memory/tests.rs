@@ -1,0 +1,388 @@
+use super::*;
+use crate::testing::TempDir;
+use cotenant_model::areas::drawn::Stratum;
+use std::fmt::Write as _;
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+fn accesses(choice: Choice) -> Options {
+    Options { accesses: true, choice, ..Options::default() }
+}
+
+/// A made-up machine with one process, 7, that has 1,000 pages on two nodes in two areas.
+fn machine(name: &str) -> (TempDir, FsRoot) {
+    let tree = TempDir::new(name);
+    tree.write("proc/7/numa_maps", "1000 default anon=600 N0=600\n9000000 default anon=400 N1=400\n");
+    for pid in ["self", "7"] {
+        tree.write(&format!("proc/{pid}/clear_refs"), "");
+        tree.write(
+            &format!("proc/{pid}/smaps"),
+            "1000-259000 rw-p 0 0 0\nReferenced: 40 kB\n9000000-9190000 rw-p 0 0 0\nReferenced: 80 kB\n",
+        );
+    }
+    let fs = FsRoot::at(tree.path());
+    (tree, fs)
+}
+
+fn one() -> BTreeMap<u32, usize> {
+    BTreeMap::from([(7, 2)])
+}
+
+#[test]
+fn accessed_pages_are_counted_by_node_and_shared_out_among_threads() {
+    let (tree, fs) = machine("accessed");
+    let mut memory = Memory::new(accesses(Choice::Auto), &fs, false);
+    assert_eq!(memory.collector(), Some("accessed"));
+    memory.look(&one(), at(0));
+    assert_eq!(memory.pages(7), Some(vec![(NodeId(0), 600), (NodeId(1), 400)]));
+    assert_eq!(memory.touches(7), None, "it has only begun");
+    assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "1");
+    memory.look(&one(), at(100));
+    let page = files::page_kb();
+    let first = vec![(NodeId(0), 40 / page / 2), (NodeId(1), 80 / page / 2)];
+    assert_eq!(memory.touches(7), Some(first.clone()), "two threads");
+    // The next look is due when it costs no more than the budget, 50 ms at the earliest: not at once.
+    memory.look(&one(), at(101));
+    memory.look(&one(), at(102));
+    assert_eq!((memory.touches(7), memory.spent().1), (Some(first), 1));
+    memory.look(&one(), at(60_000));
+    memory.look(&one(), at(60_100));
+    assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 40 / page), (NodeId(1), 80 / page)]), "cumulative");
+    assert_eq!(memory.notes().count(), 0);
+}
+
+#[test]
+fn placement_alone_clears_nothing() {
+    let (tree, fs) = machine("placement");
+    let mut memory = Memory::new(accesses(Choice::Placement), &fs, false);
+    for i in 0..10 {
+        memory.look(&one(), at(1_000 * i));
+    }
+    assert_eq!((memory.collector(), memory.touches(7)), (None, None));
+    assert!(memory.pages(7).is_some());
+    assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
+    // Nor does a policy that does not ask for accesses.
+    let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
+    for i in 0..10 {
+        memory.look(&one(), at(1_000 * i));
+    }
+    assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
+}
+
+#[test]
+fn a_process_that_ends_while_it_is_watched_is_no_failure() {
+    let (tree, fs) = machine("ends");
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    memory.look(&one(), at(0));
+    std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
+    memory.look(&one(), at(100));
+    memory.look(&one(), at(2_000));
+    assert_eq!((memory.touches(7), memory.pages(7), memory.notes().count()), (None, None, 0));
+    memory.look(&BTreeMap::new(), at(2_100));
+    assert!(memory.processes.is_empty());
+}
+
+#[test]
+fn a_million_mappings_are_one_note() {
+    let (tree, fs) = machine("million");
+    let mut text = String::new();
+    for i in 0..1_000_000_u64 {
+        writeln!(text, "{:x} default anon=1 N0=1", i * 8192).unwrap();
+    }
+    tree.write("proc/7/numa_maps", text);
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    for i in 0..5 {
+        memory.look(&one(), at(1_000_000 * i));
+    }
+    let notes: Vec<&String> = memory.notes().collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("more than 65536 mappings"), "{notes:?}");
+    assert_eq!((memory.pages(7), memory.touches(7)), (None, None));
+}
+
+/// A collector that is refused.
+#[derive(Debug)]
+struct Refused;
+
+impl Collector for Refused {
+    fn name(&self) -> &'static str {
+        "refused"
+    }
+
+    fn begin(&mut self, _pid: u32, _areas: &[Area]) -> io::Result<()> {
+        Err(ErrorKind::PermissionDenied.into())
+    }
+
+    fn end(&mut self, _pid: u32, _areas: &[Area]) -> io::Result<ByNode> {
+        unreachable!("it never began")
+    }
+
+    fn forget(&mut self, _pid: u32) {}
+}
+
+#[test]
+fn no_permission_is_one_note_with_the_remedy() {
+    let (_tree, fs) = machine("permission");
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    memory.collector = Some(Box::new(Refused));
+    for i in 0..5 {
+        memory.look(&one(), at(60_000 * i));
+    }
+    let notes: Vec<&String> = memory.notes().collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("CAP_SYS_PTRACE"), "{notes:?}");
+    assert!(memory.pages(7).is_some(), "where its pages are is known all the same");
+}
+
+#[test]
+fn what_is_not_to_be_had_is_said() {
+    let tree = TempDir::new("bare-memory");
+    let fs = FsRoot::at(tree.path());
+    for (choice, why) in [
+        (Choice::Hardware, "cannot be counted here"),
+        (Choice::Damon, "CONFIG_DAMON_SYSFS"),
+        (Choice::Accessed, "CONFIG_PROC_PAGE_MONITOR"),
+        (Choice::Auto, "CONFIG_PROC_PAGE_MONITOR"),
+    ] {
+        let memory = Memory::new(accesses(choice), &fs, false);
+        let notes: Vec<&String> = memory.notes().collect();
+        assert!(notes.len() == 1 && notes[0].contains(why), "{choice:?}: {notes:?}");
+    }
+    // Where events tell, nothing else is needed.
+    let memory = Memory::new(accesses(Choice::Auto), &fs, true);
+    assert_eq!((memory.collector(), memory.notes().count()), (None, 0));
+    for (name, choice) in Choice::ALL {
+        assert_eq!(name.parse(), Ok(choice));
+    }
+    assert!("perf".parse::<Choice>().is_err());
+}
+
+/// The kernel's files of DAMON with one monitor, as they appear once its numbers are written.
+fn monitors(tree: &TempDir) {
+    let admin = "sys/kernel/mm/damon/admin/kdamonds";
+    tree.write("proc/kallsyms", "0000000000000000 t damon_va_check_accesses\n");
+    tree.write(&format!("{admin}/nr_kdamonds"), "0\n");
+    let context = format!("{admin}/0/contexts/0");
+    for file in ["0/state", "0/contexts/nr_contexts"] {
+        tree.write(&format!("{admin}/{file}"), "");
+    }
+    let attributes =
+        ["intervals/sample_us", "intervals/aggr_us", "intervals/update_us", "nr_regions/min", "nr_regions/max"];
+    for file in attributes {
+        tree.write(&format!("{context}/monitoring_attrs/{file}"), "");
+    }
+    for file in ["operations", "targets/nr_targets", "targets/0/pid_target", "schemes/nr_schemes", "schemes/0/action"] {
+        tree.write(&format!("{context}/{file}"), "");
+    }
+    for what in ["sz", "nr_accesses", "age"] {
+        tree.write(&format!("{context}/schemes/0/access_pattern/{what}/max"), "");
+    }
+    let regions = [(0, 0x1000, 0x3000, 5), (1, 0x3000, 0x20_0000, 0), (2, 0x900_0000, 0x900_1000, 20)];
+    for (n, start, end, accesses) in regions {
+        let region = format!("{context}/schemes/0/tried_regions/{n}");
+        tree.write(&format!("{region}/start"), format!("{start}\n"));
+        tree.write(&format!("{region}/end"), format!("{end}\n"));
+        tree.write(&format!("{region}/nr_accesses"), format!("{accesses}\n"));
+    }
+    tree.write(&format!("{context}/schemes/0/tried_regions/total_bytes"), "0\n");
+}
+
+#[test]
+fn damon_tells_ranges_and_is_switched_off_again() {
+    let (tree, fs) = machine("damon");
+    monitors(&tree);
+    let read = |file: &str| {
+        std::fs::read_to_string(tree.path().join("sys/kernel/mm/damon/admin/kdamonds").join(file)).unwrap()
+    };
+    let mut memory = Memory::new(accesses(Choice::Damon), &fs, false);
+    assert_eq!(memory.collector(), Some("damon"));
+    assert_eq!(read("nr_kdamonds"), "0\n", "asking changes nothing");
+    memory.look(&one(), at(0));
+    assert_eq!((read("0/state"), read("0/contexts/0/operations")), ("on".to_owned(), "vaddr".to_owned()));
+    assert_eq!(read("0/contexts/0/targets/0/pid_target"), "7");
+    memory.look(&one(), at(100));
+    // In pages of 4 KiB: two of node 0 five times and one of node 1 twenty times, for two threads.
+    if files::page_kb() == 4 {
+        assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 5), (NodeId(1), 10)]));
+    }
+    memory.look(&BTreeMap::new(), at(200));
+    assert_eq!(read("0/state"), "off");
+    drop(memory);
+    assert_eq!(read("nr_kdamonds"), "0");
+}
+
+#[test]
+fn monitors_of_somebody_else_are_left_alone() {
+    let (tree, fs) = machine("damon-taken");
+    monitors(&tree);
+    tree.write("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
+    let mut memory = Memory::new(accesses(Choice::Damon), &fs, false);
+    assert!(memory.notes().next().unwrap().contains("somebody else has made 1 monitor(s)"));
+    memory.look(&one(), at(0));
+    drop(memory);
+    let state = std::fs::read_to_string(tree.path().join("sys/kernel/mm/damon/admin/kdamonds/0/state")).unwrap();
+    assert_eq!(state, "", "nothing was written");
+}
+
+/// This process itself: what is touched between two looks is seen, what is not is not.
+#[test]
+fn accessed_bits_of_this_kernel() {
+    let fs = FsRoot::live();
+    let mut accessed = match Accessed::new(&fs, 1) {
+        Ok(accessed) => accessed,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    let me = std::process::id();
+    let Ok(areas) = files::areas(&fs, me) else {
+        eprintln!("skipped: this kernel has no numa_maps");
+        return;
+    };
+    assert!(!areas.is_empty());
+    let size = 64 << 20;
+    let mut touched = vec![1_u8; size];
+    let left = vec![1_u8; 4 * size];
+    if let Err(e) = accessed.begin(me, &areas) {
+        eprintln!("skipped: accessed bits cannot be cleared here ({e})");
+        return;
+    }
+    for byte in touched.iter_mut().step_by(1024) {
+        *byte = byte.wrapping_add(1);
+    }
+    let areas = files::areas(&fs, me).unwrap();
+    let found: f64 = accessed.end(me, &areas).unwrap().values().sum();
+    let pages = |bytes: usize| (bytes >> 10) as f64 / files::page_kb() as f64;
+    assert!(found >= 0.9 * pages(size), "{found} pages");
+    // Other tests touch memory of their own meanwhile.
+    assert!(found < pages(size) + 0.9 * pages(4 * size), "{found} pages");
+    assert_eq!(left.len() + touched.len(), 5 * size);
+}
+
+/// An area of small pages of which every `n`-th is resident; it goes with the process.
+fn area(pages: usize, n: usize) -> *mut u8 {
+    let page = (files::page_kb() * 1024) as usize;
+    // SAFETY: a new mapping that nobody else knows; what is written lies inside it.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let at = libc::mmap(std::ptr::null_mut(), pages * page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        libc::madvise(at, pages * page, libc::MADV_NOHUGEPAGE);
+        (0..pages).step_by(n).for_each(|i| at.cast::<u8>().add(i * page).write_volatile(1));
+        at.cast()
+    }
+}
+
+/// This process itself: half of an area's pages are there, and so many are estimated from some of them.
+#[test]
+fn pages_drawn_at_random_of_this_kernel() {
+    let pages = 8192;
+    let stratum = Stratum { start: area(pages, 2) as u64, pages: pages as u64, draws: 2048 };
+    let found = match drawn::placement(std::process::id(), &[stratum], &mut fastrand::Rng::with_seed(1)) {
+        Ok(found) => found,
+        Err(e) => {
+            eprintln!("skipped: pages cannot be asked for here ({e})");
+            return;
+        }
+    };
+    let all: f64 = found.pages.values().sum();
+    // Which pages are drawn is the seed's choice, so this is the same in every run.
+    assert!((all - 4096.0).abs() < 4.0 * found.error, "{found:?}");
+    assert!((80.0..100.0).contains(&found.error), "8192 · √(¼ / 2048) = 90.5: {found:?}");
+}
+
+/// The same with accessed bits, where this kernel lets single pages be asked for theirs.
+#[test]
+fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
+    let idle = match IdlePages::new(&FsRoot::live()) {
+        Ok(idle) => idle,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    let (pages, me, page) = (32_768, std::process::id(), (files::page_kb() * 1024) as usize);
+    let start = area(pages, 1);
+    let stratum = Stratum { start: start as u64, pages: pages as u64, draws: 2048 };
+    let marked = idle.mark(me, vec![stratum], &mut fastrand::Rng::with_seed(1)).unwrap();
+    // SAFETY: inside the area, which nobody else uses.
+    (0..pages).step_by(4).for_each(|i| unsafe { start.add(i * page).write_volatile(2) });
+    let found = idle.look(me, &marked).unwrap();
+    let all: f64 = found.pages.values().sum();
+    // Pages that a TLB still knows are accessed without their bits being set, which the kernel says of this interface.
+    assert!(all < 8192.0 + 4.0 * found.error && all > 0.6 * 8192.0, "{found:?}");
+}
+
+#[test]
+fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
+    let (me, fs) = (std::process::id(), FsRoot::live());
+    let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
+    let live = BTreeMap::from([(me, 1)]);
+    memory.look(&live, at(0));
+    let Some(before) = memory.pages(me) else {
+        eprintln!("skipped: this kernel has no numa_maps");
+        return;
+    };
+    // As if it were large: what is mapped afterwards is found without looking at all again.
+    let known = memory.processes.get_mut(&me).unwrap();
+    known.ends = files::ends(&fs, me).unwrap();
+    (known.placed_next, known.drawn_next) = (at(1_000_000), at(1_000));
+    let pages = 1 << 14;
+    let new = Stratum { start: area(pages, 2) as u64, pages: pages as u64, draws: 1 };
+    if let Err(e) = drawn::placement(me, &[new], &mut fastrand::Rng::with_seed(1)) {
+        eprintln!("skipped: pages cannot be asked for here ({e})");
+        return;
+    }
+    memory.look(&live, at(999));
+    assert_eq!(memory.pages(me), Some(before), "it is not its turn");
+    memory.look(&live, at(1_000));
+    let all: u64 = memory.pages(me).unwrap().iter().map(|(_, n)| n).sum();
+    assert!(all > pages as u64 / 2 * 7 / 10, "{all} of {} at least", pages / 2);
+    // A process that is gone is none any more.
+    memory.look(&BTreeMap::new(), at(3_000));
+    assert_eq!(memory.pages(me), None);
+}
+
+#[test]
+fn what_is_mapped_anew_is_drawn_by_its_size() {
+    let page = files::page_kb() * 1024;
+    let areas = [Area {
+        start: 0,
+        binding: Binding::Free,
+        backing: areas::Backing::Anonymous,
+        pages: vec![(NodeId(0), 3_000)],
+    }];
+    let before = BTreeMap::from([(0, 4_000 * page), (1 << 40, (1 << 40) + 9_000 * page)]);
+    let mut now = before.clone();
+    now.insert(0, 5_000 * page);
+    now.insert(1 << 41, (1 << 41) + 4_000 * page);
+    let found: Vec<_> = drawn::strata(&areas, &before, &now).iter().map(|s| (s.start, s.pages, s.draws)).collect();
+    // 3,000 that were there and 1,000 that it grew by; nothing was in the second one, and nothing is known of the third.
+    assert_eq!(found, [(0, 5_000, 512), (1 << 41, 4_000, 512)]);
+}
+
+/// Large processes are sampled where the kernel has the means, small ones are looked at as a whole.
+#[test]
+fn single_pages_of_large_processes_are_asked_for() {
+    let (tree, fs) = machine("accessed-large");
+    let page = files::page_kb() * 1024;
+    tree.write("proc/7/maps", format!("0-{:x} rw-p 0 0 0\n", 200_000 * page));
+    tree.write("proc/7/numa_maps", "0 default anon=200000 N0=200000\n");
+    let entries: Vec<u8> = (0..200_000_u64).flat_map(|i| (1 << 63 | i).to_ne_bytes()).collect();
+    tree.write("proc/7/pagemap", entries);
+    tree.write("proc/kpageflags", (0..200_000).flat_map(|_| (1_u64 << 5).to_ne_bytes()).collect::<Vec<u8>>());
+    tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 200_000 / 8]);
+    let mut memory = Memory::new(accesses(Choice::Accessed), &fs, false);
+    memory.look(&one(), at(0));
+    let read = |file: &str| std::fs::read(tree.path().join(file)).unwrap();
+    assert_eq!(read("proc/7/clear_refs"), b"", "the bits of all its pages are left alone");
+    let marked: u32 = read("sys/kernel/mm/page_idle/bitmap").iter().map(|byte| byte.count_ones()).sum();
+    assert!((1_000..=1_024).contains(&marked), "{marked}");
+    // All that were marked have been accessed.
+    tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 200_000 / 8]);
+    memory.look(&one(), at(100));
+    assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 100_000)]), "each of two threads");
+}

@@ -1,0 +1,16 @@
+//! Observing: one reader per source. Nothing here changes anything.
+
+pub mod capability;
+pub mod cpus;
+pub mod doctor;
+pub mod ends;
+pub mod executable;
+pub mod memory;
+pub mod metrics;
+pub mod observer;
+pub mod perf;
+pub mod processes;
+pub mod progress;
+pub mod rivals;
+pub mod tier;
+pub mod topology;

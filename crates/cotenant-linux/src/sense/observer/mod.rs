@@ -1,0 +1,592 @@
+//! The sampler: what every managed thread did, at a cost that a busy machine does not feel.
+//!
+//! Reading one thread costs two or three system calls, so only threads that ran are read. Where perf events are allowed, a page
+//! that the kernel shares tells for 20 ns whether a thread was put on a CPU since the last look. Elsewhere a thread that is found
+//! asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its counts are then late by as much, never lost.
+//! The figures behind these choices are in `docs/reference/overhead.md`.
+
+mod task;
+
+use crate::FsRoot;
+use crate::sense::cpus::{self, Busy};
+use crate::sense::ends::{End, Ends};
+use crate::sense::memory::{self, Memory};
+use crate::sense::perf::{Counting, Live, Opened, Opener, Plan, Pmu, plan};
+use crate::sense::processes::{Follower, Process, Target};
+use crate::sense::progress::{Progress, Reported};
+use crate::sense::tier::{self, TierReport};
+use crate::sys::{self, thread::Identity};
+use cotenant_model::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+use task::Task;
+
+/// Threads read in full in one sample, besides those that never left their CPU since the last one: at least and at most. Where more
+/// than these ran, the CPU time of the others comes from their pages, and their turn comes in the next samples.
+const FULL_READS: (usize, usize) = (8, 32);
+
+/// For so many full reads, one look at `/proc/PID/task/TID/stat`, the only source of a thread's CPU. Whoever has waited longest comes
+/// first.
+const FULL_READS_PER_STAT: usize = 4;
+
+/// What sampling may cost, as a fraction of one CPU: where it would cost more, fewer threads are read in full at a time.
+const BUDGET: f64 = 0.003;
+
+/// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
+pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
+
+/// How long until each thread's name and scheduling policy were looked at again.
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// Threads per round whose masks are looked at again.
+const MASKS_PER_ROUND: usize = 8;
+
+/// Descriptors left to the rest of the program.
+const SPARE_DESCRIPTORS: usize = 256;
+
+/// An application to observe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppTarget {
+    /// Its name.
+    pub name: String,
+    /// What belongs to it.
+    pub target: Target,
+}
+
+/// What to observe, and how much.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where `/proc` and sysfs are. Threads can be followed on the live machine only.
+    pub fs: FsRoot,
+    /// How much is counted.
+    pub counting: Counting,
+    /// Hardware signals to count. More than fit the counters take turns.
+    pub signals: Vec<Signal>,
+    /// What is looked at of the memory of each process: dear.
+    pub memory: memory::Options,
+    /// Whether to observe processes of other users.
+    pub other_users: bool,
+    /// Threads at most; further ones are left out and reported.
+    pub max_tasks: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            fs: FsRoot::live(),
+            counting: Counting::Hardware,
+            signals: plan::SAM_SIGNALS.to_vec(),
+            memory: memory::Options::default(),
+            other_users: false,
+            max_tasks: 16_384,
+        }
+    }
+}
+
+/// A thread that is seen for the first time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTask {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Parent process id.
+    pub ppid: u32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+    /// The mask that it has now, inside its cpuset; empty where it could not be read.
+    pub mask: CpuSet,
+}
+
+/// Why nothing can be observed.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// `/proc` is not readable.
+    #[error(transparent)]
+    Proc(#[from] cpus::ReadError),
+    /// No descriptor for listening to the ends of processes.
+    #[error("cannot create an epoll: {0}; raise the limit of open files (ulimit -n)")]
+    Epoll(io::Error),
+}
+
+/// Observes applications.
+#[derive(Debug)]
+pub struct Observer {
+    options: Options,
+    /// Names of the applications that are observed.
+    apps: BTreeMap<AppId, String>,
+    /// The id of the next one: none is given twice.
+    next_app: AppId,
+    follower: Follower,
+    ends: Ends,
+    opener: Option<Opener<Live>>,
+    pmus: Vec<Pmu>,
+    tasks: Vec<Task>,
+    by_tid: HashMap<u32, TaskId>,
+    next_id: u32,
+    busy: Busy,
+    memory: Memory,
+    /// Whether loads from local and remote memory are counted, and wanted to tell which node's memory is accessed.
+    loads_tell: bool,
+    /// Memory nodes, and that of each CPU.
+    nodes: Vec<NodeId>,
+    node_of: BTreeMap<CpuId, NodeId>,
+    progress: Progress,
+    /// Descriptors that files of `/proc` may still take.
+    proc_files_left: usize,
+    /// Threads that were left out because there were too many.
+    left_out: usize,
+    last: Option<Time>,
+    round: u64,
+    /// Tasks that may be on another CPU than the one that is known, who waited longest first.
+    moved: VecDeque<TaskId>,
+    refresh_at: usize,
+    refresh_due: f64,
+    full_reads: usize,
+    mask_at: usize,
+}
+
+impl Observer {
+    /// Prepares to observe. Raises this process' soft limit of open files to the hard one; see [`sys::raise_nofile`].
+    ///
+    /// # Errors
+    /// [`ObserveError`] where `/proc` is not there.
+    pub fn new(topology: &Topology, apps: Vec<AppTarget>, mut options: Options) -> Result<Self, ObserveError> {
+        let by_events =
+            options.memory.accesses && matches!(options.memory.choice, memory::Choice::Auto | memory::Choice::Hardware);
+        if by_events && !options.signals.contains(&Signal::LocalDram) {
+            options.signals.push(Signal::LocalDram);
+        }
+        let busy = Busy::new(&options.fs, topology)?;
+        let limit = usize::try_from(sys::raise_nofile()).unwrap_or(usize::MAX);
+        let used = options.fs.list("/proc/self/fd").map_or(0, |l| l.len());
+        let descriptors = limit.saturating_sub(used + SPARE_DESCRIPTORS);
+        let pmus = if options.counting == Counting::Hardware { plan::pmus(&options.fs) } else { vec![] };
+        let opener = (options.counting != Counting::Nothing)
+            .then(|| Opener::new(Live, Plan::new(&pmus, &options.signals), descriptors - descriptors / 4));
+        let counts = |signal| opener.as_ref().is_some_and(|opener| opener.plan().counts(signal));
+        let loads_tell = by_events && counts(Signal::LocalDram) && counts(Signal::Remote);
+        let nodes: Vec<NodeId> = topology.nodes().iter().map(|node| node.id).collect();
+        let of_cpu = |cpu: &cotenant_model::topology::Cpu| Some((cpu.id, nodes[topology.node_of(cpu.id)?]));
+        let uid = (!options.other_users).then(sys::euid);
+        let follower = Follower::new(&options.fs, apps.iter().map(|a| a.target.clone()).collect(), uid);
+        Ok(Self {
+            follower,
+            ends: Ends::new().map_err(ObserveError::Epoll)?,
+            opener,
+            pmus,
+            tasks: Vec::new(),
+            by_tid: HashMap::new(),
+            next_id: 0,
+            busy,
+            memory: Memory::new(options.memory, &options.fs, loads_tell),
+            loads_tell,
+            node_of: topology.cpus().iter().filter_map(of_cpu).collect(),
+            nodes,
+            progress: Progress::default(),
+            proc_files_left: descriptors / 4,
+            left_out: 0,
+            last: None,
+            round: 0,
+            moved: VecDeque::new(),
+            refresh_at: 0,
+            refresh_due: 0.0,
+            full_reads: FULL_READS.1,
+            mask_at: 0,
+            options,
+            next_app: AppId(apps.len() as u32),
+            apps: (0..).map(AppId).zip(apps.into_iter().map(|app| app.name)).collect(),
+        })
+    }
+
+    /// Observes another application, too, from the next sample on.
+    pub fn add_app(&mut self, app: AppTarget) -> AppId {
+        let id = self.next_app;
+        self.next_app = AppId(id.0 + 1);
+        self.follower.add_target(id, app.target);
+        self.apps.insert(id, app.name);
+        id
+    }
+
+    /// Observes an application no more: whoever is left of it is somebody else.
+    pub fn remove_app(&mut self, app: AppId) {
+        let threads = self.follower.drop_target(app);
+        self.remove(&threads);
+        self.progress.forget(app);
+        self.apps.remove(&app);
+    }
+
+    /// The next sample lists all of `/proc`: nobody is to be overlooked.
+    pub fn list_soon(&mut self) {
+        self.follower.list_soon();
+    }
+
+    /// Whether nothing is left to observe. True before the first sample.
+    pub fn is_empty(&self) -> bool {
+        self.follower.processes().is_empty()
+    }
+
+    /// Processes that live.
+    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.follower.processes().keys().copied()
+    }
+
+    /// The processes of an application that live.
+    pub fn members(&self, app: AppId) -> Vec<Identity> {
+        let processes = self.follower.processes().iter();
+        processes.filter(|(_, p)| p.app == app).map(|(pid, p)| (*pid, p.start_ticks())).collect()
+    }
+
+    /// The processes that live of each application that has any, by id.
+    pub fn by_app(&self) -> BTreeMap<AppId, Vec<(u32, &Process)>> {
+        let mut apps: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (pid, process) in self.follower.processes() {
+            apps.entry(process.app).or_default().push((*pid, process));
+        }
+        apps
+    }
+
+    /// What rarely changes of the tasks of an application that were in the last sample.
+    pub fn tasks_of(&self, app: AppId) -> impl Iterator<Item = &Arc<TaskInfo>> {
+        self.tasks.iter().map(|task| &task.info).filter(move |info| info.app == app)
+    }
+
+    /// Descriptors held open on the observed: two per process, and those of each thread.
+    pub fn descriptors(&self) -> usize {
+        2 * self.follower.processes().len() + self.tasks.iter().map(Task::descriptors).sum::<usize>()
+    }
+
+    /// What rarely changes of a task that was in the last sample.
+    pub fn info(&self, id: TaskId) -> Option<&Arc<TaskInfo>> {
+        self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i].info)
+    }
+
+    /// A thread's allowed CPUs are others now.
+    pub fn set_allowed(&mut self, tid: u32, allowed: CpuSet) {
+        if let Some(i) = self.position(tid) {
+            self.tasks[i].set_info(|info| info.allowed = allowed);
+        }
+    }
+
+    /// Looks at the masks of some threads again, of all in turn: many bind themselves only after they were found, and users and cpusets
+    /// change masks at any time. `allowed` gets a thread's id, start time and mask; `None` leaves what is known.
+    pub fn look_at_masks(&mut self, allowed: &dyn Fn(u32, u64, CpuSet) -> Option<CpuSet>) {
+        for _ in 0..self.tasks.len().min(MASKS_PER_ROUND) {
+            self.mask_at = (self.mask_at + 1) % self.tasks.len();
+            let task = &mut self.tasks[self.mask_at];
+            let (tid, start) = (task.info.tid, task.info.start_ticks);
+            let now = sys::getaffinity(tid).ok().and_then(|mask| allowed(tid, start, mask));
+            if let Some(now) = now.filter(|now| *now != task.info.allowed) {
+                task.set_info(|info| info.allowed = now);
+            }
+        }
+    }
+
+    /// An application was let go on: whoever slept because of that is looked at in the next sample.
+    pub fn resumed(&mut self, app: AppId) {
+        self.tasks.iter_mut().filter(|t| t.info.app == app).for_each(Task::resumed);
+    }
+
+    /// What this machine can tell, and what it really told so far.
+    pub fn tier(&self) -> TierReport {
+        let found = tier::Found {
+            fs: &self.options.fs,
+            asked: &self.options.signals,
+            counting: self.options.counting,
+            pmus: &self.pmus,
+            opener: self.opener.as_ref(),
+            left_out: self.left_out,
+            others: self.follower.others(),
+        };
+        tier::report(&found, self.tasks.iter().map(|t| &t.counters))
+    }
+
+    /// One look at everything. `original_mask` answers for each new thread with the mask that the user gave it, which is not the
+    /// present one where that was inherited from a thread that we moved.
+    ///
+    /// # Errors
+    /// [`ObserveError`] only where `/proc` itself fails; a vanished thread is simply absent.
+    pub fn sample(
+        &mut self,
+        at: Time,
+        original_mask: &mut dyn FnMut(&NewTask) -> CpuSet,
+    ) -> Result<Sample, ObserveError> {
+        let interval = self.last.map_or(Duration::ZERO, |last| at - last);
+        self.last = Some(at);
+        let begin = sys::thread_cpu_time();
+        self.round += 1;
+        self.follow(at, original_mask);
+        self.progress.follow(self.follower.processes(), at);
+        self.read(at, interval);
+        let cpus = self.busy.read()?;
+        // What looking at memory costs has a budget of its own.
+        let memory = self.look_at_memory(at);
+        let sample =
+            Sample { at, tasks: self.tasks.iter().map(|t| t.sample(&self.memory)).collect(), cpus, apps: self.apps() };
+        let cost = sys::thread_cpu_time().saturating_sub(begin + memory);
+        self.full_reads = next_full_reads(self.full_reads, cost, interval);
+        Ok(sample)
+    }
+
+    /// Looks at the memory of all processes, as far as that is wanted and due; the CPU time that it took.
+    fn look_at_memory(&mut self, at: Time) -> Duration {
+        if !self.options.memory.placement && !self.options.memory.accesses {
+            return Duration::ZERO;
+        }
+        let before = self.memory.spent().0;
+        let mut live: BTreeMap<u32, usize> = BTreeMap::new();
+        for task in &self.tasks {
+            *live.entry(task.info.pid).or_default() += 1;
+        }
+        self.memory.look(&live, at);
+        if self.loads_tell {
+            for task in &mut self.tasks {
+                task.share_loads(&self.nodes, &self.node_of, self.memory.pages(task.info.pid).as_deref());
+            }
+        }
+        self.memory.spent().0.saturating_sub(before)
+    }
+
+    /// What is known of the memory of processes, and how.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The applications at this moment, as far as they report themselves: costs no system call.
+    pub fn apps(&self) -> Vec<AppSample> {
+        let reported = self.progress.of_all();
+        let app = |(&id, name): (&AppId, &String)| AppSample {
+            id,
+            name: name.clone(),
+            progress: reported.get(&id).map(|reported| reported.units),
+            latency_ns: reported.get(&id).and_then(Reported::latency_ns),
+            metrics: Vec::new(),
+        };
+        self.apps.iter().map(app).collect()
+    }
+
+    /// What the programs of an application reported up to now, also in their last moments; `None` where none of them ever did, or none
+    /// was found to.
+    pub fn reported(&self, app: AppId) -> Option<Reported> {
+        self.progress.of(app)
+    }
+
+    /// Reports that were not believed, and why.
+    pub fn refused_reports(&self) -> impl Iterator<Item = &String> {
+        self.progress.refused()
+    }
+
+    /// Brings the list of tasks up to date.
+    fn follow(&mut self, at: Time, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
+        let heard = self.ends.heard();
+        let processes: Vec<u32> = heard.iter().copied().filter_map(End::process).collect();
+        let detached: Vec<u32> = heard.iter().copied().filter_map(End::thread).collect();
+        let pid_of = |tid: &u32| Some((self.tasks[self.position(*tid)?].info.pid, *tid));
+        let threads: Vec<(u32, u32)> = detached.iter().filter_map(pid_of).collect();
+        let mut changes = self.follower.update(at, &processes, &threads, &self.ends);
+        self.remove(&changes.gone);
+        let mut renew = detached;
+        for pid in std::mem::take(&mut changes.alone) {
+            match self.position(pid) {
+                Some(_) => renew.push(pid),
+                None if !changes.born.contains(&(pid, pid)) => changes.born.push((pid, pid)),
+                None => {}
+            }
+        }
+        for tid in renew {
+            if let Some(i) = self.position(tid) {
+                self.tasks[i].schedstat_is_another = true;
+            }
+            self.reopen(tid);
+        }
+        for (pid, tid) in changes.born {
+            self.add(pid, tid, original_mask);
+        }
+    }
+
+    fn position(&self, tid: u32) -> Option<usize> {
+        let id = self.by_tid.get(&tid)?;
+        self.tasks.binary_search_by_key(id, |t| t.info.id).ok()
+    }
+
+    fn add(&mut self, pid: u32, tid: u32, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
+        if self.tasks.len() >= self.options.max_tasks {
+            self.left_out += 1;
+            return;
+        }
+        let Some(process) = self.follower.processes().get(&pid) else { return };
+        if self.by_tid.contains_key(&tid) {
+            return;
+        }
+        let Some(stat) = task::read_stat(process, tid) else { return };
+        if stat.is_dead() || stat.is_kernel_thread() || stat.is_real_time() {
+            return;
+        }
+        let new = NewTask {
+            tid,
+            pid,
+            ppid: stat.ppid,
+            start_ticks: stat.start_ticks,
+            mask: sys::getaffinity(tid).unwrap_or_default(),
+        };
+        let allowed = original_mask(&new);
+        let id = TaskId(self.next_id);
+        let mut task = Task::new(id, process.app, pid, tid, &stat, allowed);
+        if self.proc_files_left > 0
+            && let Ok(file) = process.open_file(tid, "schedstat")
+        {
+            self.proc_files_left -= 1;
+            task.schedstat = Some(file);
+        }
+        if !self.attach(&mut task) {
+            return;
+        }
+        self.next_id += 1;
+        self.by_tid.insert(tid, id);
+        self.tasks.push(task);
+    }
+
+    /// Opens a task's counters; false where it is gone.
+    fn attach(&mut self, task: &mut Task) -> bool {
+        let Some(opener) = &mut self.opener else { return true };
+        match opener.open(task.info.tid) {
+            Opened::Gone => return false,
+            Opened::Refused => {}
+            Opened::Counting(counters) => {
+                if let (Some(_), Some(leader)) = (&counters.page, counters.leader()) {
+                    // Where this fails the follower notices the end all the same.
+                    let _ = self.ends.listen(leader.as_fd(), End::Thread(task.info.tid));
+                }
+                task.attach(counters);
+            }
+        }
+        true
+    }
+
+    /// Opens the counters of a task anew, whose old ones are attached to a thread that is no more.
+    fn reopen(&mut self, tid: u32) {
+        let Some(i) = self.position(tid) else { return };
+        let mut task = self.tasks.remove(i);
+        if let (Some(counters), Some(opener)) = (task.detach(), &mut self.opener) {
+            opener.closed(&counters);
+        }
+        if self.attach(&mut task) {
+            self.tasks.insert(i, task);
+        } else {
+            self.by_tid.remove(&tid);
+            self.proc_files_left += task.proc_files();
+        }
+    }
+
+    fn remove(&mut self, tids: &[u32]) {
+        let gone: HashSet<TaskId> = tids.iter().filter_map(|tid| self.by_tid.remove(tid)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        for task in self.tasks.extract_if(.., |t| gone.contains(&t.info.id)) {
+            self.proc_files_left += task.proc_files();
+            if let (Some(counters), Some(opener)) = (task.perf, &mut self.opener) {
+                opener.closed(&counters);
+            }
+        }
+    }
+
+    /// Reads whoever ran.
+    fn read(&mut self, at: Time, interval: Duration) {
+        let mut gone = Vec::new();
+        let mut queue: Vec<(bool, u64, usize)> = Vec::new();
+        for (i, task) in self.tasks.iter_mut().enumerate() {
+            match task.glance(self.opener.as_ref(), self.follower.processes(), at, interval) {
+                task::Glance::Asleep => {}
+                task::Glance::Done => task.queue_to_be_located(&mut self.moved),
+                // Whoever is on a CPU without a break comes first: its page tells nothing new, yet its time goes on.
+                task::Glance::Ran { on_cpu } => queue.push((!on_cpu, task.read_in, i)),
+                task::Glance::Gone => gone.push(task.info.tid),
+            }
+        }
+        let uninterrupted = queue.iter().filter(|(later, ..)| !later).count();
+        let turns = (uninterrupted + self.full_reads).min(queue.len());
+        if turns < queue.len() {
+            queue.select_nth_unstable(turns);
+        }
+        for (.., i) in &queue[..turns] {
+            let task = &mut self.tasks[*i];
+            task.read_in = self.round;
+            if !task.read(self.opener.as_ref(), self.follower.processes()) {
+                gone.push(task.info.tid);
+            }
+            task.queue_to_be_located(&mut self.moved);
+        }
+        self.locate(interval, &mut gone);
+        self.remove(&gone);
+    }
+
+    /// Whoever moved once moves again, and opening the file costs as much as reading it.
+    fn keep_stat_open(&mut self, i: usize) {
+        let task = &mut self.tasks[i];
+        if task.stat.is_none()
+            && self.proc_files_left > 0
+            && let Some(process) = self.follower.processes().get(&task.info.pid)
+            && let Ok(file) = process.open_file(task.info.tid, "stat")
+        {
+            self.proc_files_left -= 1;
+            task.stat = Some(file);
+        }
+    }
+
+    /// Looks up on which CPUs tasks are that may have changed theirs, and refreshes names and policies in turns.
+    fn locate(&mut self, interval: Duration, gone: &mut Vec<u32>) {
+        let most = self.full_reads / FULL_READS_PER_STAT;
+        let mut look: Vec<usize> = Vec::with_capacity(most);
+        while look.len() < most
+            && let Some(id) = self.moved.pop_front()
+        {
+            if let Ok(i) = self.tasks.binary_search_by_key(&id, |t| t.info.id) {
+                self.tasks[i].to_be_located = false;
+                self.keep_stat_open(i);
+                look.push(i);
+            }
+        }
+        let due = self.refresh_due + self.tasks.len() as f64 * interval.as_secs_f64() / REFRESH.as_secs_f64();
+        self.refresh_due = due.min(most as f64);
+        while self.refresh_due >= 1.0 && look.len() < most && !self.tasks.is_empty() {
+            self.refresh_due -= 1.0;
+            self.refresh_at = (self.refresh_at + 1) % self.tasks.len();
+            look.push(self.refresh_at);
+        }
+        for i in look {
+            let task = &mut self.tasks[i];
+            let process = self.follower.processes().get(&task.info.pid);
+            match process.and_then(|p| task.read_stat(p)) {
+                Some(stat) if stat.start_ticks == task.info.start_ticks && !stat.is_dead() && !stat.is_real_time() => {
+                    task.locate(&stat);
+                }
+                _ => gone.push(task.info.tid),
+            }
+        }
+    }
+}
+
+/// How many full reads the next sample may make, after one that cost so much.
+fn next_full_reads(now: usize, cost: Duration, interval: Duration) -> usize {
+    let allowed = interval.mul_f64(BUDGET);
+    let next = if cost > allowed { now - now / 8 } else { now + usize::from(cost < allowed.mul_f64(0.9)) };
+    next.clamp(FULL_READS.0, FULL_READS.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_less_where_it_would_cost_too_much() {
+        let tenth = Duration::from_millis(100); // 0.3 % of it are 300 us
+        let after = |reads, us| next_full_reads(reads, Duration::from_micros(us), tenth);
+        assert_eq!((after(32, 301), after(16, 301), after(8, 900)), (28, 14, 8));
+        assert_eq!((after(8, 100), after(31, 100), after(32, 100)), (9, 32, 32));
+        assert_eq!(after(20, 290), 20, "near the budget it stays");
+    }
+}

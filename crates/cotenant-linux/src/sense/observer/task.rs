@@ -1,0 +1,376 @@
+//! One observed thread: what was read of it, and when to read it again.
+
+use super::SLEEPER_MAX;
+use crate::sense::memory::Memory;
+use crate::sense::perf::{Live, Opener, TaskCounters};
+use crate::sense::processes::Process;
+use cotenant_model::areas::{self, ByNode};
+use cotenant_model::proc_text::{SchedStat, TaskStat};
+use cotenant_model::{AppId, Count, Counters, CpuId, CpuSet, NodeId, Signal, TaskId, TaskInfo, TaskSample, Time};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An observed thread.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
+pub struct Task {
+    pub info: Arc<TaskInfo>,
+    pub counters: Counters,
+    pub perf: Option<TaskCounters<File>>,
+    pub schedstat: Option<File>,
+    /// Kept open where it is read again and again.
+    pub stat: Option<File>,
+    /// The round of the last full read.
+    pub read_in: u64,
+    /// Whether it stands in the queue of those whose CPU is to be looked up.
+    pub to_be_located: bool,
+    /// What `schedstat` tells is of another thread now, which took over the id.
+    pub schedstat_is_another: bool,
+    cpu: Option<CpuId>,
+    /// Migrations when `cpu` was right.
+    cpu_at: Option<u64>,
+    /// Whether it ran between the last two looks.
+    ran: bool,
+    /// The page's stamp at the last look.
+    stamp: u32,
+    /// Whether it ran since the last full read, or in it: what it did last may not be known yet.
+    unsettled: bool,
+    /// Whether the last full read found it running and it has not been switched since: it may be on a CPU without a break.
+    running: bool,
+    /// CPU time at the end of the sample before.
+    cpu_ns_before: u64,
+    /// What counters counted that were closed since.
+    carried: Option<Counters>,
+    schedstat_carried: [u64; 3],
+    /// Loads by the node that served them, where events tell; and the counts up to which they are shared out, local and remote.
+    loads: Option<ByNode>,
+    loads_seen: [u64; 2],
+    /// Looks in a row that found it asleep, and when to look again.
+    asleep: u32,
+    due: Time,
+}
+
+/// What a first look at a task found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// It has not run.
+    Asleep,
+    /// It ran and wants to be read in full. `on_cpu`: it was running at the last read and has not been switched since.
+    Ran {
+        /// See above.
+        on_cpu: bool,
+    },
+    /// It ran, and all there is was read.
+    Done,
+    /// It is no more.
+    Gone,
+}
+
+impl Task {
+    pub fn new(id: TaskId, app: AppId, pid: u32, tid: u32, stat: &TaskStat, allowed: CpuSet) -> Self {
+        let comm = stat.comm.clone();
+        let info = TaskInfo { id, app, tid, pid, start_ticks: stat.start_ticks, comm, allowed };
+        Self {
+            info: Arc::new(info),
+            counters: Counters::default(),
+            perf: None,
+            schedstat: None,
+            stat: None,
+            read_in: 0,
+            to_be_located: false,
+            schedstat_is_another: false,
+            cpu: Some(stat.cpu),
+            cpu_at: None,
+            ran: false,
+            stamp: 0,
+            unsettled: true,
+            running: true,
+            cpu_ns_before: 0,
+            carried: None,
+            schedstat_carried: [0; 3],
+            loads: None,
+            loads_seen: [0; 2],
+            asleep: 0,
+            due: Time::default(),
+        }
+    }
+
+    /// Changes what rarely changes.
+    pub fn set_info(&mut self, change: impl FnOnce(&mut TaskInfo)) {
+        let mut info = (*self.info).clone();
+        change(&mut info);
+        if info != *self.info {
+            self.info = Arc::new(info);
+        }
+    }
+
+    /// Counts with these counters from now on; what was counted before stays counted.
+    pub fn attach(&mut self, counters: TaskCounters<File>) {
+        self.stamp = counters.page.as_ref().map_or(0, crate::sense::perf::Page::stamp);
+        (self.unsettled, self.running) = (true, true);
+        self.perf = Some(counters);
+    }
+
+    /// Gives up the counters.
+    pub fn detach(&mut self) -> Option<TaskCounters<File>> {
+        let counters = self.perf.take()?;
+        self.carried = Some(self.counters.clone());
+        self.cpu_at = None;
+        Some(counters)
+    }
+
+    /// Descriptors that it holds.
+    pub fn descriptors(&self) -> usize {
+        self.proc_files() + self.perf.as_ref().map_or(0, TaskCounters::len)
+    }
+
+    /// Files of `/proc` among them.
+    pub fn proc_files(&self) -> usize {
+        usize::from(self.schedstat.is_some()) + usize::from(self.stat.is_some())
+    }
+
+    pub fn sample(&self, memory: &Memory) -> TaskSample {
+        let pages_by_node = memory.pages(self.info.pid);
+        let of_loads = |loads: &ByNode| loads.iter().map(|(&node, &n)| (node, n.round() as u64)).collect();
+        let touches_by_node = self.loads.as_ref().map(of_loads).or_else(|| memory.touches(self.info.pid));
+        TaskSample {
+            info: self.info.clone(),
+            cpu: self.cpu,
+            counters: self.counters.clone(),
+            pages_by_node,
+            touches_by_node,
+        }
+    }
+
+    /// Shares out the loads that events counted since the last time among the memory nodes that served them.
+    pub fn share_loads(
+        &mut self,
+        nodes: &[NodeId],
+        node_of: &BTreeMap<CpuId, NodeId>,
+        pages: Option<&[(NodeId, u64)]>,
+    ) {
+        let count = |signal| self.counters.get(signal).map(|count| count.value);
+        let (Some(local), Some(remote)) = (count(Signal::LocalDram), count(Signal::Remote)) else { return };
+        let Some(&node) = self.cpu.and_then(|cpu| node_of.get(&cpu)) else { return };
+        let new = |now: u64, seen: u64| now.saturating_sub(seen);
+        let fresh = [new(local, self.loads_seen[0]), new(remote, self.loads_seen[1])];
+        self.loads_seen = [local, remote];
+        let sum = self.loads.get_or_insert_default();
+        let found = areas::loads_by_node(fresh[0], fresh[1], node, nodes, pages);
+        for (node, n) in found.into_iter().flatten() {
+            *sum.entry(node).or_default() += n;
+        }
+    }
+
+    /// It was let go on: it is not taken for asleep any more.
+    pub fn resumed(&mut self) {
+        (self.asleep, self.due) = (0, Time::default());
+    }
+
+    /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at once: rates of
+    /// events want one interval.
+    pub fn glance(
+        &mut self,
+        opener: Option<&Opener<Live>>,
+        processes: &BTreeMap<u32, Process>,
+        at: Time,
+        interval: Duration,
+    ) -> Glance {
+        self.ran = false;
+        if let Some(perf) = &self.perf
+            && let Some(page) = &perf.page
+        {
+            let stamp = page.stamp();
+            let switched = stamp != self.stamp;
+            if !switched && !self.unsettled {
+                return Glance::Asleep;
+            }
+            self.stamp = stamp;
+            self.cpu_ns_before = self.cpu_ns();
+            if switched {
+                (self.ran, self.unsettled, self.running) = (true, true, false);
+                if let Some(cpu_ns) = page.count() {
+                    self.count(Signal::CpuTime, Count::exact(cpu_ns));
+                }
+            }
+            self.read_hardware(opener);
+            return Glance::Ran { on_cpu: self.running };
+        }
+        if at < self.due {
+            return Glance::Asleep;
+        }
+        self.cpu_ns_before = self.cpu_ns();
+        let is_new = self.counters.get(Signal::CpuTime).is_none();
+        if self.read_schedstat(processes).is_err() {
+            return Glance::Gone;
+        }
+        self.ran = is_new || self.cpu_ns() != self.cpu_ns_before;
+        if !self.ran {
+            self.asleep = (self.asleep + 1).min(20);
+            self.due = at + (interval * (1 << self.asleep) / 2).min(SLEEPER_MAX);
+            return Glance::Asleep;
+        }
+        self.asleep = 0;
+        self.read_hardware(opener);
+        if self.perf.is_some() { Glance::Ran { on_cpu: false } } else { Glance::Done }
+    }
+
+    /// Reads everything but hardware; false where the thread is gone.
+    pub fn read(&mut self, opener: Option<&Opener<Live>>, processes: &BTreeMap<u32, Process>) -> bool {
+        if let (Some(opener), Some(perf)) = (opener, &self.perf) {
+            let mut fresh = Counters::default();
+            if opener.read_software(perf, &mut fresh).is_ok() {
+                self.take(&fresh);
+            }
+        }
+        let alive = self.read_schedstat(processes).is_ok();
+        let went_on = self.cpu_ns() != self.cpu_ns_before;
+        (self.unsettled, self.running) = (went_on, went_on);
+        self.ran |= went_on;
+        alive
+    }
+
+    fn read_hardware(&mut self, opener: Option<&Opener<Live>>) {
+        let (Some(opener), Some(perf)) = (opener, self.perf.as_ref().filter(|p| p.has_hardware())) else { return };
+        let mut fresh = Counters::default();
+        if let Ok(enabled_ns) = opener.read_hardware(perf, &mut fresh) {
+            self.take(&fresh);
+            // The counters are enabled while the thread is on a CPU: their clock is its CPU time.
+            self.count(Signal::CpuTime, Count::exact(enabled_ns));
+        }
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        self.counters.get(Signal::CpuTime).map_or(0, |c| c.value)
+    }
+
+    fn take(&mut self, fresh: &Counters) {
+        for (signal, count) in fresh.iter() {
+            self.count(signal, count);
+        }
+    }
+
+    /// Sets a count, on top of what closed counters counted; it never goes back.
+    fn count(&mut self, signal: Signal, fresh: Count) {
+        let carried = self.carried.as_ref().and_then(|c| c.get(signal)).unwrap_or_default();
+        let before = self.counters.get(signal).unwrap_or_default();
+        self.counters.set(
+            signal,
+            Count {
+                value: (carried.value + fresh.value).max(before.value),
+                enabled_ns: (carried.enabled_ns + fresh.enabled_ns).max(before.enabled_ns),
+                running_ns: (carried.running_ns + fresh.running_ns).max(before.running_ns),
+            },
+        );
+    }
+
+    /// Waiting time and time slices; the CPU time too where no counter tells it better.
+    fn read_schedstat(&mut self, processes: &BTreeMap<u32, Process>) -> io::Result<()> {
+        let mut buffer = [0; 96];
+        let got = if let Some(file) = &self.schedstat {
+            file.read_at(&mut buffer, 0)?
+        } else {
+            // Whether the thread lives is not for this file to tell: some kernels have none, and descriptors can run out.
+            let file = processes.get(&self.info.pid).map(|p| p.open_file(self.info.tid, "schedstat"));
+            let Some(Ok(file)) = file else { return Ok(()) };
+            file.read_at(&mut buffer, 0)?
+        };
+        // Kernels without scheduler statistics have no such file, or an empty one.
+        let Ok(stat) = SchedStat::parse(&buffer[..got]) else { return Ok(()) };
+        let signals = [Signal::CpuTime, Signal::RunQueueWait, Signal::ContextSwitches];
+        let raw = [stat.cpu_ns, stat.wait_ns, stat.timeslices];
+        if std::mem::take(&mut self.schedstat_is_another) {
+            for i in 0..3 {
+                let before = self.counters.get(signals[i]).map_or(raw[i], |c| c.value);
+                self.schedstat_carried[i] = before.wrapping_sub(raw[i]);
+            }
+        }
+        let skip = usize::from(self.perf.is_some());
+        for i in skip..3 {
+            let value = raw[i].wrapping_add(self.schedstat_carried[i]);
+            let before = self.counters.get(signals[i]).map_or(0, |c| c.value);
+            self.counters.set(signals[i], Count::exact(value.max(before)));
+        }
+        Ok(())
+    }
+
+    /// Gets in line if it may be on another CPU than the one that is known.
+    pub fn queue_to_be_located(&mut self, queue: &mut VecDeque<TaskId>) {
+        if !self.to_be_located && self.may_have_moved() {
+            self.to_be_located = true;
+            queue.push_back(self.info.id);
+        }
+    }
+
+    fn may_have_moved(&self) -> bool {
+        let migrations = self.migrations();
+        match migrations {
+            Some(_) => self.cpu_at != migrations,
+            None => self.ran,
+        }
+    }
+
+    fn migrations(&self) -> Option<u64> {
+        self.perf.as_ref().filter(|p| p.counts_migrations())?;
+        self.counters.get(Signal::Migrations).map(|c| c.value)
+    }
+
+    /// Reads its `stat`.
+    pub fn read_stat(&self, process: &Process) -> Option<TaskStat> {
+        match &self.stat {
+            Some(file) => stat_from(file),
+            None => read_stat(process, self.info.tid),
+        }
+    }
+
+    /// Takes over what `stat` tells.
+    pub fn locate(&mut self, stat: &TaskStat) {
+        self.cpu = Some(stat.cpu);
+        self.cpu_at = self.migrations();
+        if self.info.comm != stat.comm {
+            self.set_info(|info| info.comm.clone_from(&stat.comm));
+        }
+    }
+}
+
+/// Reads a thread's `stat`.
+pub fn read_stat(process: &Process, tid: u32) -> Option<TaskStat> {
+    stat_from(&process.open_file(tid, "stat").ok()?)
+}
+
+fn stat_from(file: &File) -> Option<TaskStat> {
+    let mut buffer = [0; 1024];
+    let got = file.read_at(&mut buffer, 0).ok()?;
+    TaskStat::parse(&buffer[..got]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_shared_out_among_the_nodes_that_served_them() {
+        let stat = TaskStat { cpu: CpuId(2), ..TaskStat::default() };
+        let mut task = Task::new(TaskId(1), AppId(0), 7, 7, &stat, CpuSet::single(CpuId(2)));
+        let memory =
+            Memory::new(crate::sense::memory::Options::default(), &crate::FsRoot::at("/proc/nonexistent"), true);
+        let (nodes, node_of) = ([NodeId(0), NodeId(1)], BTreeMap::from([(CpuId(2), NodeId(1))]));
+        task.share_loads(&nodes, &node_of, None);
+        assert_eq!(task.sample(&memory).touches_by_node, None, "nothing is counted");
+        for (local, remote, expected) in [(10, 4, (4, 10)), (11, 9, (9, 11))] {
+            task.count(Signal::LocalDram, Count::exact(local));
+            task.count(Signal::Remote, Count::exact(remote));
+            task.share_loads(&nodes, &node_of, None);
+            let expected = vec![(NodeId(0), expected.0), (NodeId(1), expected.1)];
+            assert_eq!(task.sample(&memory).touches_by_node, Some(expected));
+        }
+        // On a CPU of no node nobody knows what was local: those loads are told later, if at all.
+        task.count(Signal::LocalDram, Count::exact(50));
+        task.share_loads(&nodes, &BTreeMap::new(), None);
+        assert_eq!(task.sample(&memory).touches_by_node, Some(vec![(NodeId(0), 9), (NodeId(1), 11)]));
+    }
+}

@@ -1,0 +1,446 @@
+//! Opening and reading the counters of one task, and falling back where the kernel refuses.
+
+use super::plan::{Group, Plan};
+use super::{Kernel, Page};
+use cotenant_model::{Count, Counters, Signal};
+use std::io;
+use std::sync::Arc;
+
+/// The counters of one task.
+#[derive(Debug)]
+pub struct TaskCounters<C> {
+    /// The plan by which they were opened.
+    plan: Arc<Plan>,
+    /// Counters of the software group, the leader first.
+    software: Vec<C>,
+    /// The same of each hardware group; shorter than the plan where descriptors ran out.
+    hardware: Vec<Vec<C>>,
+    /// The leader's page.
+    pub page: Option<Page>,
+}
+
+/// What became of opening a task's counters.
+#[derive(Debug)]
+pub enum Opened<C> {
+    /// They count.
+    Counting(TaskCounters<C>),
+    /// The thread is no more.
+    Gone,
+    /// This task may not be counted.
+    Refused,
+}
+
+/// Opens the counters of tasks by one plan, and lowers the plan where the kernel refuses a part of it.
+#[derive(Debug)]
+pub struct Opener<K> {
+    kernel: K,
+    plan: Arc<Plan>,
+    /// Whether only user mode is counted, because the kernel refuses its own.
+    user_only: bool,
+    /// Descriptors that may still be opened.
+    left: usize,
+    /// Tasks whose counters were opened.
+    pub opened: usize,
+    /// Signals that the plan lost, and why.
+    pub lost: Vec<(Signal, String)>,
+    /// Tasks that have fewer counters than planned because descriptors ran out.
+    pub short: usize,
+    /// Tasks that may not be counted, and what the kernel said of the last of them.
+    pub refused: Option<(usize, String)>,
+}
+
+/// Why opening by the present plan did not work out.
+enum Failure {
+    /// The plan is another now.
+    Replanned,
+    Gone,
+    Refused(io::Error),
+}
+
+impl<K: Kernel> Opener<K> {
+    /// Opens by `plan`, with at most `descriptors` of them.
+    pub fn new(kernel: K, plan: Plan, descriptors: usize) -> Self {
+        Self {
+            kernel,
+            plan: Arc::new(plan),
+            user_only: false,
+            left: descriptors,
+            opened: 0,
+            lost: Vec::new(),
+            short: 0,
+            refused: None,
+        }
+    }
+
+    /// What is counted now.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Whether only user mode is counted.
+    pub fn is_user_only(&self) -> bool {
+        self.user_only
+    }
+
+    /// Opens the counters of a thread.
+    pub fn open(&mut self, tid: u32) -> Opened<K::Counter> {
+        loop {
+            match self.try_open(tid) {
+                Ok(counters) => {
+                    self.left -= counters.len();
+                    self.opened += 1;
+                    self.short += usize::from(counters.len() < self.plan.len());
+                    return Opened::Counting(counters);
+                }
+                Err(Failure::Replanned) => {} // each time with fewer slots in a group, so this ends
+                Err(Failure::Gone) => return Opened::Gone,
+                Err(Failure::Refused(error)) => {
+                    let before = self.refused.take().map_or(0, |(n, _)| n);
+                    self.refused = Some((before + 1, error.to_string()));
+                    return Opened::Refused;
+                }
+            }
+        }
+    }
+
+    /// Takes note that a task's counters are being closed.
+    pub fn closed(&mut self, counters: &TaskCounters<K::Counter>) {
+        self.left += counters.len();
+        self.short -= usize::from(counters.len() < self.plan.len() && self.short > 0);
+    }
+
+    fn try_open(&mut self, tid: u32) -> Result<TaskCounters<K::Counter>, Failure> {
+        let plan = self.plan.clone();
+        let mut left = self.left;
+        let software = self.open_group(&plan.software, tid, &mut left)?;
+        let Some(leader) = software.first() else {
+            return Err(Failure::Refused(io::Error::from_raw_os_error(libc::EMFILE)));
+        };
+        let page = self.kernel.page(leader).ok();
+        let mut hardware = Vec::with_capacity(plan.hardware.len());
+        for group in &plan.hardware {
+            hardware.push(self.open_group(group, tid, &mut left)?);
+        }
+        Ok(TaskCounters { plan, software, hardware, page })
+    }
+
+    /// The counters of a group that could be opened, in order. Fewer than planned only where descriptors ran out.
+    fn open_group(&mut self, group: &Group, tid: u32, left: &mut usize) -> Result<Vec<K::Counter>, Failure> {
+        let mut counters: Vec<K::Counter> = Vec::with_capacity(group.slots.len());
+        for slot in &group.slots {
+            if *left == 0 {
+                break;
+            }
+            let error = match self.kernel.open(slot.code, self.user_only, tid, counters.first()) {
+                Ok(counter) => {
+                    counters.push(counter);
+                    *left -= 1;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match error.raw_os_error() {
+                Some(libc::ESRCH) => return Err(Failure::Gone),
+                Some(libc::EMFILE | libc::ENFILE) => {
+                    *left = 0;
+                    break;
+                }
+                Some(libc::EACCES | libc::EPERM) => return Err(self.without_kernel_mode(slot.code, tid, error)),
+                // The counter exists, but not beside the others.
+                Some(libc::EINVAL)
+                    if !counters.is_empty()
+                        && self.kernel.open(slot.code, self.user_only, tid, None).is_ok()
+                        && Arc::make_mut(&mut self.plan).split(slot.code) =>
+                {
+                    return Err(Failure::Replanned);
+                }
+                // No perf events here at all: for the leader of the software group there is nothing left to try.
+                _ if slot.signals.contains(&Signal::CpuTime) => return Err(Failure::Refused(error)),
+                _ => {
+                    let why = format!("the kernel refuses event {}: {error}", slot.name);
+                    self.lost.extend(slot.signals.iter().map(|s| (*s, why.clone())));
+                    Arc::make_mut(&mut self.plan).remove(slot.code);
+                    return Err(Failure::Replanned);
+                }
+            }
+        }
+        Ok(counters)
+    }
+
+    /// After a refusal: `perf_event_paranoid` may forbid counting the kernel, or this task may be somebody else's.
+    fn without_kernel_mode(&mut self, code: super::Code, tid: u32, error: io::Error) -> Failure {
+        if self.user_only || self.kernel.open(code, true, tid, None).is_err() {
+            return Failure::Refused(error);
+        }
+        self.user_only = true;
+        // Migrations happen in the kernel: in user mode their counter would stay at zero.
+        let migrations =
+            self.plan.software.slots.iter().find(|s| s.signals.contains(&Signal::Migrations)).map(|s| s.code);
+        if let Some(code) = migrations {
+            let why = "migrations are counted in kernel mode, which perf_event_paranoid forbids";
+            self.lost.push((Signal::Migrations, why.to_owned()));
+            Arc::make_mut(&mut self.plan).remove(code);
+        }
+        Failure::Replanned
+    }
+
+    /// Reads the software counters into `into`: CPU time, migrations, faults.
+    ///
+    /// # Errors
+    /// What the system says; the counts are as they were.
+    pub fn read_software(&self, task: &TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<()> {
+        let mut words = [0; WORDS];
+        let Some((_, values)) = read_group(&self.kernel, &task.software, &mut words)? else { return Ok(()) };
+        for (slot, value) in task.plan.software.slots.iter().zip(values) {
+            for signal in &slot.signals {
+                into.set(*signal, Count::exact(*value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the hardware counters into `into`; each group's counts carry that group's own times. Returns the time enabled, which
+    /// is the time on a CPU since the counters were opened.
+    ///
+    /// # Errors
+    /// What the system says; groups read before stay in `into`.
+    pub fn read_hardware(&self, task: &TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<u64> {
+        let mut longest = 0;
+        let mut sums = Counters::default();
+        for (group, counters) in task.plan.hardware.iter().zip(&task.hardware) {
+            let mut words = [0; WORDS];
+            let Some((clock, values)) = read_group(&self.kernel, counters, &mut words)? else { continue };
+            longest = longest.max(clock.enabled_ns);
+            let mut own = Counters::default();
+            for (slot, value) in group.slots.iter().zip(values) {
+                for signal in &slot.signals {
+                    let sum = own.get(*signal).map_or(0, |c| c.value) + value;
+                    own.set(*signal, Count { value: sum, ..clock });
+                }
+            }
+            for (signal, count) in own.iter() {
+                sums.set(signal, sums.get(signal).map_or(count, |other| other_kind_of_core(other, count)));
+            }
+        }
+        for (signal, count) in sums.iter() {
+            into.set(signal, count);
+        }
+        Ok(longest)
+    }
+}
+
+/// Words of the longest group: three of clock, and the counters.
+const WORDS: usize = 16;
+
+/// One group's times, as a count without value, and its values; `None` where nothing was opened or the counters are dead.
+fn read_group<'w, K: Kernel>(
+    kernel: &K,
+    counters: &[K::Counter],
+    words: &'w mut [u64; WORDS],
+) -> io::Result<Option<(Count, &'w [u64])>> {
+    let Some(leader) = counters.first() else { return Ok(None) };
+    let got = kernel.read(leader, words)?;
+    if got < 3 {
+        return Ok(None); // an event in an error state reads as end of file
+    }
+    let values = got.min(3 + counters.len());
+    Ok(Some((Count { value: 0, enabled_ns: words[1], running_ns: words[2] }, &words[3..values])))
+}
+
+/// The same signal on another PMU of a hybrid processor: a task is on one kind of core at a time, so counts and running times add
+/// up, while both were enabled all along.
+fn other_kind_of_core(a: Count, b: Count) -> Count {
+    let enabled_ns = a.enabled_ns.max(b.enabled_ns);
+    Count { value: a.value + b.value, enabled_ns, running_ns: (a.running_ns + b.running_ns).min(enabled_ns) }
+}
+
+impl<C> TaskCounters<C> {
+    /// Descriptors that are open.
+    pub fn len(&self) -> usize {
+        self.software.len() + self.hardware.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Whether nothing is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The leader, whose descriptor tells when the thread ends.
+    pub fn leader(&self) -> Option<&C> {
+        self.software.first()
+    }
+
+    /// Whether hardware is counted.
+    pub fn has_hardware(&self) -> bool {
+        self.hardware.iter().any(|g| !g.is_empty())
+    }
+
+    /// Whether migrations are counted.
+    pub fn counts_migrations(&self) -> bool {
+        let slots = self.plan.software.slots.iter().take(self.software.len());
+        slots.flat_map(|s| &s.signals).any(|s| *s == Signal::Migrations)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::Fake;
+    use super::super::plan::{Pmu, SAM_SIGNALS};
+    use super::*;
+    use crate::sense::perf::events::{Model, Table};
+    use cotenant_model::{Sample, TaskInfo, TaskSample, Time, View};
+
+    fn plan() -> Plan {
+        let table = Table::of(Model::Intel { family: 6, model: 0x3e, stepping: 4 });
+        Plan::new(&[Pmu { name: "cpu".into(), kind: 4, table, free: 4, hybrid: false }], SAM_SIGNALS)
+    }
+
+    fn counting(opener: &mut Opener<Fake>, tid: u32) -> TaskCounters<<Fake as Kernel>::Counter> {
+        match opener.open(tid) {
+            Opened::Counting(counters) => counters,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const HITM: u64 = 0x10d3;
+    const FWD: u64 = 0x20d3;
+    const DRAM: u64 = 0x0cd3;
+
+    #[test]
+    fn each_group_keeps_its_own_clock() {
+        // 100 ms on a CPU; the two programmable groups had 60 and 40 of it.
+        let fake = Fake::default();
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        let task = counting(&mut opener, 7);
+        assert_eq!(task.len(), 3 + 2 + 4 + 3);
+        fake.count(FWD, 5);
+        fake.count(HITM, 7);
+        fake.count(DRAM, 40);
+        fake.count(0x412e, 600);
+        fake.clock(0x412e, 100, 60);
+        fake.clock(HITM, 100, 40);
+        let mut counters = Counters::default();
+        assert_eq!(opener.read_hardware(&task, &mut counters).unwrap(), 100);
+        let count = |value, running_ns| Some(Count { value, enabled_ns: 100, running_ns });
+        assert_eq!(counters.get(Signal::Inter), count(12, 40), "HITM + FWD, of one group");
+        assert_eq!(counters.get(Signal::Remote), count(40, 40));
+        assert_eq!(counters.get(Signal::LlcMisses), count(600, 60));
+        // In a view: 12 × 100/40 = 30 inter, 600 × 100/60 = 1,000 misses.
+        let sample = |at, counters| Sample {
+            at: Time(at),
+            tasks: vec![TaskSample { info: Arc::new(TaskInfo::default()), counters, ..TaskSample::default() }],
+            ..Sample::default()
+        };
+        let zero = counters.iter().map(|(s, _)| (s, Count::default())).collect();
+        let view = View::new(&sample(0, zero), &sample(1_000_000_000, counters));
+        assert_eq!(view.tasks[0].per_s(Signal::Inter), Some(30.0));
+        assert_eq!(view.tasks[0].per_s(Signal::LlcMisses), Some(1_000.0));
+    }
+
+    #[test]
+    fn a_group_that_is_never_scheduled_is_starved_not_zero() {
+        let fake = Fake::default();
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        let task = counting(&mut opener, 7);
+        fake.clock(HITM, 1_000_000, 0);
+        let mut counters = Counters::default();
+        opener.read_hardware(&task, &mut counters).unwrap();
+        assert_eq!(counters.get(Signal::Inter), Some(Count { value: 0, enabled_ns: 1_000_000, running_ns: 0 }));
+    }
+
+    #[test]
+    fn an_unknown_event_takes_its_signal_with_it() {
+        let fake = Fake::default();
+        fake.refuse(FWD, libc::EINVAL);
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        let task = counting(&mut opener, 7);
+        let mut counters = Counters::default();
+        opener.read_hardware(&task, &mut counters).unwrap();
+        assert_eq!(counters.get(Signal::Inter), None);
+        assert!(counters.get(Signal::Remote).is_some() && counters.get(Signal::Cycles).is_some());
+        assert_eq!(opener.lost.len(), 1);
+        assert_eq!(opener.lost[0].0, Signal::Inter);
+        assert_eq!(fake.open_now(), task.len(), "what was opened before the refusal is closed again");
+        drop(task);
+        assert_eq!(fake.open_now(), 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_a_group_gets_its_own() {
+        let fake = Fake::default();
+        fake.refuse_beside_others(DRAM);
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        assert_eq!(counting(&mut opener, 7).len(), 12);
+        assert!(opener.lost.is_empty(), "{:?}", opener.lost);
+        assert_eq!(opener.plan().hardware.len(), 4);
+        // What is refused beside the other part of its own signal cannot be had.
+        fake.refuse_beside_others(FWD);
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        assert_eq!(counting(&mut opener, 7).len(), 10);
+        assert!(!opener.plan().counts(Signal::Inter) && opener.plan().counts(Signal::Remote));
+    }
+
+    #[test]
+    fn paranoid_kernels_allow_user_mode() {
+        let fake = Fake::default();
+        fake.forbid_kernel_mode();
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        let task = counting(&mut opener, 7);
+        assert!(opener.is_user_only() && task.has_hardware());
+        assert!(!task.counts_migrations(), "they would read as zero");
+        assert_eq!(opener.lost, [(Signal::Migrations, opener.lost[0].1.clone())]);
+        let again = counting(&mut opener, 8);
+        assert_eq!(again.len(), task.len());
+    }
+
+    #[test]
+    fn a_forbidden_task_does_not_lower_the_others() {
+        let fake = Fake::default();
+        fake.forbid_task(9);
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        assert!(matches!(opener.open(9), Opened::Refused));
+        assert!(!opener.is_user_only());
+        let task = counting(&mut opener, 7);
+        assert_eq!(task.len(), 12);
+        assert_eq!(opener.refused.as_ref().map(|(n, _)| *n), Some(1));
+        assert_eq!(fake.open_now(), 12);
+    }
+
+    #[test]
+    fn gone_and_no_perf_at_all() {
+        let fake = Fake::default();
+        fake.fail_all(libc::ESRCH);
+        assert!(matches!(Opener::new(fake.clone(), plan(), 1000).open(7), Opened::Gone));
+        for error in [libc::EPERM, libc::ENOSYS, libc::ENOENT] {
+            fake.fail_all(error);
+            assert!(matches!(Opener::new(fake.clone(), plan(), 1000).open(7), Opened::Refused));
+        }
+        assert_eq!(fake.open_now(), 0);
+    }
+
+    #[test]
+    fn descriptors_are_spent_on_software_first() {
+        let fake = Fake::default();
+        let mut opener = Opener::new(fake.clone(), plan(), 16);
+        let full = counting(&mut opener, 7);
+        assert_eq!((full.len(), opener.short), (12, 0));
+        let poor = counting(&mut opener, 8);
+        assert_eq!((poor.len(), opener.short), (4, 1));
+        assert!(poor.counts_migrations());
+        assert!(matches!(opener.open(9), Opened::Refused), "none left");
+        opener.closed(&full);
+        drop(full);
+        assert_eq!(counting(&mut opener, 9).len(), 12);
+        // The system's own limit, met earlier than expected.
+        fake.limit(fake.open_now() + 5);
+        let mut wide = Opener::new(fake.clone(), plan(), 1000);
+        assert_eq!(counting(&mut wide, 10).len(), 5);
+    }
+
+    #[test]
+    fn a_hybrid_processor_adds_up_over_its_kinds_of_core() {
+        let p = Count { value: 60, enabled_ns: 100, running_ns: 60 };
+        let e = Count { value: 20, enabled_ns: 100, running_ns: 40 };
+        assert_eq!(other_kind_of_core(p, e), Count { value: 80, enabled_ns: 100, running_ns: 100 });
+    }
+}

@@ -1,0 +1,544 @@
+//! Following the processes and threads of the targets as they come and go.
+//!
+//! Nothing is listed in full unless something was born: the id that the kernel handed out last tells. A new thread stands at the
+//! end of its process' list, so the list is read from the end; the number of threads is the link count of a folder; the death of
+//! a process shows on its pidfd. What these short cuts could miss is caught by a full look every few seconds.
+
+use crate::FsRoot;
+use crate::sense::ends::{End, Ends};
+use crate::sys;
+use crate::sys::thread;
+use cotenant_model::proc_text::{self, Status, TaskStat};
+use cotenant_model::{AppId, CpuSet, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What belongs to an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// These processes and all their descendants: also those whose parents ended, as long as they stay in a process group or session
+    /// that was opened inside the tree. Never Cotenant itself.
+    Trees(Vec<u32>),
+    /// These processes, without their children.
+    Pids(Vec<u32>),
+    /// The processes of a cgroup and of those below it, by its folder in the cgroup file system.
+    Cgroup(PathBuf),
+}
+
+/// While no more ids than this were handed out, each is looked up at once; else `/proc` is listed with the next slow look. Where
+/// many programs start elsewhere, the former costs more.
+const PROBE_AT_MOST: u32 = 8;
+
+/// How often what no short cut shows is looked at: cgroup members that were moved, leaders that ended before their threads.
+const SLOW_EVERY: Duration = Duration::from_secs(1);
+
+/// How often everything is listed, whatever the short cuts say.
+const FULL_EVERY: Duration = Duration::from_secs(10);
+
+/// A process that is followed.
+#[derive(Debug)]
+pub struct Process {
+    /// The application to which it belongs.
+    pub app: AppId,
+    /// Its threads, a leader that ended before them included.
+    pub threads: HashSet<u32>,
+    /// `/proc/PID/task`; stands for this very process, never for one that took over its id.
+    dir: File,
+    /// Tells when it ends; absent before Linux 5.3.
+    pidfd: Option<OwnedFd>,
+    pgrp: u32,
+    session: u32,
+    /// The leader has ended; other threads live on.
+    leader_is_dead: bool,
+    start_ticks: u64,
+}
+
+/// What happened since the last look.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Threads that appeared: process, thread.
+    pub born: Vec<(u32, u32)>,
+    /// Threads that are gone.
+    pub gone: Vec<u32>,
+    /// Processes of which only the leader is left: it may have executed another program, whereby the thread that did so took
+    /// over the leader's id.
+    pub alone: Vec<u32>,
+}
+
+/// Follows the processes of all targets.
+#[derive(Debug)]
+pub struct Follower {
+    proc: PathBuf,
+    loadavg: Option<File>,
+    targets: BTreeMap<AppId, Target>,
+    /// Targets that were not looked for yet.
+    fresh: BTreeSet<AppId>,
+    /// Whose processes alone are followed.
+    uid: Option<u32>,
+    /// Processes that belong to a target but to another user.
+    others: HashSet<u32>,
+    processes: BTreeMap<u32, Process>,
+    /// Processes that belong to no tree.
+    strangers: HashSet<u32>,
+    /// `/proc` is to be listed with the next slow look.
+    list_soon: bool,
+    /// Pids of trees that live, or that name a process group or session of one that lives; with the application.
+    kin: HashMap<u32, AppId>,
+    last_pid: Option<u32>,
+    /// Whether somebody was born before the last update.
+    born: bool,
+    /// Whether somebody was since threads were listed though they are as many as before.
+    births: bool,
+    /// Ids that were new in the last update, and that nobody had yet, or any more.
+    unseen: Vec<u32>,
+    next_slow: Time,
+    next_full: Time,
+    buffer: Vec<u8>,
+}
+
+impl Follower {
+    /// Follows these targets as the applications 0, 1, …; the first [`Self::update`] finds everything. With `uid`, other users' processes are left out.
+    pub fn new(fs: &FsRoot, targets: Vec<Target>, uid: Option<u32>) -> Self {
+        let targets: BTreeMap<AppId, Target> = (0..).map(AppId).zip(targets).collect();
+        Self {
+            proc: fs.path("/proc"),
+            loadavg: File::open(fs.path("/proc/loadavg")).ok(),
+            fresh: targets.keys().copied().collect(),
+            targets,
+            uid,
+            others: HashSet::new(),
+            processes: BTreeMap::new(),
+            strangers: HashSet::new(),
+            list_soon: true,
+            kin: HashMap::new(),
+            last_pid: None,
+            born: false,
+            births: false,
+            unseen: Vec::new(),
+            next_slow: Time::default(),
+            next_full: Time::default(),
+            buffer: vec![0; 32 << 10],
+        }
+    }
+
+    /// Follows another target, too, from the next update on.
+    pub fn add_target(&mut self, app: AppId, target: Target) {
+        self.targets.insert(app, target);
+        self.fresh.insert(app);
+    }
+
+    /// Follows a target no more. Returns the threads of it that were followed.
+    pub fn drop_target(&mut self, app: AppId) -> Vec<u32> {
+        self.targets.remove(&app);
+        self.fresh.remove(&app);
+        self.kin.retain(|_, of| *of != app);
+        let mut threads = Vec::new();
+        self.processes.retain(|_, process| {
+            let stays = process.app != app;
+            if !stays {
+                threads.extend(&process.threads);
+            }
+            stays
+        });
+        threads
+    }
+
+    /// The next update lists everything, whatever the short cuts say.
+    pub fn list_soon(&mut self) {
+        (self.next_slow, self.next_full, self.last_pid) = (Time::default(), Time::default(), None);
+    }
+
+    /// Processes that live, by id.
+    pub fn processes(&self) -> &BTreeMap<u32, Process> {
+        &self.processes
+    }
+
+    /// Processes of targets that were left out because they are other users'.
+    pub fn others(&self) -> usize {
+        self.others.len()
+    }
+
+    /// Looks what came and went. `processes` are those of whose end [`Ends`] heard, `threads` (process, thread) those of whose
+    /// counters' end. Whatever cannot be read is as good as gone.
+    pub fn update(&mut self, at: Time, processes: &[u32], threads: &[(u32, u32)], ends: &Ends) -> Changes {
+        let mut changes = Changes::default();
+        for process in processes.iter().filter_map(|pid| self.processes.remove(pid)) {
+            changes.gone.extend(process.threads);
+        }
+        for (pid, tid) in threads {
+            if let Some(process) = self.processes.get_mut(pid).filter(|p| !exists(&p.dir, *tid))
+                && process.threads.remove(tid)
+            {
+                changes.gone.push(*tid);
+            }
+        }
+        let before = self.last_pid;
+        self.last_pid = self.read_last_pid();
+        let born = self.last_pid.is_none() || self.last_pid != before;
+        // The kernel hands out an id a moment before whoever gets it can be seen: such a one is found by looking once more.
+        let born = std::mem::replace(&mut self.born, born) || born;
+        let slow = at >= self.next_slow;
+        if slow {
+            self.next_slow = at + SLOW_EVERY;
+        }
+        self.births |= born;
+        let listed = slow && std::mem::take(&mut self.births);
+        let full = at >= self.next_full;
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        for pid in pids {
+            if slow {
+                self.look_at_leader(pid, &mut changes);
+            }
+            self.look_at_threads(pid, born, listed, full, &mut changes);
+        }
+        if born || slow || !self.fresh.is_empty() {
+            self.find_processes(before, at, slow, ends, &mut changes);
+        }
+        changes
+    }
+
+    fn read_last_pid(&mut self) -> Option<u32> {
+        let got = self.loadavg.as_ref()?.read_at(&mut self.buffer, 0).ok()?;
+        proc_text::last_pid(&self.buffer[..got]).ok()
+    }
+
+    fn find_processes(&mut self, before: Option<u32>, at: Time, slow: bool, ends: &Ends, changes: &mut Changes) {
+        let mut trees = false;
+        let fresh = std::mem::take(&mut self.fresh);
+        let mut found = Vec::new();
+        for (&app, target) in &self.targets {
+            trees |= matches!(target, Target::Trees(_));
+            let pids = match target {
+                Target::Cgroup(path) => members(path),
+                // Named pids are looked for once: whoever has one of them later is another process.
+                Target::Pids(pids) | Target::Trees(pids) if fresh.contains(&app) => pids.clone(),
+                Target::Pids(_) | Target::Trees(_) => continue,
+            };
+            found.extend(pids.into_iter().map(|pid| (pid, app)));
+        }
+        for (pid, app) in found {
+            self.adopt(pid, app, ends, changes);
+        }
+        let full = at >= self.next_full;
+        if full {
+            self.next_full = at + FULL_EVERY;
+        }
+        if !trees {
+            return;
+        }
+        self.forget_kin();
+        let unseen = std::mem::take(&mut self.unseen);
+        match (before, self.last_pid) {
+            (Some(from), Some(to)) if from == to && unseen.is_empty() => {}
+            (Some(from), Some(to)) if (from..=from.saturating_add(PROBE_AT_MOST)).contains(&to) => {
+                let known: HashSet<u32> = self.processes.values().flat_map(|p| p.threads.iter().copied()).collect();
+                for id in unseen.into_iter().chain(from + 1..=to).filter(|id| !known.contains(id)) {
+                    self.strangers.remove(&id);
+                    if !self.adopt_kin(id, ends, changes) && id > from {
+                        self.unseen.push(id);
+                    }
+                }
+            }
+            (Some(from), Some(to)) if from < to => {
+                self.strangers.retain(|id| !(from + 1..=to).contains(id));
+                self.list_soon = true;
+            }
+            // The ids wrapped around, or cannot be read: anyone may be anyone.
+            _ => {
+                self.strangers.clear();
+                self.list_soon = true;
+            }
+        }
+        if full {
+            self.strangers.clear();
+        }
+        if full || (slow && self.list_soon) {
+            self.list_soon = false;
+            self.adopt_all_kin(ends, changes);
+        }
+    }
+
+    /// All of `/proc` but known strangers, until nothing more is found: after a wrap of the ids children may come before parents.
+    fn adopt_all_kin(&mut self, ends: &Ends, changes: &mut Changes) {
+        let Ok(entries) = fs::read_dir(&self.proc) else { return };
+        let listed: Vec<u32> = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
+        let mut fresh: Vec<u32> = listed.iter().copied().filter(|pid| !self.strangers.contains(pid)).collect();
+        fresh.sort_unstable();
+        loop {
+            let before = self.processes.len();
+            fresh.retain(|pid| !self.processes.contains_key(pid));
+            for pid in &fresh {
+                self.adopt_kin(*pid, ends, changes);
+            }
+            if self.processes.len() == before {
+                break;
+            }
+        }
+        let listed: HashSet<u32> = listed.into_iter().collect();
+        self.strangers.retain(|pid| listed.contains(pid));
+        self.strangers.extend(fresh);
+    }
+
+    /// Adopts a process whose parent, process group or session belongs to a tree. Whether anybody has that id.
+    fn adopt_kin(&mut self, pid: u32, ends: &Ends, changes: &mut Changes) -> bool {
+        let Some(stat) = self.read_stat(pid) else { return false };
+        // A parent that is in the map but dead cannot be: children of the dead have another parent.
+        // Whoever attaches to a shell may sit in its session.
+        if pid == std::process::id() {
+            return true;
+        }
+        let found = [stat.ppid, stat.pgrp, stat.session].into_iter().find_map(|id| self.kin.get(&id).copied());
+        if let Some(app) = found {
+            self.adopt(pid, app, ends, changes);
+        }
+        true
+    }
+
+    /// Keeps the pids that no stranger can have: of living processes, and of groups and sessions with a living member.
+    fn forget_kin(&mut self) {
+        let processes = &self.processes;
+        self.kin.retain(|id, _| {
+            processes.contains_key(id) || processes.values().any(|p| p.pgrp == *id || p.session == *id)
+        });
+    }
+
+    fn read_stat(&mut self, pid: u32) -> Option<TaskStat> {
+        let file = File::open(self.proc.join(format!("{pid}/stat"))).ok()?;
+        let got = file.read_at(&mut self.buffer, 0).ok()?;
+        TaskStat::parse(&self.buffer[..got]).ok()
+    }
+
+    /// Starts to follow a process, unless it is followed already, is a thread or the kernel's, or is dead.
+    fn adopt(&mut self, pid: u32, app: AppId, ends: &Ends, changes: &mut Changes) {
+        if self.processes.contains_key(&pid) {
+            return;
+        }
+        let Some(process) = self.open(pid, app) else { return };
+        if let Some(pidfd) = &process.pidfd {
+            // Without it the end is noticed at the next slow look.
+            let _ = ends.listen(pidfd, End::Process(pid));
+        }
+        if matches!(self.targets.get(&app), Some(Target::Trees(_))) {
+            self.kin.insert(pid, app);
+        }
+        self.processes.insert(pid, process);
+        self.look_at_threads(pid, true, true, true, changes);
+    }
+
+    fn open(&mut self, pid: u32, app: AppId) -> Option<Process> {
+        // The folder first: whatever is read through it is of one process, or fails.
+        let dir = File::open(self.proc.join(format!("{pid}/task"))).ok()?;
+        let pidfd = sys::pidfd_open(pid).ok();
+        let stat = self.read_stat(pid)?;
+        let status = Status::parse(&fs::read(self.proc.join(format!("{pid}/status"))).ok()?).ok()?;
+        if status.tgid != pid || stat.is_kernel_thread() || (stat.is_dead() && stat.threads <= 1) {
+            return None;
+        }
+        if self.uid.is_some_and(|uid| uid != status.uid) {
+            self.others.insert(pid);
+            return None;
+        }
+        let (pgrp, session) = (stat.pgrp, stat.session);
+        let start_ticks = stat.start_ticks;
+        Some(Process { app, threads: HashSet::new(), dir, pidfd, pgrp, session, leader_is_dead: false, start_ticks })
+    }
+
+    /// Finds threads that were born or died in a process.
+    fn look_at_threads(&mut self, pid: u32, born: bool, listed: bool, full: bool, changes: &mut Changes) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let known = process.threads.len();
+        if known == 1 && !born && !full {
+            return; // its end is heard of
+        }
+        // The link count of the folder is two of its own and one per thread.
+        let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
+        // As many as before are the same as before, unless one that has no counter to tell of its end was replaced.
+        if full || listed || (born && count != known) {
+            let mut skip = if full { 0 } else { count.min(known).saturating_sub(4) };
+            loop {
+                let tail = list_from(&process.dir, skip, &mut self.buffer);
+                // Threads are listed in the order of their birth: whoever comes before one that is known is known.
+                if skip > 0 && tail.first().is_none_or(|tid| !process.threads.contains(tid)) {
+                    skip = skip.saturating_sub(2 * tail.len().max(4));
+                    continue;
+                }
+                changes.born.extend(tail.into_iter().filter(|tid| process.threads.insert(*tid)).map(|tid| (pid, tid)));
+                break;
+            }
+        }
+        if process.threads.len() != count {
+            let gone: Vec<u32> = process.threads.iter().copied().filter(|tid| !exists(&process.dir, *tid)).collect();
+            for tid in &gone {
+                process.threads.remove(tid);
+            }
+            changes.born.retain(|(_, tid)| !gone.contains(tid));
+            changes.gone.extend(gone);
+        }
+        if known > 1 && process.threads.len() == 1 && process.threads.contains(&pid) {
+            changes.alone.push(pid);
+        }
+        if process.threads.is_empty() {
+            self.processes.remove(&pid);
+        }
+    }
+
+    /// A leader that ended stays a zombie until its last thread has ended too.
+    fn look_at_leader(&mut self, pid: u32, changes: &mut Changes) {
+        let Some(stat) = self.read_stat(pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        (process.pgrp, process.session) = (stat.pgrp, stat.session);
+        if stat.is_dead() && stat.threads <= 1 {
+            changes.gone.extend(&process.threads);
+            self.processes.remove(&pid);
+        } else if stat.is_dead() && !process.leader_is_dead {
+            process.leader_is_dead = true;
+            changes.gone.push(pid);
+        } else if !stat.is_dead() && process.leader_is_dead {
+            process.leader_is_dead = false; // another thread executed a program and became the leader
+            changes.born.push((pid, pid));
+        }
+    }
+}
+
+impl Process {
+    /// Whether its leader is a zombie while other threads live.
+    pub fn leader_is_dead(&self) -> bool {
+        self.leader_is_dead
+    }
+
+    /// Its start time in clock ticks since boot: with its id, its identity.
+    pub fn start_ticks(&self) -> u64 {
+        self.start_ticks
+    }
+
+    /// The user as whom it acts.
+    ///
+    /// # Errors
+    /// Where it is gone.
+    pub fn owner(&self) -> io::Result<u32> {
+        Ok(self.dir.metadata()?.uid())
+    }
+
+    /// One of its threads that lives: the leader `pid` if it does.
+    pub fn living_thread(&self, pid: u32) -> u32 {
+        let others = || self.threads.iter().copied().find(|tid| *tid != pid);
+        if self.leader_is_dead { others().unwrap_or(pid) } else { pid }
+    }
+
+    /// Opens a file of one of its threads, such as `stat`; fails where the thread is gone, even if its id was taken over by another
+    /// process.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ESRCH`, `EACCES`, `EMFILE`.
+    pub fn open_file(&self, tid: u32, name: &str) -> io::Result<File> {
+        // SAFETY: the path is a C string that outlives the call, the descriptor is open.
+        let fd = unsafe {
+            let path = c_path(tid, name);
+            libc::openat(self.dir.as_raw_fd(), path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor has just been made for us alone.
+        Ok(unsafe { File::from_raw_fd(fd) })
+    }
+}
+
+/// `TID` or `TID/NAME` with a NUL.
+fn c_path(tid: u32, name: &str) -> Vec<u8> {
+    let slash = if name.is_empty() { "" } else { "/" };
+    format!("{tid}{slash}{name}\0").into_bytes()
+}
+
+fn exists(dir: &File, tid: u32) -> bool {
+    let path = c_path(tid, "");
+    // SAFETY: the path is a C string that outlives the call, the descriptor is open.
+    unsafe { libc::faccessat(dir.as_raw_fd(), path.as_ptr().cast(), libc::F_OK, 0) == 0 }
+}
+
+/// The threads of `/proc/PID/task` from the `skip`th on.
+fn list_from(dir: &File, skip: usize, buffer: &mut [u8]) -> Vec<u32> {
+    let mut ids = Vec::new();
+    // Positions 0 and 1 of the folder are `.` and `..`.
+    let position = (if skip == 0 { 0 } else { skip + 2 }) as u64;
+    // SAFETY: takes plain numbers; the descriptor is open.
+    if unsafe { libc::lseek(dir.as_raw_fd(), position.cast_signed(), libc::SEEK_SET) } < 0 {
+        return ids;
+    }
+    loop {
+        let more = list_once(dir, buffer);
+        if more.is_empty() {
+            return ids;
+        }
+        ids.extend(more);
+    }
+}
+
+/// The entries of an open folder that are numbers, as many as one system call puts into `buffer`, from where the last one stopped.
+pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
+    let mut ids = Vec::new();
+    // SAFETY: the buffer is writable for the length that is passed.
+    let got = unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) };
+    let mut entries = usize::try_from(got).ok().and_then(|got| buffer.get(..got)).unwrap_or(&[]);
+    // struct linux_dirent64: inode 8 bytes, offset 8, record length 2, type 1, name with a NUL.
+    while let Some(length) = entries.get(16..18).map(|l| usize::from(u16::from_ne_bytes([l[0], l[1]]))) {
+        let Some((entry, rest)) = entries.split_at_checked(length.max(19)) else { break };
+        let name = entry[19..].split(|b| *b == 0).next().unwrap_or(&[]);
+        ids.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok()));
+        entries = rest;
+    }
+    ids
+}
+
+impl Target {
+    /// The CPUs that its processes may use now, by their masks, which lie inside their cpusets; empty where none of them is there.
+    pub fn cpus(&self) -> CpuSet {
+        let masks = self.pids().into_iter().filter_map(|pid| sys::getaffinity(pid).ok());
+        masks.fold(CpuSet::new(), |all, mask| all.or(&mask))
+    }
+
+    /// The processes that it names, or that are in its cgroup now; without descendants.
+    pub fn pids(&self) -> Vec<u32> {
+        match self {
+            Self::Pids(pids) | Self::Trees(pids) => pids.clone(),
+            Self::Cgroup(path) => members(path),
+        }
+    }
+}
+
+/// Whether a process can be followed at all.
+///
+/// # Errors
+/// Why not, in words that go on behind its number.
+pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok().and_then(|text| Status::parse(&text).ok());
+    let stat = thread::process_stat(pid).filter(|stat| !stat.is_dead() || stat.threads > 1);
+    let (Some(status), Some(stat)) = (status, stat) else {
+        return Err("has ended".to_owned());
+    };
+    match () {
+        () if status.tgid != pid => Err(format!("is a thread of process {}; name that", status.tgid)),
+        () if stat.is_kernel_thread() => Err("is a kernel thread, which is left alone".to_owned()),
+        () if status.uid != sys::euid() && !other_users => {
+            Err(format!("belongs to user {}; with --all-users those of others are managed, too", status.uid))
+        }
+        () => Ok(()),
+    }
+}
+
+/// Processes of a cgroup (version 1 or 2) and of those below it.
+pub(crate) fn members(path: &Path) -> Vec<u32> {
+    let mut pids: Vec<u32> =
+        fs::read(path.join("cgroup.procs")).map_or_else(|_| vec![], |t| proc_text::ids(&t).collect());
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            pids.extend(members(&entry.path()));
+        }
+    }
+    pids
+}

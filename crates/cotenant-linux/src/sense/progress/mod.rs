@@ -1,0 +1,136 @@
+//! What programs report themselves, through `libcotenant`.
+//!
+//! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system call.
+
+mod memory;
+mod probe;
+
+pub(crate) use memory::For;
+pub use memory::{Memory, Refused, Reported};
+pub use probe::capability;
+
+use crate::sense::processes::Process;
+use cotenant_model::{AppId, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Time between the first two looks at a process. It doubles each time: programs that report do so soon.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+const LAST_LOOK: Duration = Duration::from_secs(10);
+
+/// Looks in one sample; further processes have their turn in the next.
+const LOOKS: usize = 32;
+
+/// Remarks that are kept.
+const REMARKS: usize = 8;
+
+/// The reports of all followed processes, by target.
+#[derive(Debug)]
+pub struct Progress {
+    processes: BTreeMap<u32, Known>,
+    /// What processes reported that are gone, or that executed another program.
+    ended: BTreeMap<AppId, Reported>,
+    refused: BTreeSet<String>,
+    buffer: Vec<u8>,
+}
+
+/// A process that was looked at.
+#[derive(Debug)]
+struct Known {
+    /// Which process: its number may be another's later.
+    start_ticks: u64,
+    app: AppId,
+    memory: Option<Memory>,
+    /// Whether what was found at the last look was not to be believed.
+    doubted: bool,
+    next: Time,
+    wait: Duration,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        // One system call lists some 1,300 descriptors into it.
+        Self { processes: BTreeMap::new(), ended: BTreeMap::new(), refused: BTreeSet::new(), buffer: vec![0; 32 << 10] }
+    }
+}
+
+impl Progress {
+    /// Brings the list of those who report up to date.
+    pub fn follow(&mut self, processes: &BTreeMap<u32, Process>, at: Time) {
+        let ended = &mut self.ended;
+        self.processes.retain(|pid, known| {
+            let lives = processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks);
+            if !lives {
+                keep(ended, known.app, known.memory.as_ref());
+            }
+            lives
+        });
+        let mut looks = 0;
+        for (pid, process) in processes {
+            let known = self.processes.entry(*pid).or_insert_with(|| Known {
+                start_ticks: process.start_ticks(),
+                app: process.app,
+                memory: None,
+                doubted: false,
+                next: at,
+                wait: FIRST_LOOK,
+            });
+            if known.next > at || looks == LOOKS {
+                continue;
+            }
+            looks += 1;
+            known.next = at + known.wait;
+            known.wait = (known.wait * 2).min(LAST_LOOK);
+            let mapped = known.memory.as_ref().map(|memory| memory.inode);
+            let found = Memory::find(*pid, process, mapped, &mut self.buffer);
+            // What is made just now looks like a forgery; who still has one at the next look is a forger.
+            let doubted = std::mem::replace(&mut known.doubted, found.is_err());
+            match found {
+                Ok(None) => {}
+                Ok(Some(memory)) => {
+                    let before = known.memory.replace(memory);
+                    keep(&mut self.ended, known.app, before.as_ref());
+                }
+                Err(why) => {
+                    if doubted && self.refused.len() < REMARKS {
+                        self.refused.insert(format!("what process {pid} reports is not read: {why}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the processes of each application reported so far, those that are gone included; nothing of those of which none ever did.
+    pub fn of_all(&self) -> BTreeMap<AppId, Reported> {
+        let mut sums = self.ended.clone();
+        for known in self.processes.values() {
+            if let Some(reported) = known.memory.as_ref().and_then(Memory::read) {
+                sums.entry(known.app).or_default().add(&reported);
+            }
+        }
+        sums
+    }
+
+    /// An application is gone.
+    pub fn forget(&mut self, app: AppId) {
+        self.ended.remove(&app);
+        self.processes.retain(|_, known| known.app != app);
+    }
+
+    /// The same of one application.
+    pub fn of(&self, app: AppId) -> Option<Reported> {
+        self.of_all().remove(&app)
+    }
+
+    /// Which reports were not believed, and why.
+    pub fn refused(&self) -> impl Iterator<Item = &String> {
+        self.refused.iter()
+    }
+}
+
+/// Adds what was reported in a memory that is read no more.
+fn keep(ended: &mut BTreeMap<AppId, Reported>, app: AppId, memory: Option<&Memory>) {
+    if let Some(reported) = memory.and_then(Memory::read) {
+        ended.entry(app).or_default().add(&reported);
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether reports can be received here, found out by making one and looking for it as for anybody else's.
+
+use super::{Memory, Refused};
+use crate::FsRoot;
+use crate::sense::capability::{Capability, Standing};
+use crate::sense::ends::Ends;
+use crate::sense::processes::{Follower, Target};
+use crate::sys;
+use cotenant_model::Time;
+
+/// What a trial came to.
+type Trial = Result<Option<Memory>, Refused>;
+
+/// The line of `cotenant doctor` on progress reports. Makes this process one that reports: nothing of that outlives it.
+pub fn capability() -> Capability {
+    let made = cotenant_rt::init();
+    describe(made.then(find_own), sys::euid() == 0)
+}
+
+fn find_own() -> Trial {
+    let me = std::process::id();
+    let mut follower = Follower::new(&FsRoot::live(), vec![Target::Pids(vec![me])], None);
+    follower.update(Time::default(), &[], &[], &Ends::new()?);
+    match follower.processes().get(&me) {
+        Some(process) => Memory::find(me, process, None, &mut vec![0; 32 << 10]),
+        None => Ok(None),
+    }
+}
+
+/// `trial`: `None` where no memory could be made.
+fn describe(trial: Option<Trial>, root: bool) -> Capability {
+    let (standing, found, remedy) = match trial {
+        Some(Ok(Some(_))) => {
+            let whose = if root { "of all programs" } else { "of this user's programs" };
+            (Standing::Available, format!("{whose}, tried with one of our own"), "")
+        }
+        Some(Ok(None)) => (
+            Standing::Missing,
+            "/proc/PID/fd does not show the descriptor of one of our own".to_owned(),
+            "mount -t proc proc /proc, without subset=pid, in the pid namespace of the programs",
+        ),
+        Some(Err(why)) => (
+            Standing::Missing,
+            format!("one of our own is not read: {why}"),
+            "allow what the reason names for /proc/PID/fd: check seccomp, AppArmor or SELinux, and ulimit -n and -v",
+        ),
+        None => (
+            Standing::Missing,
+            "no sealed anonymous file can be made".to_owned(),
+            "allow memfd_create and its seals (Linux 3.17) in the seccomp filter, and room for one file: ulimit -n and -f",
+        ),
+    };
+    let cost = "programs with libcotenant cannot say how fast they go; --metric still tells";
+    Capability::new("progress reports", standing, found, cost, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn our_own_report_is_found_here() {
+        let found = capability();
+        assert_eq!((found.standing, found.remedy.as_str()), (Standing::Available, ""), "{found:?}");
+    }
+
+    #[test]
+    fn whatever_is_missing_has_a_cost_and_a_remedy() {
+        let refused = || Refused::Io(io::ErrorKind::PermissionDenied.into());
+        for (trial, part) in [
+            (None, "anonymous file"),
+            (Some(Ok(None)), "/proc/PID/fd"),
+            (Some(Err(refused())), "permission denied"),
+            (Some(Err(Refused::Unsealed)), "not sealed"),
+        ] {
+            let found = describe(trial, false);
+            assert_eq!(found.standing, Standing::Missing);
+            assert!(found.found.contains(part) && !found.cost.is_empty() && !found.remedy.is_empty(), "{found:?}");
+        }
+    }
+}

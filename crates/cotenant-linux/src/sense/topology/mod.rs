@@ -1,0 +1,128 @@
+//! Reads the machine's topology from sysfs, `/proc` and cpusets below a [`FsRoot`], as hwloc's Linux backend sees it.
+//!
+//! Deliberately unlike hwloc:
+//! * Offline and disallowed CPUs and nodes stay in the topology, marked, instead of being removed.
+//! * A memory-only node has no CPUs; hwloc gives it those of the nodes that are near by the distance table, which is kept here.
+//! * Groups that hwloc derives from distances are not made: the distances say it.
+//! * No memory-side caches and no I/O.
+
+pub mod archive;
+mod caches;
+mod cpus;
+mod kinds;
+mod nodes;
+mod sysfs;
+
+use crate::fsroot::FsRoot;
+use cotenant_model::topology::assembly::Assembly;
+use cotenant_model::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, TopologyError};
+use cotenant_model::{CpuId, CpuSet, NodeId, parse};
+use sysfs::Sysfs;
+
+/// A machine as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Discovered {
+    /// The machine.
+    pub topology: Topology,
+    /// What could not be read or contradicted itself, and what was assumed in its place. One line each.
+    pub notes: Vec<String>,
+}
+
+/// Why there is no topology.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// There is no list of CPUs.
+    #[error(
+        "{0}: no CPU is listed; expected a folder that holds sys/devices/system/cpu, or proc/cpuinfo with processors"
+    )]
+    NoCpus(String),
+    /// What was read is no machine.
+    #[error("{path}: {error}; the dump is damaged or incomplete, gather it again")]
+    Contradiction {
+        /// The root.
+        path: String,
+        /// What contradicts what.
+        #[source]
+        error: TopologyError,
+    },
+}
+
+/// Reads this machine. Where sysfs is hidden, the CPUs are those that the process may run on.
+///
+/// # Errors
+/// As [`read`].
+pub fn live() -> Result<Discovered, ReadError> {
+    read(&FsRoot::live(), Some(&own_cpus()))
+}
+
+/// The CPUs that this process may run on; where `/proc` is hidden too, as many as the standard library counts.
+fn own_cpus() -> CpuSet {
+    let status = FsRoot::live().read("/proc/self/status").unwrap_or_default();
+    let listed = status.lines().find_map(|line| CpuSet::parse_list(line.strip_prefix("Cpus_allowed_list:")?).ok());
+    listed.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| {
+        let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        (0..count.min(MAX_CPUS)).map(|n| CpuId(n as u32)).collect()
+    })
+}
+
+/// Reads the machine below `root`. No privileges are needed.
+///
+/// `fallback` names the CPUs that exist where sysfs and `/proc/cpuinfo` are hidden, as in some containers: what
+/// `sched_getaffinity` or the count of online CPUs tells. They then form one package, which a note says.
+///
+/// # Errors
+/// [`ReadError`] where there is no CPU, or where what is there makes no machine.
+pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, ReadError> {
+    let shown = || root.path("/").display().to_string();
+    let fs = Sysfs { root };
+    let mut assembly = Assembly::default();
+    let info = fs.text("/proc/cpuinfo").map(|text| parse::cpuinfo(&text)).unwrap_or_default();
+    let listed = match cpus::listed(&fs, &mut assembly) {
+        Some(listed) => listed,
+        None => cpus::without_sysfs(&info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(shown()))?,
+    };
+    let cpus::Listed { all, online, has_topology } = listed;
+    if all.len() > MAX_CPUS {
+        let error = TopologyError::TooMany(format!("{} CPUs", all.len()));
+        return Err(ReadError::Contradiction { path: shown(), error });
+    }
+    if has_topology {
+        cpus::read(&fs, &online, &info, &mut assembly);
+        caches::read(&fs, &online, &mut assembly);
+    }
+    let nodes::Memory { nodes, distances, accesses } = nodes::read(&fs, &online, &mut assembly);
+    let (allowed_cpus, allowed_nodes) = fs.allowed(&mut assembly);
+    let is_allowed = |set: &Option<CpuSet>, id| set.as_ref().is_none_or(|s| s.contains(id));
+    let classes = kinds::classes(&fs, &online, &info);
+    let mut parts = Parts {
+        cpus: all
+            .iter()
+            .map(|id| Cpu {
+                id,
+                online: online.contains(id),
+                allowed: online.contains(id) && is_allowed(&allowed_cpus, id),
+                efficiency_class: classes.get(&id).copied(),
+                coord: None,
+            })
+            .collect(),
+        nodes,
+        distances,
+        accesses,
+        ..Parts::default()
+    };
+    if parts.nodes.is_empty() {
+        let bytes = fs.text("/proc/meminfo").and_then(|text| parse::mem_total(&text));
+        parts.nodes.push(MemoryNode { id: NodeId(0), cpus: online, bytes, allowed: true, coord: None });
+    } else {
+        for node in &mut parts.nodes {
+            // Sets of nodes are written, and kept, like sets of CPUs.
+            node.allowed = is_allowed(&allowed_nodes, CpuId(node.id.0));
+        }
+    }
+    let said = assembly.finish_into(&mut parts);
+    let topology = Topology::new(parts).map_err(|error| ReadError::Contradiction { path: shown(), error })?;
+    Ok(Discovered { topology, notes: said })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+//! Where control groups are.
+
+use std::fs;
+use std::path::Path;
+
+/// Mount points of a cgroup hierarchy: version 2, or the version 1 hierarchy with that controller.
+pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
+    let mounts = ["proc/self/mounts", "proc/mounts"].iter().find_map(|path| fs::read_to_string(root.join(path)).ok());
+    let mounts = mounts.unwrap_or_default();
+    let wanted = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let hit = match v1_controller {
+            None => kind == "cgroup2",
+            Some(controller) => kind == "cgroup" && options.split(',').any(|o| o == controller),
+        };
+        hit.then(|| place.trim_start_matches('/').to_owned())
+    };
+    mounts.lines().filter_map(wanted).collect()
+}

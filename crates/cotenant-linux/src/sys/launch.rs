@@ -1,0 +1,125 @@
+//! Starting a program the way `nice` and `perf stat` do: same terminal, same process group, its exit code is ours.
+
+use crate::sys;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+/// Why a program was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// There is no such file, here or in `PATH`.
+    #[error("{}: command not found; check the name and PATH", .0.display())]
+    NotFound(OsString),
+    /// There is, but it cannot be executed.
+    #[error("{}: cannot be executed: {why}; check its permissions and format", program.display())]
+    NotExecutable {
+        /// As it was given.
+        program: OsString,
+        /// The kernel's reason.
+        why: io::Error,
+    },
+    /// No process could be made.
+    #[error("no process for {}: {why}; see ulimit -u", program.display())]
+    NoProcess {
+        /// As it was given.
+        program: OsString,
+        /// The kernel's reason.
+        why: io::Error,
+    },
+}
+
+impl LaunchError {
+    /// The exit code with which shells say the same.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound(_) => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::NoProcess { .. } => 1,
+        }
+    }
+}
+
+/// The exit code that stands for how a program ended: its own, or 128 + the signal that killed it.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    code as u8 // the kernel keeps eight bits
+}
+
+/// Whether it may go better when others have ended: something is exhausted.
+pub fn is_for_later(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE))
+}
+
+/// Lets a command start with the signal mask and the limit of open files that this process got itself, before a
+/// [`crate::sys::waiter::Waiter`] and an [`crate::sense::observer::Observer`] changed them: a program behaves under Cotenant as it does without.
+pub fn as_from_outside(command: &mut Command) {
+    let mask = sys::SignalMask::outer();
+    // SAFETY: between fork and exec it makes async-signal-safe system calls and touches no memory but the mask's copy and a limit
+    // that was stored before the fork or never is.
+    unsafe {
+        command.pre_exec(move || {
+            sys::restore_nofile()?;
+            mask.apply()
+        });
+    }
+}
+
+/// A program that we have started. It is reaped by [`crate::sys::waiter::Waiter`].
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+    /// Absent before Linux 5.3.
+    pidfd: Option<OwnedFd>,
+}
+
+impl Child {
+    /// Starts a program with our terminal and in our process group, so that Ctrl-C and Ctrl-Z reach both.
+    ///
+    /// * Its signal mask and its limit of open files are what ours were at first, see [`as_from_outside`].
+    /// * It gets SIGCONT when the *thread* that calls this ends (`PR_SET_PDEATHSIG`), so that it does not stay paused when we are
+    ///   killed: call it from a thread that lives as long as the process.
+    /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a descendant that
+    ///   detached itself can still be told to be one.
+    ///
+    /// # Errors
+    /// [`LaunchError`].
+    pub fn spawn<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A]) -> Result<Self, LaunchError> {
+        let mut command = Command::new(program);
+        command.args(args);
+        Self::spawn_command(command)
+    }
+
+    /// The same for a command with an environment or redirections of its own.
+    ///
+    /// # Errors
+    /// [`LaunchError`].
+    pub fn spawn_command(mut command: Command) -> Result<Self, LaunchError> {
+        let program = command.get_program().to_owned();
+        as_from_outside(&mut command);
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+        unsafe {
+            command.pre_exec(|| sys::set_parent_death_signal(libc::SIGCONT));
+        }
+        let spawned = sys::become_subreaper().and_then(|()| command.spawn());
+        let child = spawned.map_err(|why| match why.raw_os_error() {
+            Some(libc::ENOENT) => LaunchError::NotFound(program),
+            _ if is_for_later(&why) => LaunchError::NoProcess { program, why },
+            _ => LaunchError::NotExecutable { program, why },
+        })?;
+        let pid = child.id();
+        Ok(Self { pid, pidfd: sys::pidfd_open(pid).ok() })
+    }
+
+    /// Its process id. It stays its own until the waiter has reported its end.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// A descriptor that stands for it and becomes readable when it ends; absent before Linux 5.3.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+}

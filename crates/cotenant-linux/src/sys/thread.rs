@@ -1,0 +1,285 @@
+//! One thread's identity and mask: who it is, whether it is ours to touch, and setting its mask without hitting another.
+
+use crate::sys;
+use crate::sys::cgroups;
+use cotenant_model::proc_text::TaskStat;
+use cotenant_model::{CpuId, CpuSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A thread, or a process by its leader, for as long as the machine runs: its id and its start time in clock ticks since boot.
+pub type Identity = (u32, u64);
+
+/// Why a mask was not set.
+#[derive(Debug, thiserror::Error)]
+pub enum SetError {
+    /// The thread has ended.
+    #[error("it has ended")]
+    Gone,
+    /// The thread id belongs to another thread by now.
+    #[error("its id belongs to another thread by now")]
+    Recycled,
+    /// Nothing of the mask is in its cpuset.
+    #[error("its cpuset holds none of these CPUs")]
+    OutsideCpuset,
+    /// The kernel refuses.
+    #[error("the kernel refuses: {0}")]
+    Refused(io::Error),
+}
+
+impl SetError {
+    /// The meaning of an `errno` of `sched_setaffinity` or of reading `/proc`.
+    pub fn from_errno(e: io::Error) -> Self {
+        match e.raw_os_error() {
+            Some(libc::ESRCH | libc::ENOENT) => Self::Gone,
+            Some(libc::EINVAL) => Self::OutsideCpuset,
+            _ => Self::Refused(e),
+        }
+    }
+}
+
+/// A thread that is held: its open stat file is bound to the kernel's `struct pid`, not to the number, so that reading it again
+/// fails once the thread has ended, even if the number has been given to another.
+///
+/// Thus a set between two successful reads has hit this thread and no other. The window that remains: the thread ends after the
+/// read before, and its number is handed out again before the set. The kernel hands out numbers in a cycle, so that takes as many
+/// forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports [`SetError::Recycled`].
+#[derive(Debug)]
+pub struct Held {
+    stat_file: File,
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// As read when it was taken hold of.
+    pub stat: TaskStat,
+    /// Owner: the effective user, or root where the process is not dumpable.
+    pub uid: u32,
+}
+
+impl Held {
+    /// Takes hold of a thread.
+    ///
+    /// # Errors
+    /// [`SetError::Gone`] where there is none, or only its corpse; [`SetError::Refused`] where `/proc` hides it.
+    pub fn open(pid: u32, tid: u32) -> Result<Self, SetError> {
+        let stat_file = File::open(format!("/proc/{pid}/task/{tid}/stat")).map_err(SetError::from_errno)?;
+        let uid = stat_file.metadata().map_err(SetError::from_errno)?.uid();
+        let stat = read_stat(&stat_file).map_err(SetError::from_errno)?;
+        if stat.is_dead() {
+            return Err(SetError::Gone);
+        }
+        Ok(Self { stat_file, tid, pid, stat, uid })
+    }
+
+    /// Takes hold of the thread of that identity.
+    ///
+    /// # Errors
+    /// As [`Held::open`], and [`SetError::Recycled`] where the number belongs to a thread that started at another time.
+    pub fn open_exactly(pid: u32, tid: u32, start_ticks: u64) -> Result<Self, SetError> {
+        let held = Self::open(pid, tid)?;
+        if held.stat.start_ticks == start_ticks { Ok(held) } else { Err(SetError::Recycled) }
+    }
+
+    /// Whether it still lives.
+    pub fn lives(&self) -> bool {
+        read_stat(&self.stat_file).is_ok_and(|s| !s.is_dead())
+    }
+
+    /// Its mask now.
+    ///
+    /// # Errors
+    /// [`SetError::Gone`].
+    pub fn mask(&self) -> Result<CpuSet, SetError> {
+        sys::getaffinity(self.tid).map_err(SetError::from_errno)
+    }
+
+    /// Sets its mask and returns the one that holds then: the kernel cuts it to the cpuset.
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub fn set(&self, mask: &CpuSet) -> Result<CpuSet, SetError> {
+        self.verified(sys::setaffinity(self.tid, mask))
+    }
+
+    /// Gives it the freedom of its whole cpuset, now and later; returns the mask that holds then.
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub fn set_free(&self) -> Result<CpuSet, SetError> {
+        self.verified(sys::setaffinity_all(self.tid))
+    }
+
+    fn verified(&self, result: io::Result<()>) -> Result<CpuSet, SetError> {
+        result.map_err(SetError::from_errno)?;
+        let holds = self.mask()?;
+        match read_stat(&self.stat_file) {
+            Ok(_) => Ok(holds),
+            Err(_) if PathBuf::from(format!("/proc/{}", self.tid)).exists() => Err(SetError::Recycled),
+            Err(_) => Err(SetError::Gone),
+        }
+    }
+
+    /// What its cpuset allows of the CPUs that are online; `None` where neither can be read.
+    pub fn cpuset(&self) -> Option<CpuSet> {
+        let online = CpuSet::parse_list(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?).ok()?;
+        let path = fs::read_to_string(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid)).ok()?;
+        Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
+    }
+
+    /// What the kernel leaves of its mask, where that was asked to be `asked` and reads `mask`; `None` as [`Held::cpuset`].
+    pub fn leaves(&self, asked: &CpuSet, mask: &CpuSet) -> Option<Leaves> {
+        let cpuset = self.cpuset()?;
+        let moving = moving(&asked.and(&cpuset).minus(mask));
+        Some(Leaves { cpuset, moving })
+    }
+}
+
+/// What the kernel leaves of a thread's mask at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaves {
+    /// What its cpuset allows of the CPUs that are online.
+    pub cpuset: CpuSet,
+    /// CPUs that are on their way on or off: a mask that is read may or may not show them, since it shows active CPUs alone, and a
+    /// CPU is online for a while before and after it is active (kernel/cpu.c, `cpuhp_hp_states`).
+    pub moving: CpuSet,
+}
+
+impl Leaves {
+    /// Whether `mask`, as read, can be what is left of `asked`. An empty mask always can: nobody can set one.
+    pub fn of(&self, asked: &CpuSet, mask: &CpuSet) -> bool {
+        mask.is_empty()
+            || mask == asked
+            || *mask == under_cpuset(asked, &self.cpuset)
+            || *mask == under_cpuset(asked, &self.cpuset.minus(&self.moving))
+    }
+}
+
+/// Those of `cpus` that are being switched on or off; none where the kernel cannot do that.
+fn moving(cpus: &CpuSet) -> CpuSet {
+    const FOLDER: &str = "/sys/devices/system/cpu";
+    let states = fs::read_to_string(format!("{FOLDER}/hotplug/states")).unwrap_or_default();
+    let Some(online) = states.lines().find_map(|line| line.strip_suffix(": online")).map(str::trim) else {
+        return CpuSet::default();
+    };
+    let moves = |cpu: &CpuId| {
+        let state = fs::read_to_string(format!("{FOLDER}/cpu{}/hotplug/state", cpu.0));
+        state.is_ok_and(|state| state.trim() != online)
+    };
+    cpus.iter().filter(moves).collect()
+}
+
+/// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel since 3.17.
+fn effective_cpus(path: &str) -> Option<CpuSet> {
+    static FILES: OnceLock<Vec<(String, &str)>> = OnceLock::new();
+    let files = FILES.get_or_init(|| {
+        let mounts = |controller, file| cgroups::mounts(Path::new("/"), controller).into_iter().map(move |m| (m, file));
+        mounts(Some("cpuset"), "cpuset.effective_cpus").chain(mounts(None, "cpuset.cpus.effective")).collect()
+    });
+    files.iter().find_map(|(mount, file)| {
+        let text = fs::read_to_string(format!("/{mount}{path}/{file}")).ok()?;
+        CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
+    })
+}
+
+/// What holds after `asked` was set under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and cut to the cpuset anew
+/// whenever that changes; where nothing is left, the whole cpuset holds).
+pub fn under_cpuset(asked: &CpuSet, cpuset: &CpuSet) -> CpuSet {
+    let cut = asked.and(cpuset);
+    if cut.is_empty() { cpuset.clone() } else { cut }
+}
+
+fn read_stat(file: &File) -> io::Result<TaskStat> {
+    let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the fields that matter end at the 41st
+    let len = file.read_at(&mut line, 0)?;
+    TaskStat::parse(&line[..len]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+/// The stat of a process' leader; `None` where there is none.
+pub fn process_stat(pid: u32) -> Option<TaskStat> {
+    TaskStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()
+}
+
+/// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no such folder.
+pub fn numbers_in(folder: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_threads_are_off_limits() {
+        let Some(stat) = process_stat(2) else {
+            eprintln!("skipped: kernel threads are not visible here (pid namespace)");
+            return;
+        };
+        if stat.comm != "kthreadd" {
+            eprintln!("skipped: pid 2 is no kernel thread here (pid namespace)");
+            return;
+        }
+        assert_eq!(stat.off_limits(), Some("it is a kernel thread"));
+    }
+
+    #[test]
+    fn a_held_thread_that_ended_is_gone() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let held = Held::open(child.id(), child.id()).unwrap();
+        assert!(held.lives());
+        assert!(matches!(
+            Held::open_exactly(child.id(), child.id(), held.stat.start_ticks + 1),
+            Err(SetError::Recycled)
+        ));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!held.lives());
+        assert!(matches!(held.mask(), Err(SetError::Gone)));
+        assert!(matches!(Held::open(child.id(), child.id()), Err(SetError::Gone)));
+    }
+
+    #[test]
+    fn the_cpuset_holds_the_mask() {
+        let me = std::process::id();
+        let held = Held::open(me, me).unwrap();
+        assert!(held.mask().unwrap().is_subset(&held.cpuset().unwrap()));
+    }
+
+    #[test]
+    fn what_a_cpuset_leaves() {
+        let set = |s| CpuSet::parse_list(s).unwrap();
+        assert_eq!(under_cpuset(&set("0-3"), &set("2-5")), set("2-3"));
+        assert_eq!(under_cpuset(&set("0-3"), &set("4-5")), set("4-5"));
+    }
+
+    #[test]
+    fn what_is_left_of_a_mask_is_told_from_another_agents() {
+        let set = |s: &str| CpuSet::parse_list(s).unwrap();
+        let left = |cpuset: &str, moving: &str, asked: &str, mask: &str| {
+            Leaves { cpuset: set(cpuset), moving: set(moving) }.of(&set(asked), &set(mask))
+        };
+        assert!(left("0-7", "", "0-1", "0-1"));
+        assert!(!left("0-7", "", "0-1", "0"), "CPU 1 is there: somebody took it away");
+        assert!(left("0,2-7", "", "0-1", "0"), "CPU 1 is off");
+        assert!(left("0,2-7", "", "0-1", "0-1"), "it came back since");
+        assert!(left("0-7", "1", "0-1", "0"), "CPU 1 is online, but not active any more or yet");
+        assert!(left("0-7", "1", "0-1", "0-1"));
+        assert!(!left("0-7", "1", "0-1", "1"), "CPU 0 is there");
+        assert!(!left("0,2-7", "", "0-1", "3"));
+        assert!(left("0,2-7", "", "1", ""), "it sleeps, and has nowhere to go before it wakes up");
+        assert!(left("0,2-7", "", "1", "0,2-7"), "woken up, it may go anywhere");
+        assert!(left("0-7", "1", "1", "0,2-7"));
+        assert!(left("2-3", "", "2-5", "2-3"), "a cpuset leaves it");
+    }
+
+    #[test]
+    fn no_cpu_is_moving_that_this_thread_may_use() {
+        let me = std::process::id();
+        let mask = Held::open(me, me).unwrap().mask().unwrap();
+        assert_eq!(moving(&mask), CpuSet::default(), "their states are those of CPUs that are on");
+    }
+}

@@ -1,0 +1,161 @@
+//! Waiting for whatever comes first: the time, a signal, or the end of a program.
+
+use crate::sys::launch::Child;
+use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer, Usage};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::AsFd;
+use std::process::ExitStatus;
+use std::time::Instant;
+
+/// Signals that ask a program to do something. They are passed on to ours, or end our work where we have started none.
+const PASSED_ON: [c_int; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+pub(crate) fn asks_to_stop(signal: c_int) -> bool {
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal)
+}
+
+const TIMER: u64 = u64::MAX;
+const SIGNALS: u64 = u64::MAX - 1;
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The time came.
+    Tick,
+    /// A signal came. The programs to which signals are passed on have got it, too.
+    Signal(c_int),
+    /// A program has ended: its process id, how, and what it used.
+    Exited(u32, ExitStatus, Usage),
+}
+
+/// Waits. Holds the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD back from this thread and the threads
+/// that it starts later, so make it first thing in `main`; signals that are ignored (nohup) stay so. SIGTSTP and SIGCONT keep
+/// their usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
+#[derive(Debug)]
+pub struct Waiter {
+    epoll: Epoll,
+    timer: Timer,
+    signals: SignalFd,
+    outer: SignalMask,
+    /// Programs that are watched, and whether signals are passed on to them.
+    watched: BTreeMap<u32, bool>,
+    /// Whether every child of this process is reaped.
+    reaps: bool,
+    /// What is to be reported: signals, then ends.
+    came: VecDeque<c_int>,
+    ended: VecDeque<(u32, ExitStatus, Usage)>,
+}
+
+impl Waiter {
+    /// Blocks the signals and makes the descriptors.
+    ///
+    /// # Errors
+    /// Where there are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let passed_on = PASSED_ON.into_iter().filter(|s| !sys::is_ignored(*s));
+        let signals = SignalFd::new(&SignalMask::of(passed_on.chain([libc::SIGCHLD])))?;
+        let (epoll, timer) = (Epoll::new()?, Timer::new()?);
+        epoll.add(timer.as_fd(), TIMER)?;
+        epoll.add(signals.as_fd(), SIGNALS)?;
+        let outer = signals.block()?;
+        Ok(Self {
+            epoll,
+            timer,
+            signals,
+            outer,
+            watched: BTreeMap::new(),
+            reaps: false,
+            came: VecDeque::new(),
+            ended: VecDeque::new(),
+        })
+    }
+
+    /// Lets the signals have their usual effect again, but for those that have come: what they ask to end has ended.
+    ///
+    /// # Errors
+    /// Only where the kernel fails its own descriptors.
+    pub fn drain(self) -> io::Result<()> {
+        while self.signals.read()?.is_some() {}
+        Ok(())
+    }
+
+    /// Reports the end of this program from now on, passes signals on to it that the terminal has not sent it, and reaps every child of
+    /// this process: also the descendants that it leaves to us. Other children's exit codes are lost to those who started them.
+    pub fn watch(&mut self, child: &Child) {
+        self.watch_for(child, true);
+    }
+
+    /// The same without passing signals on.
+    pub fn watch_job(&mut self, child: &Child) {
+        self.watch_for(child, false);
+    }
+
+    fn watch_for(&mut self, child: &Child, pass_on: bool) {
+        self.watched.insert(child.pid(), pass_on);
+        self.reaps = true;
+        self.reap(); // it may have ended before
+    }
+
+    /// Waits until the time, or for ever; signals and the ends of programs come before it.
+    ///
+    /// # Errors
+    /// Only where the kernel fails its own descriptors.
+    pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Event> {
+        loop {
+            if !self.ended.is_empty() {
+                // What ended it may have been sent to all of its group: Ctrl-C is reported before the end, not left to kill us later.
+                self.read_signals()?;
+            }
+            if let Some(signal) = self.came.pop_front() {
+                return Ok(Event::Signal(signal));
+            }
+            if let Some((pid, status, usage)) = self.ended.pop_front() {
+                return Ok(Event::Exited(pid, status, usage));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let due = left.is_some_and(|left| left.is_zero());
+            self.timer.set(left)?;
+            let ready = self.epoll.wait(!due)?;
+            if ready.contains(&SIGNALS) {
+                self.read_signals()?;
+            }
+            if self.came.is_empty() && self.ended.is_empty() && (due || ready.contains(&TIMER)) {
+                return Ok(Event::Tick);
+            }
+        }
+    }
+
+    fn read_signals(&mut self) -> io::Result<()> {
+        while let Some(signal) = self.signals.read()? {
+            if signal.number == libc::SIGCHLD {
+                self.reap();
+                continue;
+            }
+            // What the terminal sends goes to the whole process group.
+            for (pid, _) in self.watched.iter().filter(|(_, pass_on)| **pass_on && !signal.from_kernel) {
+                let _ = sys::kill(*pid, signal.number); // not reaped yet, so the pid is its own
+            }
+            self.came.push_back(signal.number);
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) {
+        if !self.reaps {
+            return;
+        }
+        while let Some((pid, status, usage)) = sys::reap() {
+            if self.watched.remove(&pid).is_some() {
+                self.ended.push_back((pid, status, usage));
+            }
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let _ = self.outer.apply();
+    }
+}

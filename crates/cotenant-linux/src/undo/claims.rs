@@ -1,0 +1,266 @@
+//! Who manages what: two Cotenants of one user leave each other's programs alone instead of fighting.
+//!
+//! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to the same. It
+//! is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the owner is dead *and* its
+//! journal is gone: before that, the masks that are seen may still be undone by a guardian.
+
+use crate::fault::point;
+use crate::sys::thread::{self, Identity};
+use crate::sys::{self, Lock};
+use crate::undo::state_dir::{self, Here, Owner};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A claim on one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    owner: Owner,
+    /// Process id and start time of its leader.
+    process: Owner,
+}
+
+/// Why a process cannot be claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Another Cotenant manages it.
+    #[error("another cotenant (process {0}) manages it or its parent")]
+    Taken(u32),
+    /// It has ended.
+    #[error("it has ended")]
+    Gone,
+    /// The claims file cannot be read or written.
+    #[error("the claims file cannot be used: {0}")]
+    File(io::Error),
+}
+
+/// One Cotenant's claims.
+#[derive(Debug)]
+pub struct Claims {
+    dir: PathBuf,
+    here: Here,
+    me: Owner,
+    mine: HashSet<Owner>,
+    /// Processes that were found taken since the last [`Claims::refresh`], and by whom.
+    taken: HashMap<Owner, u32>,
+}
+
+impl Claims {
+    /// No claims yet; nothing is written.
+    pub fn new(dir: &Path, here: Here, me: Owner) -> Self {
+        Self { dir: dir.to_owned(), here, me, mine: HashSet::new(), taken: HashMap::new() }
+    }
+
+    /// Claims a process, unless another Cotenant manages it or one of its ancestors.
+    ///
+    /// # Errors
+    /// [`ClaimError`].
+    pub fn claim(&mut self, pid: u32) -> Result<(), ClaimError> {
+        let start = thread::process_stat(pid).ok_or(ClaimError::Gone)?.start_ticks;
+        let wanted = Owner { pid, start };
+        if self.mine.contains(&wanted) {
+            return Ok(());
+        }
+        if let Some(other) = self.taken.get(&wanted) {
+            return Err(ClaimError::Taken(*other));
+        }
+        let (me, family) = (self.me, family(pid));
+        let mut taken = None;
+        self.edit(|claims| {
+            taken = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.pid);
+            if taken.is_none() {
+                claims.push(Claim { owner: me, process: wanted });
+            }
+            taken.is_none()
+        })
+        .map_err(ClaimError::File)?;
+        if let Some(other) = taken {
+            self.taken.insert(wanted, other);
+            return Err(ClaimError::Taken(other));
+        }
+        self.mine.retain(|p| p.lives());
+        self.mine.insert(wanted);
+        Ok(())
+    }
+
+    /// The other Cotenant that manages a process or one of its ancestors, if one does. Changes nothing.
+    pub fn holder(&self, pid: u32) -> Option<u32> {
+        let (me, family) = (self.me, family(pid));
+        let mut holder = None;
+        self.dir.exists().then_some(())?;
+        // Where the file cannot be read, claiming will say so.
+        let _ = self.edit(|claims| {
+            holder = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.pid);
+            false
+        });
+        holder
+    }
+
+    /// Forgets refusals: once per round is often enough to ask, since each thread of a process would ask anew.
+    pub fn refresh(&mut self) {
+        self.taken.clear();
+    }
+
+    /// Gives these claims back, as far as there are such.
+    pub fn give_back(&mut self, processes: &[Identity]) {
+        let given: HashSet<Owner> = processes.iter().map(|&(pid, start)| Owner { pid, start }).collect();
+        self.drop_claims(|process| given.contains(&process));
+    }
+
+    /// Gives all claims back.
+    pub fn release(&mut self) {
+        self.drop_claims(|_| true);
+    }
+
+    fn drop_claims(&mut self, these: impl Fn(Owner) -> bool) {
+        let before = self.mine.len();
+        self.mine.retain(|process| !these(*process));
+        if self.mine.len() == before {
+            return;
+        }
+        let me = self.me;
+        // Where this fails, the claims end with this process.
+        let _ = self.edit(|claims| {
+            claims.retain(|c| c.owner != me || !these(c.process));
+            true
+        });
+    }
+
+    /// Reads the claims that stand and lets `change` edit them under the lock; writes them where it says so.
+    fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
+        state_dir::secure_dir(&self.dir)?;
+        let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
+        point("claim.lock.before");
+        let lock = state_dir::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
+        sys::flock(&lock, Lock::Wait)?;
+        point("claim.lock.after");
+        let text = match fs::read_to_string(name("")) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            text => text.unwrap_or_default(),
+        };
+        let mut claims: Vec<Claim> = text.lines().filter_map(parse).filter(|c| self.stands(*c)).collect();
+        if !change(&mut claims) {
+            return Ok(());
+        }
+        let text = claims.iter().fold(String::new(), |mut text, Claim { owner, process }| {
+            let _ = writeln!(text, "{} {} {} {}", owner.pid, owner.start, process.pid, process.start);
+            text
+        });
+        let draft = name(".new");
+        match fs::remove_file(&draft) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        point("claim.write.before");
+        state_dir::open_own(OpenOptions::new().create_new(true).write(true), &draft)?.write_all(text.as_bytes())?;
+        point("claim.write.after");
+        fs::rename(&draft, name(""))?;
+        point("claim.rename.after");
+        Ok(())
+    }
+
+    /// Whether a claim has not ended, and neither has the process.
+    fn stands(&self, claim: Claim) -> bool {
+        let journal = self.dir.join(state_dir::file_name(&self.here, claim.owner));
+        claim.process.lives() && (claim.owner.lives() || journal.exists())
+    }
+}
+
+fn parse(line: &str) -> Option<Claim> {
+    let numbers: Vec<u64> = line.split(' ').map_while(|w| w.parse().ok()).collect();
+    let [owner, owner_start, pid, start] = numbers[..] else { return None };
+    let id = |pid: u64, start| Some(Owner { pid: u32::try_from(pid).ok()?, start });
+    Some(Claim { owner: id(owner, owner_start)?, process: id(pid, start)? })
+}
+
+/// A process and its living ancestors.
+fn family(pid: u32) -> Vec<Owner> {
+    let mut family: Vec<Owner> = Vec::new();
+    let mut next = pid;
+    while let Some(stat) = thread::process_stat(next)
+        && !family.iter().any(|p| p.pid == next)
+    {
+        family.push(Owner { pid: next, start: stat.start_ticks });
+        next = stat.ppid;
+    }
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+    use std::process::{Child, Command};
+
+    /// A process that lives as long as the test, and its [`Claims`].
+    struct Rival(Child);
+
+    impl Rival {
+        fn new() -> Self {
+            Self(Command::new("sleep").arg("1000").spawn().unwrap())
+        }
+
+        fn id(&self) -> Owner {
+            Owner { pid: self.0.id(), start: thread::process_stat(self.0.id()).unwrap().start_ticks }
+        }
+    }
+
+    impl Drop for Rival {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn the_second_leaves_a_process_and_its_children_alone() {
+        let dir = TempDir::new("claims");
+        let here = Here::read().unwrap();
+        let (first, subject) = (Rival::new(), Rival::new());
+        let mut theirs = Claims::new(dir.path(), here.clone(), first.id());
+        let mut ours = Claims::new(dir.path(), here.clone(), Owner::me().unwrap());
+        theirs.claim(subject.0.id()).unwrap();
+        assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == first.0.id()));
+        assert_eq!((ours.holder(subject.0.id()), theirs.holder(subject.0.id())), (Some(first.0.id()), None));
+        ours.claim(first.0.id()).unwrap(); // another process is free
+        theirs.release();
+        ours.refresh();
+        ours.claim(subject.0.id()).unwrap();
+        assert!(matches!(theirs.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == std::process::id()));
+
+        // Whoever claims this process claims its children, of which `subject` is one.
+        ours.release();
+        theirs.claim(std::process::id()).unwrap();
+        assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))));
+    }
+
+    #[test]
+    fn a_claim_of_the_dead_ends_with_their_journal() {
+        let dir = TempDir::new("stale");
+        let here = Here::read().unwrap();
+        let (first, subject) = (Rival::new(), Rival::new());
+        let dead = first.id();
+        Claims::new(dir.path(), here.clone(), dead).claim(subject.0.id()).unwrap();
+        let journal = dir.path().join(state_dir::file_name(&here, dead));
+        fs::write(&journal, "").unwrap();
+        drop(first);
+        let mut ours = Claims::new(dir.path(), here, Owner::me().unwrap());
+        assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))), "its guardian may be at work");
+        fs::remove_file(journal).unwrap();
+        ours.refresh();
+        ours.claim(subject.0.id()).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_claimed() {
+        let dir = TempDir::new("unclaimable");
+        let mut ours = Claims::new(dir.path(), Here::read().unwrap(), Owner::me().unwrap());
+        assert!(matches!(ours.claim(u32::MAX >> 1), Err(ClaimError::Gone)));
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let mut nowhere = Claims::new(&file, Here::read().unwrap(), Owner::me().unwrap());
+        assert!(matches!(nowhere.claim(std::process::id()), Err(ClaimError::File(_))));
+    }
+}

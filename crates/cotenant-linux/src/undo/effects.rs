@@ -1,0 +1,147 @@
+//! What is outstanding, by kind of effect. What kinds there are is told by a table of those who act: undoing knows no actuator.
+
+use crate::sys::thread::{numbers_in, process_stat};
+use crate::undo::report::RestoreReport;
+use crate::undo::state_dir::Owner;
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+
+/// A line of a journal, written as it is displayed.
+pub trait Record: fmt::Display + Sized {
+    /// The effect that it is about.
+    type Effect: Effect<Record = Self>;
+
+    /// Reads a line; `None` where it is of another kind, or damaged.
+    fn parse(line: &str) -> Option<Self>;
+}
+
+/// Everything of one kind that is to be undone: the sum of its records.
+pub trait Effect: Any + fmt::Debug + Default {
+    /// Its records.
+    type Record: Record<Effect = Self>;
+
+    /// Adds a record.
+    fn enter(&mut self, record: &Self::Record);
+
+    /// Whether a record tells nothing new.
+    fn knows(&self, record: &Self::Record) -> bool;
+
+    /// The fewest records that tell what somebody alive may still need. `all` of them have been added, in that order.
+    fn essential(&self, all: Vec<Self::Record>, living: &Living) -> Vec<Self::Record>;
+
+    /// Undoes all of it.
+    fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport);
+}
+
+/// Who undoes, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Undoer<'a> {
+    /// The Cotenant that wrote the journal.
+    pub owner: Owner,
+    /// Processes to leave alone.
+    pub spare: &'a [u32],
+}
+
+/// Processes that live, and sessions with a living member.
+#[derive(Clone, Debug, Default)]
+pub struct Living {
+    /// Process ids.
+    pub processes: HashSet<u32>,
+    /// Session ids.
+    pub sessions: HashSet<u32>,
+}
+
+impl Living {
+    /// As of now.
+    pub fn now() -> Self {
+        let found = numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, process_stat(pid)?.session)));
+        let (processes, sessions) = found.unzip();
+        Self { processes, sessions }
+    }
+}
+
+/// A kind of effect.
+#[derive(Debug)]
+pub struct Kind(fn() -> Box<dyn AnyEffect>);
+
+impl Kind {
+    /// That of a type.
+    pub const fn of<E: Effect>() -> Self {
+        Self(|| Box::<E>::default())
+    }
+}
+
+/// All kinds of effects, in the order in which they are undone.
+pub type Table = &'static [Kind];
+
+/// What is outstanding of each kind, in the order of the table.
+#[derive(Debug)]
+pub(super) struct Effects {
+    table: Table,
+    all: Vec<Box<dyn AnyEffect>>,
+}
+
+impl Effects {
+    pub fn new(table: Table) -> Self {
+        Self { table, all: table.iter().map(|kind| kind.0()).collect() }
+    }
+
+    /// What these lines tell, and how many of them no kind understands.
+    pub fn read(table: Table, lines: &[String]) -> (Self, usize) {
+        let mut effects = Self::new(table);
+        let unknown = lines.iter().filter(|line| !effects.all.iter_mut().any(|effect| effect.enter_line(line))).count();
+        (effects, unknown)
+    }
+
+    /// That of one kind; `None` where the table lacks it.
+    pub fn get<E: Effect>(&self) -> Option<&E> {
+        self.all.iter().find_map(|effect| (&**effect as &dyn Any).downcast_ref())
+    }
+
+    pub fn get_mut<E: Effect>(&mut self) -> Option<&mut E> {
+        self.all.iter_mut().find_map(|effect| (&mut **effect as &mut dyn Any).downcast_mut())
+    }
+
+    /// What is left of a journal's lines where those that nobody alive needs are dropped, and what that tells.
+    pub fn compacted(&self, lines: &[String]) -> (Vec<String>, Self) {
+        let living = Living::now();
+        let kept: Vec<String> = self.all.iter().flat_map(|effect| effect.essential_lines(lines, &living)).collect();
+        let (effects, _) = Self::read(self.table, &kept);
+        (kept, effects)
+    }
+
+    pub fn undo(&self, by: &Undoer<'_>) -> RestoreReport {
+        let mut report = RestoreReport::default();
+        self.all.iter().for_each(|effect| effect.undo_all(by, &mut report));
+        report
+    }
+}
+
+/// An effect of any kind.
+trait AnyEffect: Any + fmt::Debug {
+    /// Adds a line; whether it is of this kind.
+    fn enter_line(&mut self, line: &str) -> bool;
+    fn essential_lines(&self, lines: &[String], living: &Living) -> Vec<String>;
+    fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport);
+}
+
+impl<E: Effect> AnyEffect for E {
+    fn enter_line(&mut self, line: &str) -> bool {
+        E::Record::parse(line).map(|record| self.enter(&record)).is_some()
+    }
+
+    fn essential_lines(&self, lines: &[String], living: &Living) -> Vec<String> {
+        let records = lines.iter().filter_map(|line| E::Record::parse(line)).collect();
+        self.essential(records, living).iter().map(E::Record::to_string).collect()
+    }
+
+    fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport) {
+        self.undo(by, report);
+    }
+}
+
+/// The next word of a line as a number.
+pub fn number<N: std::str::FromStr>(word: Option<&str>) -> Option<N> {
+    word?.parse().ok()
+}

@@ -1,0 +1,249 @@
+//! A journal's file: append-only text, one record per line with its CRC-32.
+//!
+//! A line is given to the kernel (`write`) before the system call that it announces; that is enough against the death of any process,
+//! because the page cache outlives it. There is no `fsync`: what only a power loss could take away needs no undoing, since masks die
+//! with the machine.
+//!
+//! The file is locked (`flock`) by its owner while that lives, so that nobody undoes the changes of a living Cotenant.
+
+use crate::fault::point;
+use crate::sys::{self, Lock};
+use crate::undo::state_dir::{Here, Owner, file_name, open_own, secure_dir};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// First word of a journal, with the version of its format.
+const MAGIC: &str = "cotenant-journal-1";
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub struct JournalFile {
+    file: File,
+    path: PathBuf,
+    /// Bytes of whole records.
+    len: u64,
+    /// A torn record could not be cut off: what follows it might be lost, so nothing may follow.
+    broken: bool,
+    header: String,
+}
+
+impl JournalFile {
+    /// Creates the journal of a run, locked, with its header.
+    ///
+    /// # Errors
+    /// Any of the file system's.
+    pub fn create(dir: &Path, here: &Here, owner: Owner) -> io::Result<Self> {
+        secure_dir(dir)?;
+        let header = format!(
+            "{MAGIC} boot={} host={} pidns={} owner={}:{}",
+            here.boot, here.host, here.pidns, owner.pid, owner.start
+        );
+        Self::write_whole(&dir.join(file_name(here, owner)), header, &[])
+    }
+
+    /// Writes under another name, locks, then renames: under its own name a journal is whole and locked from the start.
+    fn write_whole(path: &Path, header: String, lines: &[String]) -> io::Result<Self> {
+        let draft = path.with_extension("new");
+        match fs::remove_file(&draft) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        point("journal.create.before");
+        let mut file = open_own(OpenOptions::new().read(true).append(true).create_new(true), &draft)?;
+        sys::flock(&file, Lock::Try)?;
+        point("journal.create.after");
+        let text: String = std::iter::once(&header).chain(lines).map(|line| sealed(line)).collect();
+        point("journal.header.before");
+        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&draft, path));
+        point("journal.header.after");
+        if let Err(e) = written {
+            let _ = fs::remove_file(&draft);
+            return Err(e);
+        }
+        Ok(Self { file, path: path.to_owned(), len: text.len() as u64, broken: false, header })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.len
+    }
+
+    /// Writes a record; on failure the journal is as before.
+    ///
+    /// # Errors
+    /// A full disk, mostly.
+    pub fn append(&mut self, record: &str) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier record is torn"));
+        }
+        let line = sealed(record);
+        point("journal.append.before");
+        let written = self.file.write_all(line.as_bytes());
+        point("journal.append.after");
+        match written {
+            Ok(()) => self.len += line.len() as u64,
+            Err(_) => self.broken = self.file.set_len(self.len).is_err(),
+        }
+        written
+    }
+
+    /// Replaces all records by these, in one step.
+    ///
+    /// # Errors
+    /// Any of the file system's; the journal is then as before.
+    pub fn compact(&mut self, lines: &[String]) -> io::Result<()> {
+        point("journal.compact.before");
+        let next = Self::write_whole(&self.path, self.header.clone(), lines)?;
+        point("journal.compact.after");
+        *self = next;
+        Ok(())
+    }
+
+    /// Deletes it: everything is undone.
+    pub fn remove(self) {
+        remove(&self.path);
+    }
+}
+
+/// Deletes a journal whose changes are undone.
+pub fn remove(path: &Path) {
+    point("journal.remove.before");
+    // Where this fails, undoing once more is harmless: nothing is ours any more.
+    let _ = fs::remove_file(path);
+    point("journal.remove.after");
+}
+
+/// A line with its checksum.
+fn sealed(text: &str) -> String {
+    format!("{text}\t{:08x}\n", crc32fast::hash(text.as_bytes()))
+}
+
+/// The text of a line whose checksum holds.
+fn unsealed(line: &[u8]) -> Option<&str> {
+    let (text, crc) = std::str::from_utf8(line).ok()?.rsplit_once('\t')?;
+    (crc.len() == 8 && u32::from_str_radix(crc, 16).ok()? == crc32fast::hash(text.as_bytes())).then_some(text)
+}
+
+/// A journal as read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Where its ids mean something.
+    pub here: Here,
+    /// Who wrote it.
+    pub owner: Owner,
+    /// Its records in order, each a line.
+    pub lines: Vec<String>,
+    /// Lines whose checksum does not hold: the last one where its writer died in the middle.
+    pub torn: usize,
+}
+
+/// Reads a journal; `None` where its header is not whole, so that nothing can have been applied under it.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let mut lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    let Some((here, owner)) = lines.next().and_then(unsealed).and_then(parse_header) else { return Ok(None) };
+    let read: Vec<Option<&str>> = lines.map(unsealed).collect();
+    let torn = read.iter().filter(|line| line.is_none()).count();
+    Ok(Some(Contents { here, owner, lines: read.into_iter().flatten().map(str::to_owned).collect(), torn }))
+}
+
+fn parse_header(text: &str) -> Option<(Here, Owner)> {
+    let mut words = text.split(' ');
+    (words.next()? == MAGIC).then_some(())?;
+    let mut value = |key: &str| words.next()?.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
+    let here = Here { boot: value("boot")?, host: value("host")?, pidns: value("pidns")?.parse().ok()? };
+    let owner = value("owner")?;
+    let (pid, start) = owner.split_once(':')?;
+    Some((here, Owner { pid: pid.parse().ok()?, start: start.parse().ok()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TempDir, eventually};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn record(tid: u32) -> String {
+        format!("set {tid} 9 3 2 77 0-3,1500 0")
+    }
+
+    fn journal(dir: &Path) -> JournalFile {
+        JournalFile::create(dir, &Here::read().unwrap(), Owner::me().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn reads_back_what_was_written() {
+        let dir = TempDir::new("journal");
+        let mut journal = journal(dir.path());
+        let records = [record(4), "left 4 9".to_owned(), record(5), "group 2 /a%20b -".to_owned()];
+        for record in &records {
+            journal.append(record).unwrap();
+        }
+        let read_back = || read(&mut File::open(journal.path()).unwrap()).unwrap().unwrap();
+        let contents = read_back();
+        assert_eq!((&contents.lines[..], contents.torn), (&records[..], 0));
+        assert_eq!((contents.here, contents.owner), (Here::read().unwrap(), Owner::me().unwrap()));
+        journal.compact(&records[2..3]).unwrap();
+        journal.append(&record(6)).unwrap();
+        assert_eq!(read(&mut File::open(journal.path()).unwrap()).unwrap().unwrap().lines, [record(5), record(6)]);
+        assert_eq!(fs::metadata(journal.path()).unwrap().len(), journal.size());
+    }
+
+    #[test]
+    fn any_torn_tail_leaves_the_rest() {
+        let dir = TempDir::new("torn");
+        let mut journal = journal(dir.path());
+        let header = journal.size() as usize;
+        journal.append(&record(4)).unwrap();
+        let whole = journal.size() as usize;
+        journal.append(&record(5)).unwrap();
+        let bytes = fs::read(journal.path()).unwrap();
+        let cut = dir.path().join("cut");
+        for len in 0..bytes.len() {
+            fs::write(&cut, &bytes[..len]).unwrap();
+            let contents = read(&mut File::open(&cut).unwrap()).unwrap();
+            // A line counts as soon as its checksum is complete; the line feed only ends it.
+            let expected = [header, whole, bytes.len()].iter().filter(|end| len + 1 >= **end).count();
+            assert_eq!(contents.map_or(0, |c| c.lines.len() + 1), expected, "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn nobody_else_reads_or_redirects_it() {
+        let dir = TempDir::new("modes");
+        let state = dir.path().join("a/b");
+        let journal = journal(&state);
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&state), mode(journal.path())), (0o700, 0o600));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&state, &link).unwrap();
+        assert!(secure_dir(&link).is_err(), "a link is not followed");
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(secure_dir(&state).is_err(), "writable by others");
+        let target = dir.path().join("target");
+        fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, dir.path().join("redirected")).unwrap();
+        assert!(open_own(OpenOptions::new().read(true), &dir.path().join("redirected")).is_err());
+    }
+
+    #[test]
+    fn is_locked_while_its_owner_lives() {
+        let dir = TempDir::new("lock");
+        let journal = journal(dir.path());
+        let other = File::open(journal.path()).unwrap();
+        assert!(sys::flock(&other, Lock::Try).is_err());
+        drop(journal);
+        // Between fork and exec a child of another test still holds it.
+        eventually("it is free", || sys::flock(&other, Lock::Try).is_ok());
+    }
+}

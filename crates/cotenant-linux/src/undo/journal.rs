@@ -1,0 +1,267 @@
+//! The journal as those who act see it: what they are about to change is written down before, and undone in the end.
+//!
+//! One per process, and with it one guardian, from the first change on.
+
+use crate::notes::Notes;
+use crate::sys;
+use crate::sys::thread::{Held, Identity};
+use crate::undo::claims::{ClaimError, Claims};
+use crate::undo::effects::{Effect, Effects, Record, Table, Undoer};
+use crate::undo::file::{self, JournalFile};
+use crate::undo::guardian::{Guardian, GuardianCommand};
+use crate::undo::report::RestoreReport;
+use crate::undo::restore;
+use crate::undo::state_dir::{Here, OpenError, Owner, default_state_dir};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+/// How changes are journaled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// Where the journal and the claims are. Local to the machine, and the same for all Cotenants of a user.
+    pub state_dir: PathBuf,
+    /// Whether tasks of other users may be touched.
+    pub other_users: bool,
+    /// How the guardian is started.
+    pub guardian: GuardianCommand,
+    /// A journal is compacted when it exceeds this and twice what the last compaction left, bytes.
+    pub compact_above: u64,
+}
+
+impl JournalOptions {
+    /// With the folder of this user, own tasks only, and this binary as guardian.
+    ///
+    /// # Errors
+    /// As [`default_state_dir`].
+    pub fn new() -> Result<Self, OpenError> {
+        let state_dir = default_state_dir()?;
+        Ok(Self { state_dir, other_users: false, guardian: GuardianCommand::default(), compact_above: 1 << 20 })
+    }
+}
+
+/// The file and the guardian, from the first change on.
+#[derive(Debug)]
+struct Active {
+    file: JournalFile,
+    guardian: Guardian,
+    /// Size above which the file is compacted next, bytes.
+    compact_above: u64,
+}
+
+/// What this Cotenant has changed. Undone when it is dropped.
+#[derive(Debug)]
+pub struct Journal {
+    options: JournalOptions,
+    here: Here,
+    me: Owner,
+    active: Option<Active>,
+    effects: Effects,
+    claims: Claims,
+    notes: Notes,
+}
+
+impl Journal {
+    /// Undoes first what killed Cotenants of this user left behind, so that what is seen is the programs' own. Starts no guardian and
+    /// writes nothing before the first change.
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub fn open(mut options: JournalOptions, table: Table) -> Result<Self, OpenError> {
+        // The guardian works in another folder.
+        options.state_dir = std::path::absolute(&options.state_dir).map_err(|_| OpenError::NoStateDir)?;
+        let here = Here::read().map_err(OpenError::Proc)?;
+        let me = Owner::me().map_err(OpenError::Proc)?;
+        let mut notes = Notes::default();
+        let left = restore::restore(&options.state_dir, table);
+        if left.restored > 0 {
+            notes.add(format!("{} task(s) that a killed cotenant had left were restored first", left.restored));
+        }
+        let claims = Claims::new(&options.state_dir, here.clone(), me);
+        Ok(Self { options, here, me, active: None, effects: Effects::new(table), claims, notes })
+    }
+
+    /// This Cotenant.
+    pub fn owner(&self) -> Owner {
+        self.me
+    }
+
+    /// What is outstanding of one kind.
+    ///
+    /// # Panics
+    /// Where the table of kinds lacks it.
+    pub fn outstanding<E: Effect>(&self) -> &E {
+        self.effects.get().expect("a kind of the table")
+    }
+
+    /// Remarks for people.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// The guardian's process id; `None` before the first change.
+    pub fn guardian(&self) -> Option<u32> {
+        self.active.as_ref().map(|active| active.guardian.pid())
+    }
+
+    /// Makes sure that there is a file and a living guardian.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn begin(&mut self) -> Result<(), String> {
+        let start = |file: &JournalFile| {
+            Guardian::start(&self.options.guardian, file.path())
+                .map_err(|e| format!("nothing is changed: the guardian cannot be started ({e})"))
+        };
+        match &mut self.active {
+            Some(active) if active.guardian.lives() => {}
+            Some(active) => {
+                let next = start(&active.file)?;
+                std::mem::replace(&mut active.guardian, next).bury();
+                self.notes.add("the guardian was killed; another has taken its place");
+            }
+            None => {
+                let dir = &self.options.state_dir;
+                let file = JournalFile::create(dir, &self.here, self.me)
+                    .map_err(|e| format!("nothing is changed: no journal can be made in {} ({e})", dir.display()))?;
+                match start(&file) {
+                    Ok(guardian) => {
+                        let compact_above = self.options.compact_above;
+                        self.active = Some(Active { file, guardian, compact_above });
+                    }
+                    Err(why) => {
+                        file.remove();
+                        return Err(why);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes that something is about to be changed, or is no more, and makes sure that somebody would undo it.
+    ///
+    /// # Errors
+    /// Why nothing can be journaled, in words: nothing may be changed then.
+    pub fn announce<R: Record>(&mut self, record: &R) -> Result<(), String> {
+        if self.outstanding::<R::Effect>().knows(record) {
+            return Ok(());
+        }
+        self.begin()?;
+        self.write(record).map_err(|e| format!("the journal cannot be written ({e}); make room for it"))
+    }
+
+    /// Writes a record where changes have begun, unless it tells nothing new.
+    ///
+    /// # Errors
+    /// A full disk, mostly; `NotFound` where nothing was changed yet.
+    ///
+    /// # Panics
+    /// As [`Journal::outstanding`].
+    pub fn write<R: Record>(&mut self, record: &R) -> io::Result<()> {
+        let effect: &mut R::Effect = self.effects.get_mut().expect("a kind of the table");
+        if effect.knows(record) {
+            return Ok(());
+        }
+        let Some(active) = &mut self.active else { return Err(io::ErrorKind::NotFound.into()) };
+        active.file.append(&record.to_string())?;
+        effect.enter(record);
+        Ok(())
+    }
+
+    /// Writes that something is not to be undone any more. Where that cannot be written, undoing finds that there is nothing to do.
+    pub fn strike<R: Record>(&mut self, record: &R) {
+        if self.write(record).is_err()
+            && let Some(effect) = self.effects.get_mut::<R::Effect>()
+        {
+            effect.enter(record);
+        }
+    }
+
+    /// Takes a process for this Cotenant alone.
+    ///
+    /// # Errors
+    /// [`ClaimError`]
+    pub fn claim(&mut self, pid: u32) -> Result<(), ClaimError> {
+        self.claims.claim(pid)
+    }
+
+    /// Gives processes back that this Cotenant has taken.
+    pub fn unclaim(&mut self, processes: &[Identity]) {
+        self.claims.give_back(processes);
+    }
+
+    /// The other Cotenant that manages a process or one of its ancestors, if one does.
+    pub fn rival(&self, pid: u32) -> Option<u32> {
+        self.claims.holder(pid)
+    }
+
+    /// Whether a thread that we have not started may be touched, for all that does not depend on other Cotenants.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admits(&self, held: &Held) -> Result<(), String> {
+        match held.stat.off_limits() {
+            Some(why) => Err(why.to_owned()),
+            None if held.uid != sys::euid() && !self.options.other_users => {
+                Err(format!("it belongs to user {}", held.uid))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a process that we have not started may be touched, and takes it for us alone.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_touch(&mut self, held: &Held) -> Result<(), String> {
+        self.admits(held)?;
+        self.claim(held.pid).map_err(|e| e.to_string())
+    }
+
+    /// What is due in every round: replaces a guardian that was killed, and drops what nobody alive needs once the file has grown.
+    pub fn tend(&mut self) {
+        self.claims.refresh();
+        if self.active.is_some()
+            && let Err(why) = self.begin()
+        {
+            self.notes.add(why);
+        }
+        self.compact();
+    }
+
+    /// Where this fails the file grows on.
+    fn compact(&mut self) {
+        let Some(active) = self.active.as_mut().filter(|a| a.file.size() > a.compact_above) else { return };
+        let Ok(Some(contents)) = File::open(active.file.path()).and_then(|mut f| file::read(&mut f)) else { return };
+        let (lines, effects) = self.effects.compacted(&contents.lines);
+        if active.file.compact(&lines).is_ok() {
+            self.effects = effects;
+        }
+        active.compact_above = self.options.compact_above.max(active.file.size() * 2);
+    }
+
+    /// Undoes everything and ends the guardian. Dropping does the same, without the report.
+    pub fn finish(mut self) -> RestoreReport {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> RestoreReport {
+        let mut report = RestoreReport::default();
+        if let Some(Active { file, guardian, .. }) = self.active.take() {
+            report = self.effects.undo(&Undoer { owner: self.me, spare: &[guardian.pid()] });
+            report.journals = 1;
+            file.remove();
+            self.claims.release();
+            guardian.dismiss();
+        }
+        self.claims.release();
+        report
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.undo();
+    }
+}

@@ -1,0 +1,20 @@
+//! Undoing: what is changed is journaled before it is changed, and undone however Cotenant ends.
+//!
+//! Those who act come in through [`Journal`] alone. What there is to undo, and in which order, is told by a [`Table`] of their effects.
+
+mod claims;
+mod effects;
+mod file;
+mod guardian;
+mod journal;
+mod report;
+mod restore;
+mod state_dir;
+
+pub use claims::{ClaimError, Claims};
+pub use effects::{Effect, Kind, Living, Record, Table, Undoer, number};
+pub use guardian::{GuardianCommand, SUBCOMMAND, main as guard};
+pub use journal::{Journal, JournalOptions};
+pub use report::RestoreReport;
+pub use restore::restore;
+pub use state_dir::{Here, OpenError, Owner, default_state_dir};

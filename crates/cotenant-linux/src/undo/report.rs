@@ -1,0 +1,39 @@
+//! What undoing came to.
+
+/// What undoing came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RestoreReport {
+    /// Tasks that have their own mask again.
+    pub restored: usize,
+    /// Of these, tasks that Cotenant had never seen: born under a mask of ours.
+    pub inherited: usize,
+    /// Tasks that had it already.
+    pub unchanged: usize,
+    /// Tasks that have ended.
+    pub gone: usize,
+    /// Tasks that were left alone because another agent has changed their mask since.
+    pub foreign: usize,
+    /// Tasks that could not be changed.
+    pub failed: usize,
+    /// Groups and processes that Cotenant had let wait, and that run again.
+    pub resumed: usize,
+    /// Journals that were undone.
+    pub journals: usize,
+    /// Lines for people: what was left alone and why, what failed and what to do.
+    pub notes: Vec<String>,
+}
+
+impl RestoreReport {
+    /// Adds another report to this one.
+    pub fn add(&mut self, other: Self) {
+        self.restored += other.restored;
+        self.inherited += other.inherited;
+        self.unchanged += other.unchanged;
+        self.gone += other.gone;
+        self.foreign += other.foreign;
+        self.failed += other.failed;
+        self.resumed += other.resumed;
+        self.journals += other.journals;
+        self.notes.extend(other.notes);
+    }
+}

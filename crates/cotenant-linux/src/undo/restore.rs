@@ -1,0 +1,152 @@
+//! Undoing what killed Cotenants have left.
+
+use crate::sys::{self, Lock};
+use crate::undo::effects::{Effects, Table, Undoer};
+use crate::undo::file::{self, Contents};
+use crate::undo::report::RestoreReport;
+use crate::undo::state_dir::{Here, Owner, open_own};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long [`restore`] waits for a guardian that is at work.
+const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Undoes whatever killed Cotenants of this user left: every journal in `state_dir` whose owner no longer lives. Waits for a
+/// guardian that is doing just that. Journals of an earlier boot are void and are deleted; those of other machines and other pid
+/// namespaces are left alone.
+pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
+    let mut report = RestoreReport::default();
+    let entries = match fs::read_dir(state_dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return report,
+        Err(e) => {
+            report.failed += 1;
+            report.notes.push(format!("cannot read {}: {e}", state_dir.display()));
+            return report;
+        }
+    };
+    let here = match Here::read() {
+        Ok(here) => here,
+        Err(e) => {
+            report.failed += 1;
+            report.notes.push(format!("cannot read the boot id: {e}; mount /proc"));
+            return report;
+        }
+    };
+    let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+    paths.sort();
+    for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
+        match restore_one(path, &here, table) {
+            Ok(one) => report.add(one),
+            Err(e) => {
+                report.failed += 1;
+                report.notes.push(format!("cannot undo {}: {e}", path.display()));
+            }
+        }
+    }
+    report
+}
+
+fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreReport> {
+    let mut report = RestoreReport::default();
+    let deadline = Instant::now() + GUARDIAN_PATIENCE;
+    let mut file = loop {
+        match lock(path, Lock::Try) {
+            Ok(Some(file)) => break file,
+            Ok(None) => return Ok(report),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if let Some(owner) = owner_of(path)?.filter(|owner| owner.lives()) {
+                    report.notes.push(format!("process {} is at work: its changes stay", owner.pid));
+                    return Ok(report);
+                }
+                if Instant::now() > deadline {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "another process has held its lock for 30 s"));
+                }
+                std::thread::sleep(Duration::from_millis(5)); // its guardian is at work
+            }
+            Err(e) => return Err(e),
+        }
+    };
+    // A draft is renamed when it is whole, so that nothing can have been applied under one.
+    let is_draft = path.extension().is_some();
+    match file::read(&mut file)? {
+        Some(c) if is_draft && c.owner.lives() => return Ok(report),
+        Some(c) if c.here.host != here.host && c.here.boot != here.boot => return Ok(report),
+        Some(c) if c.here.boot == here.boot && c.here.pidns != here.pidns => {
+            report.notes.push(format!("{} is from another container: run restore there", path.display()));
+            return Ok(report);
+        }
+        Some(c) if c.here.boot == here.boot && !is_draft => report.add(undo_journal(&c, table)),
+        _ => {} // another boot, or nothing in it
+    }
+    file::remove(path);
+    Ok(report)
+}
+
+/// Who wrote a journal; `None` where nothing in it says so, or its guardian has just finished and deleted it.
+fn owner_of(path: &Path) -> io::Result<Option<Owner>> {
+    match open(path) {
+        Ok(mut file) => Ok(file::read(&mut file)?.map(|contents| contents.owner)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    open_own(OpenOptions::new().read(true), path)
+}
+
+/// Opens and locks a journal; `None` where there is none any more.
+///
+/// # Errors
+/// `WouldBlock` under [`Lock::Try`] where its owner lives.
+pub fn lock(path: &Path, how: Lock) -> io::Result<Option<File>> {
+    loop {
+        let file = match open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        sys::flock(&file, how)?;
+        // It may have been replaced or removed while we waited.
+        match fs::symlink_metadata(path) {
+            Ok(now) if now.ino() == file.metadata()?.ino() => return Ok(Some(file)),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Undoes what one journal tells.
+pub fn undo_journal(contents: &Contents, table: Table) -> RestoreReport {
+    let (effects, unknown) = Effects::read(table, &contents.lines);
+    let mut report = effects.undo(&Undoer { owner: contents.owner, spare: &[] });
+    report.journals = 1;
+    let torn = contents.torn + unknown;
+    if torn > 0 {
+        report.notes.push(format!("{torn} torn record(s) of the journal were skipped"));
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+    use crate::undo::file::JournalFile;
+
+    #[test]
+    fn a_journal_that_its_guardian_has_just_deleted_is_no_failure() {
+        let dir = TempDir::new("deleted");
+        let me = Owner::me().unwrap();
+        let journal = JournalFile::create(dir.path(), &Here::read().unwrap(), me).unwrap();
+        let path = journal.path().to_owned();
+        assert_eq!(owner_of(&path).unwrap(), Some(me));
+        journal.remove();
+        assert_eq!(owner_of(&path).unwrap(), None);
+        assert_eq!(restore(dir.path(), &[]), RestoreReport::default());
+    }
+}

@@ -1,0 +1,130 @@
+//! The folder in which a user's Cotenants keep their state, and whose state it is.
+
+use crate::sys;
+use crate::sys::thread::process_stat;
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why nothing can be changed at all.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No place for the journal.
+    #[error("no place for the journal: neither XDG_STATE_HOME nor HOME is set; set one of them")]
+    NoStateDir,
+    /// `/proc` cannot be read.
+    #[error("cannot read /proc: {0}; mount it")]
+    Proc(io::Error),
+}
+
+/// Where a user's Cotenants keep their state: `/run/cotenant` for root; `$XDG_STATE_HOME/cotenant`, else
+/// `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter goes at the last logout, while programs that
+/// were started under nohup go on, so it comes last.
+///
+/// # Errors
+/// Where the environment names none of them.
+pub fn default_state_dir() -> Result<PathBuf, OpenError> {
+    let uid = sys::euid();
+    if uid == 0 {
+        return Ok("/run/cotenant".into()); // not by environment: a shell and a systemd unit must agree
+    }
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let run = PathBuf::from(format!("/run/user/{uid}"));
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .or_else(|| run.is_dir().then_some(run))
+        .map(|base| base.join("cotenant"))
+        .ok_or(OpenError::NoStateDir)
+}
+
+/// Where process ids mean something: one boot of one machine, seen from one pid namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Here {
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot: String,
+    /// `/etc/machine-id`, else the host name: tells our earlier boots from other machines that share a home directory.
+    pub host: String,
+    /// Inode of the pid namespace.
+    pub pidns: u64,
+}
+
+impl Here {
+    /// This machine, now.
+    ///
+    /// # Errors
+    /// Where `/proc` is not mounted.
+    pub fn read() -> io::Result<Self> {
+        let line = |path: &str| Ok::<_, io::Error>(fs::read_to_string(path)?.trim().replace(char::is_whitespace, "_"));
+        Ok(Self {
+            boot: line("/proc/sys/kernel/random/boot_id")?,
+            host: line("/etc/machine-id")
+                .ok()
+                .filter(|id| !id.is_empty())
+                .map_or_else(|| line("/proc/sys/kernel/hostname"), Ok)?,
+            pidns: fs::metadata("/proc/self/ns/pid")?.ino(),
+        })
+    }
+
+    /// A short form for file names.
+    pub fn tag(&self) -> String {
+        format!("{}-{}", self.boot.get(..8).unwrap_or("noboot"), self.pidns)
+    }
+}
+
+/// A Cotenant: its process id and start time in clock ticks since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// Process id.
+    pub pid: u32,
+    /// Start time.
+    pub start: u64,
+}
+
+impl Owner {
+    /// This process.
+    ///
+    /// # Errors
+    /// Where `/proc` is not mounted.
+    pub fn me() -> io::Result<Self> {
+        let pid = std::process::id();
+        let stat = process_stat(pid).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { pid, start: stat.start_ticks })
+    }
+
+    /// Whether it still runs.
+    pub fn lives(self) -> bool {
+        process_stat(self.pid).is_some_and(|s| s.start_ticks == self.start && !s.is_dead())
+    }
+}
+
+/// The name of the journal of that Cotenant.
+pub fn file_name(here: &Here, owner: Owner) -> String {
+    format!("journal-{}-{}-{}", here.tag(), owner.pid, owner.start)
+}
+
+/// Makes the folder, for us alone, or checks that nobody else can write into it.
+///
+/// # Errors
+/// Where it cannot be made, is no folder (a symbolic link is not followed), or belongs to or is writable by somebody else.
+pub fn secure_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let meta = fs::symlink_metadata(dir)?;
+    let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned()));
+    match () {
+        () if !meta.is_dir() => refuse("it is not a folder"),
+        () if meta.uid() != sys::euid() => refuse("it belongs to another user"),
+        () if meta.mode() & 0o022 != 0 => refuse("others can write into it (chmod 700)"),
+        () => Ok(()),
+    }
+}
+
+/// Opens a file of ours without following links; refuses one that belongs to somebody else.
+///
+/// # Errors
+/// As `open`, and `PermissionDenied`.
+pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
+    if file.metadata()?.uid() == sys::euid() { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
