@@ -116,7 +116,10 @@ fn cases() -> Vec<(String, String, &'static str)> {
     let named = registry.names().map(|name| (format!("sim-{name}"), scenario(name), name));
     let qos = ["tracking", "targeted", "balanced"]
         .map(|controller| (format!("sim-qos-{controller}"), GOAL.replace("CONTROLLER", controller), "qos"));
-    named.chain(qos).collect()
+    let sam = ["paper", "mph"].map(|with| {
+        (format!("sim-sam-{with}"), SOCKETS.replace("policy = {", &format!("policy = {{ sam = \"{with}\",")), "sam")
+    });
+    named.chain(sam).chain(qos).collect()
 }
 
 /// Records all of them; `apps` are profiles of their applications.
