@@ -10,7 +10,7 @@
 mod report;
 
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::{self, Config, Ctx, Policy, SamConfig, State};
+use cotenant_core::policy::{Config, Ctx, DynPolicy, Registry, Sam, SamConfig, Settings, State};
 use cotenant_core::profile::{AppProfile, By, Loss, MachineProfile, Pressure, Thresholds};
 use cotenant_core::testing::{ViewBuilder, machine};
 use cotenant_core::{CpuSet, Signal, Topology, View};
@@ -129,7 +129,7 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
 fn measure(
     report: &mut Report,
     name: &str,
-    policy: &dyn Policy,
+    policy: &dyn DynPolicy,
     case: &Case,
     profile: &MachineProfile,
     config: &Config,
@@ -138,7 +138,7 @@ fn measure(
     if policy.check(&ctx).is_err() {
         return;
     }
-    let decide = || policy.decide(&ctx, black_box(&case.view), &[], State::Empty, case.view.at);
+    let decide = || policy.decide(&ctx, black_box(&case.view), &[], State::default(), case.view.at);
     let moves = decide().proposals.len();
     let mut times = Vec::new();
     let started = Instant::now();
@@ -165,10 +165,11 @@ fn measure(
 
 fn main() {
     let mut report = Report::new("decide");
+    let registry = Registry::standard();
     // `cargo bench` adds options of its own.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let names: Vec<&str> = if wanted.is_empty() {
-        [policy::NAMES, &["sam-mph"]].concat()
+        registry.names().chain(["sam-mph"]).collect()
     } else {
         wanted.iter().map(String::as_str).collect()
     };
@@ -179,11 +180,12 @@ fn main() {
         remote_per_cycle: Some(1e-4),
     };
     let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds: Some(thresholds), ..MachineProfile::default() };
-    let mph = Config { sam: SamConfig::mph(), pin: Pin::Cpu, ..Config::default() };
+    let mph =
+        Config { settings: Settings::default().with::<Sam>(&SamConfig::mph()), pin: Pin::Cpu, ..Config::default() };
     for case in cases() {
         for name in &names {
             let (known, config) = if *name == "sam-mph" { ("sam", &mph) } else { (*name, &Config::default()) };
-            match policy::by_name(known) {
+            match registry.make(known, config) {
                 Ok(policy) => measure(&mut report, name, policy.as_ref(), &case, &profile, config),
                 Err(unknown) => eprintln!("{unknown}"),
             }

@@ -123,9 +123,18 @@ fn main() {
             let sample = next(&prev, signals, running, &mut noise);
             let view = View::new(&prev, &sample);
             let wake_at = sample.at + INTERVAL;
-            let decision = Decision { proposals: vec![], state: State::default(), wake_at, notes: vec![] };
+            let decision = Decision::new(vec![], State::default(), wake_at, vec![]);
             let (view, decision) = (&view, Some(&decision));
-            let round = Round { prev: &prev, sample: &sample, view, decision, orders: &[], outcomes: &[] };
+            let round = Round {
+                rule: 0,
+                last: &prev,
+                prev: &prev,
+                sample: &sample,
+                view,
+                decision,
+                orders: &[],
+                outcomes: &[],
+            };
             let start = Instant::now();
             writer.round(&round).expect("memory takes it");
             spent.push(start.elapsed());

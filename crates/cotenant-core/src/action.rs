@@ -67,10 +67,10 @@ pub enum Action {
     },
 }
 
-/// By what an action has its effect. Of the actions by one means about the same task or application, the last one holds.
+/// What an action changes. Of the actions with one effect on the same task or application, the last one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Means {
+pub enum Effect {
     /// Where a task runs, and whether.
     Placement,
     /// Where its pages are.
@@ -85,7 +85,7 @@ pub enum Means {
     Background,
 }
 
-impl fmt::Display for Means {
+impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Placement => "placement",
@@ -100,14 +100,14 @@ impl fmt::Display for Means {
 
 impl Action {
     /// By what it has its effect.
-    pub fn means(&self) -> Means {
+    pub fn effect(&self) -> Effect {
         match self {
-            Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } => Means::Placement,
-            Self::Pages { .. } => Means::Pages,
-            Self::Nap { .. } => Means::Nap,
-            Self::Limit { .. } => Means::CpuTime,
-            Self::LimitCaches { .. } => Means::Caches,
-            Self::Background { .. } => Means::Background,
+            Self::Place { .. } | Self::Release { .. } | Self::Pause { .. } => Effect::Placement,
+            Self::Pages { .. } => Effect::Pages,
+            Self::Nap { .. } => Effect::Nap,
+            Self::Limit { .. } => Effect::CpuTime,
+            Self::LimitCaches { .. } => Effect::Caches,
+            Self::Background { .. } => Effect::Background,
         }
     }
 
@@ -180,16 +180,26 @@ pub struct ActionOutcome {
 
 /// What a policy returns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct Decision<S = State> {
     /// What to do, in this order. Each task stands at most once, and its pages at most once.
     pub proposals: Vec<Proposal>,
     /// What to remember until the next round.
-    pub state: State,
+    pub state: S,
     /// When to decide next.
     pub wake_at: Time,
+    /// Something is tried until then: latencies that are measured by asking are wanted more often.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch_until: Option<Time>,
     /// Remarks for people: signals that are missing, limits that were hit. Same remark, same text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+impl<S> Decision<S> {
+    /// A decision that asks for nothing to be watched more closely.
+    pub fn new(proposals: Vec<Proposal>, state: S, wake_at: Time, notes: Vec<String>) -> Self {
+        Self { proposals, state, wake_at, watch_until: None, notes }
+    }
 }
 
 /// The unit of a piece of evidence.

@@ -4,11 +4,13 @@ use crate::action::{Action, ActionOutcome, Decision, Order, Outcome};
 use crate::cpuset::CpuSet;
 use crate::ids::{TaskId, Time};
 use crate::pin;
-use crate::policy::{Ctx, Policy, State};
+use crate::policy::{Ctx, DynPolicy, State};
+use crate::rule::{Rule, Seat, keep_own};
 use crate::sample::Sample;
 use crate::topology::Topology;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +46,9 @@ pub trait Host {
     /// Only where nothing can be sampled any more; a vanished task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
-    /// Something is tried until then: latencies that are measured by questions are wanted more often. Hosts that ask nobody do nothing.
-    fn watch(&mut self, _until: Time) {}
+    /// Until then latencies that are measured by asking are wanted more often, see [`Decision::watch_until`]. Hosts that ask nobody do
+    /// nothing.
+    fn watch(&mut self, until: Time);
 
     /// Carries out orders, one outcome each, in order.
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome>;
@@ -70,7 +73,11 @@ pub enum Mode {
 /// One turn of the loop, for those who watch: recorders, screens, summaries.
 #[derive(Debug)]
 pub struct Round<'a> {
-    /// The sample before.
+    /// Which of the rules decides, from 0.
+    pub rule: usize,
+    /// The sample that the loop took before, whichever rule it was for.
+    pub last: &'a Sample,
+    /// The sample of the rule's decision before.
     pub prev: &'a Sample,
     /// The sample that the decision is about.
     pub sample: &'a Sample,
@@ -107,59 +114,120 @@ pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order
         .collect()
 }
 
-/// Drives a host until it exits: wait → sample → view → decide → apply.
+/// A decision with what it was made from, and the orders that it comes to.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// Rates between the two samples, of what the rule owns.
+    pub view: View,
+    /// The decision.
+    pub decision: Decision,
+    /// Its proposals, resolved.
+    pub orders: Vec<Order>,
+    /// Orders that another rule decides about, as the policy is to hear of them.
+    pub refused: Vec<ActionOutcome>,
+}
+
+/// View → decide → resolve: the part of a round that is a pure function, whoever calls it. `rule` is the place in `rules` of the one that
+/// decides, `outcomes` are those of its decision before, and `state` is what that returned.
+pub fn decide_once(
+    rules: &[Rule<'_>],
+    rule: usize,
+    prev: &Sample,
+    sample: &Sample,
+    outcomes: &[ActionOutcome],
+    state: State,
+) -> Decided {
+    let Rule { policy, ctx, owns } = &rules[rule];
+    let (before, now) = (owns.part(prev), owns.part(sample));
+    let view = View::new(&before, &now);
+    let decision = policy.decide(ctx, &view, outcomes, state, sample.at);
+    let (orders, refused) = keep_own(rules, rule, sample, resolve(ctx, &now, &decision));
+    Decided { view, decision, orders, refused }
+}
+
+/// Drives a host under one policy until it exits; see [`drive_all`].
+///
+/// # Errors
+/// As [`drive_all`].
+pub fn drive(
+    host: &mut dyn Host,
+    policy: &dyn DynPolicy,
+    ctx: &Ctx<'_>,
+    mode: Mode,
+    observer: impl FnMut(&Round<'_>),
+) -> Result<(), HostError> {
+    drive_all(host, &[Rule::all(policy, ctx)], mode, observer)
+}
+
+/// Drives a host until it exits: wait → sample → view → decide → apply. Each rule decides when it is due, by what happened since its own
+/// last decision, about what it owns: of orders about anything else its policy hears that they were denied.
 ///
 /// # Errors
 /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
-pub fn drive(
+pub fn drive_all(
     host: &mut dyn Host,
-    policy: &dyn Policy,
-    ctx: &Ctx<'_>,
+    rules: &[Rule<'_>],
     mode: Mode,
     mut observer: impl FnMut(&Round<'_>),
 ) -> Result<(), HostError> {
-    let mut prev = host.sample()?;
-    let mut state = State::default();
-    let mut results: Vec<ActionOutcome> = Vec::new();
-    let mut wake_at = prev.at + ctx.config.interval;
+    let mut last = Arc::new(host.sample()?);
+    let seat = |rule: &Rule<'_>| Seat {
+        prev: last.clone(),
+        state: State::default(),
+        results: Vec::new(),
+        wake_at: last.at + rule.ctx.config.interval,
+    };
+    let mut seats: Vec<Seat> = rules.iter().map(seat).collect();
+    let hurry: Vec<bool> = rules.iter().map(|rule| rule.policy.needs().task_changes).collect();
     loop {
-        match host.wait(wake_at) {
+        let Some(next) = seats.iter().map(|seat| seat.wake_at).min() else { return Ok(()) };
+        let changed = match host.wait(next) {
             Wake::Exit => return Ok(()),
-            Wake::TasksChanged if !policy.wants_task_changes() => continue,
-            Wake::TasksChanged | Wake::Tick => {}
-        }
-        let sample = host.sample()?;
-        let view = View::new(&prev, &sample);
-        if mode == Mode::Observe {
-            observer(&Round { prev: &prev, sample: &sample, view: &view, decision: None, orders: &[], outcomes: &[] });
-            wake_at = sample.at + ctx.config.interval;
-            prev = sample;
-            continue;
-        }
-        let decision = policy.decide(ctx, &view, &results, std::mem::take(&mut state), sample.at);
-        let orders = resolve(ctx, &sample, &decision);
-        let outcomes = match mode {
-            Mode::Enforce => host.apply(&orders),
-            _ => vec![Outcome::NotThisMachine; orders.len()],
+            Wake::TasksChanged if !hurry.contains(&true) => continue,
+            wake => wake == Wake::TasksChanged,
         };
-        results = orders
-            .iter()
-            .zip(&outcomes)
-            .map(|(order, &outcome)| ActionOutcome { action: order.action.clone(), outcome })
-            .collect();
-        observer(&Round {
-            prev: &prev,
-            sample: &sample,
-            view: &view,
-            decision: Some(&decision),
-            orders: &orders,
-            outcomes: &outcomes,
-        });
-        if let Some(until) = policy.watches_until(&decision.state).filter(|_| mode == Mode::Enforce) {
-            host.watch(until);
+        let sample = Arc::new(host.sample()?);
+        for (i, seat) in seats.iter_mut().enumerate() {
+            let is_due = if changed { hurry[i] } else { seat.wake_at <= next };
+            if !is_due && seat.wake_at > sample.at {
+                continue;
+            }
+            let prev = std::mem::replace(&mut seat.prev, sample.clone());
+            decide_for(host, rules, i, seat, (&last, &prev, &sample), mode, &mut observer);
+            last = sample.clone();
         }
-        wake_at = decision.wake_at;
-        state = decision.state;
-        prev = sample;
     }
+}
+
+/// One rule's part of a round: from its sample before to the present one, `samples` being the loop's last one and these.
+fn decide_for(
+    host: &mut dyn Host,
+    rules: &[Rule<'_>],
+    rule: usize,
+    seat: &mut Seat,
+    (last, prev, sample): (&Sample, &Sample, &Sample),
+    mode: Mode,
+    observer: &mut impl FnMut(&Round<'_>),
+) {
+    if mode == Mode::Observe {
+        let Rule { ctx, owns, .. } = &rules[rule];
+        let view = View::new(&owns.part(prev), &owns.part(sample));
+        observer(&Round { rule, last, prev, sample, view: &view, decision: None, orders: &[], outcomes: &[] });
+        seat.wake_at = sample.at + ctx.config.interval;
+        return;
+    }
+    let Decided { view, decision, orders, refused } =
+        decide_once(rules, rule, prev, sample, &seat.results, std::mem::take(&mut seat.state));
+    let outcomes = match mode {
+        Mode::Enforce => host.apply(&orders),
+        _ => vec![Outcome::NotThisMachine; orders.len()],
+    };
+    let result = |(order, &outcome): (&Order, &Outcome)| ActionOutcome { action: order.action.clone(), outcome };
+    seat.results = orders.iter().zip(&outcomes).map(result).chain(refused).collect();
+    let decided = Some(&decision);
+    observer(&Round { rule, last, prev, sample, view: &view, decision: decided, orders: &orders, outcomes: &outcomes });
+    if let Some(until) = decision.watch_until.filter(|_| mode == Mode::Enforce) {
+        host.watch(until);
+    }
+    (seat.wake_at, seat.state) = (decision.wake_at, decision.state);
 }

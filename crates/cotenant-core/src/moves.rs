@@ -1,6 +1,6 @@
 //! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and reports.
 
-use crate::action::{Action, Evidence, Means, Order, Reason, Unit};
+use crate::action::{Action, Effect, Evidence, Order, Reason, Unit};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, NodeId, TaskId};
 use crate::sample::Sample;
@@ -12,7 +12,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Move {
     /// By what it has its effect.
-    pub means: Means,
+    #[serde(rename = "means")]
+    pub effect: Effect,
     /// The task; `None` where it is about an application as a whole.
     pub task: Option<TaskId>,
     /// Its kernel thread id, where the sample has it.
@@ -104,7 +105,7 @@ impl Move {
             _ => None,
         };
         Self {
-            means: order.action.means(),
+            effect: order.action.effect(),
             task,
             tid: seen.map(|t| t.info.tid),
             comm: seen.map(|t| t.info.comm.clone()).or(name).unwrap_or_default(),
@@ -121,38 +122,40 @@ impl Move {
         }
     }
 
-    /// Whether it takes back what was ordered by these means before.
+    /// Whether it takes back what was ordered with the same effect before.
     pub fn withdraws(&self) -> bool {
-        match self.means {
-            Means::Placement => self.to_cpus.is_empty() && !self.paused,
-            Means::Pages => false,
-            Means::Nap => self.until_s.is_none(),
-            Means::CpuTime | Means::Caches => self.permille.is_none(),
-            Means::Background => !self.background,
+        match self.effect {
+            Effect::Placement => self.to_cpus.is_empty() && !self.paused,
+            Effect::Pages => false,
+            Effect::Nap => self.until_s.is_none(),
+            Effect::CpuTime | Effect::Caches => self.permille.is_none(),
+            Effect::Background => !self.background,
         }
     }
 
     /// What it comes to: the contexts decided, or in words.
     pub fn to(&self) -> String {
-        match self.means {
-            Means::Placement if self.paused => "waits".to_owned(),
-            Means::Placement if self.to_cpus.is_empty() => "its own mask".to_owned(),
-            Means::Placement => list(&self.to_cpus),
-            Means::Pages => {
+        match self.effect {
+            Effect::Placement if self.paused => "waits".to_owned(),
+            Effect::Placement if self.to_cpus.is_empty() => "its own mask".to_owned(),
+            Effect::Placement => list(&self.to_cpus),
+            Effect::Pages => {
                 let nodes: Vec<String> = self.pages_to.iter().map(ToString::to_string).collect();
                 format!("pages to node {}", nodes.join(", "))
             }
-            Means::Nap => self.until_s.map_or_else(|| "runs on".to_owned(), |until| format!("naps until {until:.3} s")),
-            Means::CpuTime => self.permille.map_or_else(
+            Effect::Nap => {
+                self.until_s.map_or_else(|| "runs on".to_owned(), |until| format!("naps until {until:.3} s"))
+            }
+            Effect::CpuTime => self.permille.map_or_else(
                 || "as much CPU time as it likes".to_owned(),
                 |permille| format!("at most {:.3} CPUs", f64::from(permille) / 1e3),
             ),
-            Means::Caches => self.permille.map_or_else(
+            Effect::Caches => self.permille.map_or_else(
                 || "as much of caches and memory bandwidth as it likes".to_owned(),
                 |permille| format!("at most {:.1} % of cache ways and memory bandwidth", f64::from(permille) / 10.0),
             ),
-            Means::Background if self.background => "runs where nobody else wants the CPU".to_owned(),
-            Means::Background => "runs beside the others".to_owned(),
+            Effect::Background if self.background => "runs where nobody else wants the CPU".to_owned(),
+            Effect::Background => "runs beside the others".to_owned(),
         }
     }
 }

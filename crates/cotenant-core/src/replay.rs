@@ -11,12 +11,11 @@
 //!   [as the recording bears them out](outcome_in).
 
 use crate::action::{Action, ActionOutcome, Decision, Order, Outcome};
-use crate::host::{Host, HostError, Wake, resolve};
-use crate::ids::Time;
-use crate::policy::{Ctx, Policy, State};
+use crate::host::{Decided, decide_once};
+use crate::policy::State;
 use crate::record::RecordedRound;
+use crate::rule::Rule;
 use crate::sample::Sample;
-use crate::topology::Topology;
 use crate::view::View;
 use std::iter::Peekable;
 
@@ -78,37 +77,47 @@ fn not_in(orders: &[Order], others: &[Order]) -> impl Iterator<Item = usize> {
     orders.iter().enumerate().filter(move |(_, order)| missing(&order.action)).map(|(i, _)| i)
 }
 
-/// Replays rounds under a policy: an iterator with one [`Replayed`] per round. See the module's documentation for what it means.
-pub struct Replay<'a, I: Iterator<Item = RecordedRound>> {
-    rounds: Peekable<I>,
-    policy: &'a dyn Policy,
-    ctx: Ctx<'a>,
+/// What one rule remembers, and how it stands to the recording.
+struct Memory {
     /// Whether the recording is of the same policy.
     same: bool,
-    memory: (State, Vec<ActionOutcome>),
+    state: State,
+    outcomes: Vec<ActionOutcome>,
 }
 
-/// Replays `rounds`, recorded under the policy named `recorded`, under `policy` with what `ctx` says: the header's
-/// [`ctx`](crate::record::Header::ctx) for the recorded settings, or another one with thresholds or settings replaced.
-pub fn replay<'a, I>(rounds: I, recorded: &str, policy: &'a dyn Policy, ctx: Ctx<'a>) -> Replay<'a, I::IntoIter>
+/// Replays rounds: an iterator with one [`Replayed`] per round. See the module's documentation for what it means.
+pub struct Replay<'a, I: Iterator<Item = RecordedRound>> {
+    rounds: Peekable<I>,
+    rules: Vec<Rule<'a>>,
+    memory: Vec<Memory>,
+}
+
+/// Replays `rounds`, recorded under the policies named `recorded`, under `rules`, one for each of them, with what their contexts say: the
+/// header's [`ctx`](crate::record::Header::ctx) for the recorded settings, or another one with thresholds or settings replaced. Rounds of
+/// rules beyond these are passed over.
+pub fn replay<'a, I>(rounds: I, recorded: &[&str], rules: Vec<Rule<'a>>) -> Replay<'a, I::IntoIter>
 where
     I: IntoIterator<Item = RecordedRound>,
 {
-    let same = recorded == policy.name();
-    Replay { rounds: rounds.into_iter().peekable(), policy, ctx, same, memory: (State::default(), Vec::new()) }
+    let memory = |(i, rule): (usize, &Rule<'_>)| Memory {
+        same: recorded.get(i) == Some(&rule.policy.name()),
+        state: State::default(),
+        outcomes: Vec::new(),
+    };
+    let memory = rules.iter().enumerate().map(memory).collect();
+    Replay { rounds: rounds.into_iter().peekable(), rules, memory }
 }
 
 impl<I: Iterator<Item = RecordedRound>> Iterator for Replay<'_, I> {
     type Item = Replayed;
 
     fn next(&mut self) -> Option<Replayed> {
-        let round = self.rounds.next()?;
-        let view = View::new(&round.prev, &round.sample);
-        let (state, outcomes) = std::mem::take(&mut self.memory);
-        let decision = self.policy.decide(&self.ctx, &view, &outcomes, state, round.sample.at);
-        let orders = resolve(&self.ctx, &round.sample, &decision);
-        self.memory = match &round.decision {
-            Some(recorded) if self.same => (recorded.state.clone(), round.results()),
+        let round = self.rounds.by_ref().find(|round| round.rule < self.rules.len())?;
+        let Memory { same, state, outcomes } = &mut self.memory[round.rule];
+        let Decided { view, decision, orders, refused } =
+            decide_once(&self.rules, round.rule, &round.prev, &round.sample, outcomes, std::mem::take(state));
+        (*state, *outcomes) = match &round.decision {
+            Some(recorded) if *same => (recorded.state.clone(), round.results()),
             _ => {
                 let then = self.rounds.peek().map(|next| &*next.sample);
                 let outcome = |order: &Order| ActionOutcome {
@@ -118,56 +127,7 @@ impl<I: Iterator<Item = RecordedRound>> Iterator for Replay<'_, I> {
                 (decision.state.clone(), orders.iter().map(outcome).collect())
             }
         };
+        outcomes.extend(refused);
         Some(Replayed { round, view, decision, orders })
-    }
-}
-
-/// A recording as a host for [`crate::host::drive`], for whoever watches rounds: it ticks through the recorded samples and applies
-/// nothing; orders get the outcomes of [`outcome_in`]. The policy keeps its own memory, as on any host.
-pub struct ReplayHost<I: Iterator<Item = RecordedRound>> {
-    topology: Topology,
-    rounds: Peekable<I>,
-    now: Option<RecordedRound>,
-}
-
-impl<I: Iterator<Item = RecordedRound>> ReplayHost<I> {
-    /// A host on `rounds` of the machine `topology`.
-    pub fn new(topology: Topology, rounds: I) -> Self {
-        Self { topology, rounds: rounds.peekable(), now: None }
-    }
-}
-
-impl<I: Iterator<Item = RecordedRound>> Host for ReplayHost<I> {
-    fn topology(&self) -> &Topology {
-        &self.topology
-    }
-
-    fn sample(&mut self) -> Result<Sample, HostError> {
-        let sample = match &self.now {
-            Some(round) => Some(&*round.sample),
-            None => self.rounds.peek().map(|first| &*first.prev),
-        };
-        sample.cloned().ok_or_else(|| HostError {
-            what: "replaying a recording".to_owned(),
-            why: "it has no rounds".to_owned(),
-            remedy: "record a longer run".to_owned(),
-        })
-    }
-
-    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
-        let then = self.rounds.peek().map(|next| &*next.sample);
-        let outcome = |order| self.now.as_ref().map_or(Outcome::NotThisMachine, |now| outcome_in(now, then, order));
-        orders.iter().map(outcome).collect()
-    }
-
-    /// Goes to the next recorded round, whenever the policy wanted to wake.
-    fn wait(&mut self, _until: Time) -> Wake {
-        match self.rounds.next() {
-            Some(round) => {
-                self.now = Some(round);
-                Wake::Tick
-            }
-            None => Wake::Exit,
-        }
     }
 }

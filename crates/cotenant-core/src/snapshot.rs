@@ -4,17 +4,19 @@
 
 use crate::action::{ActionOutcome, Outcome};
 use crate::cpuset::CpuSet;
-use crate::host::resolve;
+use crate::host::{Decided, decide_once};
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
 use crate::moves::Move;
-use crate::policy::{Ctx, Policy, SamState, State};
+use crate::policy::{Ctx, DynPolicy, State};
 use crate::profile::Thresholds;
+use crate::rule::Rule;
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Counters, Signal};
 use crate::topology::Topology;
 use crate::view::View;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -86,24 +88,22 @@ impl Snapshot {
     }
 
     /// Lets a policy decide.
-    pub fn decide(&self, ctx: &Ctx<'_>, policy: &dyn Policy) -> Answer {
+    pub fn decide(&self, ctx: &Ctx<'_>, policy: &dyn DynPolicy) -> Answer {
         let mut machine = ctx.machine.clone();
         machine.thresholds = self.thresholds.or(machine.thresholds);
         let ctx = &Ctx { machine: &machine, ..*ctx };
         let at = self.sample.at;
-        let decision = policy.decide(ctx, &self.view(), &self.outcomes, self.state.clone(), at);
-        let orders = resolve(ctx, &self.sample, &decision);
+        let Decided { decision, orders, .. } =
+            decide_once(&[Rule::all(policy, ctx)], 0, &self.before, &self.sample, &self.outcomes, self.state.clone());
+        let runs = |task: &TaskSample| policy.runs(&decision.state, task.info.app);
         let applied = |action| ActionOutcome { action, outcome: Outcome::Applied };
         Answer {
             policy: policy.name(),
             moves: orders.iter().map(|order| Move::new(&self.sample, order)).collect(),
-            run: match &decision.state {
-                State::Quantum(state) => {
-                    let running = self.sample.tasks.iter().filter(|t| state.runs(t.info.app));
-                    Some(running.map(|t| t.info.id).collect())
-                }
-                _ => None,
-            },
+            run: policy
+                .needs()
+                .pauses
+                .then(|| self.sample.tasks.iter().filter(|t| runs(t) == Some(true)).map(|t| t.info.id).collect()),
             notes: decision.notes,
             at_s: at.as_secs_f64(),
             wake_at_s: decision.wake_at.as_secs_f64(),
@@ -348,7 +348,7 @@ impl<'de> Visitor<'de> for SnapshotSeed<'_> {
         let cpus = cpus_of(self.0, cpus.unwrap_or_default(), interval)?;
         let origins: Vec<(TaskId, u32)> = tasks.iter().filter_map(|t| Some((t.sample.info.id, t.origin?))).collect();
         let state = match state {
-            None if !origins.is_empty() => State::Sam(SamState::from_origins(origins)),
+            None if !origins.is_empty() => sam_from(&origins),
             state => state.unwrap_or_default(),
         };
         let after: Vec<TaskSample> = tasks.into_iter().map(|t| with_app(t, &apps)).collect();
@@ -365,6 +365,12 @@ impl<'de> Visitor<'de> for SnapshotSeed<'_> {
         let sample = Sample { at: start + interval, tasks: after, cpus, apps };
         Ok(Snapshot { before, sample, state, outcomes: outcomes.unwrap_or_default(), thresholds })
     }
+}
+
+/// The state of `sam` where all that is known is where tasks were before they were moved reluctantly.
+fn sam_from(origins: &[(TaskId, u32)]) -> State {
+    let origins: Vec<_> = origins.iter().map(|(task, unit)| json!({ "task": task, "unit": unit })).collect();
+    State::json("sam", json!({ "origins": origins }))
 }
 
 /// Applications in order of first appearance: those of the tasks, then those that only report.
@@ -414,7 +420,7 @@ fn with_app(task: TaskIn, apps: &[AppSample]) -> TaskSample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Config, Sam, Static};
+    use crate::policy::{Config, Sam, Static, StaticSettings};
     use crate::profile::MachineProfile;
     use crate::testing::machine;
     use proptest::prelude::*;
@@ -474,7 +480,10 @@ mod tests {
             ("{\"tasks\":[{\"id\":1,\"app\":\"a\"},{\"id\":1,\"app\":\"a\"}]}", "task 1 is listed twice"),
             ("{\"tasks\":[{\"id\":1,\"id\":1}]}", "duplicate field `id`"),
             ("{\"tasks\":[],\"interval_s\":1,\"cpus\":[{\"id\":0,\"busy\":2}]}", "CPU 0 is busy 2 of the time"),
-            ("{\"tasks\":[],\"interval_s\":1,\"state\":{\"nobody\":{}}}", "unknown variant `nobody`"),
+            (
+                "{\"tasks\":[],\"interval_s\":1,\"state\":{\"sam\":{},\"auto\":{}}}",
+                "a state is \"empty\", or an object with one",
+            ),
             ("{\"tasks\":[],\"interval_s\":1}x", "1:28: trailing characters"),
         ];
         for (text, start) in cases {
@@ -487,10 +496,11 @@ mod tests {
     fn an_answer_is_the_next_snapshots_state() {
         let topology = machine(2, 1, 2, 1);
         let (profile, apps) = (MachineProfile::default(), BTreeMap::new());
-        let config = Config { map: Some("..X*".into()), pin: crate::pin::Pin::Llc, ..Config::default() };
+        let config = Config { pin: crate::pin::Pin::Llc, ..Config::default() };
+        let policy = Static(StaticSettings { map: Some("..X*".to_owned()) });
         let ctx = Ctx { topology: &topology, machine: &profile, apps: &apps, config: &config };
         let text = r#"{"tasks":[{"id":4,"app":"a","cpu":0},{"id":6,"app":"b","cpu":1}],"interval_s":0.1}"#;
-        let answer = serde_json::to_value(Snapshot::parse(text, &topology).unwrap().decide(&ctx, &Static)).unwrap();
+        let answer = serde_json::to_value(Snapshot::parse(text, &topology).unwrap().decide(&ctx, &policy)).unwrap();
         let first = &answer["moves"][0];
         assert_eq!((&first["task"], &first["from_cpu"]), (&4.into(), &0.into()));
         assert_eq!((&first["to_cpus"], &first["affinity"]), (&vec![2].into(), &vec![2, 3].into()));
@@ -502,10 +512,10 @@ mod tests {
         next["at_s"] = answer["wake_at_s"].clone();
         let chained = Snapshot::parse(&next.to_string(), &topology).unwrap();
         assert_eq!(chained.sample.at, Time::from_millis(200));
-        assert_eq!(chained.decide(&ctx, &Static).moves, [], "both are where the map wants them");
+        assert_eq!(chained.decide(&ctx, &policy).moves, [], "both are where the map wants them");
         next["outcomes"][0]["outcome"] = "denied".into();
         next["at_s"] = 5.into();
-        let denied = Snapshot::parse(&next.to_string(), &topology).unwrap().decide(&ctx, &Static);
+        let denied = Snapshot::parse(&next.to_string(), &topology).unwrap().decide(&ctx, &policy);
         assert_eq!(denied.moves, [], "asked again later");
     }
 
@@ -518,7 +528,7 @@ mod tests {
         let topology = machine(2, 1, 2, 1);
         let (profile, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
         let ctx = Ctx { topology: &topology, machine: &profile, apps: &apps, config: &config };
-        let answer = Snapshot::parse(text, &topology).unwrap().decide(&ctx, &Sam);
+        let answer = Snapshot::parse(text, &topology).unwrap().decide(&ctx, &Sam::default());
         let moved: Vec<_> =
             answer.moves.iter().map(|m| (m.task.unwrap().0, m.to_cpus.clone(), m.reason.stage.as_str())).collect();
         assert_eq!(moved, [(4, vec![CpuId(2)], "stage 2")], "{:?}", answer.notes);

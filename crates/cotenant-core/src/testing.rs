@@ -73,7 +73,7 @@ pub fn machine(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u3
 ///
 /// # Panics
 /// Where it asks for anything but these and pages.
-pub fn moves(decision: &Decision) -> String {
+pub fn moves<S>(decision: &Decision<S>) -> String {
     let text = |p: &Proposal| match &p.action {
         Action::Place { task, contexts } => Some(format!("{task}→{contexts}")),
         Action::Release { task } => Some(format!("{task}→")),
@@ -84,7 +84,7 @@ pub fn moves(decision: &Decision) -> String {
 }
 
 /// Memory that is to follow, as `task:node`, in a decision's order.
-pub fn pages(decision: &Decision) -> String {
+pub fn pages<S>(decision: &Decision<S>) -> String {
     let text = |p: &Proposal| match &p.action {
         Action::Pages { task, nodes } => Some(format!("{task}:{}", nodes[0])),
         _ => None,

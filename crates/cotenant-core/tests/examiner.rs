@@ -5,7 +5,7 @@
 
 use cotenant_core::machine::Machine;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::{self, Config, Ctx, SamConfig, State};
+use cotenant_core::policy::{self, Config, Ctx, Registry, Sam, SamConfig, Settings, Static, StaticSettings};
 use cotenant_core::snapshot::{Answer, Snapshot};
 use cotenant_core::topology::synthetic;
 use cotenant_core::{CpuId, CpuSet, Outcome};
@@ -82,7 +82,7 @@ fn case(file: &'static str, machine: &'static str, moves: &'static [&'static str
 impl Case {
     /// By the paper's own rules.
     fn paper(mut self) -> Self {
-        self.config.sam = SamConfig::paper_exact();
+        self.config.settings.put("sam", &SamConfig::paper_exact());
         self
     }
 
@@ -108,8 +108,8 @@ impl Case {
         let text = read(&format!("fixtures/decide/{}.json", self.file));
         let snapshot = Snapshot::parse(&text, &topology).unwrap_or_else(|e| panic!("{}:{e}", self.file));
         let ctx = Ctx { topology: &topology, machine: &profile, apps: &BTreeMap::new(), config: &self.config };
-        let answer = snapshot.decide(&ctx, &policy::Sam);
-        let State::Sam(state) = &answer.state else { panic!("{}: {:?}", self.file, answer.state) };
+        let answer = snapshot.decide(&ctx, &Sam(self.config.settings.of::<Sam>().unwrap()));
+        let Some(state) = answer.state.read::<Sam>() else { panic!("{}: {:?}", self.file, answer.state) };
         let origins: Vec<(u32, u32)> = state.origins.iter().map(|o| (o.task.0, o.unit)).collect();
         let noted = match self.note {
             Some(part) => answer.notes.iter().any(|note| note.contains(part)),
@@ -415,18 +415,18 @@ struct Chain {
     machine: Machine,
     config: Config,
     apps: BTreeMap<String, cotenant_core::profile::AppProfile>,
-    policy: Box<dyn policy::Policy>,
+    policy: &'static str,
     snapshot: serde_json::Value,
     round: u32,
 }
 
 impl Chain {
-    fn new(file: &str, on: &str, policy: &str) -> Self {
+    fn new(file: &str, on: &str, policy: &'static str) -> Self {
         Self {
             machine: machine(on),
             config: Config { pin: Pin::Cpu, ..Config::default() },
             apps: BTreeMap::new(),
-            policy: policy::by_name(policy).unwrap(),
+            policy,
             snapshot: serde_json::from_str(&read(&format!("fixtures/decide/{file}.json"))).unwrap(),
             round: 0,
         }
@@ -448,7 +448,8 @@ impl Chain {
         let topology = &self.machine.topology;
         let snapshot = Snapshot::parse(&self.snapshot.to_string(), topology).unwrap();
         let ctx = Ctx { topology, machine: &self.machine.profile, apps: &self.apps, config: &self.config };
-        let mut answer = snapshot.decide(&ctx, &*self.policy);
+        let policy = Registry::standard().make(self.policy, &self.config).unwrap();
+        let mut answer = snapshot.decide(&ctx, &*policy);
         for (m, outcome) in answer.moves.iter().zip(&mut answer.outcomes) {
             outcome.outcome = fate(m.task.unwrap().0);
             if outcome.outcome == Outcome::Applied && !m.to_cpus.is_empty() {
@@ -476,7 +477,7 @@ fn sharers_that_do_not_fit_one_package_come_to_rest() {
     assert!((0..10).all(|_| chain.moves().is_empty()), "10 | 2 stays");
     // As printed they swing for ever.
     let mut chain = Chain::new("stage1-12-at-6-6", TENS, "sam");
-    chain.config.sam = SamConfig::paper_exact();
+    chain.config.settings.put("sam", &SamConfig::paper_exact());
     assert!((0..10).all(|_| !chain.moves().is_empty()));
 }
 
@@ -515,7 +516,7 @@ fn out_reluctantly_and_home_when_it_meets_remote_memory() {
 fn coherence_of_a_move_is_not_taken_for_sharing() {
     for (switches, then) in [("paper,+cooldown", &[][..]), ("paper", &["1 1:0>5", "1 11:1>6"][..])] {
         let mut chain = Chain::new("chain-cooldown", FOURS, "sam");
-        chain.config.sam = switches.parse().unwrap();
+        chain.config.settings.put("sam", &switches.parse::<SamConfig>().unwrap());
         assert_eq!(chain.moves(), ["1 11:4>1", "1 2:1>4"]);
         chain.task(2)["inter"] = 200_000.into();
         assert_eq!(chain.moves(), then, "{switches}");
@@ -596,9 +597,10 @@ fn heuristic_predicts_table_4_1() {
 fn static_maps_on_hyperthreads_and_offline_cpus() {
     let place = |on: &str, map: &str, tasks: serde_json::Value| {
         let Machine { topology, profile, .. } = machine(on);
-        let config = Config { pin: Pin::Cpu, map: Some(map.to_owned()), ..Config::default() };
+        let settings = Settings::default().with::<Static>(&StaticSettings { map: Some(map.to_owned()) });
+        let config = Config { pin: Pin::Cpu, settings, ..Config::default() };
         let ctx = Ctx { topology: &topology, machine: &profile, apps: &BTreeMap::new(), config: &config };
-        let policy = policy::by_name("static").unwrap();
+        let policy = Registry::standard().make("static", &config).unwrap();
         policy.check(&ctx).map_err(|refusal| refusal.to_string())?;
         let snapshot = serde_json::json!({"interval_s": 0.1, "tasks": tasks}).to_string();
         let answer = Snapshot::parse(&snapshot, &topology).unwrap().decide(&ctx, &*policy);

@@ -6,12 +6,12 @@
 
 use cotenant_core::action::Outcome;
 use cotenant_core::host::Mode;
-use cotenant_core::policy::{Sam, State};
+use cotenant_core::policy::Sam;
 use cotenant_core::record::{Header, RecordedRound, Recording, Tail, VERSION};
 use cotenant_core::replay::replay;
 use cotenant_core::testing::scripted::{Role, Scripted, header, record};
 use cotenant_core::why::{Query, why};
-use cotenant_core::{Count, CpuId, NodeId, Signal, TaskId, Time};
+use cotenant_core::{Count, CpuId, NodeId, Rule, Signal, TaskId, Time};
 use std::fs;
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ fn format_1_is_readable() {
         let script = [sharer(0), sharer(1), sharer(10), sharer(11), Role { from: 2, until: 4, ..Role::new(1, 12) }];
         let mut host = Scripted::new(&script, 6);
         host.denied.insert(TaskId(3));
-        write("format-1.rec", &record(&header("sam", Mode::Enforce), &mut host, &Sam));
+        write("format-1.rec", &record(&header("sam", Mode::Enforce), &mut host, &Sam::default()));
     }
     let (header, rounds, tail) = read("format-1.rec");
     assert_eq!((tail, rounds.len()), (Tail::Complete, 6));
@@ -60,7 +60,7 @@ fn format_1_is_readable() {
     let evidence = first.orders[0].reason.evidence.unwrap();
     assert_eq!((evidence.signal, evidence.value, evidence.threshold), (Signal::Inter, 5e-4, 2.5e-4));
     assert_eq!(first.orders[0].affinity.to_string(), "0-9,20-29");
-    assert!(matches!(&first.decision.as_ref().unwrap().state, State::Sam(state) if !state.moves.is_empty()));
+    assert!(!first.decision.as_ref().unwrap().state.read::<Sam>().unwrap().moves.is_empty());
     let last = &rounds[5].sample;
     assert_eq!((last.tasks[2].cpu, last.tasks[3].cpu), (Some(CpuId(2)), Some(CpuId(11))));
     assert_eq!(last.tasks[2].counters.get(Signal::Cycles), Some(Count::exact(6 * 220_000_000)));
@@ -82,11 +82,14 @@ fn sam_still_decides_as_recorded() {
         let mut script = vec![sharer(0), sharer(1), sharer(10), sharer(11)];
         script.extend((12..20).map(memory));
         script.extend([Role { from: 4, ..memory(32) }, Role { from: 6, until: 12, ..memory(33) }]);
-        write("two-sockets-sam.rec", &record(&header("sam", Mode::Enforce), &mut Scripted::new(&script, 20), &Sam));
+        write(
+            "two-sockets-sam.rec",
+            &record(&header("sam", Mode::Enforce), &mut Scripted::new(&script, 20), &Sam::default()),
+        );
     }
     let (header, rounds, tail) = read("two-sockets-sam.rec");
     assert_eq!((tail, rounds.len()), (Tail::Complete, 20));
-    for again in replay(rounds.clone(), &header.policy, &Sam, header.ctx()) {
+    for again in replay(rounds.clone(), &[&header.policy], vec![Rule::all(&Sam::default(), &header.ctx())]) {
         let at = again.view.at.as_secs_f64();
         assert_eq!(
             Some(&again.decision),

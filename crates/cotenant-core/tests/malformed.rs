@@ -16,7 +16,7 @@ use cotenant_core::testing::scripted::{Role, Scripted, header, record};
 use cotenant_core::topology::tree::Tree;
 use cotenant_core::topology::{notation, synthetic, xml};
 use cotenant_core::why::{Query, why};
-use cotenant_core::{Time, Topology, parse, proc_text, profile};
+use cotenant_core::{Rule, Time, Topology, parse, proc_text, profile};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -112,7 +112,7 @@ fn recordings() -> Vec<Vec<u8>> {
         Role { misses: 9_000_000, ..Role::new(1, 11) },
         Role { from: 2, until: 4, ..Role::new(2, 12) },
     ];
-    vec![record(&header("sam", Mode::Enforce), &mut Scripted::new(&script, 5), &Sam)]
+    vec![record(&header("sam", Mode::Enforce), &mut Scripted::new(&script, 5), &Sam::default())]
 }
 
 /// Reads to the end, replays and explains: what is believed must be usable.
@@ -120,7 +120,7 @@ fn use_recording(bytes: &[u8]) {
     let Ok(mut recording) = Recording::read(bytes) else { return };
     let header = recording.header().clone();
     let rounds: Vec<_> = recording.by_ref().take(50).collect();
-    replay(rounds.clone(), "sam", &Sam, header.ctx()).for_each(drop);
+    replay(rounds.clone(), &["sam"], vec![Rule::all(&Sam::default(), &header.ctx())]).for_each(drop);
     let _ = why(&header, rounds, &Query::Name("worker1".to_owned()), None).to_string();
 }
 
@@ -302,7 +302,7 @@ fn use_values(bytes: &[u8]) {
 fn use_snapshot(bytes: &[u8]) {
     static START: LazyLock<Header> = LazyLock::new(|| header("sam", Mode::Advise));
     if let Some(Ok(snapshot)) = text(bytes).map(|text| Snapshot::parse(text, &START.topology)) {
-        let _ = snapshot.decide(&START.ctx(), &Sam);
+        let _ = snapshot.decide(&START.ctx(), &Sam::default());
     }
 }
 

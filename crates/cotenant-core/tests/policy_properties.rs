@@ -2,7 +2,7 @@
 
 mod world;
 
-use cotenant_core::policy::{self, Config, Ctx, Policy, State};
+use cotenant_core::policy::{Config, Ctx, DynPolicy, Policy, Registry, Sam, SamState, State};
 use cotenant_core::profile::{MachineProfile, Thresholds};
 use cotenant_core::testing::{ViewBuilder, parts};
 use cotenant_core::{Action, ActionOutcome, CpuSet, Decision, Outcome, Signal, TaskId, Time, Topology, host};
@@ -13,8 +13,13 @@ use world::{Signals, World, domains_of, worlds};
 /// Rounds until `auto` has measured enough to act.
 const PATIENCE: u64 = 15;
 
-fn all() -> Vec<Box<dyn Policy>> {
-    policy::NAMES.iter().map(|name| policy::by_name(name).expect("a known name")).collect()
+/// A policy with the settings of a world.
+fn make(name: &str, world: &World) -> Box<dyn DynPolicy> {
+    Registry::standard().make(name, &world.config).expect("a known name and sound settings")
+}
+
+fn all(world: &World) -> Vec<Box<dyn DynPolicy>> {
+    Registry::standard().names().map(|name| make(name, world)).collect()
 }
 
 /// Few cases by default, to stay quick; `PROPTEST_CASES` asks for more.
@@ -62,12 +67,12 @@ fn outcomes(decision: &Decision, outcome: impl Fn(TaskId) -> Outcome) -> Vec<Act
     decision.proposals.iter().map(|p| of(&p.action)).collect()
 }
 
-fn decide(policy: &dyn Policy, world: &World, at: Time, outcomes: &[ActionOutcome], state: State) -> Decision {
+fn decide(policy: &dyn DynPolicy, world: &World, at: Time, outcomes: &[ActionOutcome], state: State) -> Decision {
     policy.decide(&world.ctx(), &world.view(at), outcomes, state, at)
 }
 
 /// Rounds on an unchanged world, nothing carried out and nothing said about it, until something is proposed.
-fn first_acts(policy: &dyn Policy, world: &World, state: State, step: Time) -> Option<(Decision, Time)> {
+fn first_acts(policy: &dyn DynPolicy, world: &World, state: State, step: Time) -> Option<(Decision, Time)> {
     let (mut state, mut at) = (state, Time(0));
     for _ in 0..PATIENCE {
         at = Time(at.0 + step.0);
@@ -91,8 +96,8 @@ proptest! {
         start in worlds(),
         rounds in proptest::collection::vec((proptest::collection::vec(any::<Signals>(), 1..8), any::<u64>()), 12..16),
     ) {
-        for policy in all() {
-            let (name, mut world, mut state, mut last) = (policy.name(), start.clone(), State::Empty, Vec::new());
+        for policy in all(&start) {
+            let (name, mut world, mut state, mut last) = (policy.name(), start.clone(), State::default(), Vec::new());
             for (i, (signals, luck)) in (1..).zip(&rounds) {
                 let at = Time::from_millis(100 * i);
                 world.set_signals(signals);
@@ -101,7 +106,7 @@ proptest! {
                 prop_assert_eq!(&decide(&*policy, &world, at, &last, state.clone()), &decision, "{}: not a function", name);
                 let stored: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
                 prop_assert_eq!(&decide(&*policy, &world, at, &last, stored), &decision, "{}: its state is not plain", name);
-                if !policy.wants_pages() {
+                if !policy.needs().pages {
                     let mut view = world.view(at);
                     view.tasks.iter_mut().for_each(|task| task.pages_by_node = None);
                     let blind = policy.decide(&world.ctx(), &view, &last, state.clone(), at);
@@ -127,10 +132,10 @@ proptest! {
     /// A state of any other policy, or of another machine, is no reason to fail.
     #[test]
     fn any_state_is_taken(one in worlds(), other in worlds()) {
-        for before in all() {
-            let Some((decision, at)) = first_acts(&*before, &one, State::Empty, ROUND) else { continue };
+        for before in all(&one) {
+            let Some((decision, at)) = first_acts(&*before, &one, State::default(), ROUND) else { continue };
             let fate = outcomes(&decision, |_| Outcome::Applied);
-            for policy in all() {
+            for policy in all(&other) {
                 let next = decide(&*policy, &other, at, &fate, decision.state.clone());
                 assert_legal(&other, at, &next, policy.name());
             }
@@ -141,8 +146,8 @@ proptest! {
     #[test]
     fn cores_of_a_domain_are_equal(world in worlds().prop_map(World::with_whole_domains), keys in proptest::collection::vec(any::<u8>(), 36)) {
         let relabelled = world.relabelled(&keys);
-        for policy in all() {
-            let moves = |world: &World| first_acts(&*policy, world, State::Empty, ROUND).map(|(decision, _)| {
+        for name in Registry::standard().names() {
+            let moves = |world: &World| first_acts(&*make(name, world), world, State::default(), ROUND).map(|(decision, _)| {
                 let mut moves = BTreeMap::new();
                 let places = decision.proposals.iter().filter(|p| !matches!(p.action, Action::Pages { .. }));
                 for p in places {
@@ -155,7 +160,7 @@ proptest! {
                 }
                 moves
             });
-            prop_assert_eq!(moves(&world), moves(&relabelled), "{}", policy.name());
+            prop_assert_eq!(moves(&world), moves(&relabelled), "{}", name);
         }
     }
 
@@ -163,8 +168,8 @@ proptest! {
     /// again in the same situation, it decides the same.
     #[test]
     fn what_was_denied_did_not_happen(world in worlds(), fate in prop_oneof![Just(Outcome::Denied), Just(Outcome::Stale), Just(Outcome::NotThisMachine)]) {
-        for policy in all() {
-            let Some((first, mut at)) = first_acts(&*policy, &world, State::Empty, ROUND) else { continue };
+        for policy in all(&world) {
+            let Some((first, mut at)) = first_acts(&*policy, &world, State::default(), ROUND) else { continue };
             let (mut state, mut last) = (first.state.clone(), outcomes(&first, |_| fate));
             // Hours between the rounds, so that no wait after a refusal is left.
             let again = (0..3).find_map(|_| {
@@ -181,8 +186,8 @@ proptest! {
     /// The competition ends, with everybody where the winner says or where the kernel likes.
     #[test]
     fn learning_ends(start in worlds()) {
-        let policy = policy::by_name("atom").unwrap();
-        let (mut world, mut state, mut last, mut at) = (start, State::Empty, Vec::new(), ROUND);
+        let policy = make("atom", &start);
+        let (mut world, mut state, mut last, mut at) = (start, State::default(), Vec::new(), ROUND);
         // Half a second of watching, then at most 6 classes, and the kernel's, with 2 turns of 200 ms each and a round to put each in place.
         let bound = Time::from_millis(500 + 7 * 2 * (200 + 100));
         let mut acted = at;
@@ -203,8 +208,8 @@ proptest! {
     fn settles(start in worlds()) {
         // Not numad: by its rules a process may swing between one node and two for ever.
         for name in ["static", "heuristic", "resense", "sam", "dino", "brute-force", "assignment"] {
-            let policy = policy::by_name(name).unwrap();
-            let (mut world, mut state, mut last) = (start.clone(), State::Empty, Vec::new());
+            let policy = make(name, &start);
+            let (mut world, mut state, mut last) = (start.clone(), State::default(), Vec::new());
             let mut at = ROUND;
             let bound = 2 + start.tasks.len() as u64;
             let mut history = Vec::new();
@@ -233,9 +238,9 @@ fn the_worlds_are_worth_it() {
         forbidden += u32::from(world.tasks.iter().any(|t| !usable.is_subset(&t.allowed)));
         crowded += u32::from(world.tasks.len() > usable.len());
         offline += u32::from(world.topology.online().len() < world.topology.cpus().len());
-        for policy in all() {
+        for policy in all(&world) {
             *acted.entry(policy.name()).or_default() +=
-                u32::from(first_acts(&*policy, &world, State::Empty, ROUND).is_some());
+                u32::from(first_acts(&*policy, &world, State::default(), ROUND).is_some());
         }
     }
     assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
@@ -274,6 +279,6 @@ fn sam_does_not_swap_a_socket_into_more_traffic() {
             task.signal(Signal::Remote, 0).signal(Signal::LlcMisses, misses)
         })
         .view();
-    let decision = policy::by_name("sam").unwrap().decide(&ctx, &view, &[], State::Empty, view.at);
+    let decision = Policy::decide(&Sam::default(), &ctx, &view, &[], SamState::default(), view.at);
     assert_eq!(decision.proposals, [], "30 for 60 M/s would make 108 of 78");
 }

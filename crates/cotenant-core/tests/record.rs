@@ -3,7 +3,7 @@
 use cotenant_core::action::{ActionOutcome, Decision, Order, Outcome};
 use cotenant_core::histogram::{Bucket, Histogram};
 use cotenant_core::host::{Mode, Round, drive};
-use cotenant_core::policy::State;
+use cotenant_core::policy::{Auto, State};
 use cotenant_core::record::{Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError};
 use cotenant_core::testing::machine;
 use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
@@ -40,6 +40,7 @@ fn observed(header: &Header, host: &mut Scripted) -> Vec<RecordedRound> {
     let mut rounds = Vec::new();
     drive(host, &Gather, &header.ctx(), header.mode, |r| {
         rounds.push(RecordedRound {
+            rule: r.rule,
             prev: Arc::new(r.prev.clone()),
             sample: Arc::new(r.sample.clone()),
             decision: r.decision.cloned(),
@@ -242,7 +243,16 @@ fn readings_that_are_no_numbers_are_left_out() {
     };
     let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
     let (a, b) = (app(0, &[]), app(100, &[f64::NAN, 2.5, f64::INFINITY]));
-    let round = Round { prev: &a, sample: &b, view: &View::new(&a, &b), decision: None, orders: &[], outcomes: &[] };
+    let round = Round {
+        rule: 0,
+        last: &a,
+        prev: &a,
+        sample: &b,
+        view: &View::new(&a, &b),
+        decision: None,
+        orders: &[],
+        outcomes: &[],
+    };
     writer.round(&round).unwrap();
     let (_, rounds, tail) = read(&writer.finish().unwrap());
     assert_eq!((&*rounds[0].sample, tail), (&app(100, &[2.5]), Tail::Complete));
@@ -263,7 +273,8 @@ fn applications_of_older_recordings_are_read() {
     assert_eq!((app.progress, app.latency_ns, app.metrics[0].1.at), (Some(7), None, Time(0)));
     let state = r#"{"auto":{"phase":"watch","speed":{"0":{"progress":true,"logs":[0.5]}},"kept":{},"waiting":{},"tasks":[1],"calm":0,
                     "inner":"empty","unseen":[]}}"#;
-    assert!(serde_json::from_str::<State>(state).is_ok(), "what auto remembered before it knew of metrics");
+    let state: State = serde_json::from_str(state).unwrap();
+    assert!(state.read::<Auto>().is_some(), "what auto remembered before it knew of metrics");
 }
 
 fn count() -> impl Strategy<Value = Count> {
@@ -349,10 +360,10 @@ proptest! {
         let mut expected = Vec::new();
         for (i, pair) in samples.windows(2).enumerate().filter(|(i, _)| *i != gap) {
             // One round is missing: the writer must notice that `prev` is not what it recorded last.
-            let decision = (i % 2 == 0).then(|| Decision { proposals: vec![], state: State::default(), wake_at: pair[1].at, notes: vec!["n".into()] });
+            let decision = (i % 2 == 0).then(|| Decision::new(vec![], State::default(), pair[1].at, vec!["n".into()]));
             let view = View::new(&pair[0], &pair[1]);
             let (orders, outcomes): (&[Order], &[Outcome]) = (&[], &[]);
-            writer.round(&Round { prev: &pair[0], sample: &pair[1], view: &view, decision: decision.as_ref(), orders, outcomes }).unwrap();
+            writer.round(&Round { rule: 0, last: &pair[0], prev: &pair[0], sample: &pair[1], view: &view, decision: decision.as_ref(), orders, outcomes }).unwrap();
             expected.push((pair[0].clone(), pair[1].clone(), decision));
         }
         let bytes = writer.finish().unwrap();

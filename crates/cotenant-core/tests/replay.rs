@@ -1,12 +1,12 @@
 //! Replay decides on recorded placements, and the same policy decides the same again.
 
 use cotenant_core::action::Outcome;
-use cotenant_core::host::{Host, Mode, Wake, drive};
-use cotenant_core::policy::{self, Policy};
+use cotenant_core::host::Mode;
+use cotenant_core::policy::{self, DynPolicy};
 use cotenant_core::record::{Header, RecordedRound, Recording};
-use cotenant_core::replay::{ReplayHost, Replayed, outcome_in, replay};
+use cotenant_core::replay::{Replayed, outcome_in, replay};
 use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
-use cotenant_core::{CpuSet, Decision, TaskId, Time};
+use cotenant_core::{CpuSet, Rule, TaskId};
 
 /// Three sharers of which one stands on package 0; task 2 may not be moved.
 fn recorded(mode: Mode) -> (Header, Vec<RecordedRound>) {
@@ -18,8 +18,8 @@ fn recorded(mode: Mode) -> (Header, Vec<RecordedRound>) {
     (header, Recording::read(&bytes[..]).unwrap().collect())
 }
 
-fn replayed(header: &Header, rounds: &[RecordedRound], policy: &dyn Policy) -> Vec<Replayed> {
-    replay(rounds.to_vec(), &header.policy, policy, header.ctx()).collect()
+fn replayed(header: &Header, rounds: &[RecordedRound], policy: &dyn DynPolicy) -> Vec<Replayed> {
+    replay(rounds.to_vec(), &[&header.policy], vec![Rule::all(policy, &header.ctx())]).collect()
 }
 
 /// The tasks that each round's replayed decision moves.
@@ -84,7 +84,7 @@ fn another_threshold_decides_otherwise() {
     let (header, rounds) = recorded(Mode::Enforce);
     let mut higher = header.clone();
     higher.machine.thresholds.as_mut().unwrap().coherence_per_cycle = 1.0;
-    let again: Vec<Replayed> = replay(rounds, "gather", &Gather, higher.ctx()).collect();
+    let again: Vec<Replayed> = replay(rounds, &["gather"], vec![Rule::all(&Gather, &higher.ctx())]).collect();
     assert_eq!(moved(&again), vec![Vec::<u32>::new(); 8]);
     assert!(!again[0].agrees());
 }
@@ -112,18 +112,4 @@ fn outcomes_are_those_that_the_recording_bears_out() {
     let mut without = (*second.sample).clone();
     without.tasks.remove(1);
     assert_eq!(outcome_in(first, Some(&without), &other), Outcome::Gone);
-}
-
-/// The loop that drives live machines drives a recording to the same decisions: a recording is self-contained.
-#[test]
-fn as_a_host_a_recording_leads_to_the_same_decisions() {
-    let (header, rounds) = recorded(Mode::Enforce);
-    let mut host = ReplayHost::new(header.topology.clone(), rounds.clone().into_iter());
-    assert_eq!(host.topology(), &header.topology);
-    let mut decisions: Vec<Option<Decision>> = Vec::new();
-    drive(&mut host, &Gather, &header.ctx(), Mode::Enforce, |round| decisions.push(round.decision.cloned())).unwrap();
-    assert_eq!(decisions, rounds.iter().map(|r| r.decision.clone()).collect::<Vec<_>>());
-    assert_eq!(host.wait(Time::default()), Wake::Exit);
-    let empty = ReplayHost::new(header.topology, std::iter::empty()).sample();
-    assert!(empty.unwrap_err().to_string().contains("it has no rounds"));
 }

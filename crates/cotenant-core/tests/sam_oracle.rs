@@ -1,7 +1,7 @@
 //! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as the text restores them: no hyperthreads, chiplets,
 //! masks or missing signals, one task per CPU; slow, and readable beside the figure.
 
-use cotenant_core::policy::{Config, Ctx, Policy, Sam, SamConfig, SamState, State};
+use cotenant_core::policy::{Config, Ctx, Policy, Sam, SamConfig, SamState};
 use cotenant_core::profile::{MachineProfile, Thresholds};
 use cotenant_core::testing::{ViewBuilder, machine};
 use cotenant_core::{Action, Signal, TaskId};
@@ -217,7 +217,7 @@ proptest! {
         let thresholds = Some(LIMITS);
         let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds, ..MachineProfile::default() };
         let sam = if ours { SamConfig::default() } else { SamConfig::paper_exact() };
-        let (apps, config) = (BTreeMap::new(), Config { sam, ..Config::default() });
+        let (apps, config) = (BTreeMap::new(), Config::default());
         let ctx = Ctx { topology: &topology, machine: &profile, apps: &apps, config: &config };
         let view = (0u32..).zip(&tasks).fold(ViewBuilder::new(&topology), |b, (id, t)| {
             let events = |is: bool| if is { CYCLES / 1_000 } else { 0 };
@@ -230,7 +230,7 @@ proptest! {
         });
         let view = view.view();
         let origins = (0u32..).zip(&tasks).filter_map(|(id, t)| Some((TaskId(id), t.origin?)));
-        let decision = Sam.decide(&ctx, &view, &[], State::Sam(SamState::from_origins(origins)), view.at);
+        let decision = Sam(sam).decide(&ctx, &view, &[], SamState::from_origins(origins), view.at);
 
         // Who is seen at home has no origin any more.
         for t in &mut tasks {
@@ -246,7 +246,7 @@ proptest! {
             other => panic!("{other:?}"),
         }).collect();
         prop_assert_eq!(moves, oracle.moves);
-        let State::Sam(state) = decision.state else { panic!("another policy's state") };
+        let state = decision.state;
         let kept: Vec<(usize, u32)> = state.origins.iter().map(|o| (o.task.index(), o.unit)).collect();
         let expected = oracle.tasks.iter().enumerate().filter_map(|(t, task)| Some((t, task.origin?)));
         prop_assert_eq!(kept, expected.collect::<Vec<_>>());

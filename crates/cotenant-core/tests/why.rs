@@ -75,6 +75,8 @@ impl Host for Measured {
         Ok(sample)
     }
 
+    fn watch(&mut self, _: Time) {}
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         self.0.apply(orders)
     }

@@ -2,7 +2,7 @@
 
 use cotenant_core::action::{Action, ActionOutcome, Decision, Order, Outcome, Proposal, Reason};
 use cotenant_core::host::{Host, HostError, Mode, Wake};
-use cotenant_core::policy::{Ctx, High, Policy, QosConfig, State};
+use cotenant_core::policy::{Ctx, High, NoSettings, Policy, QosConfig};
 use cotenant_core::qos::Controller;
 use cotenant_core::record::{Header, Recording};
 use cotenant_core::testing::scripted::{Role, Scripted, header, record};
@@ -29,6 +29,10 @@ impl Host for Obedient {
         self.0.sample()
     }
 
+    fn watch(&mut self, until: Time) {
+        self.0.watch(until);
+    }
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let one = |order: &Order| match order.action {
             Action::LimitCaches { permille: Some(REFUSED), .. } => Outcome::Denied,
@@ -47,17 +51,21 @@ impl Host for Obedient {
 struct Orders(fn(u64) -> Vec<(Action, &'static str)>);
 
 impl Policy for Orders {
+    const SECTION: &'static str = "orders";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "qos"
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         let propose = |(action, what): (Action, &'static str)| Proposal {
             action,
             reason: Reason { app: Some(HIGH), ..Reason::new("controller", what) },
         };
         let proposals = (self.0)(now.0 / 100_000_000).into_iter().map(propose).collect();
-        Decision { proposals, state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+        Decision::new(proposals, (), now + ctx.config.interval, Vec::new())
     }
 }
 
@@ -86,7 +94,7 @@ fn script(tenth: u64) -> Vec<(Action, &'static str)> {
 /// A recording of 1 s.
 fn recording(mode: Mode, roles: [Role; 4]) -> Vec<u8> {
     let mut header = header("qos", mode);
-    header.config.qos = Some(QosConfig {
+    let qos = Some(QosConfig {
         controller: Controller::preset("conservative-90", 0.9).unwrap(),
         high: vec![High { app: HIGH, metric: "progress".to_owned() }],
         low: vec![LOW],
@@ -96,6 +104,7 @@ fn recording(mode: Mode, roles: [Role; 4]) -> Vec<u8> {
         settle: Duration::ZERO,
         patience: Duration::ZERO,
     });
+    header.config.settings.put("qos", &qos);
     record(&header, &mut Obedient(Scripted::new(&roles, 10)), &Orders(script))
 }
 

@@ -448,6 +448,9 @@ impl<Q: Queue> Host for Batch<Q> {
         Ok(sample)
     }
 
+    /// Nobody is asked for latencies.
+    fn watch(&mut self, _: Time) {}
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let now = self.now();
         let app_of = |order: &Order, observer: &Observer| observer.info(order.action.task()?).map(|info| info.app);

@@ -328,6 +328,10 @@ impl Host for LinuxHost {
         Ok(sample)
     }
 
+    fn watch(&mut self, until: Time) {
+        self.metrics.watch(until);
+    }
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let now = self.now();
         let Some(applier) = &mut self.applier else { return vec![Outcome::NotThisMachine; orders.len()] };

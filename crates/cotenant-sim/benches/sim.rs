@@ -11,7 +11,7 @@
 mod report;
 
 use cotenant_core::machine::Machine;
-use cotenant_core::policy;
+use cotenant_core::policy::{self, Registry};
 use cotenant_sim::batch::{self, Plan};
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
@@ -76,7 +76,7 @@ fn main() {
     for tasks in [8, 64, 512] {
         let scenario = scenario(tasks, if tasks > 64 { 2.0 } else { 20.0 });
         for name in ["none", "sam"] {
-            let policy = policy::by_name(name).unwrap_or_else(|e| panic!("{e}"));
+            let policy = Registry::standard().make(name, &scenario.config).unwrap_or_else(|e| panic!("{e}"));
             let (started, cpu) = (Instant::now(), cpu_s());
             let (mut runs, mut simulated_s) = (0, 0.0);
             while started.elapsed().as_secs_f64() < 1.0 {
@@ -99,18 +99,18 @@ fn main() {
     let plan = Plan { policies: vec!["sam".to_owned()], kernel: scenario.kernel, seeds, limits };
     // One core does what `batch::run` does: each program alone, Linux, and the policy, each with every seed.
     let started = Instant::now();
-    let sam = policy::by_name("sam").unwrap_or_else(|e| panic!("{e}"));
+    let sam = Registry::standard().make("sam", &scenario.config).unwrap_or_else(|e| panic!("{e}"));
     for seed in 1..=seeds {
         for app in 0..scenario.apps.len() {
             scenario.alone(app, scenario.kernel, seed).unwrap_or_else(|e| panic!("{e}"));
         }
-        for policy in [&policy::None as &dyn policy::Policy, &*sam] {
+        for policy in [&policy::None as &dyn policy::DynPolicy, &*sam] {
             scenario.run(policy, scenario.kernel, seed, |_| ()).unwrap_or_else(|e| panic!("{e}"));
         }
     }
     let one_s = started.elapsed().as_secs_f64();
     let started = Instant::now();
-    batch::run(&scenario, &plan, |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
+    batch::run(&scenario, &plan, &Registry::standard(), |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
     let all_s = started.elapsed().as_secs_f64();
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     report.row(json!({ "case": "seeds", "seeds": seeds, "workers": workers, "one_s": one_s, "all_s": all_s,

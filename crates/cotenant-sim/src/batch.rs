@@ -5,7 +5,7 @@ use crate::optimum::{Best, Limits};
 use crate::run::{Outcome, SimError, mean_progress};
 use crate::scenario::Scenario;
 use crate::world::Latency;
-use cotenant_core::policy;
+use cotenant_core::policy::{self, Registry};
 use cotenant_core::stats::{Estimate, Summary};
 use cotenant_core::topology::symmetry::{FREE, Slot};
 use std::sync::Mutex;
@@ -70,7 +70,12 @@ enum Done {
 ///
 /// # Errors
 /// The first in the order of the plan, whichever came first in time.
-pub fn run(scenario: &Scenario, plan: &Plan, progress: impl Fn(usize, usize) + Sync) -> Result<Batch, SimError> {
+pub fn run(
+    scenario: &Scenario,
+    plan: &Plan,
+    registry: &Registry,
+    progress: impl Fn(usize, usize) + Sync,
+) -> Result<Batch, SimError> {
     let seeds = || 1..=plan.seeds;
     let solo: Vec<Job> = (0..scenario.apps.len()).flat_map(|a| seeds().map(move |s| Job::Alone(a, s))).collect();
     let mut jobs: Vec<Job> = seeds().map(Job::Linux).collect();
@@ -80,7 +85,7 @@ pub fn run(scenario: &Scenario, plan: &Plan, progress: impl Fn(usize, usize) + S
     }
     let total = solo.len() + jobs.len() + searches.len();
     let mut alone_s = vec![0.0; scenario.apps.len()];
-    for done in parallel(&solo, |job| one(scenario, plan, &[], &[], job), |n| progress(n, total))? {
+    for done in parallel(&solo, |job| one(scenario, plan, registry, &[], &[], job), |n| progress(n, total))? {
         if let Done::Alone(app, time) = done {
             alone_s[app] += time / plan.seeds as f64;
         }
@@ -88,7 +93,7 @@ pub fn run(scenario: &Scenario, plan: &Plan, progress: impl Fn(usize, usize) + S
     let series = |name: &String| Series { name: name.clone(), outcomes: Vec::new(), best: None, search_s: 0.0 };
     let mut batch = Batch { linux: Vec::new(), series: plan.policies.iter().map(series).collect(), alone_s };
     let before = solo.len();
-    let work = |job: &Job| one(scenario, plan, &batch.alone_s, &[], job);
+    let work = |job: &Job| one(scenario, plan, registry, &batch.alone_s, &[], job);
     let mut all = parallel(&jobs, work, |n| progress(before + n, total))?;
     // The search begins where the others came to rest, too: it is to be at least as good.
     let rest = |done: &Done| match done {
@@ -97,7 +102,7 @@ pub fn run(scenario: &Scenario, plan: &Plan, progress: impl Fn(usize, usize) + S
     };
     let starts: Vec<Vec<usize>> = all.iter().filter_map(rest).collect();
     let before = before + jobs.len();
-    let work = |job: &Job| one(scenario, plan, &batch.alone_s, &starts, job);
+    let work = |job: &Job| one(scenario, plan, registry, &batch.alone_s, &starts, job);
     all.extend(parallel(&searches, work, |n| progress(before + n, total))?);
     for done in all {
         match done {
@@ -114,12 +119,19 @@ pub fn run(scenario: &Scenario, plan: &Plan, progress: impl Fn(usize, usize) + S
     Ok(batch)
 }
 
-fn one(scenario: &Scenario, plan: &Plan, alone: &[f64], starts: &[Vec<usize>], job: &Job) -> Result<Done, SimError> {
+fn one(
+    scenario: &Scenario,
+    plan: &Plan,
+    registry: &Registry,
+    alone: &[f64],
+    starts: &[Vec<usize>],
+    job: &Job,
+) -> Result<Done, SimError> {
     Ok(match *job {
         Job::Alone(app, seed) => Done::Alone(app, scenario.alone(app, plan.kernel, seed)?),
         Job::Linux(seed) => Done::Linux(scenario.run(&policy::None, KernelKind::default(), seed, |_| ())?),
         Job::Policy(i, seed) => {
-            let policy = policy::by_name(&plan.policies[i]).map_err(SimError::Unknown)?;
+            let policy = registry.make(&plan.policies[i], &scenario.config).map_err(SimError::Unknown)?;
             Done::Policy(i, scenario.run(&*policy, plan.kernel, seed, |_| ())?)
         }
         Job::Optimal(i) => {

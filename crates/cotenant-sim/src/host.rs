@@ -213,6 +213,9 @@ impl Host for SimHost {
         Ok(Sample { at: world.now(), tasks, cpus, apps })
     }
 
+    /// Programs tell their latencies themselves here: nobody is asked.
+    fn watch(&mut self, _: Time) {}
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let one = |order: &Order| {
             if let Some(app) = order.action.app() {

@@ -7,7 +7,7 @@ use crate::scenario::{Scenario, Spot};
 use crate::speed::Unsettled;
 use crate::world::{AppReport, AppSpec, Latency, World};
 use cotenant_core::host::{HostError, Mode, Round, drive};
-use cotenant_core::policy::{Ctx, None as NoPolicy, Policy, Refusal, Static, map_has_room};
+use cotenant_core::policy::{Ctx, DynPolicy, None as NoPolicy, Refusal, map_has_room};
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
 use cotenant_core::{AppId, Time};
 use cotenant_measure::workload::RunError;
@@ -136,7 +136,7 @@ impl Scenario {
     /// Where the policy refuses, no speeds are found, or the end comes too early.
     pub fn run(
         &self,
-        policy: &dyn Policy,
+        policy: &dyn DynPolicy,
         kernel: KernelKind,
         seed: u64,
         watch: impl FnMut(&Round<'_>),
@@ -145,13 +145,13 @@ impl Scenario {
     }
 
     /// Whether the policy can work with this machine.
-    pub(crate) fn check(&self, policy: &dyn Policy) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, policy: &dyn DynPolicy) -> Result<(), Refusal> {
         let unknown = self.machine.profile.thresholds.is_none();
         let checked = policy.check(&self.ctx()).map_err(|r| match r.policy {
             "sam" if unknown => Refusal { remedy: NO_THRESHOLDS.to_owned(), ..r },
             _ => r,
         });
-        if policy.name() == Static.name() {
+        if policy.name() == "static" {
             // Who comes first is there at the same time, for sure.
             let first = self.apps.iter().map(|app| app.arrival).min();
             let there = (0..).map(AppId).zip(&self.apps).filter(|(_, app)| Some(app.arrival) == first);
@@ -164,7 +164,7 @@ impl Scenario {
     fn run_of(
         &self,
         specs: &[AppSpec],
-        policy: &dyn Policy,
+        policy: &dyn DynPolicy,
         kernel: KernelKind,
         seed: u64,
         watch: impl FnMut(&Round<'_>),
@@ -174,7 +174,7 @@ impl Scenario {
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;
         // Linux alone is observed by nobody.
-        if policy.name() == NoPolicy.name() {
+        if policy.name() == "none" {
             world.advance(self.end, false)?;
             return Ok((outcome(&world, specs, self)?, world));
         }

@@ -7,7 +7,10 @@ use crate::machine::SimMachine;
 use crate::world::{AppSpec, Load};
 use cotenant_core::machine::Machine;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::{Config, High, QosConfig};
+use cotenant_core::policy::{
+    Atom, AtomConfig, CoSchedule, Config, High, Policy, Qos, QosConfig, QuantumSettings, Sam, SamConfig, Static,
+    StaticSettings,
+};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::qos::{Controller, PRESETS};
 use cotenant_core::{AppId, CpuSet, Time};
@@ -198,22 +201,28 @@ impl Scenario {
         };
         let end_s =
             number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), (f64::MIN_POSITIVE, MAX_END_S), 0)?;
-        let map = file.policy.map.map(Spanned::into_inner);
-        let mut config = Config { pin: file.policy.pin.unwrap_or_default(), map, ..Config::default() };
+        let mut config = Config { pin: file.policy.pin.unwrap_or_default(), ..Config::default() };
+        let mut quantum = QuantumSettings::default();
         for (key, given, time) in [
             ("interval_ms", &file.policy.interval_ms, &mut config.interval),
-            ("quantum_ms", &file.policy.quantum_ms, &mut config.quantum),
+            ("quantum_ms", &file.policy.quantum_ms, &mut quantum.quantum),
         ] {
             if given.is_some() {
                 let ms = number("the policy", key, given.as_ref(), None, (0.1, 3.6e6), 0)?;
                 *time = Duration::from_secs_f64(ms / 1e3);
             }
         }
+        config.settings.put(CoSchedule::SECTION, &quantum);
+        if let Some(map) = file.policy.map {
+            config.settings.put(Static::SECTION, &StaticSettings { map: Some(map.into_inner()) });
+        }
         if let Some(sam) = &file.policy.sam {
-            config.sam = sam.get_ref().parse().map_err(|e| (sam.span().start, format!("{e}")))?;
+            let sam_config: SamConfig = sam.get_ref().parse().map_err(|e| (sam.span().start, format!("{e}")))?;
+            config.settings.put(Sam::SECTION, &sam_config);
         }
         if let Some(atom) = &file.policy.atom {
-            config.atom = atom.get_ref().parse().map_err(|e| (atom.span().start, format!("{e}")))?;
+            let atom_config: AtomConfig = atom.get_ref().parse().map_err(|e| (atom.span().start, format!("{e}")))?;
+            config.settings.put(Atom::SECTION, &atom_config);
         }
         let o = &file.observation;
         let default = Observation::default();
@@ -245,7 +254,9 @@ impl Scenario {
             apps.push(spec);
         }
         distinguish(&mut apps);
-        config.qos = qos(file.policy.qos.as_ref(), file.policy.goal.as_ref(), &sensitive)?;
+        if let Some(qos) = qos(file.policy.qos.as_ref(), file.policy.goal.as_ref(), &sensitive)? {
+            config.settings.put(Qos::SECTION, &qos);
+        }
         let profile = |(app, latency_sensitive): (&AppSpec, bool)| {
             (app.name.clone(), AppProfile { latency_sensitive, ..AppProfile::default() })
         };

@@ -7,7 +7,7 @@ use crate::scenario::{Scenario, distinguish};
 use crate::world::World;
 use cotenant_core::Time;
 use cotenant_core::host::{Host, HostError, Round};
-use cotenant_core::policy::Policy;
+use cotenant_core::policy::DynPolicy;
 use cotenant_measure::workload::{Ended, Launcher, Ran, Workload, run};
 
 /// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its order.
@@ -84,7 +84,7 @@ impl Scenario {
     pub fn staged(
         &self,
         workload: &Workload,
-        policy: Option<&dyn Policy>,
+        policy: Option<&dyn DynPolicy>,
         kernel: KernelKind,
         seed: u64,
         watch: impl FnMut(&Round<'_>),
@@ -104,7 +104,7 @@ impl Scenario {
 mod tests {
     use crate::tests::scenario;
     use cotenant_core::pin::Pin;
-    use cotenant_core::policy::{Ctx, Policy, State, by_name};
+    use cotenant_core::policy::{Ctx, Needs, NoSettings, Policy, Registry};
     use cotenant_core::view::TaskView;
     use cotenant_core::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
     use cotenant_measure::workload::{Arrival, Job, Workload};
@@ -136,7 +136,7 @@ mod tests {
         }
         assert_eq!(linux.iter().map(|r| r.times_s.len()).collect::<Vec<_>>(), [2, 1, 1]);
         let mut rounds = 0;
-        let policy = by_name("resense").unwrap();
+        let policy = Registry::standard().make("resense", &scenario.config).unwrap();
         let managed = scenario.staged(&workload(), Some(&*policy), scenario.kernel, 1, |_| rounds += 1).unwrap();
         for (linux, managed) in linux.iter().zip(&managed) {
             near(linux.time_s(), managed.time_s());
@@ -160,29 +160,36 @@ mod tests {
     fn who_is_placed_at_once_touches_his_pages_there() {
         struct Far;
         impl Policy for Far {
+            const SECTION: &'static str = "far";
+            /// Whether it has placed everybody.
+            type State = bool;
+            type Settings = NoSettings;
+
             fn name(&self) -> &'static str {
                 "far"
             }
 
-            fn wants_task_changes(&self) -> bool {
-                true
+            fn needs(&self) -> Needs {
+                Needs { task_changes: true, ..Needs::default() }
             }
 
-            fn decide(&self, ctx: &Ctx<'_>, view: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+            fn decide(
+                &self,
+                ctx: &Ctx<'_>,
+                view: &View,
+                _: &[ActionOutcome],
+                placed: bool,
+                now: Time,
+            ) -> Decision<bool> {
                 // The other package than the one where the kernel began.
                 let to = |cpu: CpuId| CpuId((cpu.0 + 4) % 8);
-                let fresh = view.interval.is_zero() && matches!(state, State::Empty);
+                let fresh = view.interval.is_zero() && !placed;
                 let place = |t: &TaskView| Proposal {
                     action: Action::Place { task: t.info.id, contexts: CpuSet::single(to(t.cpu.unwrap_or_default())) },
                     reason: Reason::new("far", ""),
                 };
                 let proposals = if fresh { view.tasks.iter().map(place).collect() } else { Vec::new() };
-                Decision {
-                    proposals,
-                    state: State::Static(Box::default()),
-                    wake_at: now + ctx.config.interval,
-                    notes: Vec::new(),
-                }
+                Decision::new(proposals, true, now + ctx.config.interval, Vec::new())
             }
         }
         let mut scenario = scenario("machine = 'two'\n[[app]]\nname = 'a'\nprogram = 'mcf06'\nwork_s = 1\n");

@@ -2,11 +2,12 @@
 
 use crate::cmd;
 use crate::units;
+use crate::{registry, usage};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cotenant_core::Mode;
 use cotenant_core::metric::Metric;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::{AtomConfig, SamConfig};
+use cotenant_core::policy::{AtomConfig, SamConfig, Settings, setting_value};
 use cotenant_linux::memory::Choice;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -141,6 +142,52 @@ pub enum Command {
     Sim(cmd::sim::Args),
 }
 
+/// `--set`, wherever a policy decides.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SetArgs {
+    /// A setting of a policy, such as sam.cooldown=false or atom.turn=2s; may be repeated
+    #[arg(long, value_name = "POLICY.KEY=VALUE", value_parser = setting)]
+    set: Vec<Setting>,
+}
+
+#[derive(Debug, Clone)]
+struct Setting {
+    /// The section of the settings that the policy reads.
+    section: &'static str,
+    key: String,
+    value: String,
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    let parts = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+    let ((policy, key), value) = parts.ok_or("expected POLICY.KEY=VALUE, as in sam.cooldown=false")?;
+    Ok(Setting { section: registry().section(policy)?, key: key.to_owned(), value: value.to_owned() })
+}
+
+impl SetArgs {
+    /// Changes settings for these policies.
+    ///
+    /// # Errors
+    /// Where none of them has such a setting, or it does not take the value.
+    pub(crate) fn apply<'a>(
+        &self,
+        settings: &mut Settings,
+        policies: impl IntoIterator<Item = &'a str>,
+    ) -> anyhow::Result<()> {
+        let entries: Vec<_> = policies.into_iter().filter_map(|name| registry().find(name).ok()).collect();
+        for Setting { section, key, value } in &self.set {
+            let wrong = |why: &dyn std::fmt::Display| usage(format!("--set {section}.{key}={value}: {why}"));
+            if !entries.iter().any(|entry| entry.reads().contains(section)) {
+                let names: Vec<&str> = entries.iter().map(|entry| entry.name()).collect();
+                return Err(wrong(&format!("the policy here is {}, which has no such settings", names.join(", "))));
+            }
+            settings.set(section, key, setting_value(value));
+            registry().check(section, settings).map_err(|why| wrong(&why.why))?;
+        }
+        Ok(())
+    }
+}
+
 /// What decides and how; common to everything that decides.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
@@ -159,6 +206,9 @@ pub struct PolicyArgs {
     /// (its placement competes, too), execute=TIME (then learn again), or paper [default: turn=1s,rounds=5,settle=20%,classes=32]
     #[arg(long, value_name = "SETTING")]
     pub atom: Option<AtomConfig>,
+    /// Settings of single policies
+    #[command(flatten)]
+    pub set: SetArgs,
     /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub interval: Option<Duration>,
@@ -296,8 +346,8 @@ mod tests {
         let run = cli.find_subcommand("run").unwrap();
         let help = run.get_arguments().find(|arg| arg.get_id() == "policy").unwrap().get_help().unwrap().to_string();
         let words: Vec<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
-        for name in cotenant_core::policy::NAMES {
-            assert!(words.contains(name), "{name}: {help}");
+        for name in cotenant_core::policy::Registry::standard().names() {
+            assert!(words.contains(&name), "{name}: {help}");
         }
     }
 }

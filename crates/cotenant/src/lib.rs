@@ -16,12 +16,27 @@ mod units;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use cotenant_cli::{FAILED, USAGE, fail, usage};
+use cotenant_core::policy::Registry;
 use cotenant_linux::host::StartError;
 use cotenant_linux::metrics;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
-/// Runs the command line of this process.
+/// The policies that the command knows.
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
+pub(crate) fn registry() -> &'static Registry {
+    REGISTRY.get_or_init(Registry::standard)
+}
+
+/// Runs the command line of this process with our own policies.
 pub fn main() -> ExitCode {
+    main_with(Registry::standard())
+}
+
+/// Runs the command line of this process with these policies: `run`, `sim`, `replay` and all others know them.
+pub fn main_with(policies: Registry) -> ExitCode {
+    let _ = REGISTRY.set(policies); // a process has one command line
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|first| first == cotenant_linux::guardian::SUBCOMMAND) {
         return cotenant_linux::guardian::main(args);

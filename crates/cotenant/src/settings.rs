@@ -2,12 +2,14 @@
 
 use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, ScopeArgs};
 use crate::store::{Loaded, Store};
-use crate::{calibrated, names, units};
+use crate::{calibrated, names, registry, units};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
 use cotenant_core::parse;
-use cotenant_core::policy::{self, Config, Ctx, Policy};
+use cotenant_core::policy::{
+    Atom, AtomConfig, Config, Ctx, DynPolicy, Policy, Sam, SamConfig, Settings, Static, StaticSettings,
+};
 use cotenant_core::profile::{self, AppProfile, Executable, MachineProfile};
 use cotenant_core::{CpuSet, Mode, Topology};
 use cotenant_linux::{executable, memory};
@@ -26,6 +28,8 @@ struct File {
     map: Option<String>,
     sam: Option<String>,
     atom: Option<String>,
+    /// Settings of policies by policy and key, as `--set` takes them.
+    set: BTreeMap<String, toml::Table>,
     interval: Option<String>,
     pin: Option<String>,
     mode: Option<String>,
@@ -122,7 +126,7 @@ pub(crate) struct Setup {
     pub machine: MachineProfile,
     pub apps: BTreeMap<String, AppProfile>,
     pub config: Config,
-    pub policy: Box<dyn Policy>,
+    pub policy: Box<dyn DynPolicy>,
     pub mode: Mode,
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
@@ -201,15 +205,8 @@ impl Setup {
                 Some(value::<ModeArg>(text).ok_or_else(|| choice("mode", &file.mode, "observe, advise or enforce"))?)
             }
         };
-        if let Some(text) = &file.sam {
-            config.sam = text.parse().map_err(|why| usage(format!("{}: {why}", in_file("sam"))))?;
-        }
-        config.sam = args.sam.unwrap_or(config.sam);
-        if let Some(text) = &file.atom {
-            config.atom = text.parse().map_err(|why| usage(format!("{}: {why}", in_file("atom"))))?;
-        }
-        config.atom = args.atom.unwrap_or(config.atom);
-        config.map = args.map.clone().or(file.map);
+        let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
+        config.settings = settings_of(args, &name, &file, in_file)?;
         config.move_pages = args.move_pages;
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
@@ -226,15 +223,14 @@ impl Setup {
             None => None,
             Some(text) => Some(user_cpus(text, &topology)?),
         };
-        let name = args.policy.clone().or(file.policy).unwrap_or_else(|| "auto".to_owned());
-        let policy = policy::by_name(&name).map_err(usage)?;
+        let policy = registry().make(&name, &config).map_err(usage)?;
         if args.map.is_some() && policy.name() != "static" {
             return Err(usage(format!("--map is for the policy static, not for {name}; add --policy static")));
         }
         if args.sam.is_some() && !["sam", "auto"].contains(&policy.name()) {
             return Err(usage(format!("--sam is for the policies sam and auto, not for {name}; leave it out")));
         }
-        if live.is_some() && policy.pauses() {
+        if live.is_some() && policy.needs().pauses {
             return Err(usage(format!(
                 "policy {name} chooses which of many jobs run and lets the others wait, and here is one program; \
                  use 'cotenant schedule', or see what it would do with 'cotenant sim' or 'cotenant decide'"
@@ -248,7 +244,7 @@ impl Setup {
                 }
                 apps
             }
-            None if policy.wants_profiles() => {
+            None if policy.needs().profiles => {
                 let Loaded { apps, notes } = load(&topology);
                 notes.iter().for_each(tell);
                 apps
@@ -273,8 +269,8 @@ impl Setup {
         // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
         memory::Options {
-            placement: differs && (recorded || self.policy.wants_pages()),
-            accesses: differs && self.policy.wants_accesses(),
+            placement: differs && (recorded || self.policy.needs().pages),
+            accesses: differs && self.policy.needs().accesses,
             choice: scope.collector.unwrap_or_default(),
             budget: scope.collector_budget.map_or(memory::Options::default().budget, |percent| percent / 100.0),
         }
@@ -284,6 +280,37 @@ impl Setup {
     pub fn ctx(&self) -> Ctx<'_> {
         Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
     }
+}
+
+/// Settings of single policies: those of the file, then the options that have a name of their own, then `--set`.
+fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&str) -> String) -> Result<Settings> {
+    let mut settings = Settings::default();
+    if let Some(text) = &file.sam {
+        let sam: SamConfig = text.parse().map_err(|why| usage(format!("{}: {why}", in_file("sam"))))?;
+        settings.put(Sam::SECTION, &sam);
+    }
+    if let Some(text) = &file.atom {
+        let atom: AtomConfig = text.parse().map_err(|why| usage(format!("{}: {why}", in_file("atom"))))?;
+        settings.put(Atom::SECTION, &atom);
+    }
+    for (policy, table) in &file.set {
+        let section = registry().section(policy).map_err(|why| usage(format!("{}: {why}", in_file("set"))))?;
+        for (key, value) in table {
+            settings.set(section, key, serde_json::to_value(value)?);
+        }
+        registry().check(section, &settings).map_err(|why| usage(format!("{}: {why}", in_file("set"))))?;
+    }
+    if let Some(sam) = &args.sam {
+        settings.put(Sam::SECTION, sam);
+    }
+    if let Some(atom) = &args.atom {
+        settings.put(Atom::SECTION, atom);
+    }
+    if let Some(map) = args.map.as_ref().or(file.map.as_ref()) {
+        settings.put(Static::SECTION, &StaticSettings { map: Some(map.clone()) });
+    }
+    args.set.apply(&mut settings, [policy])?;
+    Ok(settings)
 }
 
 fn value<T: clap::ValueEnum>(text: &str) -> Option<T> {

@@ -5,7 +5,7 @@ use cotenant::cmd::{replay, why};
 use cotenant::recorder::{self, Recorder};
 use cotenant_core::TaskId;
 use cotenant_core::host::{Mode, drive};
-use cotenant_core::policy;
+use cotenant_core::policy::Registry;
 use cotenant_core::record::{Header, Recording, Tail};
 use cotenant_core::testing::scripted::{Gather, Role, Scripted, header};
 use std::fs;
@@ -256,7 +256,7 @@ fn every_policy_that_has_a_name_replays() {
     let folder = Folder::new("all");
     let path = folder.file("a.rec");
     record(&path, &header("gather", Mode::Enforce), 1 << 30);
-    for name in policy::NAMES {
+    for name in Registry::standard().names() {
         match replayed(&path, &["--policy", name]) {
             Ok(text) => assert!(text.contains(&format!("replayed {name}: ")), "{text}"),
             Err(refused) => {

@@ -1,7 +1,7 @@
 //! `cotenant report`: the page is well-formed, needs nothing from outside, holds the data as text, and opens without a complaint.
 
 use cotenant_core::host::Mode;
-use cotenant_core::policy::{Ctx, Policy, State};
+use cotenant_core::policy::{Ctx, NoSettings, Policy};
 use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
 use cotenant_core::view::TaskView;
 use cotenant_core::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
@@ -77,11 +77,15 @@ fn recording(tasks: u32, ticks: u64) -> Vec<u8> {
 struct Swing;
 
 impl Policy for Swing {
+    const SECTION: &'static str = "swing";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "swing"
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         let there = |task: &TaskView| 1 - task.cpu.and_then(|cpu| ctx.topology.package_of(cpu)).unwrap_or(0);
         let place = |task: &TaskView| {
             let contexts = ctx.topology.package_contexts()[there(task)].iter().copied().collect();
@@ -89,7 +93,7 @@ impl Policy for Swing {
             Proposal { action: Action::Place { task: task.info.id, contexts }, reason }
         };
         let proposals = view.tasks.iter().map(place).collect();
-        Decision { proposals, state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+        Decision::new(proposals, (), now + ctx.config.interval, Vec::new())
     }
 }
 
@@ -184,17 +188,21 @@ fn a_thousand_threads_are_shown_together() {
 struct Nap;
 
 impl Policy for Nap {
+    const SECTION: &'static str = "nap";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "nap"
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         let reason = Reason { app: Some(AppId(0)), ..Reason::new("controller", "contention with {app}") };
         let nap = |until| Proposal { action: Action::Nap { app: AppId(1), until }, reason: reason.clone() };
         let limit =
             Proposal { action: Action::Limit { app: AppId(1), cpu_permille: Some(250) }, reason: reason.clone() };
         let proposals = vec![nap(now + Duration::from_millis(50)), nap(now), limit];
-        Decision { proposals, state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+        Decision::new(proposals, (), now + ctx.config.interval, Vec::new())
     }
 }
 

@@ -12,7 +12,8 @@
 mod tests;
 
 use super::sam::classify::intra;
-use super::{Atom, AtomConfig, AtomState, Config, Ctx, Policy, SamConfig, State, speed};
+use super::settings::NoSettings;
+use super::{Atom, AtomConfig, AtomState, Ctx, DynPolicy, Needs, Policy, Sam, SamConfig, State, speed};
 use crate::action::{Action, ActionOutcome, Decision, Outcome, Proposal, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, TaskId, Time};
@@ -38,7 +39,8 @@ const CALMEST: u32 = 4;
 
 /// The policy: another one, on probation.
 pub struct Auto {
-    inner: Box<dyn Policy>,
+    inner: Box<dyn DynPolicy>,
+    atom: Atom,
 }
 
 /// What `auto` remembers.
@@ -181,7 +183,7 @@ fn gain(before: &BTreeMap<AppId, Series>, after: &BTreeMap<AppId, Series>) -> Op
 }
 
 /// What stands between the view and a decision.
-fn obstacle(inner: &dyn Policy, ctx: &Ctx<'_>, view: &View) -> Option<String> {
+fn obstacle(inner: &dyn DynPolicy, ctx: &Ctx<'_>, view: &View) -> Option<String> {
     let known = |signal| {
         view.tasks.iter().any(|t| match signal {
             Signal::Intra => intra(|part| t.per_s(part)).is_some(),
@@ -248,12 +250,13 @@ impl AutoState {
     /// The kernel's own placement competes, too, so that what does not help for certain is taken back here as well.
     fn compete(
         &mut self,
+        competition: &Atom,
         obstacle: Option<&str>,
         ctx: &Ctx<'_>,
         view: &View,
         outcomes: &[ActionOutcome],
         now: Time,
-    ) -> Option<Decision> {
+    ) -> Option<Decision<()>> {
         let idle = matches!(self.phase, Phase::Watch);
         if self.atom.is_none() && obstacle.is_some() && idle && speed_is_told(view) {
             self.atom = Some(Box::default());
@@ -264,22 +267,20 @@ impl AutoState {
             self.speed.clear();
             self.atom = (!given_back).then_some(atom);
             let wake_at = now + ctx.config.interval;
-            return Some(Decision { proposals, state: State::Empty, wake_at, notes: Vec::new() });
+            return Some(Decision::new(proposals, (), wake_at, Vec::new()));
         };
-        let config = Config { atom: AtomConfig { kernel: true, ..ctx.config.atom }, ..ctx.config.clone() };
-        let mut decision = Atom.decide(&Ctx { config: &config, ..*ctx }, view, outcomes, State::Atom(atom), now);
-        if let State::Atom(atom) = std::mem::take(&mut decision.state) {
-            let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
-            self.calm = if atom.is_calm() && tasks == self.tasks { (self.calm + 1).min(CALMEST) } else { 0 };
-            self.tasks = tasks;
-            if self.calm > 0 {
-                decision.wake_at = now + ctx.config.interval * 2u32.pow(self.calm);
-            }
-            self.atom = Some(atom);
+        let Decision { proposals, state: atom, mut wake_at, mut notes, .. } =
+            Policy::decide(competition, ctx, view, outcomes, *atom, now);
+        let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
+        self.calm = if atom.is_calm() && tasks == self.tasks { (self.calm + 1).min(CALMEST) } else { 0 };
+        self.tasks = tasks;
+        if self.calm > 0 {
+            wake_at = now + ctx.config.interval * 2u32.pow(self.calm);
         }
+        self.atom = Some(Box::new(atom));
         let why = why.trim_start_matches("no decision: ");
-        decision.notes.push(format!("mapping classes compete by the speed that is told (atom), because {why}"));
-        Some(decision)
+        notes.push(format!("mapping classes compete by the speed that is told (atom), because {why}"));
+        Some(Decision::new(proposals, (), wake_at, notes))
     }
 
     /// Takes note of what became of the last round's proposals. True where the view spans a change, so that it tells no speed.
@@ -333,7 +334,7 @@ impl AutoState {
     /// Lets the inner policy decide, and puts what may be tried on probation.
     fn ask(
         &mut self,
-        inner: &dyn Policy,
+        inner: &dyn DynPolicy,
         ctx: &Ctx<'_>,
         view: &View,
         now: Time,
@@ -414,38 +415,45 @@ impl AutoState {
 }
 
 impl Auto {
-    /// `auto` over a policy that needs counters.
-    pub fn new(inner: Box<dyn Policy>) -> Self {
-        Self { inner }
+    /// `auto` over a policy that needs counters, and `atom` with these settings where there are none.
+    pub fn new(inner: Box<dyn DynPolicy>, atom: AtomConfig) -> Self {
+        Self { inner, atom: Atom(AtomConfig { kernel: true, ..atom }) }
+    }
+
+    /// `auto` over `sam`, with what helped simulated mixes, though the paper's figures do not say it, unless something is set.
+    pub fn over_sam(sam: SamConfig, atom: AtomConfig) -> Self {
+        let sam = if sam == SamConfig::default() { SamConfig::recommended() } else { sam };
+        Self::new(Box::new(Sam(sam)), atom)
     }
 }
 
 impl Policy for Auto {
+    const SECTION: &'static str = "auto";
+    type State = AutoState;
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "auto"
     }
 
-    fn wants_pages(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { pages: true, ..Needs::default() }
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        // What helped simulated mixes, though it is not what the paper's figures say, unless the user has switched something.
-        let mut config = ctx.config.clone();
-        if config.sam == SamConfig::default() {
-            config.sam = SamConfig::recommended();
-        }
-        let ctx = &Ctx { config: &config, ..*ctx };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut s: AutoState,
+        now: Time,
+    ) -> Decision<AutoState> {
         let interval = ctx.config.interval;
         let first_wait = interval * FIRST_WAIT;
-        let mut s = match state {
-            State::Auto(state) => *state,
-            _ => AutoState::default(),
-        };
         s.kept.retain(|id, _| view.task(*id).is_some());
         let obstacle = obstacle(&*self.inner, ctx, view);
-        if let Some(decision) = s.compete(obstacle.as_deref(), ctx, view, outcomes, now) {
-            return Decision { state: State::Auto(Box::new(s)), ..decision };
+        if let Some(decision) = s.compete(&self.atom, obstacle.as_deref(), ctx, view, outcomes, now) {
+            return Decision::new(decision.proposals, s, decision.wake_at, decision.notes);
         }
         let measured = !s.learn(outcomes, now, first_wait);
         let mut waits = false;
@@ -490,6 +498,6 @@ impl Policy for Auto {
         }
         s.calm = if is_calm && !new_tasks { (s.calm + 1).min(CALMEST) } else { 0 };
         let wake_at = now + interval * 2u32.pow(s.calm);
-        Decision { proposals, state: State::Auto(Box::new(s)), wake_at, notes }
+        Decision::new(proposals, s, wake_at, notes)
     }
 }

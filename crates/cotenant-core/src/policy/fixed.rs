@@ -1,7 +1,7 @@
 //! `static`: the mapping that the user drew, `--map 'X*X*..'`. See `docs/policies/static.md`.
 
 use super::plan::Plan;
-use super::{Ctx, Policy, Refusal, State};
+use super::{Ctx, Needs, Policy, Refusal};
 use crate::action::{ActionOutcome, Decision, PlaceKind, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, TaskId, Time};
@@ -12,8 +12,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The policy.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Static;
+#[derive(Clone, Debug, Default)]
+pub struct Static(pub StaticSettings);
+
+/// What can be set of `static`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StaticSettings {
+    /// The mapping, in the notation `X*X*..`.
+    pub map: Option<String>,
+}
 
 /// What `static` remembers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,19 +43,18 @@ type Marks = BTreeMap<char, Vec<CpuId>>;
 ///
 /// # Errors
 /// What is wrong with it, and the remedy.
-fn marks(ctx: &Ctx<'_>) -> Result<Marks, (String, &'static str)> {
-    let Some(text) = &ctx.config.map else {
+fn marks(map: Option<&str>, topology: &Topology) -> Result<Marks, (String, &'static str)> {
+    let Some(text) = map else {
         return Err((
             "there is no map".to_owned(),
             "draw one with --map 'X*X*..', one character per CPU in the order of `cotenant topo`",
         ));
     };
-    let slots =
-        parse_map(ctx.topology, text).map_err(|e| (e.to_string(), "see `cotenant topo` for the order of CPUs"))?;
+    let slots = parse_map(topology, text).map_err(|e| (e.to_string(), "see `cotenant topo` for the order of CPUs"))?;
     let mut marks: BTreeMap<char, Vec<(usize, CpuId)>> = BTreeMap::new();
     let mut used: BTreeMap<(char, Option<usize>), usize> = BTreeMap::new();
     for (cpu, letter) in slots.into_iter().filter(|(_, letter)| *letter != FREE) {
-        let rank = used.entry((letter, ctx.topology.core_of(cpu))).or_default();
+        let rank = used.entry((letter, topology.core_of(cpu))).or_default();
         marks.entry(letter).or_default().push((*rank, cpu));
         *rank += 1;
     }
@@ -73,7 +80,8 @@ fn letters(marks: &Marks, apps: &BTreeSet<AppId>) -> BTreeMap<AppId, char> {
 /// # Errors
 /// The first such letter's CPUs and threads, and the remedy.
 pub fn map_has_room(ctx: &Ctx<'_>, threads: &BTreeMap<AppId, usize>) -> Result<(), Refusal> {
-    let marks = marks(ctx).unwrap_or_default();
+    let settings = ctx.config.settings.of::<Static>().unwrap_or_default();
+    let marks = marks(settings.map.as_deref(), ctx.topology).unwrap_or_default();
     let mut wanted: BTreeMap<char, usize> = BTreeMap::new();
     for (app, letter) in letters(&marks, &threads.keys().copied().collect()) {
         *wanted.entry(letter).or_default() += threads[&app];
@@ -140,28 +148,36 @@ fn layout(
 }
 
 impl Policy for Static {
+    const SECTION: &'static str = "static";
+    type State = StaticState;
+    type Settings = StaticSettings;
+
     fn name(&self) -> &'static str {
         "static"
     }
 
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
         let refuse = |(why, remedy): (String, &str)| Refusal { policy: "static", why, remedy: remedy.to_owned() };
-        marks(ctx).map(drop).map_err(refuse)
+        marks(self.0.map.as_deref(), ctx.topology).map(drop).map_err(refuse)
     }
 
-    fn wants_task_changes(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { task_changes: true, ..Needs::default() }
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let StaticState { map, mut plan } = match state {
-            State::Static(state) => *state,
-            _ => StaticState::default(),
-        };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        state: StaticState,
+        now: Time,
+    ) -> Decision<StaticState> {
+        let StaticState { map, mut plan } = state;
         plan.learn(ctx, view, outcomes, now);
         let mut notes = Vec::new();
-        if map != ctx.config.map || !plan.fits(ctx, view.tasks.iter()) {
-            match marks(ctx) {
+        if map != self.0.map || !plan.fits(ctx, view.tasks.iter()) {
+            match marks(self.0.map.as_deref(), ctx.topology) {
                 Ok(marks) => {
                     let seats = layout(ctx.topology, view, &marks, plan.wanted());
                     plan.set(view.tasks.iter().map(|t| t.info.id).collect(), seats);
@@ -190,16 +206,16 @@ impl Policy for Static {
             reason
         };
         let proposals = plan.proposals(now, reason);
-        let state = StaticState { map: ctx.config.map.clone(), plan };
-        Decision { proposals, state: State::Static(Box::new(state)), wake_at: now + ctx.config.interval, notes }
+        let state = StaticState { map: self.0.map.clone(), plan };
+        Decision::new(proposals, state, now + ctx.config.interval, notes)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Config;
     use super::*;
     use crate::action::{Action, Outcome};
+    use crate::policy::{Config, Settings};
     use crate::profile::MachineProfile;
     use crate::testing::{ViewBuilder, machine, parts};
 
@@ -213,8 +229,13 @@ mod tests {
 
     impl Bench {
         fn new(topology: Topology, map: &str) -> Self {
-            let config = Config { map: Some(map.to_owned()), ..Config::default() };
+            let map = StaticSettings { map: Some(map.to_owned()) };
+            let config = Config { settings: Settings::default().with::<Static>(&map), ..Config::default() };
             Self { topology, machine: MachineProfile::default(), config }
+        }
+
+        fn policy(&self) -> Static {
+            Static(self.config.settings.of::<Static>().unwrap())
         }
 
         fn ctx(&self) -> Ctx<'_> {
@@ -226,8 +247,8 @@ mod tests {
             tasks.iter().fold(ViewBuilder::new(&self.topology), |b, &(id, app)| b.task(id, app, 0))
         }
 
-        fn decide(&self, view: &View, state: State, outcomes: &[ActionOutcome]) -> Decision {
-            Static.decide(&self.ctx(), view, outcomes, state, view.at)
+        fn decide(&self, view: &View, state: StaticState, outcomes: &[ActionOutcome]) -> Decision<StaticState> {
+            self.policy().decide(&self.ctx(), view, outcomes, state, view.at)
         }
     }
 
@@ -246,7 +267,7 @@ mod tests {
     }
 
     /// `task→CPUs` in order of task.
-    fn moves(decision: &Decision) -> String {
+    fn moves(decision: &Decision<StaticState>) -> String {
         let text = |p: &crate::action::Proposal| match &p.action {
             Action::Place { task, contexts } => format!("{task}→{contexts}"),
             Action::Release { task } => format!("{task}→"),
@@ -255,7 +276,7 @@ mod tests {
         decision.proposals.iter().map(text).collect::<Vec<_>>().join(" ")
     }
 
-    fn applied(decision: &Decision) -> Vec<ActionOutcome> {
+    fn applied(decision: &Decision<StaticState>) -> Vec<ActionOutcome> {
         let outcome = |action: &Action| ActionOutcome { action: action.clone(), outcome: Outcome::Applied };
         decision.proposals.iter().map(|p| outcome(&p.action)).collect()
     }
@@ -264,7 +285,7 @@ mod tests {
     fn one_mark_each_in_order_of_id() {
         // package 0: CPUs 0 1 │ package 1: CPUs 2 3
         let bench = Bench::new(machine(2, 1, 2, 1), "X*|X*");
-        let decision = bench.decide(&bench.view(&[(7, 0), (3, 0), (5, 1)]).view(), State::Empty, &[]);
+        let decision = bench.decide(&bench.view(&[(7, 0), (3, 0), (5, 1)]).view(), StaticState::default(), &[]);
         assert_eq!(moves(&decision), "3→0 5→1 7→2");
         assert_eq!(decision.proposals[0].reason.to_string(), "map: the map marks CPU 0 for app 0");
     }
@@ -274,7 +295,10 @@ mod tests {
         // cores {0,4} {1,5} │ {2,6} {3,7}; topology order 0 4 1 5 2 6 3 7. All CPUs marked, five tasks: one core each, then 4.
         let bench = Bench::new(machine(2, 1, 2, 2), "XXXXXXXX");
         let tasks: Vec<(u32, u32)> = (0..5).map(|id| (id, 0)).collect();
-        assert_eq!(moves(&bench.decide(&bench.view(&tasks).view(), State::Empty, &[])), "0→0 1→1 2→2 3→3 4→4");
+        assert_eq!(
+            moves(&bench.decide(&bench.view(&tasks).view(), StaticState::default(), &[])),
+            "0→0 1→1 2→2 3→3 4→4"
+        );
     }
 
     #[test]
@@ -282,24 +306,24 @@ mod tests {
         // X = app 0, A = app 4, B = app 9 (alphabetical order of letters, ascending order of apps), * = the rest.
         let bench = Bench::new(machine(1, 1, 6, 1), "BXA**.");
         let view = bench.view(&[(1, 0), (2, 4), (3, 9), (4, 10), (5, 11)]).view();
-        assert_eq!(moves(&bench.decide(&view, State::Empty, &[])), "1→1 2→2 3→0 4→3 5→4");
+        assert_eq!(moves(&bench.decide(&view, StaticState::default(), &[])), "1→1 2→2 3→0 4→3 5→4");
         // Without a mark for others, they are left alone, and that is said.
         let bench = Bench::new(machine(1, 1, 6, 1), "XX....");
-        let decision = bench.decide(&bench.view(&[(1, 0), (2, 4)]).view(), State::Empty, &[]);
+        let decision = bench.decide(&bench.view(&[(1, 0), (2, 4)]).view(), StaticState::default(), &[]);
         assert_eq!((moves(&decision).as_str(), decision.notes.len()), ("1→0", 1));
     }
 
     #[test]
     fn more_tasks_than_marks_share_them() {
         let bench = Bench::new(machine(2, 1, 2, 1), "X..X");
-        let decision = bench.decide(&bench.view(&[(1, 0), (2, 0), (3, 0)]).view(), State::Empty, &[]);
+        let decision = bench.decide(&bench.view(&[(1, 0), (2, 0), (3, 0)]).view(), StaticState::default(), &[]);
         assert_eq!(moves(&decision), "1→0,3 2→0,3 3→0,3");
     }
 
     #[test]
     fn stays_put_and_places_newcomers() {
         let bench = Bench::new(machine(2, 1, 2, 1), "XXX*");
-        let first = bench.decide(&bench.view(&[(1, 0), (2, 0)]).view(), State::Empty, &[]);
+        let first = bench.decide(&bench.view(&[(1, 0), (2, 0)]).view(), StaticState::default(), &[]);
         assert_eq!(moves(&first), "1→0 2→1");
         let second = bench.decide(&bench.view(&[(1, 0), (2, 0)]).view(), first.state.clone(), &applied(&first));
         assert_eq!(moves(&second), "", "fixed point");
@@ -311,7 +335,7 @@ mod tests {
     #[test]
     fn another_map_is_another_plan() {
         let bench = Bench::new(machine(2, 1, 2, 1), "X...");
-        let first = bench.decide(&bench.view(&[(1, 0)]).view(), State::Empty, &[]);
+        let first = bench.decide(&bench.view(&[(1, 0)]).view(), StaticState::default(), &[]);
         let bench = Bench::new(machine(2, 1, 2, 1), "...X");
         assert_eq!(moves(&bench.decide(&bench.view(&[(1, 0)]).view(), first.state.clone(), &applied(&first))), "1→3");
     }
@@ -321,8 +345,8 @@ mod tests {
         let bench = Bench::new(machine(2, 1, 2, 1), "XX*.");
         // Task 1 may only use CPU 1; task 2 then finds CPU 0; task 3 may use neither mark.
         let view = bench.view(&[(1, 0)]).allowed("1").task(2, 0, 0).view();
-        assert_eq!(moves(&bench.decide(&view, State::Empty, &[])), "1→1 2→0");
-        let decision = bench.decide(&bench.view(&[(3, 0)]).allowed("2-3").view(), State::Empty, &[]);
+        assert_eq!(moves(&bench.decide(&view, StaticState::default(), &[])), "1→1 2→0");
+        let decision = bench.decide(&bench.view(&[(3, 0)]).allowed("2-3").view(), StaticState::default(), &[]);
         assert_eq!((moves(&decision).as_str(), decision.notes.len()), ("", 1));
     }
 
@@ -331,14 +355,15 @@ mod tests {
         let mut parts = parts(2, 1, 2, 1);
         parts.cpus[3].allowed = false;
         let topology = Topology::new(parts).unwrap();
-        let why = |map: &str| Static.check(&Bench::new(topology.clone(), map).ctx()).unwrap_err().to_string();
+        let refusal = |bench: &Bench| bench.policy().check(&bench.ctx());
+        let why = |map: &str| refusal(&Bench::new(topology.clone(), map)).unwrap_err().to_string();
         assert!(why("XX").contains("2 CPUs, the machine has 4"), "{}", why("XX"));
         assert!(why("X#..").contains("'#' at position 2"));
         assert!(why("X..X").contains("position 4 of the mapping stands on CPU 3, which the cpuset forbids"));
         assert!(why("....").contains("marks no CPU"));
         let mut none = Bench::new(topology.clone(), "");
-        none.config.map = None;
-        assert!(Static.check(&none.ctx()).unwrap_err().to_string().contains("--map 'X*X*..'"));
-        assert_eq!(Static.check(&Bench::new(topology.clone(), "X*X.").ctx()), Ok(()));
+        none.config = Config::default();
+        assert!(refusal(&none).unwrap_err().to_string().contains("--map 'X*X*..'"));
+        assert_eq!(refusal(&Bench::new(topology.clone(), "X*X.")), Ok(()));
     }
 }

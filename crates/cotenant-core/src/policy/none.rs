@@ -1,6 +1,7 @@
 //! `none`: leave everything to the kernel.
 
-use super::{Ctx, Policy, State};
+use super::settings::NoSettings;
+use super::{Ctx, Policy};
 use crate::action::{ActionOutcome, Decision};
 use crate::ids::Time;
 use crate::view::View;
@@ -10,11 +11,15 @@ use crate::view::View;
 pub struct None;
 
 impl Policy for None {
+    const SECTION: &'static str = "none";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "none"
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
-        Decision { proposals: Vec::new(), state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
+        Decision::new(Vec::new(), (), now + ctx.config.interval, Vec::new())
     }
 }

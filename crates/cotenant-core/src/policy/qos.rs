@@ -6,7 +6,7 @@ mod ladder;
 mod speed;
 mod steps;
 
-use super::{Ctx, Policy, Refusal, State};
+use super::{Ctx, Policy, Refusal};
 use crate::action::{Action, ActionOutcome, Decision, Proposal, Reason};
 use crate::ids::{AppId, Time};
 use crate::qos::{self, Controller, Excess, LONGEST_NAP, Lasts, Phase, Seen, Why};
@@ -184,19 +184,23 @@ impl Sum {
 }
 
 /// The policy.
-#[derive(Clone, Copy, Debug)]
-pub struct Qos;
+#[derive(Clone, Debug)]
+pub struct Qos(pub Option<QosConfig>);
 
 impl Policy for Qos {
+    const SECTION: &'static str = "qos";
+    type State = QosState;
+    type Settings = Option<QosConfig>;
+
     fn name(&self) -> &'static str {
         "qos"
     }
 
-    fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
+    fn check(&self, _: &Ctx<'_>) -> Result<(), Refusal> {
         let refuse = |why: &str, remedy: &str| {
             Err(Refusal { policy: self.name(), why: why.to_owned(), remedy: remedy.to_owned() })
         };
-        let Some(config) = &ctx.config.qos else {
+        let Some(config) = &self.0 else {
             return refuse("nobody is named whose speed is to be kept", "use 'cotenant qos'");
         };
         let windowed = config.high.iter().any(|high| ![IPC, PROGRESS].contains(&high.metric.as_str()));
@@ -219,21 +223,17 @@ impl Policy for Qos {
         }
     }
 
-    fn watches_until(&self, state: &State) -> Option<Time> {
-        match state {
-            State::Qos(state) => state.trial_ends(),
-            _ => None,
-        }
-    }
-
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, results: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = match state {
-            State::Qos(state) => *state,
-            _ => QosState::default(),
-        };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        results: &[ActionOutcome],
+        mut state: QosState,
+        now: Time,
+    ) -> Decision<QosState> {
         let mut proposals = Vec::new();
         let mut wake_at = now + ctx.config.interval;
-        if let Some(config) = &ctx.config.qos {
+        if let Some(config) = &self.0 {
             let present = |app: AppId| view.apps.iter().any(|a| a.id == app);
             let low: Vec<AppId> = config.low.iter().copied().filter(|app| present(*app)).collect();
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
@@ -254,7 +254,7 @@ impl Policy for Qos {
             }
             wake_at = wake_at.min(state.next(config, now)).max(now + Duration::from_micros(100));
         }
-        Decision { proposals, state: State::Qos(Box::new(state)), wake_at, notes: Vec::new() }
+        Decision { watch_until: state.trial_ends(), ..Decision::new(proposals, state, wake_at, Vec::new()) }
     }
 }
 

@@ -19,13 +19,18 @@ const MAX_TASKS: usize = 1 << 20;
 /// More layouts than this are refused; each is one combination of signals that some task has.
 const MAX_LAYOUTS: usize = 1 << 12;
 
+/// More rules than this are refused.
+const MAX_RULES: usize = 1 << 12;
+
 /// Rebuilds samples and rounds from rows.
 #[derive(Debug, Default)]
 pub struct Decoder {
     sample: Arc<Sample>,
     /// Signals by layout number; `None` for those that this version does not know.
     layouts: Vec<Vec<Option<Signal>>>,
-    state: State,
+    /// State of each rule, and the sample of its last decision; `None`: the recording's first one.
+    rules: Vec<(State, Option<Arc<Sample>>)>,
+    first: Arc<Sample>,
 }
 
 /// What a row stands for.
@@ -68,15 +73,37 @@ impl Decoder {
         }
         self.sample = Arc::new(next);
         if row.base {
+            // Nothing of what was before is known to hold.
+            self.first = self.sample.clone();
+            self.rules.iter_mut().for_each(|(_, before)| *before = None);
             return Ok(Meaning::Base);
         }
+        if row.rule >= MAX_RULES {
+            return Err(format!("more than {MAX_RULES} rules"));
+        }
+        self.rules.resize(self.rules.len().max(row.rule + 1), Default::default());
+        let (known, before) = &mut self.rules[row.rule];
+        let prev = before.replace(self.sample.clone()).unwrap_or_else(|| self.first.clone());
         let decision = row.decision.map(|d| {
-            let state = d.state.unwrap_or_else(|| self.state.clone());
-            self.state.clone_from(&state);
-            Decision { proposals: d.proposals.into_owned(), state, wake_at: d.wake_at, notes: d.notes.into_owned() }
+            let state = d.state.unwrap_or_else(|| known.clone());
+            known.clone_from(&state);
+            Decision {
+                proposals: d.proposals.into_owned(),
+                state,
+                wake_at: d.wake_at,
+                watch_until: d.watch_until,
+                notes: d.notes.into_owned(),
+            }
         });
         let (orders, outcomes) = orders(row.orders, decision.as_ref())?;
-        Ok(Meaning::Round(Box::new(RecordedRound { prev, sample: self.sample.clone(), decision, orders, outcomes })))
+        Ok(Meaning::Round(Box::new(RecordedRound {
+            rule: row.rule,
+            prev,
+            sample: self.sample.clone(),
+            decision,
+            orders,
+            outcomes,
+        })))
     }
 
     fn tasks(&self, sample: &mut Sample, row: &Row, mut numbers: &[u8]) -> Result<(), Bad> {

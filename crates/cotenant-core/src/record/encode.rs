@@ -18,7 +18,8 @@ use std::borrow::Cow;
 pub struct Encoder {
     /// Combinations of signals by layout number, one bit per signal.
     layouts: Vec<u32>,
-    state: Option<State>,
+    /// By rule.
+    states: Vec<Option<State>>,
     redactor: Option<Redactor>,
     /// The numbers that follow the current row's line.
     tasks: Vec<u8>,
@@ -121,18 +122,38 @@ impl Encoder {
         }
     }
 
+    /// Appends which rule the row is of.
+    pub fn rule(&mut self, out: &mut Vec<u8>, rule: usize) {
+        if rule > 0 {
+            key(out, "rule", &rule);
+        }
+    }
+
     /// Appends the keys of a decision and its orders to a sample's row.
-    pub fn decision(&mut self, out: &mut Vec<u8>, decision: &Decision, orders: &[Order], outcomes: &[Outcome]) {
-        let state = (self.state.as_ref() != Some(&decision.state)).then(|| decision.state.clone());
+    pub fn decision(
+        &mut self,
+        out: &mut Vec<u8>,
+        rule: usize,
+        decision: &Decision,
+        orders: &[Order],
+        outcomes: &[Outcome],
+    ) {
+        self.states.resize(self.states.len().max(rule + 1), None);
+        let known = &mut self.states[rule];
+        let state = (known.as_ref() != Some(&decision.state)).then(|| decision.state.clone());
         if state.is_some() {
-            self.state.clone_from(&state);
+            known.clone_from(&state);
         }
         let mut notes = Cow::from(&decision.notes);
         if let Some(redactor) = &self.redactor {
             notes.to_mut().iter_mut().for_each(|note| *note = redactor.text(note));
         }
         let proposals = Cow::from(&decision.proposals);
-        key(out, "decision", &DecisionRow { proposals, state, wake_at: decision.wake_at, notes });
+        key(
+            out,
+            "decision",
+            &DecisionRow { proposals, state, wake_at: decision.wake_at, watch_until: decision.watch_until, notes },
+        );
         let row = |(order, &outcome): (&Order, &Outcome)| {
             let of = decision.proposals.iter().position(|p| p.action == order.action && p.reason == order.reason);
             let (action, reason) = of.is_none().then(|| (order.action.clone(), order.reason.clone())).unzip();

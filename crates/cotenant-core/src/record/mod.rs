@@ -22,6 +22,7 @@ use crate::action::{ActionOutcome, Decision, Order, Outcome};
 use crate::host::Mode;
 use crate::policy::{Config, Ctx};
 use crate::profile::{AppProfile, MachineProfile};
+use crate::rule::Owns;
 use crate::sample::Sample;
 use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
@@ -51,8 +52,11 @@ pub struct Header {
     /// The user's settings, `--pin` among them.
     #[serde(default)]
     pub config: Config,
-    /// Name of the policy.
+    /// Name of the policy; of several rules, of the first one.
     pub policy: String,
+    /// The rules, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RecordedRule>,
     /// How far the loop went.
     #[serde(default)]
     pub mode: Mode,
@@ -76,8 +80,24 @@ pub struct Header {
 impl Header {
     /// What the recorded policy knew besides the view.
     pub fn ctx(&self) -> Ctx<'_> {
-        Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
+        self.ctx_with(&self.config)
     }
+
+    /// The same with other settings.
+    pub fn ctx_with<'a>(&'a self, config: &'a Config) -> Ctx<'a> {
+        Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config }
+    }
+}
+
+/// A rule of a run that had several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedRule {
+    /// Name of the policy.
+    pub policy: String,
+    /// What it decided about.
+    pub owns: Owns,
+    /// Its settings.
+    pub config: Config,
 }
 
 /// What a host says about itself. The machine's name is not part of it.
@@ -93,7 +113,9 @@ pub struct HostDescription {
 /// One turn of the loop, as it was recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedRound {
-    /// The sample before.
+    /// Which of the rules decided, from 0.
+    pub rule: usize,
+    /// The sample of that rule's decision before.
     pub prev: Arc<Sample>,
     /// The sample that the decision is about.
     pub sample: Arc<Sample>,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Redactor {
     /// What each name became.
     names: BTreeMap<String, String>,
-    /// Names of profiles, which keep matching the applications that they are about.
+    /// Names of profiles and of what rules own, which keep matching the applications that they are about.
     profiles: BTreeMap<String, String>,
 }
 
@@ -25,6 +25,13 @@ impl Redactor {
             (replaced, profile)
         };
         header.apps = std::mem::take(&mut header.apps).into_iter().enumerate().map(named).collect();
+        for apps in header.rules.iter_mut().filter_map(|rule| rule.owns.apps.as_mut()) {
+            let named = |(i, name): (usize, String)| {
+                let next = format!("owned-{i:04}");
+                redactor.profiles.entry(name).or_insert(next).clone()
+            };
+            *apps = std::mem::take(apps).into_iter().enumerate().map(named).collect();
+        }
         redactor.names.clone_from(&redactor.profiles);
         header.command.clear();
         header.machine.source = None;

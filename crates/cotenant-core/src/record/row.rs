@@ -42,6 +42,8 @@ pub struct Row {
     pub busy: Vec<i64>,
     /// All applications, where anything about them changed.
     pub apps: Option<Vec<AppSample>>,
+    /// Which rule decided.
+    pub rule: usize,
     /// The decision.
     pub decision: Option<DecisionRow<'static>>,
     /// What was ordered, and what became of it.
@@ -69,6 +71,8 @@ pub struct DecisionRow<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
     pub wake_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch_until: Option<Time>,
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub notes: Cow<'a, [String]>,
 }

@@ -65,7 +65,7 @@ pub struct RecordWriter<W> {
     /// Rows that are not written out yet, and the time of the first of them.
     pending: Vec<u8>,
     since: Option<Time>,
-    /// The last sample's time and number of tasks, by which the next round's `prev` is known to be that sample.
+    /// The last sample's time and number of tasks, by which the next round's `last` is known to be that sample.
     last: Option<(Time, usize)>,
     packed: Vec<u8>,
     stopped: bool,
@@ -114,7 +114,7 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
-    /// Records a round as [`crate::host::drive`] shows it: `prev` is the sample of the round before. Where it is not (by its time
+    /// Records a round as [`crate::host::drive`] shows it: `last` is the sample of the round before. Where it is not (by its time
     /// and number of tasks), it is recorded as a new base.
     ///
     /// # Errors
@@ -123,8 +123,8 @@ impl<W: Write> RecordWriter<W> {
         if self.stopped {
             return Ok(Status::Stopped);
         }
-        if self.last != Some((round.prev.at, round.prev.tasks.len())) {
-            self.encoder.sample(&mut self.pending, None, round.prev);
+        if self.last != Some((round.last.at, round.last.tasks.len())) {
+            self.encoder.sample(&mut self.pending, None, round.last);
             self.encoder.close(&mut self.pending);
             if self.pending.len() > FLUSH_BYTES {
                 let status = self.flush()?;
@@ -134,9 +134,10 @@ impl<W: Write> RecordWriter<W> {
             }
         }
         let start = self.pending.len();
-        self.encoder.sample(&mut self.pending, Some(round.prev), round.sample);
+        self.encoder.sample(&mut self.pending, Some(round.last), round.sample);
+        self.encoder.rule(&mut self.pending, round.rule);
         if let Some(decision) = round.decision {
-            self.encoder.decision(&mut self.pending, decision, round.orders, round.outcomes);
+            self.encoder.decision(&mut self.pending, round.rule, decision, round.orders, round.outcomes);
         }
         self.encoder.close(&mut self.pending);
         let length = self.pending.len() - start;

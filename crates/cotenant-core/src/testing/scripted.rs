@@ -8,7 +8,7 @@ use crate::action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, P
 use crate::cpuset::CpuSet;
 use crate::host::{Host, HostError, Mode, Wake, drive};
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
-use crate::policy::{Config, Ctx, Policy, State};
+use crate::policy::{Config, Ctx, DynPolicy, NoSettings, Policy};
 use crate::profile::{MachineProfile, Thresholds};
 use crate::record::{Header, HostDescription, RecordWriter};
 use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
@@ -153,6 +153,8 @@ impl Host for Scripted {
         })
     }
 
+    fn watch(&mut self, _: Time) {}
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let alive: BTreeSet<usize> = self.alive().collect();
         let mut one = |order: &Order| {
@@ -189,11 +191,15 @@ impl Host for Scripted {
 pub struct Gather;
 
 impl Policy for Gather {
+    const SECTION: &'static str = "gather";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "gather"
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         let threshold = ctx.machine.thresholds.map_or(f64::INFINITY, |t| t.coherence_per_cycle);
         let failed = |task| outcomes.iter().any(|o| o.action.task() == Some(task) && o.outcome != Outcome::Applied);
         let mut taken: CpuSet = view.tasks.iter().filter_map(|t| t.cpu).collect();
@@ -216,7 +222,7 @@ impl Policy for Gather {
             .filter(|o| o.outcome != Outcome::Applied)
             .filter_map(|o| Some(format!("task {} could not be moved: {:?}", o.action.task()?, o.outcome)))
             .collect();
-        Decision { proposals, state, wake_at: now + ctx.config.interval, notes }
+        Decision::new(proposals, (), now + ctx.config.interval, notes)
     }
 }
 
@@ -239,6 +245,7 @@ pub fn header(policy: &str, mode: Mode) -> Header {
         apps: BTreeMap::new(),
         config: Config::default(),
         policy: policy.to_owned(),
+        rules: Vec::new(),
         mode,
         seeds: Vec::new(),
         host: HostDescription { kernel: "scripted".to_owned(), tier: "full: scripted".to_owned() },
@@ -252,7 +259,7 @@ pub fn header(policy: &str, mode: Mode) -> Header {
 ///
 /// # Panics
 /// Where the host fails; writing to memory does not.
-pub fn record(header: &Header, host: &mut dyn Host, policy: &dyn Policy) -> Vec<u8> {
+pub fn record(header: &Header, host: &mut dyn Host, policy: &dyn DynPolicy) -> Vec<u8> {
     let mut writer = RecordWriter::new(Vec::new(), header, u64::MAX).expect("the header is in order");
     drive(host, policy, &header.ctx(), header.mode, |round| {
         writer.round(round).expect("memory takes every write");

@@ -48,7 +48,7 @@ pub struct Answer {
     /// What was ordered, in order of time: for a time all of it; for tasks and applications what is about single tasks, unless a moment is
     /// asked about.
     pub moves: Vec<Told>,
-    /// What holds at the moment, or held: of all other orders the last ones by each means.
+    /// What holds at the moment, or held: of all other orders the last ones of each effect.
     pub standing: Vec<Standing>,
     /// Tasks asked about for which nothing was ever ordered.
     pub unmoved: Vec<Unmoved>,
@@ -157,7 +157,7 @@ struct Teller<'a> {
     recent: VecDeque<Arc<View>>,
     /// Moves whose rates after are still coming.
     open: Vec<usize>,
-    /// The last orders by each means: about all applications, and for a moment about the tasks asked about.
+    /// The last orders of each effect: about all applications, and for a moment about the tasks asked about.
     standing: BTreeMap<Subject, Slots>,
     /// Applications asked about by their own name or number.
     named: BTreeSet<AppId>,
@@ -266,7 +266,7 @@ impl<'a> Teller<'a> {
             self.open.push(self.answer.moves.len());
             self.answer.moves.push(told);
         } else {
-            let subject = Subject { task, app, means: told.what.means };
+            let subject = Subject { task, app, effect: told.what.effect };
             self.standing.entry(subject).or_default().add(told, order.reason.app);
         }
     }

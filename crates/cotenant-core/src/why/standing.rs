@@ -1,12 +1,12 @@
-//! What holds at a moment: by each means the last order, and what it withdrew or what stands in spite of it.
+//! What holds at a moment: of each effect the last order, and what it withdrew or what stands in spite of it.
 
 use super::Told;
-use crate::action::{Means, Outcome};
+use crate::action::{Effect, Outcome};
 use crate::ids::{AppId, TaskId};
 use crate::view::View;
 use serde::Serialize;
 
-/// The last order by some means, and what has become of it by a moment.
+/// The last order with some effect, and what has become of it by a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Standing {
     /// The order, with what came of it.
@@ -14,7 +14,7 @@ pub struct Standing {
     pub told: Told,
     /// Whether it holds.
     pub force: Force,
-    /// Orders by these means up to the moment, whatever became of them.
+    /// Orders with this effect up to the moment, whatever became of them.
     pub orders: u64,
     /// When the first of them was given, seconds.
     pub first_s: f64,
@@ -36,13 +36,13 @@ pub enum Force {
     Gone,
 }
 
-/// Whom an order is about, and by what means.
+/// Whom an order is about, and with what effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Subject {
     /// `None`: all of the application.
     pub task: Option<TaskId>,
     pub app: AppId,
-    pub means: Means,
+    pub effect: Effect,
 }
 
 /// The last orders about a subject, in order of time.

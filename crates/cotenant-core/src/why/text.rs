@@ -3,6 +3,7 @@
 use super::{Answer, Check, Force, Query, Standing, Told, Trend, Unmoved};
 use crate::action::{Outcome, Unit};
 use crate::host::Mode;
+use crate::policy::Qos;
 use crate::record::Header;
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -176,7 +177,9 @@ pub fn verdict(header: &Header, task: &Unmoved) -> String {
     if policy == "none" {
         return "policy none moves nothing".to_owned();
     }
-    if let Some(qos) = header.config.qos.as_ref().filter(|_| policy == "qos") {
+    if policy == "qos"
+        && let Ok(Some(qos)) = header.config.settings.of::<Qos>()
+    {
         return match () {
             () if qos.high.iter().any(|high| high.app == task.app) => {
                 "its speed is kept; what is done for that is done to others"

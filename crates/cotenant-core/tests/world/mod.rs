@@ -1,6 +1,6 @@
 //! Random machines with tasks on them.
 
-use cotenant_core::policy::{Config, Ctx};
+use cotenant_core::policy::{Atom, Config, Ctx, Settings, Static, StaticSettings};
 use cotenant_core::profile::{AppProfile, By, High, MachineProfile, Score, Thresholds};
 use cotenant_core::testing::{ViewBuilder, parts};
 use cotenant_core::topology::notation::topology_order;
@@ -52,7 +52,7 @@ pub struct World {
     pub tasks: Vec<Task>,
     machine: MachineProfile,
     apps: BTreeMap<String, AppProfile>,
-    config: Config,
+    pub config: Config,
     busy: Vec<(CpuId, f64)>,
 }
 
@@ -169,15 +169,17 @@ impl World {
         let of = |cpu: CpuId| image.get(&cpu).copied().unwrap_or(cpu);
         let set = |cpus: &CpuSet| cpus.iter().map(of).collect::<CpuSet>();
         let order = topology_order(t);
-        let map = self.config.map.as_ref().map(|text| {
+        let mut config = self.config.clone();
+        if let Some(text) = config.settings.of::<Static>().expect("settings").map {
             let letters: BTreeMap<CpuId, char> = order.iter().zip(text.chars()).map(|(&cpu, c)| (of(cpu), c)).collect();
-            order.iter().map(|cpu| letters[cpu]).collect()
-        });
+            let map = Some(order.iter().map(|cpu| letters[cpu]).collect());
+            config.settings.put("static", &StaticSettings { map });
+        }
         let task = |task: &Task| Task { cpu: task.cpu.map(of), allowed: set(&task.allowed), ..task.clone() };
         Self {
             tasks: self.tasks.iter().map(task).collect(),
             busy: self.busy.iter().map(|&(cpu, busy)| (of(cpu), busy)).collect(),
-            config: Config { map, ..self.config.clone() },
+            config,
             ..self.clone()
         }
     }
@@ -291,11 +293,12 @@ pub fn worlds() -> impl Strategy<Value = World> {
                     },
                     apps,
                     config: Config {
-                        map: Some(map),
                         pin,
                         // In two of three worlds.
                         move_pages: pin != Pin::Node,
-                        atom: "turn=200ms,rounds=2,classes=6".parse().expect("settings"),
+                        settings: Settings::default()
+                            .with::<Static>(&StaticSettings { map: Some(map) })
+                            .with::<Atom>(&"turn=200ms,rounds=2,classes=6".parse().expect("settings")),
                         ..Config::default()
                     },
                     busy,

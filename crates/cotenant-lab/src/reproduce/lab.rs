@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use cotenant_cli::progress::Progress;
 use cotenant_core::action::{Action, ActionOutcome, Decision};
 use cotenant_core::host::Round;
-use cotenant_core::policy::{Ctx, Policy, Sam, State};
+use cotenant_core::policy::{Ctx, DynPolicy, NoSettings, Policy, Sam};
 use cotenant_core::signal::Signal;
 use cotenant_core::{Outcome as Applied, Time, View};
 use cotenant_sim::batch::parallel;
@@ -103,12 +103,16 @@ pub(super) struct Run {
 pub(super) struct Watch;
 
 impl Policy for Watch {
+    const SECTION: &'static str = "watch";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "watch"
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
-        Decision { proposals: Vec::new(), state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
+        Decision::new(Vec::new(), (), now + ctx.config.interval, Vec::new())
     }
 }
 
@@ -116,7 +120,7 @@ impl Policy for Watch {
 /// many seconds that were.
 pub(super) fn watched(
     scenario: &Scenario,
-    policy: &dyn Policy,
+    policy: &dyn DynPolicy,
     seed: u64,
     from: f64,
     mut each: impl FnMut(&View, f64),
@@ -204,15 +208,15 @@ impl Lab {
     /// Runs a scenario once.
     pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
         let mut watched = Seen::default();
-        let (policy, kernel): (&dyn Policy, KernelKind) = match arm {
-            Arm::CacheAware => (&Watch, "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
-            Arm::Sam(..) | Arm::SamWith(_) => (&Sam, KernelKind::default()),
-            Arm::Linux | Arm::Watched => (&Watch, KernelKind::default()),
+        let (policy, kernel): (Box<dyn DynPolicy>, KernelKind) = match arm {
+            Arm::CacheAware => (Box::new(Watch), "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
+            Arm::Sam(..) => (Box::new(Sam::default()), KernelKind::default()),
+            Arm::SamWith(switches) => (Box::new(Sam(switches.parse()?)), KernelKind::default()),
+            Arm::Linux | Arm::Watched => (Box::new(Watch), KernelKind::default()),
         };
         match arm {
             Arm::Linux | Arm::CacheAware => scenario.observation.cost_s = 0.0,
-            Arm::Watched => {}
-            Arm::SamWith(switches) => scenario.config.sam = switches.parse()?,
+            Arm::Watched | Arm::SamWith(_) => {}
             Arm::Sam(coherence, bandwidth) => {
                 let thresholds = scenario.machine.profile.thresholds.as_mut();
                 let thresholds = thresholds.context("the machine file has no thresholds")?;
@@ -220,7 +224,7 @@ impl Lab {
                 thresholds.socket_bandwidth_per_s *= bandwidth;
             }
         }
-        let outcome = scenario.run(policy, kernel, seed, |round| watched.add(round))?;
+        let outcome = scenario.run(&*policy, kernel, seed, |round| watched.add(round))?;
         Ok(Run { outcome, seen: watched })
     }
 

@@ -4,7 +4,7 @@ use super::lab::{Lab, Watch, watched};
 use super::row::{Found, Row, effect, highest, lowest, mean, row};
 use anyhow::Context as _;
 use cotenant_core::Time;
-use cotenant_core::policy::{Atom, Heuristic, Policy};
+use cotenant_core::policy::{Atom, DynPolicy, Heuristic};
 use cotenant_core::signal::Signal;
 use cotenant_core::topology::notation::parse_map;
 use cotenant_sim::scenario::Scenario;
@@ -121,7 +121,7 @@ fn length(lab: &Lab) -> f64 {
 }
 
 /// What a run under a policy was like from a time on, seconds; it is cut off at its end.
-fn seen(scenario: &Scenario, policy: &dyn Policy, seed: u64, from: f64) -> anyhow::Result<Seen> {
+fn seen(scenario: &Scenario, policy: &dyn DynPolicy, seed: u64, from: f64) -> anyhow::Result<Seen> {
     let mut sums = [0.0; 3];
     let seconds = watched(scenario, policy, seed, from, |view, interval| {
         for task in view.tasks.iter().filter(|t| t.info.app.0 == 0) {
@@ -299,7 +299,7 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
                 let load = Load::four(machine, service, beside);
                 let speeds = load.speeds(lab, &load.maps())?;
                 let (top, low) = (highest(speeds.iter().copied()), lowest(speeds.iter().copied()));
-                let runs = (1..=lab.effort.seeds).map(|seed| seen(&load.scenario(end_s)?, &Atom, seed, 0.0));
+                let runs = (1..=lab.effort.seeds).map(|seed| seen(&load.scenario(end_s)?, &Atom::default(), seed, 0.0));
                 let runs = runs.collect::<anyhow::Result<Vec<Seen>>>().context("tang-atom")?;
                 let ours = mean(runs.iter().map(|seen| seen.instructions_per_s));
                 let label = format!("{machine}: {}", load.label());

@@ -13,7 +13,7 @@ use crate::{FsRoot, topology};
 use cotenant_core::Mode;
 use cotenant_core::host;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::{self, Config, Ctx};
+use cotenant_core::policy::{CoSchedule, Config, Ctx, QuantumSettings, Registry, Settings};
 use cotenant_core::profile::MachineProfile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -106,10 +106,11 @@ fn batch(args: &[String]) {
         BatchOptions { cpus: Some(a.or(&b)), means, apply, profiles: BTreeMap::new(), grace: Duration::from_secs(5) };
     let queue = Beats { folder: folder.into(), next: 0, seen: [BTreeSet::new(), BTreeSet::new()] };
     let mut batch = Batch::new(&topology, queue, options).unwrap();
-    let config = Config { interval: quantum, quantum, foreign_busy: 2.0, pin: Pin::Cpu, ..Config::default() };
+    let settings = Settings::default().with::<CoSchedule>(&QuantumSettings { quantum });
+    let config = Config { interval: quantum, foreign_busy: 2.0, pin: Pin::Cpu, settings, ..Config::default() };
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    let policy = policy::by_name("cas").unwrap();
+    let policy = Registry::standard().make("cas", &config).unwrap();
     let mut rounds = 0;
     host::drive(&mut batch, policy.as_ref(), &ctx, Mode::Enforce, |_| {
         rounds += 1;

@@ -5,7 +5,7 @@ use cotenant_core::Topology;
 use cotenant_core::action::{Order, Outcome};
 use cotenant_core::host::{Host, HostError, Mode, Round, Wake, drive};
 use cotenant_core::ids::Time;
-use cotenant_core::policy::{Ctx, Policy};
+use cotenant_core::policy::{Ctx, DynPolicy};
 use cotenant_core::sample::Sample;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub enum RunError {
 }
 
 /// Who places the threads.
-pub type Manager<'a, 'b> = (&'a dyn Policy, &'a Ctx<'b>);
+pub type Manager<'a, 'b> = (&'a dyn DynPolicy, &'a Ctx<'b>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -209,6 +209,10 @@ impl<L: Launcher> Host for Stage<'_, L> {
 
     fn sample(&mut self) -> Result<Sample, HostError> {
         self.launcher.host_mut().sample()
+    }
+
+    fn watch(&mut self, until: Time) {
+        self.launcher.host_mut().watch(until);
     }
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {

@@ -47,6 +47,8 @@ impl Host for Made {
         Ok(Sample { at: self.now, ..Sample::default() })
     }
 
+    fn watch(&mut self, _: Time) {}
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         vec![Outcome::Applied; orders.len()]
     }
@@ -120,7 +122,7 @@ fn a_manager_looks_and_changes_no_time() {
     let mut host = Made::new(&LENGTHS);
     let topology = host.topology.clone();
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    let policy = cotenant_core::policy::by_name("resense").unwrap();
+    let policy = cotenant_core::policy::Registry::standard().make("resense", &config).unwrap();
     let mut rounds = 0;
     let managed = run(&mut host, &small(), Some((&*policy, &ctx)), |_| rounds += 1).unwrap();
     assert_eq!(managed, run(&mut Made::new(&LENGTHS), &small(), None, |_| ()).unwrap());

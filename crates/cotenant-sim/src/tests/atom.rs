@@ -3,7 +3,7 @@
 use super::scenario;
 use crate::scenario::Scenario;
 use cotenant_core::action::{ActionOutcome, Decision};
-use cotenant_core::policy::{Atom, Ctx, Policy, State};
+use cotenant_core::policy::{Atom, Ctx, DynPolicy, NoSettings, Policy};
 use cotenant_core::signal::Signal;
 use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Tenant};
 use cotenant_core::{Time, View};
@@ -12,11 +12,15 @@ use cotenant_core::{Time, View};
 struct Idle;
 
 impl Policy for Idle {
+    const SECTION: &'static str = "idle";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "idle"
     }
-    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
-        Decision { proposals: Vec::new(), state, wake_at: now + ctx.config.interval, notes: Vec::new() }
+    fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
+        Decision::new(Vec::new(), (), now + ctx.config.interval, Vec::new())
     }
 }
 
@@ -31,7 +35,7 @@ fn load(machine: &str, service: &str, beside: Option<&str>, end_s: u64) -> Scena
 }
 
 /// Instructions per second of the service from one time to the end, seconds; and what was noted.
-fn speed(s: &Scenario, policy: &dyn Policy, from: f64) -> (f64, Vec<String>) {
+fn speed(s: &Scenario, policy: &dyn DynPolicy, from: f64) -> (f64, Vec<String>) {
     let (mut work, mut seconds, mut notes) = (0.0, 0.0, Vec::new());
     // It is cut off at the end: that is what is asked for.
     let cut = s.run(policy, s.kernel, 1, |round| {
@@ -46,6 +50,11 @@ fn speed(s: &Scenario, policy: &dyn Policy, from: f64) -> (f64, Vec<String>) {
     });
     assert!(cut.is_err());
     (work / seconds, notes)
+}
+
+/// The policy with the settings of a scenario.
+fn atom(s: &Scenario) -> Atom {
+    Atom(s.config.settings.of::<Atom>().unwrap())
 }
 
 /// The speeds of the service in all classes of mappings, balanced or not.
@@ -77,8 +86,8 @@ fn atom_comes_within_three_percent_of_the_optimum() {
                 let all = classes(machine, service, beside);
                 let best = all.iter().copied().fold(0.0, f64::max);
                 let s = load(machine, service, beside, 60);
-                let (whole, notes) = speed(&s, &Atom, 0.0);
-                let (late, _) = speed(&s, &Atom, 45.0);
+                let (whole, notes) = speed(&s, &atom(&s), 0.0);
+                let (late, _) = speed(&s, &atom(&s), 45.0);
                 let text = format!(
                     "{machine}, {service} beside {}: {:.3} of the best of {}, {:.3} when it has learned; {notes:?}",
                     beside.unwrap_or("nobody"),

@@ -140,10 +140,11 @@ fn stretches(high: &str, low: &str, controller: &str, own: &str, seconds: u64) -
     let s = pair(high, Some(low), controller, own);
     let alone = alone(high, own);
     let ctx = s.ctx();
-    Qos.check(&ctx).unwrap();
+    let qos = Qos(s.config.settings.of::<Qos>().unwrap());
+    qos.check(&ctx).unwrap();
     let mut host = host(&s, Time::from_secs(seconds));
     let (mut all, mut sum) = (Vec::new(), [0.0; 3]);
-    drive(&mut host, &Qos, &ctx, Mode::Enforce, |round| {
+    drive(&mut host, &qos, &ctx, Mode::Enforce, |round| {
         let interval = round.view.interval.as_secs_f64();
         sum[0] += interval;
         for task in &round.view.tasks {

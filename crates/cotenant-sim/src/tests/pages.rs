@@ -7,7 +7,7 @@ use crate::scenario::Scenario;
 use crate::world::World;
 use cotenant_core::action::{Action, Order, Outcome, Reason};
 use cotenant_core::host::{Host, Wake};
-use cotenant_core::policy;
+use cotenant_core::policy::Registry;
 use cotenant_core::sample::Sample;
 use cotenant_core::signal::Signal;
 use cotenant_core::{CpuSet, NodeId, TaskId, Time, View};
@@ -142,7 +142,7 @@ fn pages_are_those_of_the_process() {
 fn rival(name: &str, text: &str, seed: u64) -> (usize, Vec<u32>, Vec<u64>) {
     let s = scenario(text);
     let (mut asked, mut last) = (0, (Vec::new(), Vec::new()));
-    let policy = policy::by_name(name).unwrap();
+    let policy = Registry::standard().make(name, &s.config).unwrap();
     let ended = s.run(&*policy, s.kernel, seed, |r| {
         asked += r.orders.iter().filter(|o| matches!(o.action, Action::Pages { .. })).count();
         assert!(r.outcomes.iter().all(|o| *o == Outcome::Applied), "{name}: {:?}", r.outcomes);

@@ -10,7 +10,7 @@ use crate::run::mean_progress;
 use crate::world::World;
 use cotenant_core::Time;
 use cotenant_core::machine::Machine;
-use cotenant_core::policy::{self, None as NoPolicy};
+use cotenant_core::policy::{None as NoPolicy, Registry};
 use cotenant_core::signal::Signal;
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn the_same_seed_gives_the_same_samples_and_outcome() {
     let run = |name: &str, seed: u64| {
         let mut samples = Vec::new();
         let kernel = "cache-aware+numa-balancing".parse().unwrap();
-        let policy = policy::by_name(name).unwrap();
+        let policy = Registry::standard().make(name, &s.config).unwrap();
         let outcome = s.run(&*policy, kernel, seed, |r| samples.push(r.sample.clone())).unwrap();
         (outcome, samples)
     };

@@ -198,6 +198,7 @@ pub(super) fn open_recorder(
         apps: ctx.apps.clone(),
         config: ctx.config.clone(),
         policy: policy.to_owned(),
+        rules: Vec::new(),
         mode,
         seeds: Vec::new(),
         host: HostDescription { kernel: kernel_release(), tier: probe_tier(ctx.topology)?.to_string() },

@@ -1,17 +1,19 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
 use super::open_recording;
+use crate::cli::SetArgs;
+use crate::registry;
 use cotenant_cli::print;
 use cotenant_cli::usage;
 use cotenant_cli::words::count;
-use cotenant_core::Time;
 use cotenant_core::action::Outcome;
 use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::{self, Policy};
-use cotenant_core::record::{Header, Tail};
+use cotenant_core::policy::{DynPolicy, Policy, Static, StaticSettings};
+use cotenant_core::record::{Header, RecordedRule, Tail};
 use cotenant_core::replay::{Replayed, replay};
+use cotenant_core::{Owns, Rule, Time};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -41,6 +43,9 @@ pub struct Args {
     /// Mapping for the policy static, such as 'X*X*..' [default: the recorded one]
     #[arg(long)]
     pub map: Option<String>,
+    /// Settings of single policies
+    #[command(flatten)]
+    pub set: SetArgs,
     /// How far a decided CPU is widened: cpu, llc or node [default: as recorded]
     #[arg(long, value_name = "TO", value_parser = parse_pin)]
     pub pin: Option<Pin>,
@@ -151,15 +156,34 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let header = recording.header().clone();
     let settings = overridden(&header, args)?;
     let name = args.policy.as_deref().unwrap_or(&header.policy);
-    let policy = policy::by_name(name).map_err(usage)?;
-    let ctx = settings.ctx();
-    policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+    if header.rules.len() > 1 && args.policy.is_some() {
+        return Err(usage(format!(
+            "{}: it was recorded under {} rules, each with its policy; replay it without --policy",
+            args.file.display(),
+            header.rules.len()
+        )));
+    }
+    let one = [RecordedRule { policy: name.to_owned(), owns: Owns::default(), config: settings.config.clone() }];
+    let recorded_rules = if header.rules.is_empty() { &one[..] } else { &header.rules[..] };
+    let make = |rule: &RecordedRule| registry().make(&rule.policy, &rule.config).map_err(usage);
+    let policies = recorded_rules.iter().map(make).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut rules = Vec::new();
+    for (recorded, policy) in recorded_rules.iter().zip(&policies) {
+        let ctx = settings.ctx_with(&recorded.config);
+        policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+        rules.push(Rule { policy: &**policy, ctx, owns: recorded.owns.clone() });
+    }
+    let policy = &*policies[0];
+    let names: Vec<&str> = match &header.rules[..] {
+        [] => vec![&header.policy],
+        rules => rules.iter().map(|rule| rule.policy.as_str()).collect(),
+    };
 
     let (mut summary, mut shown, mut notes) = (Summary::default(), Vec::new(), Vec::new());
     if !args.json {
-        opening(out, args, &header, &*policy)?;
+        opening(out, args, &header, policy)?;
     }
-    for round in replay(recording.by_ref(), &header.policy, &*policy, ctx) {
+    for round in replay(recording.by_ref(), &names, rules) {
         summary.add(&round);
         for note in round.decision.notes.iter().filter(|_| args.shows(&round)) {
             if !notes.contains(note) {
@@ -186,7 +210,7 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         for note in notes {
             writeln!(out, "remark of {}: {note}", policy.name())?;
         }
-        summary.print(out, &header, &*policy)?;
+        summary.print(out, &header, policy)?;
         if *tail != Tail::Complete {
             writeln!(out, "The recording is {tail}.")?;
         }
@@ -220,8 +244,10 @@ fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
         settings.machine.thresholds = Some(table.try_into().map_err(|e: toml::de::Error| wrong(e.message()))?);
     }
     if let Some(map) = &args.map {
-        settings.config.map = Some(map.clone());
+        settings.config.settings.put(Static::SECTION, &StaticSettings { map: Some(map.clone()) });
     }
+    let policy = args.policy.as_deref().unwrap_or(&header.policy);
+    args.set.apply(&mut settings.config.settings, [policy])?;
     settings.config.pin = args.pin.unwrap_or(settings.config.pin);
     Ok(settings)
 }
@@ -240,7 +266,7 @@ fn recorded(header: &Header) -> Recorded<'_> {
     }
 }
 
-fn opening(out: &mut dyn Write, args: &Args, header: &Header, policy: &dyn Policy) -> anyhow::Result<()> {
+fn opening(out: &mut dyn Write, args: &Args, header: &Header, policy: &dyn DynPolicy) -> anyhow::Result<()> {
     let topology = &header.topology;
     let mode = match header.mode {
         Mode::Observe => "observing, no policy",
@@ -308,7 +334,7 @@ impl Summary {
         self.differing_rounds += u64::from(!round.agrees());
     }
 
-    fn print(&self, out: &mut dyn Write, header: &Header, policy: &dyn Policy) -> anyhow::Result<()> {
+    fn print(&self, out: &mut dyn Write, header: &Header, policy: &dyn DynPolicy) -> anyhow::Result<()> {
         let recorded = if header.mode == Mode::Observe {
             "recorded without a policy".to_owned()
         } else {

@@ -3,7 +3,7 @@
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
 use cotenant_cli::words::count;
-use cotenant_core::action::{Means, Outcome};
+use cotenant_core::action::{Effect, Outcome};
 use cotenant_core::host::Mode;
 use cotenant_core::moves::Move;
 use cotenant_core::record::{Header, RecordedRound, Recording, Tail};
@@ -82,7 +82,7 @@ struct Digest<'a> {
     moves: Vec<(f64, Move, Option<Outcome>)>,
     /// Of these, about tasks, and about whole applications.
     listed: [usize; 2],
-    by_reason: BTreeMap<(Means, String, &'static str), u64>,
+    by_reason: BTreeMap<(Effect, String, &'static str), u64>,
     notes: BTreeMap<String, (f64, u64)>,
     present: u32,
     rounds: u64,
@@ -183,7 +183,7 @@ impl Digest<'_> {
         for (i, order) in round.orders.iter().enumerate() {
             let outcome = round.outcomes.get(i).copied();
             self.moved += 1;
-            let kind = (order.action.means(), order.reason.stage.to_string(), outcome_text(outcome));
+            let kind = (order.action.effect(), order.reason.stage.to_string(), outcome_text(outcome));
             *self.by_reason.entry(kind).or_default() += 1;
             let listed = &mut self.listed[usize::from(order.action.task().is_none())];
             if *listed < MOVES {

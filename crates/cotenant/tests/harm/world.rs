@@ -27,6 +27,11 @@ pub struct Pin {
     map: String,
 }
 
+/// The binary under test; `COTENANT_BINARY` names another one, such as that of a release.
+pub fn binary() -> String {
+    std::env::var("COTENANT_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_cotenant").to_owned())
+}
+
 impl Pin {
     /// `None`, said aloud, where there is no choice.
     pub fn find() -> Option<Self> {
@@ -40,7 +45,7 @@ impl Pin {
                 skip("one CPU, nothing can be placed");
                 None
             })?;
-        let topo = Command::new(env!("CARGO_BIN_EXE_cotenant")).args(["topo", "--json"]).output().unwrap().stdout;
+        let topo = Command::new(binary()).args(["topo", "--json"]).output().unwrap().stdout;
         let topo: serde_json::Value = serde_json::from_slice(&topo).unwrap();
         let map = "X".repeat(topo["cpus"].as_u64().unwrap() as usize);
         Some(Self { own, cpu, other, map })
@@ -54,7 +59,7 @@ impl Pin {
 }
 
 /// Whether this user may give a command mounts of its own.
-fn may_mount() -> bool {
+pub fn may_mount() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     *MAY.get_or_init(|| {
         let script = "mkdir -p /run/cotenant && mount -t tmpfs none /run/cotenant";
@@ -116,7 +121,7 @@ impl State {
     /// Cotenant with these arguments, started by a shell that did `first`. Signals have their usual effects, even where whoever runs
     /// the tests ignores some. Standard input and output are pipes.
     pub fn cotenant_after(&self, first: &str, args: &[&str]) -> Command {
-        let cotenant = env!("CARGO_BIN_EXE_cotenant");
+        let cotenant = binary();
         let run = format!("{first}\nexec env --default-signal '{cotenant}' \"$@\"");
         let mut command = if may_mount() {
             unshared(&format!("mkdir -p /run/cotenant && {} || exit 99\n{run}", self.mount))

@@ -34,8 +34,8 @@ pub(super) struct Field {
 }
 
 /// The classes of mappings of these groups: the balanced ones, or all where none is balanced or all are asked for.
-pub(super) fn field(ctx: &Ctx<'_>, groups: &[Group], labels: &Labels) -> Field {
-    let AtomConfig { classes: cap, all, .. } = ctx.config.atom;
+pub(super) fn field(ctx: &Ctx<'_>, config: &AtomConfig, groups: &[Group], labels: &Labels) -> Field {
+    let AtomConfig { classes: cap, all, .. } = *config;
     let tenant = |g: &Group| Tenant { threads: g.threads, allowed: Some(g.on.clone()), like: None };
     let of = |balanced| Enumeration::new(ctx.topology, labels, groups.iter().map(tenant).collect(), balanced);
     for balanced in [true, false].into_iter().filter(|balanced| !(*balanced && all)) {
@@ -43,7 +43,7 @@ pub(super) fn field(ctx: &Ctx<'_>, groups: &[Group], labels: &Labels) -> Field {
         let mut classes = enumeration.iter().within(EFFORT);
         let found: Vec<Vec<Slot>> = classes.by_ref().take(cap + 1).collect();
         if found.len() > cap || classes.gave_up() {
-            let mut field = corners(ctx, &of(false), groups);
+            let mut field = corners(ctx, config, &of(false), groups);
             let kind = if balanced { "balanced classes" } else { "classes" };
             let n = field.classes.len();
             field.how = Some(format!(
@@ -107,7 +107,7 @@ fn text(topology: &Topology, groups: &[Group], cpus: &[CpuSet]) -> String {
 
 /// The corners of the space of mappings: at each level of the machine each application's threads are packed or spread, all alike, with
 /// the others or away from them.
-fn corners(ctx: &Ctx<'_>, enumeration: &Enumeration<'_>, groups: &[Group]) -> Field {
+fn corners(ctx: &Ctx<'_>, config: &AtomConfig, enumeration: &Enumeration<'_>, groups: &[Group]) -> Field {
     let order = enumeration.symmetry().cpus();
     let levels = levels(ctx.topology);
     let mut found: Vec<Vec<Slot>> = Vec::new();
@@ -120,7 +120,7 @@ fn corners(ctx: &Ctx<'_>, enumeration: &Enumeration<'_>, groups: &[Group]) -> Fi
             }
         }
     }
-    if !ctx.config.atom.all {
+    if !config.all {
         let symmetry = enumeration.symmetry();
         let balanced = |m: &Vec<Slot>| (0..groups.len() as Slot).all(|group| symmetry.is_balanced(m, group));
         if found.iter().any(balanced) {
@@ -128,7 +128,7 @@ fn corners(ctx: &Ctx<'_>, enumeration: &Enumeration<'_>, groups: &[Group]) -> Fi
         }
     }
     let mut field = gather(ctx, groups, order, &found);
-    field.classes.truncate(ctx.config.atom.classes);
+    field.classes.truncate(config.classes);
     field
 }
 

@@ -1,7 +1,9 @@
 //! How long `AToM` learns, and what competes.
 
-use crate::parse::duration;
-use serde::{Deserialize, Serialize};
+use super::super::settings;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -10,18 +12,23 @@ use std::time::Duration;
 #[serde(default, deny_unknown_fields)]
 pub struct AtomConfig {
     /// How long a mapping class is tried at a time, 10 ms to 1,440 min.
+    #[serde(deserialize_with = "turn")]
     pub turn: Duration,
     /// Turns of each class at most, 1–1,000. Ours: the paper gives each class one.
+    #[serde(deserialize_with = "rounds")]
     pub rounds: u32,
     /// The part of a turn, 0–0.9, that is not measured: caches are cold after a move. Ours.
+    #[serde(deserialize_with = "settle")]
     pub settle: f64,
     /// Most classes that compete, 2–10,000; where there are more, some of them are chosen. Ours.
+    #[serde(deserialize_with = "classes")]
     pub classes: usize,
     /// Whether classes that are not balanced compete too.
     pub all: bool,
     /// Whether the kernel's own placement competes as well, and must be beaten for certain. Ours.
     pub kernel: bool,
     /// After so long the winner is asked to prove itself again; `None`: only when the applications change.
+    #[serde(deserialize_with = "execute")]
     pub execute: Option<Duration>,
 }
 
@@ -71,32 +78,44 @@ impl FromStr for AtomConfig {
         let mut config = Self::default();
         for word in text.split(',').map(str::trim) {
             let error = || AtomConfigError(word.to_owned());
-            let time = |text: &str| {
-                let range = Duration::from_millis(10)..=Duration::from_secs(86_400);
-                duration(text).ok().filter(|d| range.contains(d)).ok_or_else(error)
-            };
-            match word.split_once('=') {
-                None if word == "paper" => config = Self::paper(),
-                None if word == "all" => config.all = true,
-                None if word == "kernel" => config.kernel = true,
-                Some(("turn", value)) => config.turn = time(value)?,
-                Some(("execute", value)) => config.execute = Some(time(value)?),
-                Some(("rounds", value)) => {
-                    config.rounds = value.parse().ok().filter(|n| (1..=1_000).contains(n)).ok_or_else(error)?;
-                }
-                Some(("classes", value)) => {
-                    config.classes = value.parse().ok().filter(|n| (2..=10_000).contains(n)).ok_or_else(error)?;
-                }
-                Some(("settle", value)) => {
-                    let percent = value.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-                    config.settle =
-                        percent.filter(|p| (0.0..=90.0).contains(p)).map(|p| p / 100.0).ok_or_else(error)?;
-                }
+            if word == "paper" {
+                config = Self::paper();
+                continue;
+            }
+            let (key, value) = word.split_once('=').map_or((word, Value::Bool(true)), |(k, v)| (k, settings::value(v)));
+            let mut keys = serde_json::to_value(config).map_err(|_| error())?;
+            // Switches take no value here, and nothing else goes without one.
+            match keys.get_mut(key) {
+                Some(old) if old.is_boolean() != word.contains('=') => *old = value,
                 _ => return Err(error()),
             }
+            config = Self::deserialize(keys).map_err(|_| error())?;
         }
         Ok(config)
     }
+}
+
+fn turn<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    settings::duration(from, &(Duration::from_millis(10)..=Duration::from_secs(86_400)))
+}
+
+fn execute<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    match Value::deserialize(from)? {
+        Value::Null => Ok(None),
+        value => turn(value).map(Some).map_err(D::Error::custom),
+    }
+}
+
+fn rounds<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    settings::within(u32::deserialize(from)?, &(1..=1_000))
+}
+
+fn classes<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    settings::within(usize::deserialize(from)?, &(2..=10_000))
+}
+
+fn settle<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    settings::within(settings::fraction(from)?, &(0.0..=0.9))
 }
 
 #[cfg(test)]
@@ -123,10 +142,11 @@ mod tests {
             "rounds=0",
             "rounds=x",
             "classes=1",
-            "settle=0.2",
+            "settle=25",
             "settle=95%",
             "every",
             "all=1",
+            "all=true",
         ];
         for bad in bad {
             let error = bad.parse::<AtomConfig>().unwrap_err().to_string();

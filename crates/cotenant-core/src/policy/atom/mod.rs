@@ -18,7 +18,7 @@ mod tests;
 pub use config::{AtomConfig, AtomConfigError};
 
 use super::plan::Plan;
-use super::{Ctx, Policy, Refusal, State};
+use super::{Ctx, Needs, Policy, Refusal};
 use crate::action::{ActionOutcome, Decision, Proposal, Reason};
 use crate::ids::{TaskId, Time};
 use crate::view::View;
@@ -36,7 +36,7 @@ const PATIENCE: u32 = 4;
 
 /// The policy.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Atom;
+pub struct Atom(pub AtomConfig);
 
 /// What `atom` remembers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl AtomState {
     }
 
     /// Who runs has settled: goes on where it was, or begins to learn.
-    fn begin(&mut self, ctx: &Ctx<'_>, view: &View, now: Time, notes: &mut Vec<String>) {
+    fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
         let Seen { situation, members, silent } = match look(ctx, view, &self.load) {
             Ok(seen) => seen,
             Err(why) => {
@@ -132,9 +132,9 @@ impl AtomState {
         let known = self.contest.as_ref().is_some_and(|c| c.situation == situation);
         if !known {
             let labels = page_labels(ctx, view, &situation.groups);
-            let mut field = field(ctx, &situation.groups, &labels);
+            let mut field = field(ctx, config, &situation.groups, &labels);
             notes.extend(field.how);
-            if field.classes.len() > 1 && ctx.config.atom.kernel {
+            if field.classes.len() > 1 && config.kernel {
                 field.classes.push(Class { cpus: Vec::new(), text: "of the kernel".to_owned() });
             }
             let threads = self.members.len();
@@ -178,8 +178,7 @@ impl AtomState {
     }
 
     /// One round. Returns when the next one is due.
-    fn step(&mut self, ctx: &Ctx<'_>, view: &View, now: Time, notes: &mut Vec<String>) -> Time {
-        let config = &ctx.config.atom;
+    fn step(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) -> Time {
         let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
         let watching = matches!(self.phase, Phase::Watch { .. });
         let left = !watching && !self.plan.fits(ctx, view.tasks.iter());
@@ -197,7 +196,7 @@ impl AtomState {
                 if now - *since < WATCH {
                     return tick.min(*since + WATCH);
                 }
-                self.begin(ctx, view, now, notes);
+                self.begin(ctx, config, view, now, notes);
             }
             Phase::Settle { since } => {
                 if !self.plan.stands() {
@@ -283,13 +282,12 @@ impl AtomState {
 }
 
 impl Policy for Atom {
+    const SECTION: &'static str = "atom";
+    type State = AtomState;
+    type Settings = AtomConfig;
+
     fn name(&self) -> &'static str {
         "atom"
-    }
-
-    /// Which application is the latency-sensitive one.
-    fn wants_profiles(&self) -> bool {
-        true
     }
 
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
@@ -303,23 +301,22 @@ impl Policy for Atom {
         })
     }
 
-    fn wants_task_changes(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { task_changes: true, profiles: true, pages: true, ..Needs::default() }
     }
 
-    fn wants_pages(&self) -> bool {
-        true
-    }
-
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = match state {
-            State::Atom(state) => *state,
-            _ => AtomState { phase: Phase::Watch { since: now }, ..AtomState::default() },
-        };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: AtomState,
+        now: Time,
+    ) -> Decision<AtomState> {
         let mut notes = Vec::new();
         state.plan.learn(ctx, view, outcomes, now);
-        let wake_at = state.step(ctx, view, now, &mut notes);
+        let wake_at = state.step(ctx, &self.0, view, now, &mut notes);
         let proposals = state.proposals(now);
-        Decision { proposals, state: State::Atom(Box::new(state)), wake_at, notes }
+        Decision::new(proposals, state, wake_at, notes)
     }
 }

@@ -18,6 +18,7 @@ struct World {
     topology: Topology,
     apps: BTreeMap<String, AppProfile>,
     config: Config,
+    settings: AtomConfig,
     threads: Vec<Thread>,
     /// Work per second of an application, by the CPUs of its threads and by the time.
     speed: fn(&World, u32) -> f64,
@@ -26,7 +27,7 @@ struct World {
     foreign: Vec<(u32, f64)>,
     outcome: Outcome,
     now: Time,
-    state: State,
+    state: AtomState,
     outcomes: Vec<ActionOutcome>,
     /// When the placements that stand were made.
     moved_at: Time,
@@ -50,13 +51,14 @@ impl World {
             topology,
             apps: BTreeMap::new(),
             config: Config { pin: crate::pin::Pin::Cpu, ..Config::default() },
+            settings: AtomConfig::default(),
             threads,
             speed,
             told: Told::Progress,
             foreign: Vec::new(),
             outcome: Outcome::Applied,
             now: Time(0),
-            state: State::Empty,
+            state: AtomState::default(),
             outcomes: Vec::new(),
             moved_at: Time(0),
             reading: None,
@@ -73,7 +75,7 @@ impl World {
     }
 
     /// One round, up to the time that the last one asked for.
-    fn step(&mut self, until: Time) -> Decision {
+    fn step(&mut self, until: Time) -> Decision<AtomState> {
         let interval = until - self.now;
         let seconds = interval.as_secs_f64();
         let mut builder = ViewBuilder::new(&self.topology).interval(interval).at(until);
@@ -109,7 +111,7 @@ impl World {
         self.now = until;
         let machine = MachineProfile::default();
         let ctx = Ctx { topology: &self.topology, machine: &machine, apps: &self.apps, config: &self.config };
-        let decision = Atom.decide(&ctx, &view, &self.outcomes, std::mem::take(&mut self.state), until);
+        let decision = Atom(self.settings).decide(&ctx, &view, &self.outcomes, std::mem::take(&mut self.state), until);
         self.state = serde_json::from_str(&serde_json::to_string(&decision.state).unwrap()).unwrap();
         assert_eq!(self.state, decision.state, "it is plain");
         assert!(decision.wake_at > until);
@@ -180,7 +182,7 @@ fn whatever_tells_the_speed_and_whichever_way_is_better() {
     for told in [Told::Latency, Told::Instructions] {
         let mut world = World::new(clovertown(), four(0, 1), apart);
         world.told = told;
-        world.config.atom = "turn=3s".parse().unwrap();
+        world.settings = "turn=3s".parse().unwrap();
         world.run(80);
         assert_eq!(world.cpus(0), [0, 2, 4, 6], "{:?}", world.notes);
         assert!(world.has_note("won of 3"));
@@ -194,7 +196,7 @@ fn whatever_tells_the_speed_and_whichever_way_is_better() {
 #[test]
 fn turns_are_equal_and_begin_on_time() {
     let mut world = World::new(clovertown(), four(0, 1), |_, _| 100.0);
-    world.config.atom = "turn=730ms,rounds=2".parse().unwrap();
+    world.settings = "turn=730ms,rounds=2".parse().unwrap();
     world.config.interval = Duration::from_millis(100);
     world.run(20);
     // All alike: nobody is dropped, and the last of the first round is the first of the second.
@@ -210,7 +212,7 @@ fn what_is_measured_while_caches_are_cold_does_not_count() {
         if warm { apart(world, app) } else { apart(world, app).recip() }
     };
     let mut world = World::new(clovertown(), four(0, 1), speed);
-    world.config.atom = "turn=400ms,settle=50%".parse().unwrap();
+    world.settings = "turn=400ms,settle=50%".parse().unwrap();
     world.run(20);
     assert_eq!(world.cpus(0), [0, 2, 4, 6]);
 }
@@ -219,7 +221,7 @@ fn what_is_measured_while_caches_are_cold_does_not_count() {
 fn the_hopeless_are_dropped_early() {
     let exact = |world: &World, app: u32| if apart(world, app) > 103.0 { 105.0 } else { 97.0 };
     let mut world = World::new(clovertown(), four(0, 1), exact);
-    world.config.atom = "turn=1s,rounds=100".parse().unwrap();
+    world.settings = "turn=1s,rounds=100".parse().unwrap();
     world.run(12);
     assert!(world.has_note("won of 3 in 2 rounds: +8.2 % ± 0.0 % over"), "{:?}", world.notes);
 }
@@ -240,7 +242,7 @@ fn one_class_is_no_choice() {
     assert!(world.has_note("3 busy threads do not have a CPU each"), "{:?}", world.notes);
     let one = machine(1, 1, 1, 1);
     let (m, a, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
-    let refusal = Atom.check(&Ctx { topology: &one, machine: &m, apps: &a, config: &config }).unwrap_err();
+    let refusal = Atom::default().check(&Ctx { topology: &one, machine: &m, apps: &a, config: &config }).unwrap_err();
     assert!(refusal.to_string().contains("only one CPU"));
 }
 
@@ -277,10 +279,10 @@ fn the_latency_sensitive_one_counts_alone() {
 #[test]
 fn the_kernel_must_be_beaten_for_certain() {
     let mut world = World::new(clovertown(), four(0, 1), |world, _| 100.0 * noise(world));
-    world.config.atom = "kernel".parse().unwrap();
+    world.settings = "kernel".parse().unwrap();
     world.run(40);
     assert!(world.has_note("class of the kernel won of 4"), "{:?}", world.notes);
-    let State::Atom(state) = &world.state else { panic!("its own state") };
+    let state = &world.state;
     assert!(state.plan.wanted().is_empty() && state.plan.stands(), "everything was given back");
     assert!(world.turns.len() > 4, "{:?}", world.turns);
 }
@@ -301,10 +303,10 @@ fn a_denied_turn_is_no_turn() {
 fn cpus_that_others_keep_busy_are_nobodys_turn() {
     let mut world = World::new(clovertown(), vec![(1, 0, 1.0, 0), (2, 0, 1.0, 1)], |_, _| 100.0);
     world.foreign = (0..8).map(|cpu| (cpu, if cpu < 3 { 1.0 } else { 0.0 })).collect();
-    world.config.atom = "all".parse().unwrap();
+    world.settings = "all".parse().unwrap();
     world.run(40);
     // CPUs 0 and 1 are ours, 2 is somebody else's.
-    let State::Atom(state) = &world.state else { panic!("its own state") };
+    let state = &world.state;
     let classes = &state.contest.as_ref().unwrap().classes;
     assert!(classes.len() > 3, "the others' CPU makes more of a difference: {classes:?}");
     assert!(classes.iter().all(|c| !c.cpus[0].contains(CpuId(2))), "{classes:?}");
@@ -316,7 +318,7 @@ fn of_too_many_classes_the_corners_compete() {
     let threads = (0..12).map(|i| (i, 0, 1.0, i)).chain((12..24).map(|i| (i, 1, 1.0, i))).collect();
     let mut world = World::new(machine(2, 4, 8, 2), threads, |_, _| 100.0);
     world.run(2);
-    let State::Atom(state) = &world.state else { panic!("its own state") };
+    let state = &world.state;
     let classes = &state.contest.as_ref().unwrap().classes;
     assert!((4..=32).contains(&classes.len()), "{}", classes.len());
     assert!(world.has_note("packed or spread at each level of the machine"), "{:?}", world.notes);

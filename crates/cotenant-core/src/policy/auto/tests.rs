@@ -15,16 +15,20 @@ const CYCLES: u64 = 220_000_000;
 struct Wish;
 
 impl Policy for Wish {
+    const SECTION: &'static str = "wish";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "wish"
     }
-    fn decide(&self, _: &Ctx<'_>, view: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+    fn decide(&self, _: &Ctx<'_>, view: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         let away = view.tasks[0].cpu != Some(CpuId(2));
         let place = Proposal {
             action: Action::Place { task: TaskId(1), contexts: CpuSet::single(CpuId(2)) },
             reason: Reason::new("stage 1", "wished"),
         };
-        Decision { proposals: away.then_some(place).into_iter().collect(), state, wake_at: now, notes: Vec::new() }
+        Decision::new(away.then_some(place).into_iter().collect(), (), now, Vec::new())
     }
 }
 
@@ -35,7 +39,7 @@ struct World {
     apps: BTreeMap<String, AppProfile>,
     config: Config,
     policy: Auto,
-    state: State,
+    state: AutoState,
     outcomes: Vec<ActionOutcome>,
     cpu: u32,
     now_ms: u64,
@@ -63,8 +67,8 @@ impl World {
             machine: MachineProfile { thresholds: Some(thresholds), ..MachineProfile::default() },
             apps: BTreeMap::new(),
             config: Config::default(),
-            policy: Auto::new(Box::new(Wish)),
-            state: State::Empty,
+            policy: Auto::new(Box::new(Wish), AtomConfig::default()),
+            state: AutoState::default(),
             outcomes: Vec::new(),
             cpu: 0,
             now_ms: 0,
@@ -79,7 +83,7 @@ impl World {
     }
 
     /// One round; carries out what is decided, and returns it.
-    fn step(&mut self) -> Decision {
+    fn step(&mut self) -> Decision<AutoState> {
         self.round += 1;
         self.now_ms += INTERVAL_MS;
         // −1, 0, +1 noise in turn.
@@ -108,7 +112,8 @@ impl World {
         }
         view.apps[0].metrics.extend(self.reading.map(|reading| ("p99".to_owned(), reading)));
         let ctx = Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config };
-        let decision = self.policy.decide(&ctx, &view, &self.outcomes, std::mem::take(&mut self.state), view.at);
+        let decision =
+            Policy::decide(&self.policy, &ctx, &view, &self.outcomes, std::mem::take(&mut self.state), view.at);
         // Everything that is remembered survives serialisation.
         self.state = serde_json::from_str(&serde_json::to_string(&decision.state).unwrap()).unwrap();
         assert_eq!(self.state, decision.state);
@@ -291,14 +296,14 @@ fn two_threads(cpus: [u32; 2], at: Time, counters: bool, topology: &Topology) ->
 #[test]
 fn without_counters_classes_compete_by_progress_until_there_are_counters() {
     let mut world = World::new([0, 0], 0);
-    world.policy = Auto::new(Box::new(crate::policy::Sam));
-    let (mut cpus, mut now, mut state, mut outcomes) = ([0, 1], Time(0), State::Empty, Vec::new());
+    world.policy = Auto::new(Box::new(Sam::default()), AtomConfig::default());
+    let (mut cpus, mut now, mut state, mut outcomes) = ([0, 1], Time(0), AutoState::default(), Vec::new());
     let mut notes = BTreeSet::new();
     let mut round = |counters: bool, cpus: &mut [u32; 2]| {
         now = now + Duration::from_millis(100);
         let view = two_threads(*cpus, now, counters, &world.topology);
         let ctx = Ctx { topology: &world.topology, machine: &world.machine, apps: &world.apps, config: &world.config };
-        let decision = world.policy.decide(&ctx, &view, &outcomes, std::mem::take(&mut state), now);
+        let decision = Policy::decide(&world.policy, &ctx, &view, &outcomes, std::mem::take(&mut state), now);
         state = decision.state;
         notes.extend(decision.notes);
         outcomes.clear();

@@ -7,7 +7,8 @@ mod spread;
 mod tests;
 
 use super::plan::Plan;
-use super::{Ctx, Policy, State};
+use super::settings::NoSettings;
+use super::{Ctx, Policy};
 use crate::action::{Action, ActionOutcome, Decision, Evidence, PlaceKind, Proposal, Reason, Unit};
 use crate::cpuset::CpuSet;
 use crate::ids::{TaskId, Time};
@@ -164,12 +165,22 @@ impl DinoState {
 }
 
 impl Policy for Dino {
+    const SECTION: &'static str = "dino";
+    type State = DinoState;
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "dino"
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = if let State::Dino(state) = state { *state } else { DinoState::default() };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: DinoState,
+        now: Time,
+    ) -> Decision<DinoState> {
         state.plan.learn(ctx, view, outcomes, now);
         let (mut proposals, mut notes) = (Vec::new(), Vec::new());
         if now >= state.due {
@@ -196,7 +207,7 @@ impl Policy for Dino {
             }
         }
         let wake_at = state.due;
-        Decision { proposals, state: State::Dino(Box::new(state)), wake_at, notes }
+        Decision::new(proposals, state, wake_at, notes)
     }
 }
 

@@ -11,13 +11,13 @@ type Drawn = (char, u32, u32);
 
 struct Bench {
     topology: Topology,
-    state: State,
+    state: DinoState,
     last: Vec<ActionOutcome>,
     at_s: u64,
 }
 
 fn bench(topology: Topology) -> Bench {
-    Bench { topology, state: State::Empty, last: Vec::new(), at_s: 0 }
+    Bench { topology, state: DinoState::default(), last: Vec::new(), at_s: 0 }
 }
 
 fn counted(view: ViewBuilder, class: char) -> ViewBuilder {
@@ -38,7 +38,7 @@ impl Bench {
     }
 
     /// The next look, one second later; all of it is carried out.
-    fn look(&mut self, view: ViewBuilder) -> Decision {
+    fn look(&mut self, view: ViewBuilder) -> Decision<DinoState> {
         self.at_s += 1;
         let view = view.at(Time::from_secs(self.at_s)).view();
         let (machine, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
@@ -104,7 +104,7 @@ fn a_class_changes_when_seven_of_ten_looks_agree() {
     // Domain 0 has thread 1, the devil, and a turtle; thread 0 behaves as a super-devil from now on, but for one look.
     for look in 1..=8 {
         let decision = bench.look(bench.draw(&with(if look == 3 { 't' } else { 's' })));
-        let State::Dino(state) = &decision.state else { panic!("{:?}", decision.state) };
+        let state = &decision.state;
         let class = state.class(TaskId(0)).unwrap();
         assert_eq!(class, if look < 8 { Class::Turtle } else { Class::SuperDevil }, "look {look}");
     }

@@ -11,7 +11,8 @@ mod tree;
 pub use tree::{Leaf, Spread};
 
 use super::plan::Plan;
-use super::{Ctx, Policy, Refusal, State};
+use super::settings::NoSettings;
+use super::{Ctx, Needs, Policy, Refusal};
 use crate::action::{ActionOutcome, Decision, PlaceKind, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, TaskId, Time};
@@ -78,6 +79,10 @@ fn cast<'a>(ctx: &Ctx<'_>, view: &'a View) -> Result<Cast<'a>, Option<String>> {
 }
 
 impl Policy for Heuristic {
+    const SECTION: &'static str = "heuristic";
+    type State = HeuristicState;
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "heuristic"
     }
@@ -114,19 +119,18 @@ impl Policy for Heuristic {
         Ok(())
     }
 
-    fn wants_profiles(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { task_changes: true, profiles: true, ..Needs::default() }
     }
 
-    fn wants_task_changes(&self) -> bool {
-        true
-    }
-
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = match state {
-            State::Heuristic(state) => *state,
-            _ => HeuristicState::default(),
-        };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: HeuristicState,
+        now: Time,
+    ) -> Decision<HeuristicState> {
         state.plan.learn(ctx, view, outcomes, now);
         let mut notes = Vec::new();
         let mut reason = Reason::new("decision tree", "as decided before");
@@ -165,6 +169,6 @@ impl Policy for Heuristic {
             Reason { place: domain, ..reason.clone() }
         };
         let proposals = state.plan.proposals(now, place);
-        Decision { proposals, state: State::Heuristic(Box::new(state)), wake_at: now + ctx.config.interval, notes }
+        Decision::new(proposals, state, now + ctx.config.interval, notes)
     }
 }

@@ -71,13 +71,13 @@ impl Bench {
         view
     }
 
-    fn decide(&self, view: &View, state: State, outcomes: &[ActionOutcome]) -> Decision {
+    fn decide(&self, view: &View, state: HeuristicState, outcomes: &[ActionOutcome]) -> Decision<HeuristicState> {
         Heuristic.decide(&self.ctx(), view, outcomes, state, view.at)
     }
 
     /// The mapping in the paper's notation: X = P, * = C, + = more than one task.
     fn map(&self, p: (&str, u32), c: (&str, u32)) -> String {
-        let decision = self.decide(&self.view(p, c), State::Empty, &[]);
+        let decision = self.decide(&self.view(p, c), HeuristicState::default(), &[]);
         let mut text = vec!['.'; self.topology.cpus().len()];
         for proposal in decision.proposals {
             let Action::Place { task, contexts } = proposal.action else { panic!("only places") };
@@ -90,7 +90,7 @@ impl Bench {
     }
 }
 
-fn applied(decision: &Decision) -> Vec<ActionOutcome> {
+fn applied(decision: &Decision<HeuristicState>) -> Vec<ActionOutcome> {
     let outcome = |action: &Action| ActionOutcome { action: action.clone(), outcome: Outcome::Applied };
     decision.proposals.iter().map(|p| outcome(&p.action)).collect()
 }
@@ -149,8 +149,10 @@ fn leaves(topology: &Topology, p: u32, c: u32) -> Vec<(String, bool)> {
                 ..AppProfile::default()
             };
             bench.apps.insert("webSearch".into(), traits);
-            let holds =
-                bench.decide(&bench.view(("webSearch", p), ("stitcher", c)), State::Empty, &[]).notes.is_empty();
+            let holds = bench
+                .decide(&bench.view(("webSearch", p), ("stitcher", c)), HeuristicState::default(), &[])
+                .notes
+                .is_empty();
             (bench.map(("webSearch", p), ("stitcher", c)), holds)
         })
         .collect()
@@ -223,7 +225,7 @@ fn second_contexts_come_last() {
 fn more_tasks_than_contexts_share_what_there_is() {
     // P's two threads get one bus to themselves; C's eight threads share the six CPUs that are left.
     let bench = Bench::new(clovertown());
-    let decision = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 8)), State::Empty, &[]);
+    let decision = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 8)), HeuristicState::default(), &[]);
     let contexts = |p: &crate::action::Proposal| match &p.action {
         Action::Place { contexts, .. } => contexts.to_string(),
         _ => panic!("only places"),
@@ -236,7 +238,7 @@ fn more_tasks_than_contexts_share_what_there_is() {
 #[test]
 fn decides_once_and_again_when_tasks_come_and_go() {
     let bench = Bench::new(clovertown());
-    let first = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 2)), State::Empty, &[]);
+    let first = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 2)), HeuristicState::default(), &[]);
     assert_eq!(first.proposals.len(), 4, "each task is pinned, wherever it happens to be");
     let second = bench.decide(&bench.view(("webSearch", 2), ("stitcher", 2)), first.state.clone(), &applied(&first));
     assert_eq!(second.proposals, [], "fixed point");
@@ -263,7 +265,7 @@ fn keeps_off_busy_and_forbidden_cpus() {
         .cpu_busy(0, 0.9)
         .view();
     view.apps[0].name = "webSearch".into();
-    let decision = bench.decide(&view, State::Empty, &[]);
+    let decision = bench.decide(&view, HeuristicState::default(), &[]);
     let Action::Place { contexts, .. } = &decision.proposals[0].action else { panic!("a place") };
     assert_eq!(*contexts, CpuSet::parse_list("2").unwrap());
 }
@@ -271,7 +273,7 @@ fn keeps_off_busy_and_forbidden_cpus() {
 #[test]
 fn the_reason_reads_like_the_tree() {
     let bench = Bench::new(clovertown());
-    let decision = bench.decide(&bench.view(("webSearch", 1), ("stitcher", 1)), State::Empty, &[]);
+    let decision = bench.decide(&bench.view(("webSearch", 1), ("stitcher", 1)), HeuristicState::default(), &[]);
     let text = decision.proposals[0].reason.to_string();
     let want = "decision tree: bus_transactions 8.000e6/s ≤ 2.500e7/s; memory path and LLC shared among the threads of app 0; on LLC domain 0";
     assert_eq!(text, want);
@@ -284,7 +286,7 @@ fn refuses_what_it_cannot_decide() {
     let why = |bench: &Bench| Heuristic.check(&bench.ctx()).unwrap_err().to_string();
     bench.apps.get_mut("protobuf").unwrap().footprint_per_ms = None;
     assert_eq!(Heuristic.check(&bench.ctx()), Ok(()), "a co-runner that may not even run");
-    let decision = bench.decide(&bench.view(("bigtable", 2), ("protobuf", 2)), State::Empty, &[]);
+    let decision = bench.decide(&bench.view(("bigtable", 2), ("protobuf", 2)), HeuristicState::default(), &[]);
     assert!(decision.notes[0].contains("'protobuf' lacks footprint_per_ms"), "{:?}", decision.notes);
     bench.apps.get_mut("bigtable").unwrap().sharing = None;
     assert!(why(&bench).contains("'bigtable' lacks sharing; measure it alone"), "{}", why(&bench));
@@ -294,9 +296,9 @@ fn refuses_what_it_cannot_decide() {
     assert!(why(&bench).contains("[heuristic]"));
     // And where the check was not asked: says so, does nothing.
     let silent = Bench { apps: services(), ..bench };
-    let decision = silent.decide(&silent.view(("webSearch", 2), ("stitcher", 2)), State::Empty, &[]);
+    let decision = silent.decide(&silent.view(("webSearch", 2), ("stitcher", 2)), HeuristicState::default(), &[]);
     assert!(decision.proposals.is_empty() && !decision.notes.is_empty());
     let unknown = Bench::new(clovertown());
-    let decision = unknown.decide(&unknown.view(("webSearch", 2), ("make", 2)), State::Empty, &[]);
+    let decision = unknown.decide(&unknown.view(("webSearch", 2), ("make", 2)), HeuristicState::default(), &[]);
     assert!(decision.proposals.is_empty() && decision.notes[0].contains("'make'"), "{:?}", decision.notes);
 }

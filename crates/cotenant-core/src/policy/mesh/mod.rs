@@ -10,7 +10,8 @@ mod search;
 mod tests;
 
 use super::plan::{Plan, free_for};
-use super::{Ctx, Policy, Refusal, State};
+use super::settings::NoSettings;
+use super::{Ctx, Needs, Policy, Refusal};
 use crate::action::{ActionOutcome, Decision, PlaceKind, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, TaskId, Time};
@@ -184,6 +185,10 @@ fn members_of<'a>(view: &'a View, members: &'a [TaskId]) -> impl Iterator<Item =
 }
 
 impl Policy for Mesh {
+    const SECTION: &'static str = "mesh";
+    type State = MeshState;
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         match self {
             Self::Weighted => "weighted",
@@ -207,20 +212,18 @@ impl Policy for Mesh {
         }
     }
 
-    fn wants_task_changes(&self) -> bool {
-        *self != Self::Overhead
+    fn needs(&self) -> Needs {
+        Needs { task_changes: *self != Self::Overhead, pages: true, accesses: true, ..Needs::default() }
     }
 
-    fn wants_pages(&self) -> bool {
-        true
-    }
-
-    fn wants_accesses(&self) -> bool {
-        true
-    }
-
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = if let State::Mesh(state) = state { *state } else { MeshState::default() };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: MeshState,
+        now: Time,
+    ) -> Decision<MeshState> {
         let mut notes = Vec::new();
         state.plan.learn(ctx, view, outcomes, now);
         state.fetched.learn(view, outcomes, now);
@@ -259,6 +262,6 @@ impl Policy for Mesh {
             let seats = |task: TaskId| state.plan.wanted().get(&task).and_then(CpuSet::first);
             proposals.extend(state.fetched.proposals(self.name(), ctx, view, &board.1, &guests, seats, now));
         }
-        Decision { proposals, state: State::Mesh(Box::new(state)), wake_at: now + ctx.config.interval, notes }
+        Decision::new(proposals, state, now + ctx.config.interval, notes)
     }
 }

@@ -105,10 +105,15 @@ fn cores_are_doubled_last_and_masks_are_kept() {
 }
 
 /// Runs a policy on a machine; `given` are its proposals as task → CPU.
-fn decide(t: &Topology, policy: Mesh, apps: &BTreeMap<String, AppProfile>, view: &View) -> (Vec<(u32, u32)>, Decision) {
+fn decide(
+    t: &Topology,
+    policy: Mesh,
+    apps: &BTreeMap<String, AppProfile>,
+    view: &View,
+) -> (Vec<(u32, u32)>, Decision<MeshState>) {
     let (machine, config) = (MachineProfile::default(), Config::default());
     let ctx = Ctx { topology: t, machine: &machine, apps, config: &config };
-    let decision = policy.decide(&ctx, view, &[], State::Empty, view.at);
+    let decision = policy.decide(&ctx, view, &[], MeshState::default(), view.at);
     let place = |action: &Action| match action {
         Action::Place { task, contexts } => (task.0, contexts.first().unwrap().0),
         other => panic!("{other:?}"),
@@ -156,7 +161,7 @@ fn moving(t: &Topology, view: &View) -> Vec<String> {
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let config = Config { move_pages: true, ..Config::default() };
     let ctx = Ctx { topology: t, machine: &machine, apps: &apps, config: &config };
-    let decision = Mesh::BruteForce.decide(&ctx, view, &[], State::Empty, view.at);
+    let decision = Mesh::BruteForce.decide(&ctx, view, &[], MeshState::default(), view.at);
     // Asked once, it is not asked for again in the next round.
     let again = Mesh::BruteForce.decide(&ctx, view, &[], decision.state.clone(), view.at);
     assert!(!again.proposals.iter().any(|p| matches!(p.action, Action::Pages { .. })));
@@ -181,7 +186,7 @@ fn memory_comes_to_a_thread_that_cannot_go() {
     // Without being asked for it never happens.
     let (machine, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
     let ctx = Ctx { topology: &t, machine: &machine, apps: &apps, config: &config };
-    let decision = Mesh::BruteForce.decide(&ctx, &pinned, &[], State::Empty, pinned.at);
+    let decision = Mesh::BruteForce.decide(&ctx, &pinned, &[], MeshState::default(), pinned.at);
     assert_eq!(decision.proposals, []);
     // Two threads of one process that are kept on two nodes: its memory is near to one of them wherever it is.
     let mut split = ViewBuilder::new(&t)
@@ -288,7 +293,7 @@ fn a_little_nearer_is_not_worth_a_move() {
         ViewBuilder::new(&t).at(time).task(1, 0, 63).pages(&[(0, near), (3, far)]).view()
     };
     let first = at(100, 60, 40);
-    let decision = Mesh::BruteForce.decide(&ctx, &first, &[], State::Empty, first.at);
+    let decision = Mesh::BruteForce.decide(&ctx, &first, &[], MeshState::default(), first.at);
     assert_eq!(decision.proposals.len(), 1);
     let applied = ActionOutcome { action: decision.proposals[0].action.clone(), outcome: Outcome::Applied };
     // From 60:40 to 49:51 and on to 0:100: the corners are 14 hops apart, and the history turns slowly.
@@ -315,7 +320,7 @@ fn where_only_near_cpus_are_free_tasks_stay() {
     let (machine, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
     let ctx = Ctx { topology: &t, machine: &machine, apps: &apps, config: &config };
     for policy in [Mesh::Weighted, Mesh::BruteForce, Mesh::Assignment] {
-        let (mut state, mut outcomes, mut cpu, mut asked) = (State::Empty, Vec::new(), 0, 0);
+        let (mut state, mut outcomes, mut cpu, mut asked) = (MeshState::default(), Vec::new(), 0, 0);
         for round in 1..10 {
             let at = crate::Time::from_millis(100 * round);
             let view = ViewBuilder::new(&t).at(at).task(1, 0, cpu).pages(&[(1, 100)]);

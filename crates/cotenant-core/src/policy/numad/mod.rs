@@ -5,7 +5,8 @@ mod pick;
 #[cfg(test)]
 mod tests;
 
-use super::{Ctx, Policy, State};
+use super::settings::NoSettings;
+use super::{Ctx, Needs, Policy};
 use crate::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
 use crate::cpuset::CpuSet;
 use crate::ids::{NodeId, Time};
@@ -192,26 +193,31 @@ fn would_do_better(nodes: &[Node], process: &Process, request: &Request) -> bool
 }
 
 impl Policy for Numad {
+    const SECTION: &'static str = "numad";
+    type State = NumadState;
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "numad"
     }
 
-    fn wants_pages(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { pages: true, ..Needs::default() }
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = if let State::Numad(state) = state { *state } else { NumadState::default() };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: NumadState,
+        now: Time,
+    ) -> Decision<NumadState> {
         let topology = ctx.topology;
         state.learn(view, outcomes, topology.nodes().len());
         if now < state.due {
             let wake_at = state.due;
-            return Decision {
-                proposals: Vec::new(),
-                state: State::Numad(Box::new(state)),
-                wake_at,
-                notes: Vec::new(),
-            };
+            return Decision::new(Vec::new(), state, wake_at, Vec::new());
         }
         let mut notes = Vec::new();
         let mut proposals = Vec::new();
@@ -239,7 +245,7 @@ impl Policy for Numad {
         }
         state.due = now + if proposals.is_empty() { MAX_INTERVAL } else { MIN_INTERVAL };
         let wake_at = state.due;
-        Decision { proposals, state: State::Numad(Box::new(state)), wake_at, notes }
+        Decision::new(proposals, state, wake_at, notes)
     }
 }
 

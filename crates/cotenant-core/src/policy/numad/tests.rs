@@ -15,7 +15,7 @@ struct Bench {
     topology: Topology,
     machine: MachineProfile,
     config: Config,
-    state: State,
+    state: NumadState,
 }
 
 fn bench(node_mib: Option<u64>) -> Bench {
@@ -25,7 +25,7 @@ fn bench(node_mib: Option<u64>) -> Bench {
         topology: Topology::new(parts).unwrap(),
         machine: MachineProfile::default(),
         config: Config::default(),
-        state: State::Empty,
+        state: NumadState::default(),
     }
 }
 
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// One decision `at_s` seconds after the start.
-    fn decide(&mut self, view: ViewBuilder, at_s: u64, outcomes: &[ActionOutcome]) -> Decision {
+    fn decide(&mut self, view: ViewBuilder, at_s: u64, outcomes: &[ActionOutcome]) -> Decision<NumadState> {
         let view = view.at(Time::from_secs(at_s)).view();
         let apps = BTreeMap::new();
         let ctx = Ctx { topology: &self.topology, machine: &self.machine, apps: &apps, config: &self.config };
@@ -53,7 +53,7 @@ impl Bench {
     }
 }
 
-fn all(decision: &Decision, outcome: Outcome) -> Vec<ActionOutcome> {
+fn all(decision: &Decision<NumadState>, outcome: Outcome) -> Vec<ActionOutcome> {
     decision.proposals.iter().map(|p| ActionOutcome { action: p.action.clone(), outcome }).collect()
 }
 
@@ -200,7 +200,7 @@ fn what_is_not_known_is_said() {
     let decision = bench.decide(bench.view().task(1, 0, 0).signal(Signal::CpuTime, 100_000_000), 1, &[]);
     assert!(decision.proposals.is_empty() && decision.notes[0].contains("memory of these processes"));
     bench.topology = crate::testing::machine(1, 1, 4, 1);
-    bench.state = State::Empty;
+    bench.state = NumadState::default();
     let decision = bench.decide(process(bench.view(), 1, &[0], [800, 0]), 1, &[]);
     assert!(decision.proposals.is_empty() && decision.notes[0].contains("one memory node"));
 }

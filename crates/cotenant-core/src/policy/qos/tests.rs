@@ -9,7 +9,7 @@ use crate::cpuset::CpuSet;
 use crate::histogram::{Bucket, Histogram};
 use crate::host::{Host, HostError, Mode, Wake, drive};
 use crate::ids::{CpuId, TaskId};
-use crate::policy::Config;
+use crate::policy::{Config, Settings};
 use crate::profile::MachineProfile;
 use crate::sample::{AppSample, Direction, Reading, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Counters, Signal};
@@ -146,6 +146,8 @@ impl Host for Plant {
         Ok(Sample { at: self.now, apps, tasks: tasks.unwrap_or_default(), ..Sample::default() })
     }
 
+    fn watch(&mut self, _: Time) {}
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         let outcome = |order: &Order| match order.action {
             Action::Nap { .. } => self.outcomes[0],
@@ -196,7 +198,20 @@ fn config(controller: &str, metric: &str, limits: bool) -> Config {
         settle: Duration::ZERO,
         patience: Duration::from_secs(10),
     };
-    Config { interval: MS(1), qos: Some(qos), ..Config::default() }
+    Config { interval: MS(1), settings: Settings::default().with::<Qos>(&Some(qos)), ..Config::default() }
+}
+
+/// The policy with the settings of a configuration.
+fn policy(config: &Config) -> Qos {
+    Qos(config.settings.of::<Qos>().unwrap())
+}
+
+/// The same configuration with other settings of the policy.
+fn with(mut config: Config, change: impl FnOnce(&mut QosConfig)) -> Config {
+    let mut qos = policy(&config).0.unwrap();
+    change(&mut qos);
+    config.settings.put("qos", &qos);
+    config
 }
 
 /// The speed that was kept, as a share of that alone, and the share of the time in which the other program ran.
@@ -204,11 +219,13 @@ fn run(plant: &mut Plant, config: &Config) -> (f64, f64, QosState) {
     let topology = plant.topology.clone();
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config };
-    Qos.check(&ctx).unwrap();
+    policy(config).check(&ctx).unwrap();
     let mut last = QosState::default();
-    drive(plant, &Qos, &ctx, Mode::Enforce, |round| {
-        let Some(State::Qos(state)) = round.decision.map(|decision| &decision.state) else { panic!("no decision") };
-        last = (**state).clone();
+    drive(plant, &policy(config), &ctx, Mode::Enforce, |round| {
+        let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) else {
+            panic!("no decision")
+        };
+        last = state.into_owned();
     })
     .unwrap();
     let seconds = plant.now.as_secs_f64();
@@ -264,9 +281,7 @@ fn another_place_comes_before_naps() {
     let mut plant = Plant { topology: plant.topology, ..Plant::new(0.4, 16) };
     plant.allowed = Some(plant.topology.usable().clone());
     plant.high_ends = Time::from_secs(15);
-    if let Some(qos) = &mut config.qos {
-        qos.place = true;
-    }
+    config = with(config, |qos| qos.place = true);
     let (_, utilisation, state) = run(&mut plant, &config);
     let quality = state.mean(0).unwrap() / state.alone[0].unwrap();
     assert!(quality > 0.95 && utilisation > 0.9, "{quality} {utilisation}");
@@ -309,9 +324,8 @@ fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
         let mut plant = Plant { outcomes, obeys, ..Plant::new(loss, 60) };
         plant.allowed = Some(plant.topology.usable().clone());
         let mut config = Config { interval: MS(25), ..config("tracking", PROGRESS, false) };
-        if let Some(qos) = &mut config.qos {
-            (qos.climb, qos.controller) = (true, Controller::preset("tracking", goal).unwrap());
-        }
+        config =
+            with(config, |qos| (qos.climb, qos.controller) = (true, Controller::preset("tracking", goal).unwrap()));
         let (quality, _, state) = run(&mut plant, &config);
         let case = format!("{outcomes:?}, {obeys} obeyed, {loss} lost: {quality} kept");
         assert_eq!(state.ladder.climbed(), expected, "{case}");
@@ -354,9 +368,7 @@ fn the_last_rung_limits_caches_too() {
         let outcomes = [Denied, limits];
         let mut plant = Plant { outcomes, of_caches, ..Plant::new(0.9, 30) };
         let mut config = Config { interval: MS(25), ..config("tracking", PROGRESS, false) };
-        if let Some(qos) = &mut config.qos {
-            (qos.climb, qos.limits) = (!caches, caches.then_some(Limits::Caches));
-        }
+        config = with(config, |qos| (qos.climb, qos.limits) = (!caches, caches.then_some(Limits::Caches)));
         let (quality, _, state) = run(&mut plant, &config);
         let of_cpu = |action: &Action| match action {
             Action::Limit { cpu_permille: Some(cpu), .. } => Some(cpu / 2), // of two CPUs
@@ -474,7 +486,8 @@ fn what_does_not_fit_is_refused() {
         ("targeted", PROGRESS, true, "use --controller tracking"),
     ] {
         let config = config(controller, metric, limits);
-        let refusal = Qos.check(&Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config });
+        let refusal =
+            policy(&config).check(&Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config });
         assert!(refusal.unwrap_err().to_string().contains(why));
     }
 }

@@ -11,7 +11,7 @@ mod select;
 #[cfg(test)]
 mod tests;
 
-use super::{Ctx, Policy, State};
+use super::{Ctx, Needs, Policy, settings};
 use crate::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, TaskId, Time};
@@ -20,8 +20,9 @@ use crate::signal::Signal;
 use crate::view::{TaskView, View};
 use allocate::Levels;
 use select::Selection;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a fifth"; the unit is
 /// inferred).
@@ -46,6 +47,34 @@ pub enum Quantum {
     Cas,
     /// As `cas`; sensitive jobs count for more than their traffic.
     Das,
+}
+
+/// One of the family, with its settings.
+#[derive(Clone, Copy, Debug)]
+pub struct CoSchedule {
+    /// Which.
+    pub quantum: Quantum,
+    /// Its settings.
+    pub settings: QuantumSettings,
+}
+
+/// What can be set of these policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuantumSettings {
+    /// Time between choices, 1 ms to 1 day (TPDS §6.1: 200 ms).
+    #[serde(deserialize_with = "a_quantum")]
+    pub quantum: Duration,
+}
+
+impl Default for QuantumSettings {
+    fn default() -> Self {
+        Self { quantum: Duration::from_millis(200) }
+    }
+}
+
+fn a_quantum<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    settings::duration(from, &(Duration::from_millis(1)..=Duration::from_secs(86_400)))
 }
 
 /// What these policies remember.
@@ -311,39 +340,44 @@ impl Quantum {
     }
 }
 
-impl Policy for Quantum {
+impl Policy for CoSchedule {
+    const SECTION: &'static str = "quantum";
+    type State = QuantumState;
+    type Settings = QuantumSettings;
+
     fn name(&self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::Mas => "mas",
-            Self::Cas => "cas",
-            Self::Das => "das",
+        match self.quantum {
+            Quantum::Fifo => "fifo",
+            Quantum::Mas => "mas",
+            Quantum::Cas => "cas",
+            Quantum::Das => "das",
         }
     }
 
-    fn wants_task_changes(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { task_changes: true, pauses: true, profiles: true, ..Needs::default() }
     }
 
-    fn pauses(&self) -> bool {
-        true
+    fn runs(&self, state: &QuantumState, app: AppId) -> Option<bool> {
+        Some(state.runs(app))
     }
 
-    /// Times alone, threads, and for `das` sensitivity.
-    fn wants_profiles(&self) -> bool {
-        true
-    }
-
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = if let State::Quantum(state) = state { *state } else { QuantumState::default() };
-        let round = Round::new(*self, ctx, view);
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: QuantumState,
+        now: Time,
+    ) -> Decision<QuantumState> {
+        let round = Round::new(self.quantum, ctx, view);
         let levels = Levels::new(ctx.topology, &round.cpus);
         state.learn(&round, outcomes);
         let due = now >= state.due;
         let changed = state.enqueue(&round);
         if due {
-            state.due = now + ctx.config.quantum;
-            if *self != Self::Fifo {
+            state.due = now + self.settings.quantum;
+            if self.quantum != Quantum::Fifo {
                 state.turn(&round, &levels);
                 state.jobs.iter_mut().for_each(|job| job.runs = false);
             }
@@ -351,18 +385,18 @@ impl Policy for Quantum {
         let mut selection = Selection::default();
         if changed || due {
             selection = select::select(&round, &mut state.jobs);
-            if self.allocates() {
+            if self.quantum.allocates() {
                 allocate::allocate(&round, &levels, &mut state.jobs);
             }
         }
-        if *self != Self::Fifo && state.jobs.iter().any(|job| job.runs && job.said) {
-            state.due = state.due.min(now + ctx.config.quantum / FIRST);
+        if self.quantum != Quantum::Fifo && state.jobs.iter().any(|job| job.runs && job.said) {
+            state.due = state.due.min(now + self.settings.quantum / FIRST);
         }
         let proposals = state.proposals(&round, &selection);
         let mut notes = Vec::new();
         // Before anybody has run there is nothing to know.
         let seen = due && view.tasks.iter().any(|task| task.ran() == Some(true));
-        if *self != Self::Fifo && seen && state.jobs.iter().all(|job| job.misses.is_none()) {
+        if self.quantum != Quantum::Fifo && seen && state.jobs.iter().all(|job| job.misses.is_none()) {
             notes.push(format!(
                 "{}: no job has the signal {}, so jobs are taken in the order of the queue; characterize them, or see 'cotenant doctor'",
                 self.name(),
@@ -370,7 +404,7 @@ impl Policy for Quantum {
             ));
         }
         let wake_at = state.due;
-        Decision { proposals, state: State::Quantum(Box::new(state)), wake_at, notes }
+        Decision::new(proposals, state, wake_at, notes)
     }
 }
 

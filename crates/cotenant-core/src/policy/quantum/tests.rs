@@ -19,7 +19,7 @@ pub(super) struct Bench {
     pub apps: BTreeMap<String, AppProfile>,
     jobs: BTreeMap<u32, Spec>,
     allowed: BTreeMap<u32, &'static str>,
-    state: State,
+    state: QuantumState,
     last: Vec<ActionOutcome>,
     paused: BTreeSet<u32>,
     /// Parts of a CPU that a task uses and waits for while it runs; else it uses a whole one.
@@ -41,7 +41,7 @@ pub(super) fn bench(policy: Quantum, jobs: &[Spec]) -> Bench {
         apps: BTreeMap::new(),
         jobs: (0..).zip(jobs.iter().copied()).collect(),
         allowed: BTreeMap::new(),
-        state: State::Empty,
+        state: QuantumState::default(),
         last: Vec::new(),
         paused: BTreeSet::new(),
         asks: BTreeMap::new(),
@@ -83,22 +83,28 @@ impl Bench {
     }
 
     /// The next quantum; all of it is carried out.
-    pub fn turn(&mut self) -> Decision {
+    pub fn turn(&mut self) -> Decision<QuantumState> {
         self.turn_but(&[])
     }
 
     /// The first decision: all have just been started.
-    fn begin(&mut self) -> Decision {
+    fn begin(&mut self) -> Decision<QuantumState> {
         self.turn()
     }
 
     /// The next quantum; what concerns these tasks is denied.
-    fn turn_but(&mut self, denied: &[u32]) -> Decision {
+    fn turn_but(&mut self, denied: &[u32]) -> Decision<QuantumState> {
         self.at_ms += 200;
         let (machine, config) = (MachineProfile::default(), Config::default());
         let ctx = Ctx { topology: &self.topology, machine: &machine, apps: &self.apps, config: &config };
         let view = self.view();
-        let decision = self.policy.decide(&ctx, &view, &self.last, std::mem::take(&mut self.state), view.at);
+        let decision = CoSchedule { quantum: self.policy, settings: QuantumSettings::default() }.decide(
+            &ctx,
+            &view,
+            &self.last,
+            std::mem::take(&mut self.state),
+            view.at,
+        );
         self.state = decision.state.clone();
         self.last.clear();
         for action in decision.proposals.iter().map(|p| p.action.clone()) {
@@ -124,10 +130,7 @@ impl Bench {
     }
 
     pub fn queue(&self) -> &QuantumState {
-        match &self.state {
-            State::Quantum(state) => state,
-            other => panic!("{other:?}"),
-        }
+        &self.state
     }
 
     /// `job→CPUs` of those that run.

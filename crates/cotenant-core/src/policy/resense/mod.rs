@@ -7,7 +7,8 @@ mod resensor;
 mod tests;
 
 use super::plan::{Plan, free_for};
-use super::{Ctx, Policy, State};
+use super::settings::NoSettings;
+use super::{Ctx, Needs, Policy};
 use crate::action::{ActionOutcome, Decision, PlaceKind, Reason};
 use crate::cpuset::CpuSet;
 use crate::ids::{TaskId, Time};
@@ -104,6 +105,10 @@ fn why(seat: &Seat, levels: &[Level]) -> String {
 }
 
 impl Policy for Resense {
+    const SECTION: &'static str = "resense";
+    type State = ResenseState;
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         match self {
             Self::Printed => "resense",
@@ -111,16 +116,18 @@ impl Policy for Resense {
         }
     }
 
-    fn wants_profiles(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { task_changes: true, profiles: true, ..Needs::default() }
     }
 
-    fn wants_task_changes(&self) -> bool {
-        true
-    }
-
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = if let State::Resense(state) = state { *state } else { ResenseState::default() };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: ResenseState,
+        now: Time,
+    ) -> Decision<ResenseState> {
         state.plan.learn(ctx, view, outcomes, now);
         let mut notes = Vec::new();
         if !state.plan.fits(ctx, view.tasks.iter()) {
@@ -145,6 +152,6 @@ impl Policy for Resense {
             Reason { what: what.into(), place, ..Reason::new("ReSensor", "") }
         };
         let proposals = state.plan.proposals(now, reason);
-        Decision { proposals, state: State::Resense(Box::new(state)), wake_at: now + ctx.config.interval, notes }
+        Decision::new(proposals, state, now + ctx.config.interval, notes)
     }
 }

@@ -40,18 +40,18 @@ impl Bench {
         tasks.fold(ViewBuilder::new(&self.topology), |b, (id, app)| b.task(id, app, 0).nowhere()).view()
     }
 
-    fn decide(&self, view: &View, state: State, outcomes: &[ActionOutcome]) -> Decision {
+    fn decide(&self, view: &View, state: ResenseState, outcomes: &[ActionOutcome]) -> Decision<ResenseState> {
         Resense::Printed.decide(&self.ctx(), view, outcomes, state, view.at)
     }
 
     /// The CPUs of each application.
     fn map(&self, threads: &[u32]) -> Vec<String> {
         let view = self.view(threads);
-        placed(&view, &self.decide(&view, State::Empty, &[]))
+        placed(&view, &self.decide(&view, ResenseState::default(), &[]))
     }
 }
 
-fn placed(view: &View, decision: &Decision) -> Vec<String> {
+fn placed(view: &View, decision: &Decision<ResenseState>) -> Vec<String> {
     let mut cpus = vec![CpuSet::new(); view.apps.len()];
     for proposal in &decision.proposals {
         let Action::Place { task, contexts } = &proposal.action else { panic!("only places") };
@@ -62,7 +62,7 @@ fn placed(view: &View, decision: &Decision) -> Vec<String> {
     cpus.iter().map(CpuSet::to_string).collect()
 }
 
-fn applied(decision: &Decision) -> Vec<ActionOutcome> {
+fn applied(decision: &Decision<ResenseState>) -> Vec<ActionOutcome> {
     let outcome = |action: &Action| ActionOutcome { action: action.clone(), outcome: Outcome::Applied };
     decision.proposals.iter().map(|p| outcome(&p.action)).collect()
 }
@@ -104,7 +104,7 @@ fn those_who_share_come_first_where_they_gain_more_together() {
     assert_eq!(bench.map(&[8; 4])[0], "0-1,8-9,16-17,24-25");
     let sum = |bench: &Bench| {
         let view = bench.view(&[8; 4]);
-        placed(&view, &Resense::Sum.decide(&bench.ctx(), &view, &[], State::Empty, view.at))
+        placed(&view, &Resense::Sum.decide(&bench.ctx(), &view, &[], ResenseState::default(), view.at))
     };
     // Together these gain 13.7: they come first, each on an L3 of its own, and A has the one that is left.
     assert_eq!(sum(&bench), ["24-31", "0-7", "8-15", "16-23"]);
@@ -122,7 +122,7 @@ fn example_c_four_applications_in_pairs() {
     assert_eq!(bench.map(&[2, 2, 2, 2]), ["2-3", "2-3", "0-1", "0-1"]);
     let view = bench.view(&[2, 2, 2, 2]);
     let reasons: Vec<String> =
-        bench.decide(&view, State::Empty, &[]).proposals.iter().map(|p| p.reason.to_string()).collect();
+        bench.decide(&view, ResenseState::default(), &[]).proposals.iter().map(|p| p.reason.to_string()).collect();
     assert_eq!(reasons[4], "ReSensor: l2, case 2: score +8.0, its threads share; to LLC domain 0");
     assert_eq!(reasons[6], "ReSensor: l2, case 2: with app 2, the more sensitive, its threads share; to LLC domain 0");
 }
@@ -144,7 +144,7 @@ fn example_d_one_bus_then_apart() {
     let bench = Bench::new(harpertown(), &[&[("bus", -3.0), ("l2", 7.0)]]);
     assert_eq!(bench.map(&[4]), ["0-3"]);
     let view = bench.view(&[4]);
-    let why = bench.decide(&view, State::Empty, &[]).proposals[0].reason.to_string();
+    let why = bench.decide(&view, ResenseState::default(), &[]).proposals[0].reason.to_string();
     let line = "ReSensor: bus, case 1: score -3.0, its threads spread; l2, case 1: score +7.0, its threads share; to LLC domain 0";
     assert_eq!(why, line);
 }
@@ -164,17 +164,17 @@ fn unknown_applications_get_what_is_left() {
     let mut bench = Bench::new(yorkfield(), &[&[], &[("l2", 1.0)]]);
     bench.apps.remove("app0");
     let view = bench.view(&[2, 2]);
-    let decision = bench.decide(&view, State::Empty, &[]);
+    let decision = bench.decide(&view, ResenseState::default(), &[]);
     assert_eq!(placed(&view, &decision), ["2-3", "0-1"]);
     let note =
         "nothing is known of the sensitivity of 'app0', it gets any free core; `cotenant characterize` measures it";
     assert_eq!(decision.notes, [note]);
     // Nobody is known: Linux does as well.
     bench.apps.clear();
-    assert_eq!(bench.decide(&view, State::Empty, &[]).proposals, []);
+    assert_eq!(bench.decide(&view, ResenseState::default(), &[]).proposals, []);
     // A score of 0 is known, and neutral.
     let bench = Bench::new(yorkfield(), &[&[("l2", 0.0)]]);
-    let decision = bench.decide(&bench.view(&[2]), State::Empty, &[]);
+    let decision = bench.decide(&bench.view(&[2]), ResenseState::default(), &[]);
     assert_eq!((decision.proposals.len(), decision.notes.len()), (0, 0));
 }
 
@@ -190,7 +190,7 @@ fn a_level_of_several_kinds_goes_by_any_of_their_names() {
 fn calm_until_somebody_comes_or_goes() {
     let bench = Bench::new(yorkfield(), &[&[("l2", -9.0)], &[("l2", -5.0)]]);
     let alone = bench.view(&[2]);
-    let first = bench.decide(&alone, State::Empty, &[]);
+    let first = bench.decide(&alone, ResenseState::default(), &[]);
     assert_eq!(placed(&alone, &first), ["0,2"]);
     let second = bench.decide(&alone, first.state.clone(), &applied(&first));
     assert_eq!(second.proposals, [], "nothing changed");
@@ -224,18 +224,18 @@ fn masks_and_foreign_load_are_kept_to() {
     let bench = Bench::new(yorkfield(), &[&[("l2", 9.0)]]);
     let view = ViewBuilder::new(&bench.topology).task(0, 0, 0).allowed("3").task(1, 0, 0).view();
     // Task 0 may only use the second L2; task 1 follows it there.
-    assert_eq!(placed(&view, &bench.decide(&view, State::Empty, &[])), ["2-3"]);
+    assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["2-3"]);
     // Somebody keeps CPU 1 busy: the other L2 has room for both.
     let busy = |b: ViewBuilder, cpu: u32| b.cpu_busy(cpu, if cpu == 1 { 0.9 } else { 0.0 });
     let view =
         (0..4).fold(ViewBuilder::new(&bench.topology).task(0, 0, 2).nowhere().task(1, 0, 2).nowhere(), busy).view();
-    assert_eq!(placed(&view, &bench.decide(&view, State::Empty, &[])), ["2-3"]);
+    assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["2-3"]);
 }
 
 #[test]
 fn one_of_everything_is_no_choice() {
     let bench = Bench::new(machine(1, 1, 4, 1), &[&[("l3", 9.0)]]);
-    let decision = bench.decide(&bench.view(&[2]), State::Empty, &[]);
+    let decision = bench.decide(&bench.view(&[2]), ResenseState::default(), &[]);
     assert_eq!(decision.proposals, []);
     assert!(decision.notes[1].contains("nothing to choose"), "{:?}", decision.notes);
 }
@@ -248,5 +248,5 @@ fn of_equal_places_the_one_where_a_thread_is() {
     let view =
         tasks.into_iter().fold(ViewBuilder::new(&bench.topology), |b, (id, app, cpu)| b.task(id, app, cpu)).view();
     // A shares a node and spreads over its L3s; B is neutral about nodes and shares an L3: everybody stays.
-    assert_eq!(placed(&view, &bench.decide(&view, State::Empty, &[])), ["8,11", "4-5"]);
+    assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["8,11", "4-5"]);
 }

@@ -56,10 +56,11 @@ pub(super) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    /// `runs[t]`: whether task t of the view ran, as far as is known.
+    /// With `whole_cores`, see [`super::SamConfig::whole_cores`]. `runs[t]`: whether task t of the view ran, as far as is known.
     pub fn new(
         ctx: &Ctx<'a>,
         view: &View,
+        whole_cores: bool,
         sharing: Level<'a>,
         memory: Level<'a>,
         runs: impl Fn(usize) -> bool,
@@ -105,7 +106,7 @@ impl<'a> Board<'a> {
             }
         }
         let cores = sharing.contexts().filter(|c| rank[c.index()] == 0).count();
-        let whole = ctx.config.sam.whole_cores && running <= cores;
+        let whole = whole_cores && running <= cores;
         if whole {
             for cpu in sharing.contexts().filter(|c| rank[c.index()] > 0) {
                 for slot in [&mut vacant[cpu.index()], &mut holder[cpu.index()]] {

@@ -22,7 +22,7 @@ pub use config::{SamConfig, SamConfigError};
 pub use history::Past;
 pub use state::{Move, Origin, SamState};
 
-use super::{Ctx, Policy, Refusal, State};
+use super::{Ctx, Needs, Policy, Refusal};
 use crate::action::{ActionOutcome, Decision};
 use crate::ids::Time;
 use crate::view::View;
@@ -33,9 +33,13 @@ use units::Level;
 
 /// Sharing-aware mapping.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sam;
+pub struct Sam(pub SamConfig);
 
 impl Policy for Sam {
+    const SECTION: &'static str = "sam";
+    type State = SamState;
+    type Settings = SamConfig;
+
     fn name(&self) -> &'static str {
         "sam"
     }
@@ -49,7 +53,7 @@ impl Policy for Sam {
                 "give a machine file with [thresholds] by --profile",
             );
         }
-        if !ctx.config.sam.wall_clock && ctx.machine.clock_hz.is_none() {
+        if !self.0.wall_clock && ctx.machine.clock_hz.is_none() {
             return refuse(
                 "the paper's bandwidth per cycle needs the clock, which is unknown",
                 "give a machine file with clock_hz by --profile, or set +wall-clock",
@@ -58,27 +62,33 @@ impl Policy for Sam {
         Ok(())
     }
 
-    fn wants_pages(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { pages: true, ..Needs::default() }
     }
 
-    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
-        let mut state = if let State::Sam(state) = state { state } else { SamState::default() };
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: SamState,
+        now: Time,
+    ) -> Decision<SamState> {
         state.learn(outcomes);
         let wake_at = now + ctx.config.interval;
-        let config = ctx.config.sam;
+        let config = self.0;
         let memory = Level::memory(ctx.topology, config.memory_nodes);
         let Some(limits) = Limits::new(ctx, config, &memory) else {
             state.moves.clear();
             let notes = self.check(ctx).err().map(|refusal| refusal.to_string()).into_iter().collect();
-            return Decision { proposals: Vec::new(), state: State::Sam(state), wake_at, notes };
+            return Decision::new(Vec::new(), state, wake_at, notes);
         };
 
         let sharing = Level::sharing(ctx.topology, config.llc_domains);
         let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
         let (mut tasks, seen) = classify::look(view, sharing.is_split(), clock, config);
         // A task of which nothing is known yet is taken to run: its context is not idle.
-        let board = Board::new(ctx, view, sharing, memory, |t| tasks[t].ran != Some(false));
+        let board = Board::new(ctx, view, config.whole_cores, sharing, memory, |t| tasks[t].ran != Some(false));
         let past = classify_all(&mut tasks, view, &state, config, &board, &limits, seen);
         let mut notes = seen.notes(&limits, config);
         let mut round = Round {
@@ -113,7 +123,7 @@ impl Policy for Sam {
         let mut moves = round.moves;
         moves.sort_unstable_by_key(|m| m.task);
         let origins = round.tasks.iter().filter_map(|t| t.origin).collect();
-        Decision { proposals: round.proposals, state: State::Sam(SamState { origins, moves, past }), wake_at, notes }
+        Decision::new(round.proposals, SamState { origins, moves, past }, wake_at, notes)
     }
 }
 

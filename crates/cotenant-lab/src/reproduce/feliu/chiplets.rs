@@ -3,7 +3,7 @@
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, geometric, mean, row};
 use super::{Alone, Injector, crowd, known, programs};
-use cotenant_core::policy;
+use cotenant_core::policy::Registry;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
 use cotenant_sim::batch::parallel;
@@ -47,7 +47,7 @@ fn mix(seed: u64, all: &[&'static str]) -> Vec<&'static str> {
 
 fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
     let scenario = crowd(MACHINE, &mix(case.mix, all), work_s, profiles, case.policy)?;
-    let policy = policy::by_name(case.policy).map_err(anyhow::Error::msg)?;
+    let policy = Registry::standard().make(case.policy, &scenario.config).map_err(anyhow::Error::msg)?;
     let kernel: KernelKind = case.kernel.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
     let topology = scenario.machine.topology.clone();
     let domains = topology.llc_domains().len();

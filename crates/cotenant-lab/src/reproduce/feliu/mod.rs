@@ -11,6 +11,7 @@ pub(super) use schedule::{Schedules, balance, fairness, speedup, timeline};
 use super::lab::{Lab, Watch};
 use anyhow::Context as _;
 use cotenant_core::Time;
+use cotenant_core::policy::CoSchedule;
 use cotenant_core::profile::AppProfile;
 use cotenant_core::signal::Signal;
 use cotenant_sim::app::embedded;
@@ -132,7 +133,7 @@ fn crowd(
     if policy == "none" {
         // Everything else pays for what is counted.
         scenario.observation.cost_s = 0.0;
-        scenario.config.interval = scenario.config.quantum;
+        scenario.config.interval = scenario.config.settings.of::<CoSchedule>()?.quantum;
     }
     Ok(scenario)
 }

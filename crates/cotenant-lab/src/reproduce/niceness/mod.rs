@@ -9,7 +9,7 @@ pub(super) use reactive::{overhead, simple, targeted};
 use super::lab::{Lab, Watch, watched};
 use anyhow::Context as _;
 use cotenant_core::action::{Action, ActionOutcome, Decision, Proposal, Reason};
-use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig, State};
+use cotenant_core::policy::{Config, Ctx, DynPolicy, High, NoSettings, Policy, Qos, QosConfig};
 use cotenant_core::qos::Controller;
 use cotenant_core::signal::Signal;
 use cotenant_core::{AppId, Time, View};
@@ -107,8 +107,8 @@ impl Run {
                 let (settle, patience) = (Duration::ZERO, Duration::ZERO);
                 let (low, place, limits) = (vec![AppId(1)], false, None);
                 let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience };
-                scenario.config = Config { interval: Duration::from_millis(25), qos: Some(qos), ..scenario.config };
-                seen(&scenario, &Qos, warm)
+                scenario.config = Config { interval: Duration::from_millis(25), ..scenario.config };
+                seen(&scenario, &Qos(Some(qos)), warm)
             }
         }
     }
@@ -126,21 +126,25 @@ struct Inserted {
 }
 
 impl Policy for Inserted {
+    const SECTION: &'static str = "inserted-naps";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "inserted-naps"
     }
 
-    fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
+    fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         let action = Action::Nap { app: AppId(1), until: now + self.nap };
         let what = format!("a nap of {:?} behind {:?} of running, as the compiler inserts them", self.nap, self.run);
         let nap = Proposal { action, reason: Reason { what: what.into(), ..Reason::new("inserted", "") } };
         let proposals = if self.nap.is_zero() { Vec::new() } else { vec![nap] };
-        Decision { proposals, state, wake_at: now + self.nap + self.run, notes: Vec::new() }
+        Decision::new(proposals, (), now + self.nap + self.run, Vec::new())
     }
 }
 
 /// What a run under a policy was like from a time on, seconds; it is cut off at its end.
-fn seen(scenario: &Scenario, policy: &dyn Policy, from: f64) -> anyhow::Result<Seen> {
+fn seen(scenario: &Scenario, policy: &dyn DynPolicy, from: f64) -> anyhow::Result<Seen> {
     let mut seen = Seen::default();
     let threads = scenario.apps.get(1).map_or(1, |app| app.threads) as f64;
     let seconds = watched(scenario, policy, 1, from, |view, interval| {
@@ -211,7 +215,7 @@ mod tests {
         let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
         let decide = |nap| {
             let inserted = Inserted { run: Duration::from_millis(10), nap: Duration::from_millis(nap) };
-            inserted.decide(&ctx, &View::default(), &[], State::default(), Time::from_millis(100))
+            Policy::decide(&inserted, &ctx, &View::default(), &[], (), Time::from_millis(100))
         };
         let nap = decide(20);
         assert_eq!(nap.wake_at, Time::from_millis(130));

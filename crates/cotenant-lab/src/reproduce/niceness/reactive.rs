@@ -4,7 +4,7 @@ use super::super::lab::Lab;
 use super::super::row::{Found, Row, bound, claim, effect, highest, level, lowest, mean, row};
 use super::{How, Kept, NEHALEM, PHENOM, Run, all, seen, spec};
 use cotenant_core::action::{ActionOutcome, Decision};
-use cotenant_core::policy::{Ctx, Policy, State};
+use cotenant_core::policy::{Ctx, NoSettings, Policy};
 use cotenant_core::{Time, View};
 use std::time::Duration;
 
@@ -234,12 +234,16 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
 struct Monitor;
 
 impl Policy for Monitor {
+    const SECTION: &'static str = "monitor";
+    type State = ();
+    type Settings = NoSettings;
+
     fn name(&self) -> &'static str {
         "monitor"
     }
 
-    fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], state: State, now: Time) -> Decision {
-        Decision { proposals: Vec::new(), state, wake_at: now + Duration::from_millis(1), notes: Vec::new() }
+    fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
+        Decision::new(Vec::new(), (), now + Duration::from_millis(1), Vec::new())
     }
 }
 

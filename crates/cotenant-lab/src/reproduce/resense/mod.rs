@@ -14,7 +14,7 @@ pub(super) use own::sensitivity;
 use super::lab::Lab;
 use anyhow::Context as _;
 use cotenant_core::Time;
-use cotenant_core::policy::{Policy, Resense};
+use cotenant_core::policy::{DynPolicy, Resense};
 use cotenant_core::profile::AppProfile;
 use cotenant_measure::workload::compare::Figures;
 use cotenant_measure::workload::{Arrival, Job, Workload};
@@ -77,7 +77,7 @@ fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> an
     if let Some(profiles) = profiles {
         scenario.know(profiles);
     }
-    let policy = profiles.map(|_| &policy as &dyn Policy);
+    let policy = profiles.map(|_| &policy as &dyn DynPolicy);
     let ran = scenario.staged(workload, policy, scenario.kernel, seed, |_| ())?;
     Figures::of(&ran).context("a run took no time")
 }

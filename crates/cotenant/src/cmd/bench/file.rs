@@ -1,9 +1,8 @@
 //! The file that `cotenant bench` reads: a scenario with commands, and what to compare. `docs/reference/bench.md` describes the keys.
 
-use crate::names;
+use crate::{names, registry};
 use cotenant_core::Time;
 use cotenant_core::parse::position;
-use cotenant_core::policy;
 use cotenant_measure::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -143,7 +142,7 @@ impl Spec {
         }
         for policy in policies.get_ref() {
             let here = policy.span().start;
-            policy::by_name(policy.get_ref()).map_err(|e| (here, e))?;
+            registry().find(policy.get_ref()).map_err(|e| (here, e))?;
             if policy.get_ref() == "none" {
                 return Err((here, "none is what the others are compared with; leave it out".to_owned()));
             }

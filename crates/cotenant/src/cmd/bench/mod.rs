@@ -5,13 +5,13 @@ mod live;
 mod result;
 
 use crate::cli::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
+use crate::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
 use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
-use cotenant_core::policy;
 use cotenant_linux::executable;
 use cotenant_measure::workload::{Ran, RunError, Workload};
 use cotenant_sim::batch::parallel;
@@ -121,7 +121,7 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     let folder = args.file.parent().unwrap_or(Path::new(""));
     let mut scenario =
         Scenario::parse(text, |name| super::sim::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
-    let wants = |name: &String| policy::by_name(name).is_ok_and(|policy| policy.wants_profiles());
+    let wants = |name: &String| registry().make(name, &scenario.config).is_ok_and(|policy| policy.needs().profiles);
     let known = settings::simulated_profiles(
         args.profiles.as_deref(),
         spec.policies.iter().any(wants),
@@ -146,7 +146,7 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
         if *arm == LINUX {
             return scenario.staged(workload, None, scenario.kernel, seed, |_| ());
         }
-        let policy = policy::by_name(arm).map_err(SimError::Unknown)?;
+        let policy = registry().make(arm, &scenario.config).map_err(SimError::Unknown)?;
         scenario.staged(workload, Some(&*policy), scenario.kernel, seed, |_| ())
     };
     let all = jobs.len();

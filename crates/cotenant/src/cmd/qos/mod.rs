@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 pub use args::Args;
 use cotenant_cli::usage;
 use cotenant_core::pin::Pin;
-use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig};
+use cotenant_core::policy::{Config, Ctx, High, Policy, Qos, QosConfig, Settings};
 use cotenant_core::{AppId, Mode, host};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::qos::{HighProgram, LowProgram, QosHost, QosOptions};
@@ -36,27 +36,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(None)?;
     let controller = args.controller(&metrics)?;
     let mode: Mode = args.mode.map_or(Mode::Enforce, Into::into);
+    let settings = QosConfig {
+        high: (0..).zip(&metrics).map(|(app, metric)| High { app: AppId(app), metric: metric.for_policy() }).collect(),
+        low: (high.len()..high.len() + low.len()).map(|app| AppId(app as u32)).collect(),
+        place: args.means.place(),
+        limits: args.means.limits(),
+        climb: args.means.climb(),
+        settle: SETTLE,
+        patience: metrics.iter().filter_map(args::MetricArg::every).max().unwrap_or_default() * PATIENCE,
+        controller,
+    };
     let config = Config {
         interval: args.interval(&metrics),
         pin: Pin::Cpu,
-        qos: Some(QosConfig {
-            high: (0..)
-                .zip(&metrics)
-                .map(|(app, metric)| High { app: AppId(app), metric: metric.for_policy() })
-                .collect(),
-            low: (high.len()..high.len() + low.len()).map(|app| AppId(app as u32)).collect(),
-            place: args.means.place(),
-            limits: args.means.limits(),
-            climb: args.means.climb(),
-            settle: SETTLE,
-            patience: metrics.iter().filter_map(args::MetricArg::every).max().unwrap_or_default() * PATIENCE,
-            controller,
-        }),
+        settings: Settings::default().with::<Qos>(&Some(settings.clone())),
         ..Config::default()
     };
+    let policy = Qos(Some(settings));
     let apps = BTreeMap::new();
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    Qos.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+    policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
     let counters = metrics.iter().any(|metric| metric.name() == "ipc");
     if counters && !probe_tier(&topology)?.to_string().contains("instructions") {
         return Err(usage(
@@ -65,8 +64,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 
     let names: Vec<String> = high.iter().chain(&low).map(|program| program.name.clone()).collect();
-    let mut recorder = open_recorder(args.record.target(), &ctx, Qos.name(), mode, names.clone())?;
-    let mut table = Table::new(args, &names, &metrics, &config);
+    let mut recorder = open_recorder(args.record.target(), &ctx, policy.name(), mode, names.clone())?;
+    let mut table = Table::new(args, &names, &metrics, policy.0.as_ref());
     let options = QosOptions {
         act: mode == Mode::Enforce,
         enforcer: args.means.into(),
@@ -81,7 +80,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut live = QosHost::start(&topology, high, low, options)?;
     let slept = live.told();
     let sources = live.metrics();
-    let ended = host::drive(&mut live, &Qos, &ctx, mode, |round| {
+    let ended = host::drive(&mut live, &policy, &ctx, mode, |round| {
         table.round(round, &slept.borrow());
         sources.iter().flat_map(|metrics| metrics.news()).for_each(|line| table.news(line));
         table.note(recorder.as_mut().and_then(|recorder| recorder.round(round)));

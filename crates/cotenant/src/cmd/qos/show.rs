@@ -4,7 +4,7 @@ use super::args::{Args, MetricArg};
 use crate::live_table::{LiveTable, fit};
 use anyhow::Result;
 use cotenant_cli::words::{self, count, tell};
-use cotenant_core::policy::{Climbed, Config, QosState, State};
+use cotenant_core::policy::{Climbed, Qos, QosConfig, QosState};
 use cotenant_core::{Mode, Round, Signal};
 use cotenant_linux::metrics::MetricSummary;
 use cotenant_linux::qos::Slept;
@@ -108,10 +108,10 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(args: &Args, names: &[String], metrics: &[MetricArg], config: &Config) -> Self {
+    pub fn new(args: &Args, names: &[String], metrics: &[MetricArg], config: Option<&QosConfig>) -> Self {
         let terminal = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         let told = !args.output.quiet && !args.output.json;
-        let controller = config.qos.as_ref().map(|qos| &qos.controller);
+        let controller = config.map(|qos| &qos.controller);
         Self {
             names: names.to_vec(),
             metrics: metrics.iter().map(MetricArg::name).collect(),
@@ -155,9 +155,9 @@ impl Table {
         for app in &round.view.apps {
             self.there_s[app.id.index()] += seconds;
         }
-        if let Some(State::Qos(state)) = round.decision.map(|decision| &decision.state) {
-            self.state = (**state).clone();
-            self.place = state.away.place().map(ToString::to_string).or(self.place.take());
+        if let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) {
+            self.state = state.into_owned();
+            self.place = self.state.away.place().map(ToString::to_string).or(self.place.take());
         }
         if self.is_due() {
             self.slept = slept.to_vec();

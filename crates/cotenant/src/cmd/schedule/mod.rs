@@ -7,13 +7,13 @@ mod screen;
 
 use crate::live_table::cut;
 use crate::store::{Loaded, Store};
-use crate::{settings, units};
+use crate::{registry, settings, units};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
-use cotenant_core::policy::{self, Config, Ctx, Policy};
+use cotenant_core::policy::{CoSchedule, Config, Ctx, DynPolicy, QuantumSettings, Settings, wanted as cpus_wanted};
 use cotenant_core::profile::AppProfile;
 use cotenant_core::{Mode, Round, Signal, Topology, host};
 use cotenant_linux::batch::{Batch, BatchOptions, Gaps};
@@ -196,8 +196,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (Rival::Linux | Rival::Fifo | Rival::Auto, _) => None,
         (_, how) => Some(means(how)?),
     };
-    let config = Config { interval: args.quantum, quantum: args.quantum, ..Config::default() };
-    let policy = policy_of(rival);
+    let config = Config {
+        interval: args.quantum,
+        settings: Settings::default().with::<CoSchedule>(&QuantumSettings { quantum: args.quantum }),
+        ..Config::default()
+    };
+    let policy = policy_of(rival, &config);
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
     policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
     let mode = if means.is_some() { Mode::Enforce } else { Mode::Observe };
@@ -267,12 +271,12 @@ impl Rival {
 }
 
 /// `fifo` starts no more than may run, so that nobody has to wait; `linux` and `overhead` choose nobody.
-fn policy_of(rival: Rival) -> Box<dyn Policy> {
+fn policy_of(rival: Rival, config: &Config) -> Box<dyn DynPolicy> {
     let name = match rival {
         Rival::Mas | Rival::Cas | Rival::Das => rival.name(),
         Rival::Auto | Rival::Linux | Rival::Fifo | Rival::Overhead => "none",
     };
-    policy::by_name(name).expect("a name of ours")
+    registry().make(name, config).expect("a name of ours, and sound settings")
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -427,7 +431,7 @@ fn account(jobs: &mut Jobs, round: &Round<'_>) {
     for task in &round.view.tasks {
         let Some(&key) = jobs.apps.get(task.info.app.0 as usize) else { continue };
         if task.ran() == Some(true) {
-            *wanted.entry(key).or_default() += policy::wanted(task);
+            *wanted.entry(key).or_default() += cpus_wanted(task);
         }
         for &signal in &[
             Signal::CpuTime,

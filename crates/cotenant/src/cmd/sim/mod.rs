@@ -3,6 +3,7 @@
 mod mix;
 mod scenario;
 
+use crate::cli::SetArgs;
 use cotenant_core::machine::Machine;
 use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::small;
@@ -27,6 +28,9 @@ pub struct Args {
     /// Policies to compare, by name; besides, `optimal` searches for the best static mapping
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "none,sam", conflicts_with = "mix")]
     pub policy: Vec<String>,
+    /// Settings of single policies
+    #[command(flatten)]
+    pub set: SetArgs,
     /// The simulated kernel: eevdf or cache-aware, each with or without +numa-balancing [default: the scenario's, else eevdf]
     #[arg(long, value_name = "NAME", conflicts_with = "mix")]
     pub kernel: Option<KernelKind>,

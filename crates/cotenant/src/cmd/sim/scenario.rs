@@ -1,12 +1,13 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
 use super::Args;
+use crate::registry;
 use crate::settings;
 use anyhow::Context as _;
 use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
-use cotenant_core::policy;
+use cotenant_core::policy::Static;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::optimum::{Best, Label, Limits};
 use cotenant_sim::run::SimError;
@@ -27,11 +28,16 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     if let Some(spot) = scenario.spots.after {
         return Err(usage(format!("{path}:{spot}: after is for cotenant bench; give an arrival_s here")));
     }
+    args.set.apply(&mut scenario.config.settings, args.policy.iter().map(String::as_str))?;
     let mut wants_profiles = false;
     for name in args.policy.iter().filter(|name| *name != OPTIMAL) {
-        wants_profiles |= policy::by_name(name).map_err(|e| usage(format!("--policy: {e}, optimal")))?.wants_profiles();
+        wants_profiles |= registry()
+            .make(name, &scenario.config)
+            .map_err(|e| usage(format!("--policy: {e}, optimal")))?
+            .needs()
+            .profiles;
     }
-    if args.policy.iter().any(|name| name == "static") && scenario.config.map.is_none() {
+    if args.policy.iter().any(|name| name == "static") && scenario.config.settings.of::<Static>()?.map.is_none() {
         let how = "map = 'X*X*..' in its [policy], one character per CPU in the order of `cotenant topo`";
         return Err(usage(format!("{path}: policy static needs a map; give {how}")));
     }
@@ -62,7 +68,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
             bar.show(done as f64 / all as f64, || format!("{done} of {all} simulations"));
         }
     };
-    let batch = batch::run(&scenario, &plan, progress).map_err(explain)?;
+    let batch = batch::run(&scenario, &plan, registry(), progress).map_err(explain)?;
     drop(bar);
     // Not among the results: the same scenario and seeds give the same bytes.
     for (best, seconds) in batch.series.iter().filter_map(|s| Some((s.best.as_ref()?, s.search_s))) {

@@ -167,8 +167,8 @@ impl Host for Server {
 
 /// What came of it from `from` on.
 fn serve(harm: Harm, rate: f64, background: bool, seed: u64, from: u64, seconds: u64) -> (f64, f64) {
-    let mut config = Config { interval: MS(100), ..config("steady", "latency_p99_s", false) };
-    config.qos.as_mut().unwrap().climb = background;
+    let config = Config { interval: MS(100), ..config("steady", "latency_p99_s", false) };
+    let config = with(config, |qos| qos.climb = background);
     let from = Time::from_secs(from);
     let mut plant = Server { random: seed * 7_919, from, ..Server::new(harm, rate, seconds) };
     for _ in 0..20 {
@@ -177,7 +177,7 @@ fn serve(harm: Harm, rate: f64, background: bool, seed: u64, from: u64, seconds:
     let topology = plant.topology.clone();
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    drive(&mut plant, &Qos, &ctx, Mode::Enforce, |_| {}).unwrap();
+    drive(&mut plant, &policy(&config), &ctx, Mode::Enforce, |_| {}).unwrap();
     // Who is stopped and let run again disturbs the answers under way: a few times a second, not with each of them.
     assert!(plant.naps <= 7 * seconds as u32, "{} naps in {seconds} s", plant.naps);
     plant.came()

@@ -149,6 +149,8 @@ impl Host for Caches {
         Ok(Sample { at: self.now, apps, ..Sample::default() })
     }
 
+    fn watch(&mut self, _: Time) {}
+
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
         for order in orders {
             let Action::Nap { until, .. } = order.action else { panic!("{order:?}") };
@@ -174,9 +176,7 @@ fn kept(harm: &Harm, goal: f64) -> Caches {
 fn kept_by(harm: &Harm, goal: f64, seed: u64) -> Caches {
     let mut config = config("tracking", PROGRESS, false);
     config.interval = MS(100);
-    if let Some(qos) = &mut config.qos {
-        qos.controller = Controller::preset("tracking", goal).unwrap();
-    }
+    config = with(config, |qos| qos.controller = Controller::preset("tracking", goal).unwrap());
     let mut plant = Caches { random: seed, ..Caches::new(harm, SECONDS as u64 + 1) };
     for _ in 0..20 {
         plant.uniform(); // seeds that are alike begin alike
@@ -185,8 +185,10 @@ fn kept_by(harm: &Harm, goal: f64, seed: u64) -> Caches {
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
     let mut told = None;
-    drive(&mut plant, &Qos, &ctx, Mode::Enforce, |round| {
-        let Some(State::Qos(state)) = round.decision.map(|decision| &decision.state) else { panic!("no decision") };
+    drive(&mut plant, &policy(&config), &ctx, Mode::Enforce, |round| {
+        let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) else {
+            panic!("no decision")
+        };
         told = state.kept(0);
     })
     .unwrap();

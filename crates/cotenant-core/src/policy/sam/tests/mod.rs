@@ -20,7 +20,7 @@ use super::{Sam, SamConfig, SamState};
 use crate::action::{Action, ActionOutcome, Decision, Outcome, Proposal};
 use crate::cpuset::CpuSet;
 use crate::ids::{CpuId, TaskId, Time};
-use crate::policy::{Config, Ctx, Policy, State};
+use crate::policy::{Config, Ctx, Policy};
 use crate::profile::{MachineProfile, Thresholds};
 use crate::signal::Signal;
 use crate::testing::{ViewBuilder, machine};
@@ -54,6 +54,7 @@ pub struct Scene {
     pub topology: Topology,
     pub profile: MachineProfile,
     pub config: Config,
+    pub settings: SamConfig,
     pub actors: Vec<Actor>,
     pub state: SamState,
     pub outcomes: Vec<ActionOutcome>,
@@ -121,6 +122,7 @@ impl Scene {
                 ..MachineProfile::default()
             },
             config: Config::default(),
+            settings: SamConfig::default(),
             actors,
             state: SamState::default(),
             outcomes: Vec::new(),
@@ -191,7 +193,7 @@ impl Scene {
 
     #[must_use]
     pub fn sam(mut self, config: SamConfig) -> Self {
-        self.config.sam = config;
+        self.settings = config;
         self
     }
 
@@ -217,14 +219,14 @@ impl Scene {
     }
 
     /// What is decided in this situation; changes nothing.
-    pub fn decide(&self) -> Decision {
+    pub fn decide(&self) -> Decision<SamState> {
         let apps = BTreeMap::new();
         let ctx = Ctx { topology: &self.topology, machine: &self.profile, apps: &apps, config: &self.config };
-        Sam.decide(&ctx, &self.view().view(), &self.outcomes, State::Sam(self.state.clone()), self.now)
+        Sam(self.settings).decide(&ctx, &self.view().view(), &self.outcomes, self.state.clone(), self.now)
     }
 
     /// Decides, checks what holds of every decision, and carries it out. 100 ms later the tasks count what they counted before.
-    pub fn step(&mut self) -> Decision {
+    pub fn step(&mut self) -> Decision<SamState> {
         let decision = self.decide();
         assert_eq!(decision, self.decide(), "the same input gives the same decision");
         let mut touched: Vec<TaskId> = decision.proposals.iter().filter_map(|p| p.action.task()).collect();
@@ -249,7 +251,7 @@ impl Scene {
             self.outcomes.push(ActionOutcome { action: action.clone(), outcome });
         }
         self.denied.clear();
-        let State::Sam(state) = &decision.state else { panic!("SAM's own state") };
+        let state = &decision.state;
         self.state = state.clone();
         self.now = decision.wake_at;
         decision
@@ -290,7 +292,7 @@ impl Scene {
 }
 
 /// What a decision asks for, as text.
-pub fn moves(decision: &Decision) -> Vec<String> {
+pub fn moves(decision: &Decision<SamState>) -> Vec<String> {
     let text = |p: &Proposal| match &p.action {
         Action::Place { task, contexts } => format!("{} to {contexts}", name(*task)),
         Action::Release { task } => format!("{} released", name(*task)),

@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    fn step(&mut self) -> Decision {
+    fn step(&mut self) -> Decision<SamState> {
         let decision = self.scene.step();
         self.count();
         decision
@@ -135,7 +135,7 @@ fn relabel(scene: &Scene, to: &[u32]) -> Scene {
 }
 
 /// Each move as (task, domain from, domain to).
-fn journeys(scene: &Scene, decision: &Decision) -> Vec<(TaskId, Option<usize>, Option<usize>)> {
+fn journeys(scene: &Scene, decision: &Decision<SamState>) -> Vec<(TaskId, Option<usize>, Option<usize>)> {
     let view: View = scene.view().view();
     decision
         .proposals

@@ -1,6 +1,7 @@
 //! Several rounds: what is remembered, what is believed, who comes and goes.
 
 use super::*;
+use crate::policy::{DynPolicy, State};
 
 #[test]
 fn r_01_out_reluctantly_and_home_again() {
@@ -56,14 +57,14 @@ fn r_04_only_applied_is_believed() {
     for outcome in [Outcome::Gone, Outcome::Stale, Outcome::Denied, Outcome::NotThisMachine] {
         let mut s = scene("a n o m | c x y .").inter("ac").intra("no").mem("m");
         let d = s.decide();
-        let State::Sam(state) = d.state else { panic!("SAM's own state") };
+        let state = d.state;
         assert_eq!(state.origins.len(), 1);
         s.state = state.clone();
         s.now = d.wake_at;
         s.outcomes = d.proposals.iter().map(|p| ActionOutcome { action: p.action.clone(), outcome }).collect();
         let again = s.decide();
         assert_eq!(moves(&again), ["c to 3", "m to 4"], "{outcome:?}: nothing happened, so the same again");
-        let State::Sam(state) = &again.state else { panic!("SAM's own state") };
+        let state = &again.state;
         assert_eq!(state.moves[1].before, None, "{outcome:?}");
         // No outcome at all, as of a proposal that could not be resolved, is no move either.
         s.outcomes.clear();
@@ -153,15 +154,17 @@ fn r_10_the_interval_stays_when_all_is_calm() {
 fn r_11_the_state_can_be_written_down_and_read_back() {
     let mut s = scene("a n o m | c x y .").inter("ac").intra("no").mem("m");
     s.step();
-    let text = serde_json::to_string(&State::Sam(s.state.clone())).unwrap();
-    assert_eq!(serde_json::from_str::<State>(&text).unwrap(), State::Sam(s.state.clone()));
-    // A state by hand needs no more than the origins, and one of another policy is none.
+    let text = serde_json::to_string(&State::of::<Sam>(s.state.clone())).unwrap();
+    assert_eq!(serde_json::from_str::<State>(&text).unwrap(), State::of::<Sam>(s.state.clone()));
+    // A state by hand needs no more than the origins, and a state of another policy is none, with a note.
     let by_hand: SamState = serde_json::from_str(r#"{"origins":[{"task":12,"unit":0}]}"#).unwrap();
     assert_eq!(by_hand, SamState::from_origins([(TaskId(12), 0)]));
     let apps = BTreeMap::new();
     let ctx = Ctx { topology: &s.topology, machine: &s.profile, apps: &apps, config: &s.config };
-    let d = Sam.decide(&ctx, &s.view().view(), &[], State::Empty, s.now);
-    assert!(matches!(d.state, State::Sam(_)));
+    let foreign = State::json("numad", serde_json::json!({}));
+    let d = DynPolicy::decide(&Sam::default(), &ctx, &s.view().view(), &[], foreign, s.now);
+    assert_eq!(d.notes, ["sam: the state is of numad; it begins anew"]);
+    assert!(d.state.read::<Sam>().is_some());
 }
 
 #[test]

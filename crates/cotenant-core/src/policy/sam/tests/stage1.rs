@@ -145,7 +145,7 @@ fn s1_14_lowest_task_then_lowest_cpu() {
     // One place for a sharer in S0; d and c want it, seen on CPUs 4 and 5: c has the lower id. Of x and w, w makes way.
     //     S0: a n x w │ S1: d c . .
     let mut s = scene("a n x w | d c . .").inter("acd").intra("n");
-    s.config.sam = SamConfig::default();
+    s.settings = SamConfig::default();
     assert_eq!(s.next(), "a n d c | x w . .");
 }
 

@@ -161,7 +161,7 @@ fn th_11_without_thresholds_it_refuses_with_the_remedy() {
     let apps = BTreeMap::new();
     let refusal = |s: &Scene| {
         let ctx = Ctx { topology: &s.topology, machine: &s.profile, apps: &apps, config: &s.config };
-        Sam.check(&ctx).err().map(|r| r.to_string())
+        Sam(s.settings).check(&ctx).err().map(|r| r.to_string())
     };
     let text = refusal(&s).unwrap();
     assert!(text.contains("[thresholds]") && text.contains("--profile"), "{text}");

@@ -1,0 +1,127 @@
+//! What a policy is.
+
+use super::Ctx;
+use super::state::{PolicyState, State};
+use crate::action::{ActionOutcome, Decision};
+use crate::ids::{AppId, Time};
+use crate::view::View;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Why a policy cannot work here, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy {policy}: {why}; {remedy}")]
+pub struct Refusal {
+    /// Which policy.
+    pub policy: &'static str,
+    /// What is missing.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// What a policy needs of whoever runs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // independent needs, not states
+pub struct Needs {
+    /// To decide as soon as tasks come or go, rather than at the next tick.
+    pub task_changes: bool,
+    /// A host that can pause tasks.
+    pub pauses: bool,
+    /// The stored profiles of applications.
+    pub profiles: bool,
+    /// Where the pages of programs are, where there are several memory nodes.
+    pub pages: bool,
+    /// Which node's memory tasks access, counted by what means the host has, at a budgeted cost.
+    pub accesses: bool,
+}
+
+/// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input. A policy is made from its
+/// settings, once per run; what it remembers between rounds goes in and comes out.
+pub trait Policy: Send + Sync {
+    /// The tag of its state in recordings, and the name of its settings. Policies that share both share it.
+    const SECTION: &'static str;
+
+    /// What it remembers between rounds.
+    type State: PolicyState;
+
+    /// What the user can set. Unknown keys and values out of range are errors of its `Deserialize`.
+    type Settings: Default + Serialize + DeserializeOwned;
+
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What it needs.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// Whether it can work with what is known about the machine and the applications.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it cannot, with the remedy.
+    fn check(&self, _ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Whether this application runs until the next decision; `None`: it lets none wait.
+    fn runs(&self, _state: &Self::State, _app: AppId) -> Option<bool> {
+        None
+    }
+
+    /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        state: Self::State,
+        now: Time,
+    ) -> Decision<Self::State>;
+}
+
+/// Any [`Policy`], whatever its state and settings: what the loop drives.
+pub trait DynPolicy: Send + Sync {
+    /// As [`Policy::name`].
+    fn name(&self) -> &'static str;
+    /// As [`Policy::needs`].
+    fn needs(&self) -> Needs;
+    /// As [`Policy::check`].
+    ///
+    /// # Errors
+    /// As [`Policy::check`].
+    fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal>;
+    /// As [`Policy::runs`]; `None` for a state that is not this policy's, too.
+    fn runs(&self, state: &State, app: AppId) -> Option<bool>;
+    /// As [`Policy::decide`]. A state that is another policy's, or cannot be read, counts as none, and a note says so.
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
+}
+
+impl<P: Policy> DynPolicy for P {
+    fn name(&self) -> &'static str {
+        Policy::name(self)
+    }
+
+    fn needs(&self) -> Needs {
+        Policy::needs(self)
+    }
+
+    fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        Policy::check(self, ctx)
+    }
+
+    fn runs(&self, state: &State, app: AppId) -> Option<bool> {
+        Policy::runs(self, &*state.read::<P>()?, app)
+    }
+
+    fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {
+        let (state, note) = match state.take::<P>() {
+            Ok(state) => (state, None),
+            Err(why) => (P::State::default(), Some(format!("{}: {why}; it begins anew", Policy::name(self)))),
+        };
+        let Decision { proposals, state, wake_at, watch_until, mut notes } =
+            Policy::decide(self, ctx, view, outcomes, state, now);
+        notes.extend(note);
+        Decision { proposals, state: State::of::<P>(state), wake_at, watch_until, notes }
+    }
+}

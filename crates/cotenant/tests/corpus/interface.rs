@@ -1,0 +1,85 @@
+//! What the help texts promise: subcommands, options, the syntax of their values, and defaults; one line each.
+
+use super::commands::program;
+use std::path::Path;
+use std::process::Command;
+
+/// All of it, subcommand by subcommand, and the subcommands whose program is not here.
+pub fn lines() -> (Vec<String>, Vec<&'static str>) {
+    let (mut lines, mut skipped) = (Vec::new(), Vec::new());
+    of_command(Path::new(&super::world::binary()), &[], &mut lines);
+    match program("reproduce") {
+        Some(lab) => of_command(&lab, &["reproduce"], &mut lines),
+        None => skipped.push("reproduce"),
+    }
+    (lines, skipped)
+}
+
+fn of_command(program: &Path, path: &[&str], lines: &mut Vec<String>) {
+    // `help cc`, for `cc --help` is that of clang.
+    let (nested, last) = path.split_at(path.len().saturating_sub(1));
+    let words = nested.iter().chain(["help"].iter()).chain(last);
+    let out = Command::new(program).args(words).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success() && !text.is_empty(), "help of {path:?}");
+    let name = path.join(" ");
+    let usage: Vec<&str> =
+        text.lines().skip_while(|l| !l.starts_with("Usage: ")).take_while(|l| !l.is_empty()).collect();
+    // The first word is what the binary was called.
+    let usage = usage.join(" ");
+    lines.push(format!("usage {}", usage.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")));
+    for item in items(&text) {
+        lines.push(format!("option {name} {item}").replace("  ", " "));
+    }
+    let commands = text.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    // Descriptions go on in lines that are indented further.
+    let named = commands.filter(|l| l.starts_with("  ") && !l.starts_with("   "));
+    for sub in named.filter_map(|l| l.split_whitespace().next()).filter(|sub| *sub != "help") {
+        of_command(program, &[path, &[sub]].concat(), lines);
+    }
+}
+
+/// Options and arguments with what their description says of values.
+fn items(text: &str) -> Vec<String> {
+    let (mut items, mut heading): (Vec<(String, String)>, &str) = (Vec::new(), "");
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        match line.trim_start() {
+            "" => {}
+            _ if indent == 0 => heading = line,
+            words if is_spec(heading, indent, words) => {
+                let (spec, rest) = words.split_once("  ").unwrap_or((words, ""));
+                items.push((spec.to_owned(), rest.trim().to_owned()));
+            }
+            words if indent > 6 => {
+                if let Some((_, description)) = items.last_mut() {
+                    description.push('\n');
+                    description.push_str(words);
+                }
+            }
+            _ => {}
+        }
+    }
+    let line = |(spec, description): &(String, String)| {
+        let mut line = spec.clone();
+        let values: Vec<&str> = description.lines().skip_while(|l| *l != "Possible values:").collect();
+        let values = values.iter().filter_map(|l| l.strip_prefix("- ")?.split(':').next());
+        let values: Vec<&str> = values.collect();
+        if !values.is_empty() {
+            line += &format!(" values {}", values.join(" "));
+        }
+        let joined = description.replace('\n', " ");
+        for bracket in joined.split('[').skip(1).filter_map(|rest| rest.split(']').next()) {
+            if bracket.starts_with("default") || bracket.starts_with("possible values") {
+                line += &format!(" [{bracket}]");
+            }
+        }
+        line
+    };
+    items.iter().map(line).collect()
+}
+
+fn is_spec(heading: &str, indent: usize, words: &str) -> bool {
+    let argument = heading == "Arguments:" && (words.starts_with('<') || words.starts_with('['));
+    indent <= 6 && (words.starts_with('-') || argument)
+}
