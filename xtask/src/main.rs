@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod guests;
+mod reference;
 mod tidy;
 mod workloads;
 
@@ -26,6 +27,8 @@ enum Task {
     Man,
     /// Write shell completions to target/completions
     Completions,
+    /// Rewrite the reference pages of the commands, docs/reference/commands, from what --help prints
+    Reference,
     /// Rewrite the golden files from what the code does now
     Bless,
     /// Derive the simulator's application parameters from measurements: workloads/ and their page of errors
@@ -52,6 +55,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Tidy => tidy::check(root),
         Task::Man => man(&root.join("target/man")),
         Task::Completions => completions(&root.join("target/completions")),
+        Task::Reference => reference::write(root),
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),

@@ -63,14 +63,14 @@ fn rules<'a>(gather: &'a Gather, napper: &'a Napper, ctx: Ctx<'a>) -> [Rule<'a>;
 fn each_decides_when_it_is_due_about_what_it_owns() {
     let header = header("gather", Mode::Enforce);
     let (gather, napper) = (Gather, Napper(Duration::from_millis(300)));
-    let (mut times, mut napped, mut last) = (BTreeMap::<usize, Vec<u64>>::new(), 0, State::default());
+    let (mut times, mut naps, mut last) = (BTreeMap::<usize, Vec<u64>>::new(), 0, State::default());
     drive_all(&mut host(), &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
         times.entry(round.rule).or_default().push(round.sample.at.0 / 1_000_000);
         let decision = round.decision.unwrap();
         for order in round.orders {
             match (&order.action, round.rule) {
                 (Action::Place { task, .. }, 0) => assert!(task.0 < 3),
-                (Action::Nap { .. }, 1) => napped += 1,
+                (Action::Nap { .. }, 1) => naps += 1,
                 other => panic!("{other:?}"),
             }
         }
@@ -86,7 +86,7 @@ fn each_decides_when_it_is_due_about_what_it_owns() {
     })
     .unwrap();
     assert_eq!(times[&0], (1..=12).map(|i| i * 100).collect::<Vec<_>>());
-    assert_eq!((&times[&1], napped), (&vec![100, 400, 700, 1_000], 4));
+    assert_eq!((&times[&1], naps), (&vec![100, 400, 700, 1_000], 4));
     // Placement of app 1 is the first rule's.
     let (rounds, denied) = last.take::<Napper>().unwrap();
     let place = Action::Place { task: TaskId(3), contexts: CpuSet::single(CpuId(15)) };

@@ -36,7 +36,7 @@ pub fn is_small(text: &str) -> bool {
     toml::from_str::<toml::Table>(text).is_ok_and(|t| t.contains_key("cores") && !t.contains_key("topology"))
 }
 
-/// The machine that a text describes; `docs/reference/workloads.md` says what its keys mean.
+/// The machine that a text describes; `docs/reference/mix.md` says what its keys mean.
 ///
 /// # Errors
 /// [`AppError`] names line and column of what is malformed, unknown, missing or not above zero.

@@ -1,9 +1,10 @@
 //! The command line's definitions; `cargo xtask man` and `cargo xtask completions` read them too.
 
 use crate::cmd;
+use crate::registry;
 use crate::units;
-use crate::{registry, usage};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cotenant_cli::usage;
 use cotenant_core::Mode;
 use cotenant_core::metric::Metric;
 use cotenant_core::pin::Pin;
@@ -12,8 +13,8 @@ use cotenant_linux::memory::Choice;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Places the threads of co-located programs so that those that share data sit together and those that fight over caches and
-/// memory sit apart; shows why, and takes everything back when it ends.
+/// Places and throttles the threads of co-located programs: those that share data sit together, those that fight over
+/// caches and memory sit apart. Says why, and undoes everything when it ends.
 #[derive(Debug, Parser)]
 #[command(name = "cotenant", version, propagate_version = true, max_term_width = 110)]
 pub struct Cli {
@@ -22,106 +23,138 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The subcommands. What each does is said here alone: the first line in the list of commands, all of it in its own help.
+/// The subcommands. What each does is said here alone: the first line in the list of commands, all of it in its own
+/// help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a command and manage it; its exit code and signals pass through
     ///
-    /// The command keeps its terminal, standard streams, process group and signals: Ctrl-C and Ctrl-Z do what they always do. The
-    /// exit code is the command's own, 128 + signal where a signal ended it, 127 where it was not found, 126 where it cannot be
-    /// executed. A short summary follows on standard error, and every mask that was changed is given back.
-    Run(cmd::run::Args),
-    /// Manage what runs already
+    /// The command keeps its terminal, standard streams, process group and signals: Ctrl-C and Ctrl-Z do what they
+    /// always do, and SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 that are sent to cotenant are passed on.
+    /// The exit code is the command's own, 128 + signal if a signal ended it, 127 if it was not found, 126 if it
+    /// cannot be executed. A short summary follows on standard error, and every changed mask is given back.
     ///
-    /// Until the targets end, or Ctrl-C, SIGTERM or SIGHUP asks to stop; then every mask that was changed is given back. The targets
-    /// themselves are never signalled.
+    /// Without --, everything from the command on belongs to the command.
+    Run(cmd::run::Args),
+    /// Manage programs that run already
+    ///
+    /// Ends when the targets end, or when Ctrl-C, SIGTERM or SIGHUP asks it to stop, with exit code 0; then every
+    /// changed mask is given back. The targets are never signalled. Cotenant itself is never managed.
+    ///
+    /// Threads are placed on CPUs that Cotenant may use itself, and on those that the targets may use when it
+    /// attaches: their cpuset may be another one, such as a partition.
     Attach(cmd::attach::Args),
     /// Did it help? Run a command in turn with and without Cotenant
     ///
-    /// The order alternates from pair to pair, so that drift hits both sides alike. The answer is the speed-up (time without / time
-    /// with, geometric mean) with its 95 % confidence interval. A command that fails ends the comparison; Ctrl-C ends it with the
-    /// pairs that are complete.
+    /// The order alternates from pair to pair, so that drift hits both sides alike. The answer is the speed-up (time
+    /// without / time with, geometric mean) with its 95 % confidence interval; the verdict is "faster" or "slower"
+    /// only if the interval excludes 1. A run that fails ends the comparison with exit code 1; Ctrl-C ends it with
+    /// the complete pairs and exit code 128 + signal.
     Compare(cmd::compare::Args),
-    /// Did it help many programs that come and go? Run a workload in turn with and without policies
+    /// The same for a workload of many programs that come and go
     ///
-    /// The programs of the file start real processes on this machine; where the file names a `machine`, they are simulated there. Each
-    /// workload is carried out as often as the file says, in turn left to Linux and under each policy. The answer is the average response
-    /// time and the throughput of each, with the improvement over Linux, its 95 % confidence interval, and a paired t-test. A program that
-    /// fails or takes too long ends it; Ctrl-C ends it with the comparisons that are complete.
+    /// The programs of the file start real processes on this machine; if the file names a `machine`, they are
+    /// simulated there. Each workload runs as often as the file says, in turn left to Linux and under each policy.
+    /// The answer is the average response time and the throughput of each, with the improvement over Linux, its 95 %
+    /// confidence interval, and a paired t-test. A program that fails or takes longer than `timeout_s` ends it with
+    /// exit code 1; Ctrl-C ends it with the complete rounds and exit code 128 + signal. Either way nothing is left
+    /// running.
     Bench(cmd::bench::Args),
-    /// Record raw samples of a command, or of what runs already
+    /// Record raw samples of a command, or of programs that run already
     ///
-    /// By default it only observes; with --mode advise or enforce the decisions and what became of them are recorded, too. The
-    /// recording is self-contained: `cotenant replay` and `cotenant why` read it on any machine.
+    /// By default it only observes. With --mode advise or enforce the decisions and what became of them are recorded,
+    /// too. The recording is self-contained: `cotenant replay` and `cotenant why` read it on any machine.
     Record(cmd::record::Args),
-    /// What would a policy have decided on a recording
+    /// What would another policy have decided on a recording?
     ///
-    /// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is decided: the answer
-    /// is about single decisions and says nothing about speed. Moves that only the recorded policy made are marked `-`, those that
-    /// only the replayed one makes `+`, and those of both `=`.
+    /// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is
+    /// decided: the answer is about single decisions and says nothing about speed. Moves that only the recorded
+    /// policy made are marked `-`, those that only the replayed one makes `+`, and those of both `=`. A policy that
+    /// needs thresholds which neither the recording nor --profile has refuses with exit code 2.
     Replay(cmd::replay::Args),
-    /// Why was a task moved, or why not
+    /// Why was a task moved or not, an application throttled or not?
     ///
-    /// The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after it. The exit
-    /// code is 1 where the recording has nothing of that name.
+    /// The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after
+    /// it. The exit code is 1 if the recording has nothing of that name.
     Why(cmd::why::Args),
     /// One page with tables and figures from recordings, simulations and reproductions
     ///
-    /// The page is one HTML file that needs nothing else: no network, no scripts. What is damaged in a recording is left out, and the
-    /// page says so.
+    /// The page is one HTML file that needs nothing else: no network, no scripts. Nothing is written unless all files
+    /// are understood (exit code 2). What is damaged in a recording is left out, and page and standard error say so.
     Report(cmd::report::Args),
     /// One decision from files, printed with its reasons
     ///
-    /// Nothing is changed and nothing of this machine is looked at: any machine and any situation can be tried.
+    /// Nothing is changed and nothing of this machine is read: any machine and any situation can be tried.
     Decide(cmd::decide::Args),
-    /// What this machine can tell and do, what is missing, and the least that would help
+    /// What this machine can measure and do, what is missing, and the least that would help
     ///
-    /// ✓ is there, ~ is there in part, ✗ is missing, with what that costs and the least-privileged remedy. Changes nothing.
+    /// ✓ is there, ~ is there in part, ✗ is missing, with what that costs and the least-privileged remedy. Changes
+    /// nothing. Whether progress reports can be received is tried with a report of its own.
     Doctor(cmd::doctor::Args),
     /// Undo whatever a killed Cotenant left behind
     ///
-    /// Needed only where Cotenant and its guardian process were both killed at once. Masks that somebody else has changed since are
-    /// left alone. The exit code is 1 where something could not be given back.
+    /// Needed only if Cotenant and its guardian process were both killed at once. Masks that another program has
+    /// changed since are left alone. The exit code is 1 if something could not be given back.
     Restore(cmd::restore::Args),
-    /// What is shared by whom: caches, cores, memory nodes and distances of a machine
+    /// Which CPUs share what: caches, cores, memory nodes and distances of a machine
     Topo(cmd::topo::Args),
     /// Measure this machine once: thresholds, latencies, bandwidths
     ///
-    /// Takes some seconds to minutes and keeps the machine busy meanwhile; best while nothing else runs. Writes a profile that the
-    /// policies find by themselves. What this machine cannot tell is left out, with the reason. Interrupted, it writes nothing.
+    /// Takes some seconds to minutes and keeps the machine busy meanwhile; best while nothing else runs. Writes a
+    /// profile that the policies find by themselves. What this machine cannot tell is left out, with the reason. If
+    /// interrupted, it writes nothing, and the exit code is 1.
     Calibrate(cmd::calibrate::Args),
-    /// Measure an application once: how it reacts to sharing, what it costs others, how much cache it needs
+    /// Measure an application once: what sharing costs it, what it costs others, how much cache it needs
     ///
-    /// Runs the command from its start to its end, again and again: alone on CPUs that share a resource and on CPUs that do not, beside
-    /// programs of known behaviour, and on simulated caches. Takes the command's own time × 2 × shared resources × --runs, and as much again
-    /// for everything that runs beside it; best while nothing else runs. The profile goes into the store, where policies find it.
-    /// Interrupted, it writes nothing.
+    /// Runs the command from its start to its end, again and again: alone on CPUs that share a resource and on CPUs
+    /// that do not, beside programs of known behaviour, and on simulated caches. Takes the command's own time × 2 ×
+    /// shared resources × --runs, and as much again for everything that runs beside it; best while nothing else runs.
+    /// The profile goes into the store, where policies find it. The command's standard input is empty. If the command
+    /// fails, is too short or too long, or if interrupted, it writes nothing, leaves nothing of the command running,
+    /// and the exit code is 1.
     Characterize(cmd::characterize::Args),
     /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
     ///
-    /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C ends one early with the result so
-    /// far; the exit code is 0 then, too.
+    /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C, SIGTERM or SIGHUP
+    /// ends one early with the result so far and exit code 0. The exit code is 2 if the name, a size, a number of
+    /// threads or a CPU is not possible here, and 1 if a limit of the system stands against it, or a checked result
+    /// is wrong.
     Kernel(cmd::kernel::Args),
-    /// What was measured of applications: list, show, remove, export, import
+    /// List, show, remove, export and import what was measured of applications
     ///
-    /// The profiles lie below the data folder, one TOML file per machine and application, to be read and edited. Policies that need
-    /// profiles find them there by themselves; --profiles takes precedence.
+    /// The profiles are below the data folder, one TOML file per machine and application, to be read and edited.
+    /// Policies that need profiles find them there; --profiles takes precedence. NAME is what `list` shows, or the
+    /// application alone if there is one build of it. A damaged file is named with line and column, and the others
+    /// are used.
     Profiles(cmd::profiles::Args),
-    /// Keep a program at its goal beside others that nap for it
+    /// Keep high-priority programs at their goal; the low-priority ones run less
     ///
-    /// Measures how fast the program of high priority is while those of low priority run and while they nap, and lets them nap no longer
-    /// than the goal asks for. Programs that were built by `cotenant cc` nap by themselves; all others are paused. Ends when the programs of high
-    /// priority and all that were started have ended; whatever happens to Cotenant, nobody stays paused.
+    /// Measures how fast the high-priority programs are while the low-priority ones run and while they nap, and
+    /// throttles these no more than the goal asks for. Programs that were built by `cotenant cc` nap by themselves;
+    /// all others are paused. Ends when the high-priority programs and all that were started have ended; whatever
+    /// happens to Cotenant, nothing stays paused. The exit code is that of the first high-priority program, 128 +
+    /// signal if a signal ended it, 0 if it was not started here.
+    ///
+    /// Commands are lines for `sh -c`. Low-priority commands lead sessions of their own and get the signals that
+    /// cotenant gets. No program may have both priorities. A control group that naps is frozen as a whole, with those
+    /// below it, so it is refused if Cotenant itself is in it, or a process that is to be left alone: another user's
+    /// (without --all-users), a real-time one, or one that another Cotenant manages.
     Qos(cmd::qos::Args),
-    /// Find the code of a command that is contentious: how much it brings into shared caches
+    /// Find the contentious code of a command: how much it brings into shared caches
     ///
-    /// Runs the command under cachegrind, with this machine's cache sizes in the nearest geometry that it can simulate: some fifty times slower,
-    /// and the same each time. Writes a region file, which `cotenant cc` reads. The exit code is the command's own.
+    /// Samples the processor's counters, or runs the command under cachegrind, with this machine's cache sizes in the
+    /// nearest geometry that it can simulate: some fifty times slower, and the same each time. Writes a region file,
+    /// which `cotenant cc` reads, the most contentious function first. Build the command with -g or
+    /// -gline-tables-only. The exit code is the command's own.
     Regions(cmd::regions::Args),
-    /// Clang for C with the niceness pass: the program naps when Cotenant orders it, or by itself
+    /// Clang for C with the compiler pass: the program naps when Cotenant orders it, or by itself
     ///
-    /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. Needs clang 19 and the pass, which
-    /// scripts/install-pass builds and installs.
+    /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own, --help and
+    /// --version too. Needs clang 19 and the pass, which scripts/install-pass builds and installs. If one of these or
+    /// libcotenant is missing, or an option below is wrong, the exit code is 2.
+    ///
+    /// When clang is about to link a program, the mode `markers` adds libcotenant (statically: the program runs where
+    /// there is no Cotenant), and -flto the linker lld with the pass.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Cc(cmd::cc::Args),
     /// The same for C++
@@ -131,14 +164,18 @@ pub enum Command {
     Cxx(cmd::cc::Args),
     /// Run a queue of jobs of which not all can run at once
     ///
-    /// Which jobs run together decides how fast all of them end. Jobs run in a session of their own, without terminal and without standard
-    /// input; their output goes to files. Exit code 1 where a job failed, 128 + signal where Ctrl-C or SIGTERM ended the batch: jobs get
-    /// SIGTERM then, and SIGKILL when asked twice or after --grace. However Cotenant ends, no job stays stopped.
+    /// Which jobs run together decides how fast all of them end. Jobs run in a session of their own, without terminal
+    /// and without standard input; their output goes to files. The exit code is 1 if a job failed, 128 + signal if
+    /// Ctrl-C or SIGTERM ended the batch: jobs get SIGTERM then, and SIGKILL when asked twice or after --grace.
+    /// However Cotenant ends, no job stays stopped.
     Schedule(cmd::schedule::Args),
-    /// How much programs slow each other down on a machine that is not there
+    /// Simulate programs and policies on a machine that you do not have
     ///
-    /// A steady state: every program on a core of its own, restarted until the slowest has ended once; they share the last-level cache
-    /// and the memory. Everything comes from each program's measurements alone.
+    /// Runs the scenario under each policy and prints per application the seconds of a run and how much slower than
+    /// alone that is. With --mix it predicts a steady state: every program on a core of its own, restarted until the
+    /// slowest has ended once; they share the last-level cache and the memory. Everything comes from each program's
+    /// measurements alone. Wrong input ends with exit code 2, a scenario that is not done at its end, or whose speeds
+    /// do not settle, with 1.
     Sim(cmd::sim::Args),
 }
 
@@ -192,19 +229,23 @@ impl SetArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// Policy that decides: auto, sam, atom, heuristic, resense, resense-sum, static, none; near the memory that tasks access weighted, brute-force, assignment, overhead; one of the rivals numad and dino; or for more jobs than CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas and das [default: auto]
+    /// The policy: auto, sam, atom, heuristic, resense, resense-sum, static or none; weighted, brute-force,
+    /// assignment or overhead to place tasks near their memory; numad or dino to compare with; for more jobs than
+    /// CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas or das [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Mapping for the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . = free, as in
-    /// 'XX..XX..'
+    /// The mapping of the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . =
+    /// free, as in 'XX..XX..'
     #[arg(long, value_name = "MAP")]
     pub map: Option<String>,
-    /// Which additions to SAM are on: paper, default or mph, and +NAME or -NAME of one, as in 'default,-cooldown' [default: default]
-    #[arg(long, value_name = "SETTING", allow_hyphen_values = true)]
+    /// Switches of the policy sam: paper, default, recommended or mph, then +NAME or -NAME of one, as in
+    /// 'default,-cooldown'; auto takes recommended [default: default]
+    #[arg(long, value_name = "SETTING", allow_hyphen_values = true, hide_short_help = true)]
     pub sam: Option<SamConfig>,
-    /// How atom learns: turn=TIME, rounds=N, settle=PERCENT, classes=N (at most so many compete), all (unbalanced ones, too), kernel
-    /// (its placement competes, too), execute=TIME (then learn again), or paper [default: turn=1s,rounds=5,settle=20%,classes=32]
-    #[arg(long, value_name = "SETTING")]
+    /// How the policy atom learns: turn=TIME, rounds=N, settle=PERCENT, classes=N (at most so many compete), all
+    /// (unbalanced ones, too), kernel (its placement competes, too), execute=TIME (then learn again), or paper
+    /// [default: turn=1s,rounds=5,settle=20%,classes=32]
+    #[arg(long, value_name = "SETTING", hide_short_help = true)]
     pub atom: Option<AtomConfig>,
     /// Settings of single policies
     #[command(flatten)]
@@ -215,19 +256,21 @@ pub struct PolicyArgs {
     /// How far a decided CPU is widened when it is applied [default: llc]
     #[arg(long, value_name = "TO")]
     pub pin: Option<PinArg>,
-    /// Let policies that place near memory move the memory of programs, too, where a thread cannot go to it. What the program or its user has
-    /// bound stays; what was moved stays where it is at the end
-    #[arg(long)]
+    /// Let policies that place near memory, numad and dino also move the memory of programs. What the program or its
+    /// user has bound stays; what was moved is not moved back at the end
+    #[arg(long, hide_short_help = true)]
     pub move_pages: bool,
-    /// What is known of the machine: a machine file, or a TOML file with [thresholds] or `memory_latency`. What it does not say is taken from the
-    /// machine file, if there is one
-    #[arg(long, value_name = "FILE")]
+    /// What is known of the machine: a machine file, or a TOML file with [thresholds] or `memory_latency`. The rest
+    /// is taken from the machine's own file, if there is one
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub profile: Option<PathBuf>,
-    /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles, see cotenant profiles]
-    #[arg(long, value_name = "FILE")]
+    /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles, see
+    /// cotenant profiles]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub profiles: Option<PathBuf>,
-    /// Settings file; what the command line says goes first [default: cotenant/config.toml in the XDG configuration directory]
-    #[arg(long, value_name = "FILE")]
+    /// Settings file; the command line takes precedence [default: cotenant/config.toml in the XDG configuration
+    /// directory]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub config: Option<PathBuf>,
 }
 
@@ -245,36 +288,37 @@ pub struct ManageArgs {
     pub output: OutputArgs,
 }
 
-const METRIC: &str = "A metric to read besides: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file) or \
-    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99, postgres:PORT:p99 or http:PORT/PATH:p99 (time to answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, \
-    ,timeout=TIME, ,q=QUANTILE. May be repeated";
+const METRIC: &str = "A metric of the program's speed: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file), \
+    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99, postgres:PORT:p99 or http:PORT/PATH:p99 (time to \
+    answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, ,timeout=TIME, ,q=QUANTILE. May be repeated";
 
 /// What is managed, and how far.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What is managed")]
 pub struct ScopeArgs {
-    /// How far to go [default: enforce; record: observe]
+    /// Observe only, say what would be done, or do it [default: enforce; record: observe]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<ModeArg>,
     /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// Name of the application, under which profiles know it [default: that of the executable, of the process alone, or of the
-    /// control group]
+    /// Name of the application, under which profiles know it [default: that of the executable, of the process alone,
+    /// or of the control group]
     #[arg(short = 'n', long, value_name = "NAME")]
     pub name: Option<String>,
     /// Metrics from outside
     #[arg(long, value_name = "SOURCE[,OPTION]...", help = METRIC)]
     pub metric: Vec<Metric>,
-    /// How policies learn which memory is accessed: auto (hardware, else accessed), hardware (events), damon (the kernel's monitor), accessed (accessed
-    /// bits of page tables) or placement (where pages are stands in) [default: auto]
-    #[arg(long, value_name = "HOW")]
+    /// How policies learn which memory is accessed: auto (hardware, else accessed), hardware (events), damon (the
+    /// kernel's monitor), accessed (accessed bits of page tables) or placement (where pages are stands in) [default:
+    /// auto]
+    #[arg(long, value_name = "HOW", hide_short_help = true)]
     pub collector: Option<Choice>,
-    /// What that may cost, in percent of one CPU, 0.01 to 100 [default: 1]
-    #[arg(long, value_name = "PERCENT", value_parser = units::collector_budget)]
+    /// What --collector may cost, in percent of one CPU, 0.01 to 100 [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = units::collector_budget, hide_short_help = true)]
     pub collector_budget: Option<f64>,
-    /// Manage tasks of other users, too (needs the right to)
-    #[arg(long)]
+    /// Also manage tasks of other users (needs the right to)
+    #[arg(long, hide_short_help = true)]
     pub all_users: bool,
 }
 
@@ -282,10 +326,11 @@ pub struct ScopeArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Print the summary as JSON; on standard error, since standard output is the command's (compare: on standard output)
+    /// Print the summary as JSON; on standard error, since standard output is the command's (compare: on standard
+    /// output)
     #[arg(long)]
     pub json: bool,
-    /// Say every move and its reason as it is made
+    /// Print every move and its reason as it is made
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Print no summary and no progress

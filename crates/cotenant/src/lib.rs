@@ -85,14 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_names_every_command_and_option() {
-        let page = include_str!("../../../docs/reference/command-line.md");
+    fn every_option_has_help() {
         for command in super::cli::Cli::command().get_subcommands() {
-            assert!(page.contains(&format!("\n## {}\n", command.get_name())), "{}", command.get_name());
-            let options = command.get_arguments().filter_map(clap::Arg::get_long);
-            for option in options.filter(|name| !["help", "version"].contains(name)) {
-                assert!(page.contains(&format!("--{option}")), "{}: --{option}", command.get_name());
-            }
             let silent = command.get_arguments().find(|arg| arg.get_help().is_none());
             assert!(silent.is_none(), "{}: {silent:?} has no help", command.get_name());
         }

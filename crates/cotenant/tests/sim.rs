@@ -242,7 +242,7 @@ fn example<'a>(page: &'a str, before: &str) -> &'a str {
 #[test]
 fn the_examples_of_the_book_run() {
     let page = include_str!("../../../docs/reference/scenario.md");
-    let small = example(include_str!("../../../docs/reference/workloads.md"), "FILE is TOML of eight lines");
+    let small = example(include_str!("../../../docs/reference/mix.md"), "FILE is TOML of eight lines");
     let folder = Folder::new("book", example(page, "A memory-bound and a sharing program"), MACHINE);
     fs::write(folder.0.join("eight-cores.toml"), small).unwrap();
     let first = folder.sim(&[]);

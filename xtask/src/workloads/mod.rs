@@ -1,4 +1,4 @@
-//! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/` and the page of errors.
+//! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/` and the pages of errors.
 //! The measurements lie in `../shared/data` (or `$COTENANT_SHARED/data`) and are not part of the repository; the figures are.
 
 mod distances;
@@ -52,7 +52,8 @@ pub fn generate(data: &Path) -> Result<BTreeMap<&'static str, String>> {
         ("workloads/spec-cpu2006.toml", suite(&programs, "06", &back)),
         ("workloads/distances.toml", distances::file(&data.join("core-to-core"))?),
         ("workloads/memory.toml", page::memory_file(&loads)),
-        ("docs/reference/workloads-errors.md", page::errors(&rows, &programs, &loads, &runs)?),
+        ("docs/reference/workloads-errors.md", page::errors(&rows, &programs, &runs)?),
+        ("docs/reference/workloads-errors-memory.md", page::memory_errors(&programs, &loads, &runs)?),
     ]))
 }
 

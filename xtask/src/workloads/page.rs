@@ -1,4 +1,4 @@
-//! The generated page of errors, and the file of memories.
+//! The generated pages of errors, and the file of memories.
 
 use super::memory::{self, Load, Run};
 use super::solo::{self as solo_curves, Program, Row};
@@ -27,20 +27,33 @@ pub fn memory_file(loads: &BTreeMap<String, Load>) -> String {
     out
 }
 
-/// The page.
+/// The page about programs and caches.
 pub fn errors(
     rows: &BTreeMap<String, Vec<Row>>,
+    programs: &BTreeMap<&str, Program>,
+    runs: &BTreeMap<String, BTreeMap<String, Run>>,
+) -> Result<String> {
+    let mut out = String::from(
+        "# How well the workloads fit\n\nWritten by `cargo xtask workloads`. [Workloads](workloads.md) says how the figures \
+         come about;\n[memory](workloads-errors-memory.md) has the errors of the memory side.\n",
+    );
+    solo(&mut out, programs);
+    below(&mut out, rows);
+    crowded(&mut out, programs, runs)?;
+    Ok(out)
+}
+
+/// The page about memory.
+pub fn memory_errors(
     programs: &BTreeMap<&str, Program>,
     loads: &BTreeMap<String, Load>,
     runs: &BTreeMap<String, BTreeMap<String, Run>>,
 ) -> Result<String> {
     let mut out = String::from(
-        "# How well the workloads fit\n\nWritten by `cargo xtask workloads`; [Workloads](workloads.md) says how the figures come about.\n",
+        "# How well the workloads fit: memory\n\nWritten by `cargo xtask workloads`. [Workloads](workloads.md) says how the \
+         figures come about;\n[programs and caches](workloads-errors.md) have a page of their own.\n",
     );
-    solo(&mut out, programs);
-    below(&mut out, rows);
     curves(&mut out, loads);
-    crowded(&mut out, programs, runs)?;
     slowdowns(&mut out, programs, loads, runs)?;
     Ok(out)
 }
@@ -81,9 +94,11 @@ fn below(out: &mut String, rows: &BTreeMap<String, Vec<Row>>) {
     let (median, p90, worst) = quantiles(errors.clone());
     let _ = write!(
         out,
-        "\n## Below the smallest cache\n\nA crowded program holds less than the one way that was measured. The exponential that stands in there, tried where there is a \
-         measurement: the miss ratio at one way from the points of two ways and more, {} programs. Points of miss ratio: median error {median:.1}, 90th percentile {p90:.1}, \
-         worst {worst:.1}, mean (signed) {:+.1}.\n",
+        "\n## Below the smallest cache\n\n\
+         A crowded program holds less than the one way that was measured. The exponential that stands in there is checked on\n\
+         the smallest measured size: the miss ratio at one way, from the points of two ways and more, of {} programs.\n\n\
+         | points of miss ratio | median error | 90th percentile | worst | mean (signed) |\n|---|---|---|---|---|\n\
+         | | {median:.1} | {p90:.1} | {worst:.1} | {:+.1} |\n",
         errors.len(),
         bias * 100.0
     );
@@ -124,15 +139,20 @@ fn crowded(
         }
     }
     let (median, p90, worst) = quantiles(rows.iter().map(|r| r.2 / r.1 - 1.0).collect());
-    let (shifted, shifted90, _) = quantiles(rows.iter().map(|r| r.3 / r.1 - 1.0).collect());
+    let (shifted, shifted90, shifted_worst) = quantiles(rows.iter().map(|r| r.3 / r.1 - 1.0).collect());
     let _ = write!(
         out,
-        "\n## Sixteen copies on another machine\n\nPROFET's Sandy Bridge ran 16 copies at once; a copy's share of the last-level cache is 2.5 MiB (assumed: two sockets of 8 cores and 20 MiB, as in its \
-         line of products). The lines that memory delivered per 1,000 instructions, against the solo curve at 2.5 MiB, where at least one line was delivered. Nothing is fitted; private caches \
-         (256 KiB there), inputs and compilers differ, and why the far outliers differ is not known.\n\n\
-         {} programs: median error {median:.0} %, 90th percentile {p90:.0} %, worst {worst:.0} %.\n\n\
-         Its cache is inclusive, the measured one is not: all the bytes of LLC and L2 together are 1 MiB fewer for the same 2.5 MiB (last column). Median error {shifted:.0} %, 90th percentile {shifted90:.0} %: nearer for mcf, \
-         soplex and cactusADM, farther for omnetpp, sphinx3 and the streams; these runs do not decide it.\n\n\
+        "\n## Sixteen copies on another machine\n\n\
+         PROFET's Sandy Bridge ran 16 copies at once. A copy's share of the last-level cache is 2.5 MiB (assumed: two sockets\n\
+         of 8 cores and 20 MiB, as in its line of products). The table compares the lines that memory delivered per 1,000\n\
+         instructions with the solo curve at 2.5 MiB, for the {} programs with at least one such line. Nothing is fitted.\n\
+         Private caches (256 KiB there), inputs and compilers differ. Why the far outliers differ is not known.\n\n\
+         Its cache is inclusive, the measured one is not: all the bytes of LLC and L2 together are 1 MiB fewer for the same\n\
+         2.5 MiB (last column). That is nearer for mcf, soplex and cactusADM, farther for omnetpp, sphinx3 and the streams.\n\
+         These runs do not decide it.\n\n\
+         | error | median % | 90th % | worst % |\n|---|---|---|---|\n\
+         | from the curve | {median:.0} | {p90:.0} | {worst:.0} |\n\
+         | with 1 MiB less | {shifted:.0} | {shifted90:.0} | {shifted_worst:.0} |\n\n\
          | program | measured | from the curve | with 1 MiB less |\n|---|---|---|---|\n",
         rows.len()
     );
@@ -197,12 +217,16 @@ fn slowdowns(
     let limit = memory::LINES_IN_FLIGHT;
     let _ = write!(
         out,
-        "\n## From one memory to another\n\nPROFET's Sandy Bridge ran up to 16 copies of a program on DDR3 at four speeds. From its CPI and traffic on one, the fitted curves and the solo \
-         curve's `mlp` (another core, another cache) predict its CPI on another. {count} programs that have a solo curve, and pairs with equally many copies.\n\n\
-         All pairs: median {median:.1} %, 90th percentile {p90:.1} %, worst {worst:.1} %. Saying \"nothing changes\" instead: median {still:.1} %, 90th percentile {still90:.1} %, \
-         worst {still_worst:.1} %.\n\n\
-         A core has at most {limit} lines under way: no line costs less than 1/{limit} of what the latency grows by, and no program is faster than its lines allow at that. The figure was \
-         chosen after a look at these runs; what others give:\n\n| lines under way | median % | 90th % | worst % |\n|---|---|---|---|\n"
+        "\n## From one memory to another\n\n\
+         PROFET's Sandy Bridge ran up to 16 copies of a program on DDR3 at four speeds. From its CPI and traffic on one, the\n\
+         fitted curves and the solo curve's `mlp` (another core, another cache) predict its CPI on another. {count} programs\n\
+         have a solo curve; pairs are those with equally many copies.\n\n\
+         | all pairs | median % | 90th % | worst % |\n|---|---|---|---|\n\
+         | predicted | {median:.1} | {p90:.1} | {worst:.1} |\n\
+         | saying \"nothing changes\" | {still:.1} | {still90:.1} | {still_worst:.1} |\n\n\
+         A core has at most {limit} lines under way: no line costs less than 1/{limit} of what the latency grows by, and no\n\
+         program is faster than its lines allow at that. The figure was chosen after a look at these runs. Others give:\n\n\
+         | lines under way | median % | 90th % | worst % |\n|---|---|---|---|\n"
     );
     for (lines, (median, p90, worst)) in others {
         let lines = if lines < 1e6 { lines.to_string() } else { "no limit".to_owned() };

@@ -70,8 +70,11 @@ impl Clone for Box<dyn Remembered> {
 }
 
 impl State {
-    /// The state of a policy.
+    /// The state of a policy; empty where its type holds nothing.
     pub fn of<P: Policy>(state: P::State) -> Self {
+        if size_of::<P::State>() == 0 {
+            return Self::default();
+        }
         Self(Content::Typed(P::SECTION, Box::new(state)))
     }
 

@@ -122,13 +122,6 @@ impl Encoder {
         }
     }
 
-    /// Appends which rule the row is of.
-    pub fn rule(&mut self, out: &mut Vec<u8>, rule: usize) {
-        if rule > 0 {
-            key(out, "rule", &rule);
-        }
-    }
-
     /// Appends the keys of a decision and its orders to a sample's row.
     pub fn decision(
         &mut self,
@@ -138,6 +131,9 @@ impl Encoder {
         orders: &[Order],
         outcomes: &[Outcome],
     ) {
+        if rule > 0 {
+            key(out, "rule", &rule);
+        }
         self.states.resize(self.states.len().max(rule + 1), None);
         let known = &mut self.states[rule];
         let state = (known.as_ref() != Some(&decision.state)).then(|| decision.state.clone());

@@ -135,7 +135,6 @@ impl<W: Write> RecordWriter<W> {
         }
         let start = self.pending.len();
         self.encoder.sample(&mut self.pending, Some(round.last), round.sample);
-        self.encoder.rule(&mut self.pending, round.rule);
         if let Some(decision) = round.decision {
             self.encoder.decision(&mut self.pending, round.rule, decision, round.orders, round.outcomes);
         }

@@ -30,27 +30,30 @@ Examples:
   cotenant calibrate --only core-to-core --svg-dir pictures
   cotenant calibrate --contentiousness               what programs cost each other here, by the lines that they bring in";
 
-/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each other within seconds do
-/// not show what changes over minutes.
+/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each
+/// other within seconds do not show what changes over minutes.
 const QUIET: f64 = 0.05;
 
 /// Arguments of `cotenant calibrate`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Write the profile here [default: below the data folder, where every command looks for this machine's]
+    /// Write the profile here [default: `cotenant/machines/ID.toml` in `$XDG_DATA_HOME` or `~/.local/share`, where
+    /// every command looks for this machine's]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, distances, remote
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Fit the contentiousness model instead, to `SmashBench` beside itself: about ten minutes; the rest of the profile stays
+    /// Fit the contentiousness model instead, to the `SmashBench` kernels beside each other: about ten minutes; the
+    /// rest of the profile stays
     #[arg(long, conflicts_with_all = ["only", "svg_dir"])]
     pub contentiousness: bool,
     /// Kernels to fit the contentiousness model to, four or more [default: all of `SmashBench`]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "contentiousness")]
     pub kernels: Vec<String>,
-    /// Three rounds of short runs instead of five of longer ones (one instead of three for the model): less certain
+    /// Less certain: three rounds of 50 ms per load instead of five of 200 ms; for the model one of 200 ms instead of
+    /// three of 500 ms
     #[arg(long)]
     pub quick: bool,
     /// Draw the matrix and the curves (SVG) into this folder
@@ -64,7 +67,8 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was interrupted.
+/// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was
+/// interrupted.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
         return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));

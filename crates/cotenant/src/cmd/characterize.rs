@@ -34,7 +34,8 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "cotenant characterize [OPTIONS] [--] <CMD> [ARGS]...")]
 pub struct Args {
-    /// The command and its arguments. {threads} and {cpus} in it stand for the number of threads and the CPUs of each run
+    /// The command and its arguments. {threads} and {cpus} in it stand for the number of threads and the CPUs of each
+    /// run
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
     /// Name of the application, under which policies know it [default: that of the executable, and its build]
@@ -46,8 +47,9 @@ pub struct Args {
     /// Runs of each kind, from which the spread follows
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// What to compare: cycles, progress, cpu-time or time; where the command or the machine does not tell that, as by default. On a
-    /// machine that others use, cpu-time is the least disturbed [default: cycles, else progress, else time]
+    /// What to compare: cycles, progress, cpu-time or time; where the command or the machine does not tell that, as
+    /// by default. On a machine that others use, cpu-time is the least disturbed [default: cycles, else progress,
+    /// else time]
     #[arg(long, value_name = "WHAT")]
     by: Option<ByArg>,
     /// Programs to run beside it, by the names of cotenant kernel [default: all of `SmashBench`]
@@ -56,21 +58,23 @@ pub struct Args {
     /// Run only on these CPUs, as in 0-3,8 [default: all that may be used]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Injectors for degradation, one on each of these CPUs, which the command then leaves to them [default: one, on the last core of a
-    /// last-level cache]
+    /// Injectors for degradation, one on each of these CPUs, which the command then leaves to them [default: one, on
+    /// the last core of a last-level cache]
     #[arg(long, value_name = "LIST")]
     injectors: Option<String>,
-    /// Rates of each injector, lines per second, as in memory=5e6,3e7; levels are l2 and memory [default: quarters of what one reaches]
+    /// Rates of each injector, lines per second, as in memory=5e6,3e7; levels are l2 and memory [default: ¼, ½, ¾ and
+    /// all of what one reaches alone]
     #[arg(long, value_name = "LEVEL=RATE,…", value_parser = rates)]
     rates: Vec<(String, Vec<f64>)>,
-    /// All memory traffic, the command's own included, at which it counts as sensitive or not, lines per second [default: that of the
-    /// batch in which das finds it]
+    /// All memory traffic, the command's own included, at which it counts as sensitive or not, lines per second
+    /// [default: that of the batch in which das finds it]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     traffic: Option<f64>,
     /// The longest that a run may take; then it is ended, and nothing is written
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::duration)]
     timeout: Duration,
-    /// Runs on simulated caches side by side, for a command that can run beside itself: one that writes a file or serves a port cannot
+    /// Runs on simulated caches side by side, at most one per CPU, for a command that can run beside itself: one that
+    /// writes a file or serves a port cannot
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     at_once: u32,
     /// Write the profile into this file instead of the store
@@ -232,7 +236,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Adds what this machine's contentiousness model says of the application. A run on simulated caches is for who wants such.
+/// Adds what this machine's contentiousness model says of the application. A run on simulated caches is for who wants
+/// such.
 fn predict(
     mut found: Characterization,
     parts: &[&str],

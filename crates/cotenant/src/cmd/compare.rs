@@ -32,7 +32,7 @@ pub struct Args {
     /// The command and its arguments; -- before it keeps its options apart from ours
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
-    /// Pairs of runs: each is one run without and one with Cotenant, in alternating order
+    /// Pairs of runs, 2 to 1,000: each is one run without and one with Cotenant, in alternating order
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: u32,
     /// Let the command's own output through [default: discarded, so that it does not disturb the timing]

@@ -36,7 +36,8 @@ pub struct Args {
     /// List the kernels: what each does, its unit of work, its settings and its memory on this machine
     #[arg(long, conflicts_with = "name")]
     pub list: bool,
-    /// Threads [default: 1; kernels whose threads share data: 2]
+    /// Threads, 1 to 16384; they end in time however many wait for a CPU, and the result says how many had no turn
+    /// [default: 1; kernels whose threads share data: 2]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Wall-clock time to run, without preparation [default: 10, or none with --units]
@@ -48,7 +49,8 @@ pub struct Args {
     /// Memory of each thread, such as 64M [default: see --list]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub size: Option<u64>,
-    /// Units per second and thread, for injectors [default: as many as possible]
+    /// Units per second and thread, for injectors; the result says how many were reached [default: as many as
+    /// possible]
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// Steps of computation (4 cycles) between two accesses to shared data [default: see --list]
@@ -57,7 +59,8 @@ pub struct Args {
     /// Bytes from one access to the next, a multiple of 8 [default: 64]
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub stride: Option<u64>,
-    /// CPUs of the threads, in this order and again from the first, as in 0,2 or 0-3 [default: wherever the system puts them]
+    /// CPUs of the threads, in this order and again from the first, as in 0,2 or 0-3 [default: wherever the system
+    /// puts them]
     #[arg(long, value_name = "LIST")]
     pub pin: Option<String>,
     /// Print JSON instead of a table

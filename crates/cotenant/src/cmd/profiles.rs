@@ -37,7 +37,7 @@ pub struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum What {
-    /// All profiles, when they were measured, and whether they are stale
+    /// All profiles, when they were measured, their scores, and whether they are stale
     List,
     /// A profile as it stands in its file; several by name
     Show {

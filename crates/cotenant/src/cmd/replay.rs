@@ -31,7 +31,7 @@ Examples:
 pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
     pub file: PathBuf,
-    /// Policy to replay: auto, sam, heuristic, static or none [default: the recorded one]
+    /// Policy to replay, as for cotenant run [default: the recorded one]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Machine profile (TOML with [thresholds]); what it does not say stays as recorded [default: the recorded one]

@@ -27,7 +27,7 @@ const CASES: &[(&str, &str, Json)] = &[
     ("unknown", "no-such-command", No),
     // run
     ("run", "run --json -- sh -c exit${IFS}7", Err),
-    ("run-policy", "run --json --policy static --map XX --record new.rec -- sleep 0.2", Err),
+    ("run-policy", "run --json --policy static --map {map} --record new.rec -- sleep 0.2", Err),
     ("run-metric", "run --json --metric cmd:echo${IFS}5,name=a,every=20ms,higher -- sleep 0.2", Err),
     ("run-settings", "run -q --config settings.toml -- true", No),
     ("run-machine-profile", "run -q --policy auto --profile machine.toml --profiles apps.toml -- true", No),
@@ -52,7 +52,7 @@ const CASES: &[(&str, &str, Json)] = &[
     ("run-record-small", "run --record b.rec --record-limit 10 -- true", No),
     ("run-jobs-policy", "run --policy mas -- true", No),
     // attach, compare, record
-    ("attach", "attach --json --policy static --map XX --pin cpu --cpus {cpu} -p {pid}", Err),
+    ("attach", "attach --json --policy static --map {map} --pin cpu --cpus {cpu} -p {pid}", Err),
     ("attach-nobody", "attach", No),
     ("attach-missing", "attach -p 4000000", No),
     ("attach-no-group", "attach --cgroup /proc/nonexistent", No),
@@ -185,6 +185,13 @@ pub fn lines(corpus: &Path) -> (BTreeSet<String>, Vec<&'static str>) {
         assert!(Command::new("cp").arg("-r").arg(corpus.join(part)).arg(folder.path()).status().unwrap().success());
     }
     let (mut lines, mut skipped) = (BTreeSet::new(), Vec::new());
+    let pin = Pin::find();
+    if let Some(pin) = &pin {
+        // A map has a letter for each CPU.
+        let path = folder.path().join("settings.toml");
+        let text = fs::read_to_string(&path).unwrap().replace("XX", &pin.map);
+        fs::write(path, text.replace("0-1", &pin.own)).unwrap();
+    }
     let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     for (name, words, json) in CASES {
         if *name == "regions" && !valgrind.as_ref().is_ok_and(std::process::ExitStatus::success) {
@@ -192,22 +199,14 @@ pub fn lines(corpus: &Path) -> (BTreeSet<String>, Vec<&'static str>) {
             skipped.push(*name);
             continue;
         }
-        let (Some(words), Some(program)) = (on_one_cpu(words), program(words.split(' ').next().unwrap_or_default()))
-        else {
+        let (Some(pin), Some(program)) = (&pin, program(words.split(' ').next().unwrap_or_default())) else {
             skipped.push(*name);
             continue;
         };
+        let words = words.replace("{cpu}", &pin.cpu).replace("{map}", &pin.map);
         lines.extend(of_case(name, &program, &words, *json, folder.path()));
     }
     (lines, skipped)
-}
-
-/// With the CPU filled in to which all is bound; `None` where it says so and there is no choice.
-fn on_one_cpu(words: &str) -> Option<String> {
-    if !words.contains("{cpu}") {
-        return Some(words.to_owned());
-    }
-    Some(words.replace("{cpu}", &Pin::find()?.cpu))
 }
 
 fn of_case(name: &str, program: &Path, words: &str, json: Json, folder: &Path) -> Vec<String> {
@@ -252,7 +251,7 @@ fn of_case(name: &str, program: &Path, words: &str, json: Json, folder: &Path) -
     let text = printed.lines().skip(starts).collect::<Vec<_>>().join("\n");
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     let Some(Ok(value)) = values.next() else {
-        lines.push(format!("no JSON from {name}: {printed}{said}"));
+        lines.push(format!("no JSON from {name}: {}", (printed.to_string() + &said).trim_end()));
         return lines;
     };
     let mut keys = BTreeSet::new();

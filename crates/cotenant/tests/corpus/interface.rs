@@ -61,20 +61,14 @@ fn items(text: &str) -> Vec<String> {
         }
     }
     let line = |(spec, description): &(String, String)| {
-        let mut line = spec.clone();
-        let values: Vec<&str> = description.lines().skip_while(|l| *l != "Possible values:").collect();
-        let values = values.iter().filter_map(|l| l.strip_prefix("- ")?.split(':').next());
-        let values: Vec<&str> = values.collect();
-        if !values.is_empty() {
-            line += &format!(" values {}", values.join(" "));
-        }
+        let listed = description.lines().skip_while(|line| *line != "Possible values:");
+        let values: Vec<&str> = listed.filter_map(|line| line.strip_prefix("- ")?.split(':').next()).collect();
         let joined = description.replace('\n', " ");
-        for bracket in joined.split('[').skip(1).filter_map(|rest| rest.split(']').next()) {
-            if bracket.starts_with("default") || bracket.starts_with("possible values") {
-                line += &format!(" [{bracket}]");
-            }
-        }
-        line
+        let brackets = joined.split('[').skip(1).filter_map(|rest| rest.split(']').next());
+        let brackets = brackets.filter(|text| text.starts_with("default") || text.starts_with("possible values"));
+        let values = (!values.is_empty()).then(|| format!("values {}", values.join(" ")));
+        let parts = [spec.clone()].into_iter().chain(values).chain(brackets.map(|text| format!("[{text}]")));
+        parts.collect::<Vec<_>>().join(" ")
     };
     items.iter().map(line).collect()
 }

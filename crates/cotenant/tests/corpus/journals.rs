@@ -58,6 +58,11 @@ pub fn home(hierarchy: &str) -> Option<PathBuf> {
     Some(Path::new(mount).join(path.trim_start_matches('/')))
 }
 
+/// Without the slash that the group at the top has behind it.
+fn plain(home: &Path) -> String {
+    home.to_str().unwrap().trim_end_matches('/').to_owned()
+}
+
 /// Values of placeholders.
 pub type Facts = BTreeMap<String, String>;
 
@@ -96,7 +101,7 @@ pub fn template(journal: &str, pin: Option<&Pin>) -> String {
                 words[2] = format!("{{p{p}t{t}.start}}");
                 words[3] = format!("{{p{p}.pid}}");
                 words[4] = format!("{{p{p}.session}}");
-                words[5] = "{now}".to_owned();
+                "{now}".clone_into(&mut words[5]);
                 words[6] = mask(&words[6]);
                 words[7] = mask(&words[7]);
             }
@@ -119,7 +124,7 @@ pub fn template(journal: &str, pin: Option<&Pin>) -> String {
                     _ => "v2",
                 };
                 let home = if name == "resctrl" { PathBuf::from("/sys/fs/resctrl") } else { home(name).unwrap() };
-                let home = home.to_str().unwrap().trim_end_matches('/').to_owned();
+                let home = plain(&home);
                 for word in &mut words[2..] {
                     *word = word.replace(&home, &format!("{{{name}}}")).replace(&owner, "{owner.pid}-{owner.start}");
                 }
@@ -127,7 +132,7 @@ pub fn template(journal: &str, pin: Option<&Pin>) -> String {
             "ungroup" => {
                 for name in ["v1", "v1cpu", "v2"] {
                     let Some(home) = home(name) else { continue };
-                    let home = home.to_str().unwrap().trim_end_matches('/').to_owned();
+                    let home = plain(&home);
                     words[1] = words[1].replace(&home, &format!("{{{name}}}"));
                 }
                 words[1] = words[1].replace(&owner, "{owner.pid}-{owner.start}");
@@ -137,7 +142,7 @@ pub fn template(journal: &str, pin: Option<&Pin>) -> String {
                 for (word, (key, _)) in words[1..].iter_mut().zip(here()) {
                     *word = format!("{key}={{{key}}}");
                 }
-                *words.last_mut().unwrap() = "owner={owner.pid}:{owner.start}".to_owned();
+                "owner={owner.pid}:{owner.start}".clone_into(words.last_mut().unwrap());
             }
         }
         template += &words.join(" ");
@@ -161,7 +166,7 @@ pub fn dead_owner() -> Facts {
     facts.insert("owner.start".to_owned(), "1".to_owned());
     for name in ["v1", "v2", "v1cpu"] {
         if let Some(home) = home(name) {
-            facts.insert(name.to_owned(), home.to_str().unwrap().trim_end_matches('/').to_owned());
+            facts.insert(name.to_owned(), plain(&home));
         }
     }
     facts
@@ -211,7 +216,7 @@ pub fn found(state: &State, kind: &str) -> String {
     let files = fs::read_dir(state_folder(state)).unwrap().flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with(kind) && !name.ends_with(".lock")
+        name.starts_with(kind) && path.extension().is_none()
     };
     let paths: Vec<PathBuf> = files.filter(named).collect();
     assert_eq!(paths.len(), 1, "{paths:?}");

@@ -1,4 +1,4 @@
-//! Writes a corpus by the binary under test: `scripts/corpus` runs these.
+//! Writes a corpus by the binary under test: `scripts/corpus` asks for it.
 
 use super::journals::{self, Facts};
 use super::testing::{Player, TempDir, eventually};
@@ -10,6 +10,19 @@ use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+#[test]
+fn write_the_corpus() {
+    if std::env::var_os("COTENANT_CORPUS").is_none() {
+        return;
+    }
+    write_recordings();
+    write_journals();
+    write_ledger();
+    write_measurements();
+    // The commands read what the others have written.
+    write_tables();
+}
 
 /// A folder with what commands read, and the program that they run as `./program`.
 pub fn folder() -> TempDir {
@@ -98,12 +111,10 @@ fn runs() -> Vec<(String, String)> {
         ("qos-conservative", "qos -q --time 3s --high {high:0} --low {busy:0} --metric latency_p50_s --record {rec} --record-redacted".to_owned()),
         ("qos-advise", "qos -q --time 1s --mode advise --high {high:0} --low {busy:0} --record {rec}".to_owned()),
     ];
-    policies.map(|name| policy(name)).chain(other.map(|(name, line)| (name.to_owned(), line))).collect()
+    policies.map(policy).chain(other.map(|(name, line)| (name.to_owned(), line))).collect()
 }
 
-#[test]
-#[ignore = "writes the corpus"]
-fn write_1_recordings() {
+fn write_recordings() {
     let to = corpus().join("recordings");
     let apps = fs::read_to_string(corpus().join("inputs/apps.toml")).unwrap();
     for (name, bytes) in simulated::recordings(&apps) {
@@ -152,7 +163,7 @@ fn write_1_recordings() {
     // Its writer was killed.
     let (state, folder) = (State::new("corpus-write"), folder());
     let manager =
-        start(&state, folder.path(), &words("run -q --policy none --interval 20ms --record a.rec -- sleep 100"));
+        start(&state, folder.path(), &words("run -q --policy none --interval 20ms --record a.rec -- sleep 3"));
     let len = || fs::metadata(folder.path().join("a.rec")).map_or(0, |meta| meta.len());
     eventually("it has begun", || len() > 0);
     let header = len();
@@ -180,9 +191,7 @@ fn write_template(name: &str, state: &State, pin: Option<&Pin>) {
     assert!(restored.status.success(), "{name}: {}", String::from_utf8_lossy(&restored.stdout));
 }
 
-#[test]
-#[ignore = "writes the corpus"]
-fn write_2_journals() {
+fn write_journals() {
     let pin = Pin::find().expect("two CPUs to choose from");
     let folder = folder();
     let state = State::new("corpus-masks");
@@ -223,14 +232,13 @@ fn write_2_journals() {
         );
         let manager = start(&state, folder.path(), &words(&line));
         let text = || if state.journals() == 0 { String::new() } else { journals::found(&state, "journal-") };
-        eventually("all are known", || match pause {
-            "signals" => {
-                text().contains("\ncont ") && text().lines().any(|l| l.starts_with("stop ") && l.contains(" 0\t"))
+        eventually("all are known", || {
+            if pause == "signals" {
+                let stray = |line: &str| line.starts_with("stop ") && line.contains(" 0\t");
+                return text().contains("\ncont ") && text().lines().any(stray);
             }
-            _ => {
-                let ledger = fs::read_to_string(folder.path().join(format!("{pause}/state.jsonl"))).unwrap_or_default();
-                text().contains("\ngroup ") && ledger.matches("started").count() == 3
-            }
+            let ledger = fs::read_to_string(folder.path().join(format!("{pause}/state.jsonl"))).unwrap_or_default();
+            text().contains("\ngroup ") && ledger.matches("started").count() == 3
         });
         kill_both(manager);
         write_template(&format!("pause-{pause}"), &state, Some(&pin));
@@ -239,7 +247,7 @@ fn write_2_journals() {
 
     // A group of somebody else, whose name takes escapes.
     let group = journals::home("v1").unwrap().join("corpus a%b");
-    let groups = journals::Groups::make(&[group.clone()]).unwrap();
+    let groups = journals::Groups::make(std::slice::from_ref(&group)).unwrap();
     let (state, high, low) = (State::new("corpus-foreign"), journals::leader(), journals::leader());
     fs::write(group.join("cgroup.procs"), low.pid().to_string()).unwrap();
     let line = format!("qos -q --high-pid {} --metric cmd:echo${{IFS}}1,every=20ms --low-cgroup", high.pid());
@@ -266,9 +274,7 @@ fn write_2_journals() {
 }
 
 /// A queue that was killed: one job has ended well, one has failed, one runs, and one was never started.
-#[test]
-#[ignore = "writes the corpus"]
-fn write_3_ledger() {
+fn write_ledger() {
     let (state, folder) = (State::new("corpus-ledger"), folder());
     fs::write(folder.path().join("going"), "").unwrap();
     let ledger = folder.path().join("jobs.toml.logs/state.jsonl");
@@ -287,9 +293,7 @@ fn write_3_ledger() {
 }
 
 /// Profiles of this machine and of a program, regions, and JSON that reports read.
-#[test]
-#[ignore = "writes the corpus"]
-fn write_4_measurements() {
+fn write_measurements() {
     let (state, folder) = (State::new("corpus-measure"), folder());
     for line in [
         "calibrate --quick -o machine.toml",
@@ -310,10 +314,7 @@ fn write_4_measurements() {
     commands::write_reports(&corpus().join("inputs"));
 }
 
-/// Last: the commands read what the others have written.
-#[test]
-#[ignore = "writes the corpus"]
-fn write_5_tables() {
+fn write_tables() {
     let lines = |name: &str, lines: &mut dyn Iterator<Item = String>| {
         let text: String = lines.map(|line| line + "\n").collect();
         fs::write(corpus().join(name), text).unwrap();

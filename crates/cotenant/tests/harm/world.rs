@@ -24,7 +24,7 @@ pub struct Pin {
     /// Another one.
     pub other: String,
     /// A map that marks every CPU.
-    map: String,
+    pub map: String,
 }
 
 /// The binary under test; `COTENANT_BINARY` names another one, such as that of a release.

@@ -21,7 +21,7 @@ Examples:
   cotenant qos --high './server' --low 'make -j8'                          progress that the server reports, goal 90 %
   cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --goal 80% --low 'x264 …'
   cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json
-  cotenant qos --config roles.toml                                         who runs already, by the rules of a settings file";
+  cotenant qos --config roles.toml                                         programs that run already, by the rules of a settings file";
 
 /// Time between two readings of latencies that a busy program reports.
 const LATENCY_EVERY: Duration = Duration::from_secs(2);
@@ -39,54 +39,59 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A program that is to keep its speed, as a line for `sh -c`; may be repeated
+    /// High priority: a command that keeps its speed, as a line for `sh -c`; may be repeated
     #[arg(long, value_name = "CMD")]
     high: Vec<String>,
-    /// Such programs that run already, by process id
+    /// High priority: programs that run already, by process id
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     high_pid: Vec<u32>,
-    /// Such programs that run already, by the folder of their control group; may be repeated
+    /// High priority: programs that run already, by the folder of their control group; may be repeated
     #[arg(long, value_name = "PATH")]
     high_cgroup: Vec<PathBuf>,
-    /// A program that naps for them, as a line for `sh -c`; may be repeated
+    /// Low priority: a command that gives way, as a line for `sh -c`; may be repeated
     #[arg(long, value_name = "CMD")]
     low: Vec<String>,
-    /// Such programs that run already, by process id
+    /// Low priority: programs that run already, by process id
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     low_pid: Vec<u32>,
-    /// Such programs that run already, by the folder of their control group: all in it nap; may be repeated
+    /// Low priority: programs that run already, by the folder of their control group; all in it give way; may be
+    /// repeated
     #[arg(long, value_name = "PATH")]
     low_cgroup: Vec<PathBuf>,
-    /// Settings file whose rules name the programs where none is named here [default: `cotenant/config.toml` in the XDG configuration
-    /// directory]
+    /// Settings file whose rules name the programs if no option does, of those that run when it begins [default:
+    /// `cotenant/config.toml` in the XDG configuration directory]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What tells the speed of the programs of high priority, one for each in their order (the last one for the rest): progress, ipc,
-    /// `latency_p50_s` or `latency_p99_s` as they report them, or a metric from outside as --metric of cotenant run takes it [default: progress]
+    /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest):
+    /// progress,
+    /// `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from outside as for cotenant run
+    /// [default: progress]
     #[arg(long, value_name = "METRIC")]
     metric: Vec<MetricArg>,
-    /// Share of its speed alone that each of them is to keep, as in 90% or 0.9 [default: 90%, or that of the controller]
+    /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its
+    /// baseline / share [default: 90%, or that of the controller]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub goal: Option<f64>,
-    /// What decides: tracking, targeted, steady, the paper's utilisation-biased, balanced, qos-biased, conservative-90, relaxed-90 and
-    /// conservative-80, or simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms where the metric is below LOW, below HIGH, or neither
-    /// [default: tracking; steady for latencies and metrics from outside]
+    /// What decides how long the others run: tracking, steady or targeted; utilisation-biased, balanced or qos-biased
+    /// (with --metric ipc); conservative-90, relaxed-90 or conservative-80; or simple:LOW,HIGH,A/B/C: naps of A, B or
+    /// C times 10 ms if the metric is below LOW, below HIGH, or neither [default: tracking; steady for latencies and
+    /// metrics from outside]
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
-    /// How programs are let nap
+    /// How programs are throttled
     #[arg(long, value_name = "MEANS", default_value = "auto")]
     pub means: Means,
-    /// Longest time between two looks at the speed; the ends of the controller's phases are looked at besides [default: 100ms; less where
-    /// a metric from outside is read more often than once a second]
+    /// Longest time between two looks at the speed, from 1ms; the controller also looks at the ends of its phases
+    /// [default: 100ms; less if a metric from outside is read more often than once a second]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     interval: Option<Duration>,
-    /// How far to go [default: enforce]
+    /// Observe only, say what would be done, or do it [default: enforce]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<ModeArg>,
-    /// Ask the programs that were started to end after this time
+    /// Ask the programs that Cotenant started to end after this time
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub time: Option<Duration>,
-    /// Look at and pause programs of other users, too (needs the right to)
+    /// Also look at and pause programs of other users (needs the right to)
     #[arg(long)]
     pub all_users: bool,
     /// What is said
@@ -104,7 +109,7 @@ pub struct Output {
     /// Print the summary as JSON on standard error
     #[arg(long)]
     pub json: bool,
-    /// Say once a second how it stands, also where standard error is no terminal
+    /// Print once a second how it stands, also if standard error is no terminal
     #[arg(short, long)]
     pub verbose: bool,
     /// Print no table and no summary
@@ -115,17 +120,18 @@ pub struct Output {
 /// `--means`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Means {
-    /// Mildest first: the background, with --controller steady; other CPUs than those of the programs of high priority, where there are
-    /// any; naps by their marks (cotenant cc), else by a freezer, else by SIGSTOP; where these are not obeyed or do not keep the goal,
-    /// limits of CPU time, and at the least of it of cache ways and memory bandwidth, where resctrl is
+    /// Mildest first, each if the one before does not do: the background (with --controller steady); CPUs that the
+    /// high-priority programs do not use; naps by marks (cotenant cc), else a freezer, else SIGSTOP; limits of CPU
+    /// time; then also of cache ways and memory bandwidth, if there is resctrl
     Auto,
-    /// By their marks alone
+    /// Naps by marks alone
     Inside,
-    /// By a freezer or SIGSTOP alone
+    /// Naps by a freezer (cgroup v2 or v1) alone, or by SIGSTOP for pauses of 20 ms and more
     Outside,
-    /// By limits of CPU time, with --controller tracking or steady: cpu.max, or the CFS quota of version 1
+    /// Limits of CPU time, with --controller tracking or steady: cpu.max, or the CFS quota of version 1
     Quota,
-    /// By limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree only)
+    /// Limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree
+    /// only)
     Resctrl,
 }
 

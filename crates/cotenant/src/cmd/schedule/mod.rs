@@ -40,8 +40,8 @@ Examples:
   seq 12 | sed 's/.*/.\\/simulate --seed &/' | cotenant schedule -
   cotenant schedule --resume jobs.toml                go on after a crash
 
-A queue in TOML: [[job]] tables with command (a line for the shell, or a list of words), and name, env, cwd, profile,
-memory (as in \"2G\"), retries, threads where wanted; env, cwd, memory and retries at the top are for all.";
+A queue in TOML: [[job]] tables with command (a line for the shell, or a list of words), and optionally name, env, cwd,
+profile, memory (as in \"2G\"), retries, threads; env, cwd, memory and retries at the top are for all.";
 
 /// Characters of a job's name in tables.
 const NAME: usize = 30;
@@ -86,7 +86,8 @@ pub enum PauseArg {
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The queue: a file whose name ends in .toml, or a list with a command per line; - reads a list from standard input
+    /// The queue: a file whose name ends in .toml, or a list with a command per line; - reads a list from standard
+    /// input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Which jobs run at the same time
@@ -95,7 +96,8 @@ pub struct Args {
     /// Time between choices
     #[arg(long, value_name = "TIME", value_parser = units::interval, default_value = "200ms")]
     quantum: Duration,
-    /// Programs that are started at once at most [default: four per CPU; fifo: as many threads as CPUs; linux and overhead: all]
+    /// Most programs that are started at once [default: four per CPU; fifo: as many threads as CPUs; linux and
+    /// overhead: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
     /// Memory that jobs may need together, those that wait included, as in 16G [default: what is available]
@@ -104,13 +106,15 @@ pub struct Args {
     /// Use only these CPUs, as in 0-3,8
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Folder of the jobs' output, NAME.out and NAME.err, and of what has become of them [default: FILE.logs]
+    /// Folder of the jobs' output, NAME.out and NAME.err (appended to), and of what became of them, state.jsonl
+    /// [default: FILE.logs]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Go on after a crash: jobs whose end was seen are not started again, those that still run are waited for, all others are started
+    /// Go on after a crash: jobs whose end was seen are not started again, those that still run are waited for, all
+    /// others are started
     #[arg(long)]
     resume: bool,
-    /// How jobs are let wait
+    /// How waiting jobs are paused
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pause: PauseArg,
     /// Time between SIGTERM and SIGKILL when asked to stop

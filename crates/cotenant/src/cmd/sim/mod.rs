@@ -25,7 +25,7 @@ pub struct Args {
     /// The scenario: TOML with a machine and its applications, see docs/reference/scenario.md
     #[arg(value_name = "FILE", required_unless_present = "mix", conflicts_with = "mix")]
     pub file: Option<PathBuf>,
-    /// Policies to compare, by name; besides, `optimal` searches for the best static mapping
+    /// Policies to compare, by name; `optimal` searches for the best static mapping
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "none,sam", conflicts_with = "mix")]
     pub policy: Vec<String>,
     /// Settings of single policies
@@ -34,10 +34,10 @@ pub struct Args {
     /// The simulated kernel: eevdf or cache-aware, each with or without +numa-balancing [default: the scenario's, else eevdf]
     #[arg(long, value_name = "NAME", conflicts_with = "mix")]
     pub kernel: Option<KernelKind>,
-    /// How many seeds: what is random, such as where Linux starts threads, is drawn anew with each
+    /// Seeds 1 to N, N up to 100,000: what is random, such as where Linux starts threads, is drawn anew with each
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "mix")]
     pub seeds: u64,
-    /// Most mappings that `optimal` evaluates one by one; where there are more classes than that, it searches
+    /// Most mappings that `optimal` evaluates one by one; if there are more classes than that, it searches
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), conflicts_with = "mix")]
     pub evaluations: u64,
     /// What policies know of the programs: a TOML file with [app.NAME] tables [default: the profiles stored for the machine]
@@ -46,7 +46,7 @@ pub struct Args {
     /// Programs of workloads/ that run beside each other, each on a core of its own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
     pub mix: Vec<String>,
-    /// The machine of --mix: a TOML file of eight lines, see docs/reference/workloads.md, or whatever names a machine
+    /// The machine of --mix: a TOML file of eight lines, see docs/reference/mix.md, or whatever names a machine
     #[arg(long, value_name = "MACHINE", requires = "mix")]
     pub machine: Option<String>,
     /// Print JSON instead of a table
