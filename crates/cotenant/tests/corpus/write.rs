@@ -319,7 +319,7 @@ fn write_tables() {
         let text: String = lines.map(|line| line + "\n").collect();
         fs::write(corpus().join(name), text).unwrap();
     };
-    lines("interface.txt", &mut interface::lines().into_iter());
+    lines("interface.txt", &mut interface::lines().0.into_iter());
     lines("recordings.txt", &mut replayed().into_iter());
     let (table, skipped) = commands::lines(&corpus());
     assert!(skipped.is_empty(), "{skipped:?}");
