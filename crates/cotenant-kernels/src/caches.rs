@@ -1,7 +1,7 @@
 //! The sizes from which working sets follow.
 
-use cotenant_core::Topology;
-use cotenant_core::topology::{CacheType, Kind};
+use cotenant_model::Topology;
+use cotenant_model::topology::{CacheType, Kind};
 
 /// What of a machine's caches decides how large a kernel's memory is. Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Caches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_core::topology::synthetic;
+    use cotenant_model::topology::synthetic;
 
     #[test]
     fn the_smallest_to_fit_and_the_largest_to_miss() {

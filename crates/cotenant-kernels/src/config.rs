@@ -1,12 +1,12 @@
 //! How a kernel is to run, and why it may not.
 
 use crate::caches::Caches;
-use cotenant_core::CpuId;
+use cotenant_model::CpuId;
 use std::io;
 use std::time::Duration;
 
 /// The most threads that are accepted: one for each CPU of the largest machine, so that a typo cannot exhaust the process table.
-pub const MAX_THREADS: usize = cotenant_core::topology::MAX_CPUS;
+pub const MAX_THREADS: usize = cotenant_model::topology::MAX_CPUS;
 
 /// Steps of computation between two shared accesses that are accepted: a second's worth.
 pub(crate) const MAX_COMPUTE: u64 = 1 << 30;

@@ -1,6 +1,6 @@
 //! What a kernel did.
 
-use cotenant_core::CpuId;
+use cotenant_model::CpuId;
 use serde::Serialize;
 use std::sync::atomic::AtomicU64;
 

@@ -1,7 +1,7 @@
 //! Every kernel, run for real: what it counts, how it ends, what it refuses.
 
-use cotenant_core::CpuId;
 use cotenant_kernels::{Caches, Config, Error, Kernel, Slot};
+use cotenant_model::CpuId;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Small caches, so that a default size is prepared quickly.

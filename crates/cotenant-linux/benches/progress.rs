@@ -3,12 +3,12 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{AppId, CpuId, Time, Topology};
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys::own_cpu_time;
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{AppId, CpuId, Time, Topology};
 use report::Report;
 use serde_json::json;
 use std::sync::Barrier;

@@ -6,11 +6,11 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{CpuSet, Time, Topology};
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{CpuSet, Time, Topology};
 use report::Report;
 use serde_json::json;
 use std::io::{BufRead, BufReader};

@@ -2,7 +2,6 @@
 //!
 //! Without libtest: its main thread would catch the signals that [`Waiter`] holds back in the thread that makes it.
 
-use cotenant_core::{CpuSet, TaskInfo, Time};
 use cotenant_linux::act::placement::Placement;
 use cotenant_linux::act::{self, EFFECTS};
 use cotenant_linux::sys;
@@ -11,6 +10,7 @@ use cotenant_linux::sys::thread::{self, Held};
 use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_linux::undo;
 use cotenant_linux::undo::{Journal, JournalOptions};
+use cotenant_model::{CpuSet, TaskInfo, Time};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};

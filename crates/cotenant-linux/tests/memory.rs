@@ -1,8 +1,8 @@
 //! The memory of real processes that are no easy ones: they end at any moment, have as many mappings as the kernel allows, or are somebody else's.
 
-use cotenant_core::Time;
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::memory::{Choice, Memory, Options, areas_of};
+use cotenant_model::Time;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 

@@ -2,14 +2,14 @@
 
 mod program;
 
-use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{AppId, CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::ends::Ends;
 use cotenant_linux::sense::memory;
 use cotenant_linux::sense::observer::{AppTarget, NewTask, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::{Follower, Target};
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{AppId, CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
 use program::{Program, threads_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

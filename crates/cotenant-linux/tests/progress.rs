@@ -3,11 +3,11 @@
 #[allow(dead_code)] // what other tests need of it
 mod program;
 
-use cotenant_core::topology::{Cpu, Parts};
-use cotenant_core::{AppId, AppSample, CpuSet, Time, Topology};
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{AppId, AppSample, CpuSet, Time, Topology};
 use program::Program;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -3,9 +3,9 @@
 
 mod oracle;
 
-use cotenant_core::topology::{Topology, synthetic, xml};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::topology;
+use cotenant_model::topology::{Topology, synthetic, xml};
 use oracle::{Seen, Sizes, copy, dump, lstopo, shared};
 use std::fs;
 

@@ -4,9 +4,9 @@
 #[allow(dead_code)]
 mod oracle;
 
-use cotenant_core::topology::xml;
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::topology;
+use cotenant_model::topology::xml;
 use oracle::{copy, shared};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Whether something makes a program better: runs without and with it in turn, and what the pairs show.
 
-use cotenant_core::{Direction, stats};
+use cotenant_model::{Direction, stats};
 use serde::Serialize;
 use std::ops::ControlFlow;
 

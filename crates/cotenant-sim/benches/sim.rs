@@ -10,8 +10,7 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::machine::Machine;
-use cotenant_core::policy::{self, Registry};
+use cotenant_model::machine::Machine;
 use cotenant_sim::batch::{self, Plan};
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
@@ -76,7 +75,7 @@ fn main() {
     for tasks in [8, 64, 512] {
         let scenario = scenario(tasks, if tasks > 64 { 2.0 } else { 20.0 });
         for name in ["none", "sam"] {
-            let policy = Registry::standard().make(name, &scenario.config).unwrap_or_else(|e| panic!("{e}"));
+            let policy = cotenant_policies::standard().make(name, &scenario.config).unwrap_or_else(|e| panic!("{e}"));
             let (started, cpu) = (Instant::now(), cpu_s());
             let (mut runs, mut simulated_s) = (0, 0.0);
             while started.elapsed().as_secs_f64() < 1.0 {
@@ -99,18 +98,18 @@ fn main() {
     let plan = Plan { policies: vec!["sam".to_owned()], kernel: scenario.kernel, seeds, limits };
     // One core does what `batch::run` does: each program alone, Linux, and the policy, each with every seed.
     let started = Instant::now();
-    let sam = Registry::standard().make("sam", &scenario.config).unwrap_or_else(|e| panic!("{e}"));
+    let sam = cotenant_policies::standard().make("sam", &scenario.config).unwrap_or_else(|e| panic!("{e}"));
     for seed in 1..=seeds {
         for app in 0..scenario.apps.len() {
             scenario.alone(app, scenario.kernel, seed).unwrap_or_else(|e| panic!("{e}"));
         }
-        for policy in [&policy::None as &dyn policy::DynPolicy, &*sam] {
+        for policy in [&cotenant_policies::None as &dyn cotenant_model::policy::DynPolicy, &*sam] {
             scenario.run(policy, scenario.kernel, seed, |_| ()).unwrap_or_else(|e| panic!("{e}"));
         }
     }
     let one_s = started.elapsed().as_secs_f64();
     let started = Instant::now();
-    batch::run(&scenario, &plan, &Registry::standard(), |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
+    batch::run(&scenario, &plan, &cotenant_policies::standard(), |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
     let all_s = started.elapsed().as_secs_f64();
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     report.row(json!({ "case": "seeds", "seeds": seeds, "workers": workers, "one_s": one_s, "all_s": all_s,

@@ -5,9 +5,9 @@ use crate::optimum::{Best, Limits};
 use crate::run::{Outcome, SimError, mean_progress};
 use crate::scenario::Scenario;
 use crate::world::Latency;
-use cotenant_core::policy::{self, Registry};
-use cotenant_core::stats::{Estimate, Summary};
-use cotenant_core::topology::symmetry::{FREE, Slot};
+use cotenant_model::policy::Registry;
+use cotenant_model::stats::{Estimate, Summary};
+use cotenant_model::topology::symmetry::{FREE, Slot};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -129,7 +129,7 @@ fn one(
 ) -> Result<Done, SimError> {
     Ok(match *job {
         Job::Alone(app, seed) => Done::Alone(app, scenario.alone(app, plan.kernel, seed)?),
-        Job::Linux(seed) => Done::Linux(scenario.run(&policy::None, KernelKind::default(), seed, |_| ())?),
+        Job::Linux(seed) => Done::Linux(scenario.run(&cotenant_policies::None, KernelKind::default(), seed, |_| ())?),
         Job::Policy(i, seed) => {
             let policy = registry.make(&plan.policies[i], &scenario.config).map_err(SimError::Unknown)?;
             Done::Policy(i, scenario.run(&*policy, plan.kernel, seed, |_| ())?)

@@ -6,10 +6,10 @@ use crate::machine::SimMachine;
 use crate::scenario::alone_per_s;
 use crate::speed::Unsettled;
 use crate::world::{AppSpec, Load, World};
-use cotenant_core::signal::Signal;
-use cotenant_core::{CpuId, CpuSet, Time};
 use cotenant_measure::characterize::caches::{Geometry, Misses};
 use cotenant_measure::characterize::{Bench, Beside, Ran, Stop, Trial};
+use cotenant_model::signal::Signal;
+use cotenant_model::{CpuId, CpuSet, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -154,8 +154,8 @@ impl Bench for SimBench {
 mod tests {
     use super::*;
     use crate::tests::scenario;
-    use cotenant_core::profile::{AppProfile, By};
     use cotenant_measure::characterize::{PARTS, Plan, characterize};
+    use cotenant_model::profile::{AppProfile, By};
 
     /// The profile of a program on Clovertown.
     fn measured(program: &str) -> (AppProfile, Vec<String>) {

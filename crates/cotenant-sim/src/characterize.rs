@@ -6,10 +6,11 @@ use crate::run::SimError;
 use crate::scenario::{Scenario, alone_per_s};
 use crate::speed::Unsettled;
 use crate::world::{AppSpec, World};
-use cotenant_core::Time;
-use cotenant_core::policy::{Heuristic, Policy as _, Refusal};
-use cotenant_core::profile::{AppProfile, High};
-use cotenant_core::signal::Signal;
+use cotenant_model::Time;
+use cotenant_model::policy::{Policy as _, Refusal};
+use cotenant_model::profile::{AppProfile, High};
+use cotenant_model::signal::Signal;
+use cotenant_policies::Heuristic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,12 +3,12 @@
 use crate::machine::SimMachine;
 use crate::speed::Unsettled;
 use crate::world::{PAGE, World};
-use cotenant_core::action::{Action, Order, Outcome};
-use cotenant_core::host::{Host, HostError, Wake};
-use cotenant_core::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
-use cotenant_core::signal::{Count, Signal};
-use cotenant_core::topology::Topology;
-use cotenant_core::{AppId, CpuId, CpuSet, NodeId, TaskId, Time};
+use cotenant_model::action::{Action, Order, Outcome};
+use cotenant_model::host::{Host, HostError, Wake};
+use cotenant_model::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
+use cotenant_model::signal::{Count, Signal};
+use cotenant_model::topology::Topology;
+use cotenant_model::{AppId, CpuId, CpuSet, NodeId, TaskId, Time};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 
 use crate::app::Program;
 use crate::world::{Life, Ns, World};
-use cotenant_core::signal::Signal;
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::signal::Signal;
+use cotenant_model::{CpuId, CpuSet};
 use std::fmt;
 use std::str::FromStr;
 

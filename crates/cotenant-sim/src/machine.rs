@@ -3,10 +3,10 @@
 use crate::app::{AppError, LINE, Private, number};
 use crate::near::{self, Near, NearTable};
 use crate::occupancy::Nearer;
-use cotenant_core::CpuSet;
-use cotenant_core::machine::Machine;
-use cotenant_core::profile::Thresholds;
-use cotenant_core::topology::{DistanceUnit, Kind, Topology};
+use cotenant_model::CpuSet;
+use cotenant_model::machine::Machine;
+use cotenant_model::profile::Thresholds;
+use cotenant_model::topology::{DistanceUnit, Kind, Topology};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -207,7 +207,7 @@ impl SimMachine {
         let llc_bytes = s.llc_bytes.as_ref().map(|v| get("llc_bytes", &Some(v.clone()), 1.0)).transpose()?;
         let last = |cpus: &CpuSet| {
             let of =
-                |r: &&cotenant_core::topology::Resource| matches!(r.kind, Kind::Cache(_)) && cpus.is_subset(&r.cpus);
+                |r: &&cotenant_model::topology::Resource| matches!(r.kind, Kind::Cache(_)) && cpus.is_subset(&r.cpus);
             topology.resources().iter().filter(of).max_by_key(|r| r.level)
         };
         let mut caches = Vec::new();
@@ -436,7 +436,7 @@ fn per_core(topology: &Topology, local_ns: f64, hop_ns: f64) -> Option<Vec<Vec<f
     let ns = |distance: f64| if d.unit == DistanceUnit::Hops { local_ns + hop_ns * distance } else { distance };
     let size = topology.cpus().last().map_or(0, |c| c.id.index() + 1);
     let row = |cpu: usize| {
-        let core = topology.core_of(cotenant_core::CpuId(cpu as u32))?;
+        let core = topology.core_of(cotenant_model::CpuId(cpu as u32))?;
         d.rows.get(core).map(|row| row.iter().map(|v| ns(*v) / 1e9).collect())
     };
     Some((0..size).map(|cpu| row(cpu).unwrap_or_else(|| vec![local_ns / 1e9; nodes])).collect())

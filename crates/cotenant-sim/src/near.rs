@@ -2,7 +2,7 @@
 
 use crate::app::number;
 use crate::machine::{POSITIVE, Station};
-use cotenant_core::topology::{CacheType, Kind, Resource, Topology};
+use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use toml::Spanned;

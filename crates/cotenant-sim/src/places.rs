@@ -1,7 +1,7 @@
 //! Where CPUs are: dense indices instead of lookups, for the simulator's inner loops.
 
 use crate::machine::SimMachine;
-use cotenant_core::CpuId;
+use cotenant_model::CpuId;
 
 /// One level of the machine, as groups of CPUs.
 #[derive(Clone, Debug)]

@@ -6,11 +6,12 @@ use crate::optimum::{self, Best, Limits, Worth};
 use crate::scenario::{Scenario, Spot};
 use crate::speed::Unsettled;
 use crate::world::{AppReport, AppSpec, Latency, World};
-use cotenant_core::host::{HostError, Mode, Round, drive};
-use cotenant_core::policy::{Ctx, DynPolicy, None as NoPolicy, Refusal, map_has_room};
-use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
-use cotenant_core::{AppId, Time};
 use cotenant_measure::workload::RunError;
+use cotenant_model::host::{HostError, Mode, Round, drive};
+use cotenant_model::policy::{Ctx, DynPolicy, Refusal};
+use cotenant_model::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
+use cotenant_model::{AppId, Time};
+use cotenant_policies::{None as NoPolicy, map_has_room};
 
 /// What helps a policy that needs thresholds, where [`crate::machine::SimMachine::thresholds`] finds none.
 const NO_THRESHOLDS: &str = "none can be derived where all cores are equally far from each other: take another machine, or add [thresholds] to its file";

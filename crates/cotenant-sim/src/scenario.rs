@@ -5,15 +5,15 @@ use crate::host::Observation;
 use crate::kernel::KernelKind;
 use crate::machine::SimMachine;
 use crate::world::{AppSpec, Load};
-use cotenant_core::machine::Machine;
-use cotenant_core::pin::Pin;
-use cotenant_core::policy::{
-    Atom, AtomConfig, CoSchedule, Config, High, Policy, Qos, QosConfig, QuantumSettings, Sam, SamConfig, Static,
-    StaticSettings,
+use cotenant_model::machine::Machine;
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{Config, Policy};
+use cotenant_model::profile::AppProfile;
+use cotenant_model::{AppId, CpuSet, Time};
+use cotenant_policies::qos::controller::{Controller, PRESETS};
+use cotenant_policies::{
+    Atom, AtomConfig, CoSchedule, High, Qos, QosConfig, QuantumSettings, Sam, SamConfig, Static, StaticSettings,
 };
-use cotenant_core::profile::AppProfile;
-use cotenant_core::qos::{Controller, PRESETS};
-use cotenant_core::{AppId, CpuSet, Time};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -408,7 +408,7 @@ fn distance(from: &str, to: &str) -> usize {
 pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
     let capacity = machine.caches.first().map_or(0.0, |c| c.bytes);
     let memory = machine.memory_s.first().and_then(|row| row.first()).copied().unwrap_or_default();
-    let first = machine.topology.usable().first().map_or(0, cotenant_core::CpuId::index);
+    let first = machine.topology.usable().first().map_or(0, cotenant_model::CpuId::index);
     let cost = |p: &Phase| {
         let requests = p.llc_apki / 1000.0;
         let (mut bytes, mut arriving, mut waits) = (0.0, requests, 0.0);

@@ -2,7 +2,7 @@
 
 use crate::app::AppError;
 use crate::machine::Replacement;
-use cotenant_core::machine::Machine;
+use cotenant_model::machine::Machine;
 use serde::Deserialize;
 use toml::Spanned;
 

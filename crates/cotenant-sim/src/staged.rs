@@ -5,10 +5,10 @@ use crate::kernel::{Kernel, KernelKind};
 use crate::run::SimError;
 use crate::scenario::{Scenario, distinguish};
 use crate::world::World;
-use cotenant_core::Time;
-use cotenant_core::host::{Host, HostError, Round};
-use cotenant_core::policy::DynPolicy;
 use cotenant_measure::workload::{Ended, Launcher, Ran, Workload, run};
+use cotenant_model::Time;
+use cotenant_model::host::{Host, HostError, Round};
+use cotenant_model::policy::DynPolicy;
 
 /// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its order.
 pub struct Staged {
@@ -103,11 +103,11 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use crate::tests::scenario;
-    use cotenant_core::pin::Pin;
-    use cotenant_core::policy::{Ctx, Needs, NoSettings, Policy, Registry};
-    use cotenant_core::view::TaskView;
-    use cotenant_core::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
     use cotenant_measure::workload::{Arrival, Job, Workload};
+    use cotenant_model::pin::Pin;
+    use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy};
+    use cotenant_model::view::TaskView;
+    use cotenant_model::{Action, ActionOutcome, CpuId, CpuSet, Decision, Proposal, Reason, Time, View};
 
     /// `a` twice from the beginning, `b` 0.5 s later, `c` after `b`; nobody is in anybody's way.
     fn workload() -> Workload {
@@ -136,7 +136,7 @@ mod tests {
         }
         assert_eq!(linux.iter().map(|r| r.times_s.len()).collect::<Vec<_>>(), [2, 1, 1]);
         let mut rounds = 0;
-        let policy = Registry::standard().make("resense", &scenario.config).unwrap();
+        let policy = cotenant_policies::standard().make("resense", &scenario.config).unwrap();
         let managed = scenario.staged(&workload(), Some(&*policy), scenario.kernel, 1, |_| rounds += 1).unwrap();
         for (linux, managed) in linux.iter().zip(&managed) {
             near(linux.time_s(), managed.time_s());

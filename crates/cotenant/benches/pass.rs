@@ -12,7 +12,7 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::stats::median::{Median, median};
+use cotenant_model::stats::median::{Median, median};
 use report::Report;
 use serde_json::json;
 use std::collections::BTreeMap;

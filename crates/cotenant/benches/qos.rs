@@ -16,8 +16,8 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::proc_text::stolen_ticks;
-use cotenant_core::stats::median::middle;
+use cotenant_model::proc_text::stolen_ticks;
+use cotenant_model::stats::median::middle;
 use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -20,8 +20,8 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_core::stats::Summary;
-use cotenant_core::stats::median::median;
+use cotenant_model::stats::Summary;
+use cotenant_model::stats::median::median;
 use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! A policy of one's own, with `run`, `sim`, `replay` and everything else: `docs/how-to/write-a-policy.md` walks through it.
 
-use cotenant_core::policy::{Ctx, Entry, Policy, Registry};
-use cotenant_core::view::TaskView;
-use cotenant_core::{Action, ActionOutcome, CpuSet, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_model::policy::{Ctx, Entry, Policy};
+use cotenant_model::view::TaskView;
+use cotenant_model::{Action, ActionOutcome, CpuSet, Decision, Proposal, Reason, TaskId, Time, View};
 
 /// Keeps each task on the CPU where it was first seen busy.
 struct Stay(Settings);
@@ -44,5 +44,5 @@ impl Policy for Stay {
 }
 
 fn main() -> std::process::ExitCode {
-    cotenant::main_with(Registry::standard().with(Entry::new("stay", Stay)))
+    cotenant::main_with(cotenant_policies::standard().with(Entry::new("stay", Stay)))
 }

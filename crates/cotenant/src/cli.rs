@@ -5,11 +5,12 @@ use crate::registry;
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cotenant_cli::usage;
-use cotenant_core::Mode;
-use cotenant_core::metric::Metric;
-use cotenant_core::pin::Pin;
-use cotenant_core::policy::{AtomConfig, SamConfig, Settings, setting_value};
 use cotenant_linux::sense::memory::Choice;
+use cotenant_model::Mode;
+use cotenant_model::metric::Metric;
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{Settings, settings};
+use cotenant_policies::{AtomConfig, SamConfig};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -218,7 +219,7 @@ impl SetArgs {
                 let names: Vec<&str> = entries.iter().map(|entry| entry.name()).collect();
                 return Err(wrong(&format!("the policy here is {}, which has no such settings", names.join(", "))));
             }
-            settings.set(section, key, setting_value(value));
+            settings.set(section, key, settings::value(value));
             registry().check(section, settings).map_err(|why| wrong(&why.why))?;
         }
         Ok(())
@@ -391,7 +392,7 @@ mod tests {
         let run = cli.find_subcommand("run").unwrap();
         let help = run.get_arguments().find(|arg| arg.get_id() == "policy").unwrap().get_help().unwrap().to_string();
         let words: Vec<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
-        for name in cotenant_core::policy::Registry::standard().names() {
+        for name in cotenant_policies::standard().names() {
             assert!(words.contains(&name), "{name}: {help}");
         }
     }

@@ -16,9 +16,9 @@ mod units;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use cotenant_cli::{FAILED, USAGE, fail, usage};
-use cotenant_core::policy::Registry;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::metrics;
+use cotenant_model::policy::Registry;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -26,12 +26,12 @@ use std::sync::OnceLock;
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
 pub(crate) fn registry() -> &'static Registry {
-    REGISTRY.get_or_init(Registry::standard)
+    REGISTRY.get_or_init(cotenant_policies::standard)
 }
 
 /// Runs the command line of this process with our own policies.
 pub fn main() -> ExitCode {
-    main_with(Registry::standard())
+    main_with(cotenant_policies::standard())
 }
 
 /// Runs the command line of this process with these policies: `run`, `sim`, `replay` and all others know them.

@@ -1,7 +1,7 @@
 //! Recording to a file: opened before anything is started, and never a reason for a run to end.
 
-use cotenant_core::host::Round;
-use cotenant_core::record::{Header, MAGIC, RecordWriter, Status, WriteError};
+use cotenant_model::host::Round;
+use cotenant_record::{Header, MAGIC, RecordWriter, Status, WriteError};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};

@@ -6,14 +6,13 @@ use crate::{calibrated, names, registry, units};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
-use cotenant_core::parse;
-use cotenant_core::policy::{
-    Atom, AtomConfig, Config, Ctx, DynPolicy, Policy, Sam, SamConfig, Settings, Static, StaticSettings,
-};
-use cotenant_core::profile::{self, AppProfile, Executable, MachineProfile};
-use cotenant_core::{CpuSet, Mode, Topology};
 use cotenant_linux::sense::executable;
 use cotenant_linux::sense::memory;
+use cotenant_model::parse;
+use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, Settings};
+use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
+use cotenant_model::{CpuSet, Mode, Topology};
+use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Static, StaticSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -371,7 +370,7 @@ pub(crate) fn executable_of(command: &OsStr) -> Option<PathBuf> {
 /// Reads thresholds: a machine file, or a file with the keys of a profile alone.
 pub(crate) fn read_profile(path: &Path) -> Result<MachineProfile> {
     let text = read(path)?;
-    cotenant_core::machine::parse_profile(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
+    cotenant_model::machine::parse_profile(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
 }
 
 fn read_file(named: Option<&Path>) -> Result<(File, String)> {

@@ -7,10 +7,10 @@ use crate::calibrated;
 use crate::replace::replace;
 use anyhow::{Context, Result, bail};
 use cotenant_cli::usage;
-use cotenant_core::Topology;
-use cotenant_core::profile::calibration::Stamp;
-use cotenant_core::profile::{self, AppProfile, Executable};
 use cotenant_linux::sys::{self, Lock};
+use cotenant_model::Topology;
+use cotenant_model::profile::calibration::Stamp;
+use cotenant_model::profile::{self, AppProfile, Executable};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -260,7 +260,7 @@ fn key_of(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_core::profile::AppStamp;
+    use cotenant_model::profile::AppStamp;
 
     struct Folder(PathBuf);
 

@@ -1,6 +1,6 @@
 //! Quantities as people type them.
 
-pub use cotenant_core::parse::duration;
+pub use cotenant_model::parse::duration;
 use std::time::Duration;
 
 /// Shortest interval that is accepted: below it, sampling would be most of what the machine does.

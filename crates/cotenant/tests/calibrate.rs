@@ -1,7 +1,7 @@
 //! `cotenant calibrate` as a user meets it.
 
-use cotenant_core::profile::{Contentiousness, MachineProfile};
-use cotenant_core::stats::regression::Coefficient;
+use cotenant_model::profile::{Contentiousness, MachineProfile};
+use cotenant_model::stats::regression::Coefficient;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -201,7 +201,7 @@ fn the_contentiousness_model_is_fitted_and_stored() {
     for name in ["naive-50mb", "R² ", "miss rate alone", "written to"] {
         assert!(table.contains(name), "{table}");
     }
-    let known = cotenant_core::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();
+    let known = cotenant_model::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();
     let model = known.contentiousness.expect("it is stored");
     assert!(model.programs == 4 && model.rounds == 1 && (0.0..=1.0).contains(&model.r2), "{model:?}");
     assert_eq!(
@@ -218,8 +218,8 @@ fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     let calibrate = ["calibrate", "--quick", "--only", "clock"];
     assert!(run(data, &calibrate).status.success());
     let path = profile(data);
-    let read = || cotenant_core::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();
-    let write = |known: &MachineProfile| fs::write(&path, cotenant_core::profile::calibration::write(known)).unwrap();
+    let read = || cotenant_model::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();
+    let write = |known: &MachineProfile| fs::write(&path, cotenant_model::profile::calibration::write(known)).unwrap();
     let mut known = read();
     let of = |value| Coefficient { value, error: 0.1, p: 0.001 };
     let good = Contentiousness {
@@ -253,7 +253,7 @@ fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     let (found, _) = regions();
     assert!(found.contains("scored by the coefficients of this machine"), "{found}");
     let only = ["characterize", "-q", "-n", "a", "--only", "misses", "--", "sh", "-c"];
-    let out = run(data, &[&only[..], &["i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]].concat());
+    let out = run(data, &[&only[..], &["i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done"]].concat());
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(text(&out.stdout).contains("by this machine's model of lines per ns"), "{}", text(&out.stdout));
     let shown = text(&run(data, &["profiles", "show", "a"]).stdout);

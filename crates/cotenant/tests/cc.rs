@@ -2,12 +2,12 @@
 
 mod pass;
 
-use cotenant_core::Time;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::nap::Orders;
 use cotenant_linux::sense::ends::Ends;
 use cotenant_linux::sense::processes::{Follower, Target};
 use cotenant_linux::sys;
+use cotenant_model::Time;
 use pass::installed;
 use std::fs;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Measured distances to memory, as a user has them: found by `calibrate`, or written down by hand.
 
 use cotenant_cli::machine_arg;
-use cotenant_core::Topology;
+use cotenant_model::Topology;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! Cachegrind simulates two levels, so there is one run per cache level below the first; geometries that it cannot simulate are replaced by the
 //! nearest that it can, and all are printed (`--nocapture`). Without valgrind the tests say so and are skipped.
 
-use cotenant_core::topology::{CacheType, Kind, Resource};
+use cotenant_model::topology::{CacheType, Kind, Resource};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;

@@ -95,7 +95,7 @@ fn a_run_tells_what_was_reported_and_what_metrics_told() {
     );
 
     let file = fs::File::open(&recording).unwrap();
-    let rounds: Vec<_> = cotenant_core::record::Recording::read(file).unwrap().collect();
+    let rounds: Vec<_> = cotenant_record::Recording::read(file).unwrap().collect();
     let apps = rounds.iter().filter_map(|round| round.sample.apps.first());
     let both = apps.filter(|app| app.latency_ns.is_some()).filter_map(|app| app.progress).collect::<Vec<_>>();
     assert!(both.last().is_some_and(|progress| (1..=units).contains(progress)), "{both:?} of {units}");

@@ -6,7 +6,7 @@ mod testing;
 #[path = "harm/world.rs"]
 mod world;
 
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -3,11 +3,10 @@
 use clap::Parser;
 use cotenant::cmd::{replay, why};
 use cotenant::recorder::{self, Recorder};
-use cotenant_core::TaskId;
-use cotenant_core::host::{Mode, drive};
-use cotenant_core::policy::Registry;
-use cotenant_core::record::{Header, Recording, Tail};
-use cotenant_core::testing::scripted::{Gather, Role, Scripted, header};
+use cotenant_model::TaskId;
+use cotenant_model::host::{Mode, drive};
+use cotenant_record::testing::{Gather, Role, Scripted, header};
+use cotenant_record::{Header, Recording, Tail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -256,7 +255,7 @@ fn every_policy_that_has_a_name_replays() {
     let folder = Folder::new("all");
     let path = folder.file("a.rec");
     record(&path, &header("gather", Mode::Enforce), 1 << 30);
-    for name in Registry::standard().names() {
+    for name in cotenant_policies::standard().names() {
         match replayed(&path, &["--policy", name]) {
             Ok(text) => assert!(text.contains(&format!("replayed {name}: ")), "{text}"),
             Err(refused) => {

@@ -60,7 +60,7 @@ fn contentious_code_is_found() {
     assert!(said.contains("simulated: ") && said.contains("contentious ("), "{said}");
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.lines().next().unwrap().contains("(cachegrind: "), "{text}");
-    let regions_found = cotenant_core::region::parse(&text).unwrap();
+    let regions_found = cotenant_model::region::parse(&text).unwrap();
     let of = |name: &str| regions_found.iter().find(|r| r.function.as_deref() == Some(name)).expect(name);
     let (contentious, quiet) = (of("contentious"), of("quiet"));
     assert_eq!(regions_found.first().unwrap().function, contentious.function, "{said}");
@@ -122,7 +122,7 @@ int main(void) {
 ";
 
 /// Samples of time through all that samples of counters go through; `None`, aloud, where the kernel lets nobody sample.
-fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_core::region::Region>, String)> {
+fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_model::region::Region>, String)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let file = format!("{}/sampled-{}.toml", env!("CARGO_TARGET_TMPDIR"), COUNT.fetch_add(1, Ordering::Relaxed));
     let out = regions(&[&["--source", "clock", "-o", &file], words].concat());
@@ -133,7 +133,7 @@ fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_core::region::Re
     }
     let text = fs::read_to_string(file).unwrap();
     assert!(text.lines().next().is_some_and(|line| line.contains("(counters: cpu-clock, ")), "{text}{said}");
-    Some((out.status.code(), cotenant_core::region::parse(&text).unwrap(), said))
+    Some((out.status.code(), cotenant_model::region::parse(&text).unwrap(), said))
 }
 
 #[test]

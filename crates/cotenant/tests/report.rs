@@ -1,10 +1,10 @@
 //! `cotenant report`: the page is well-formed, needs nothing from outside, holds the data as text, and opens without a complaint.
 
-use cotenant_core::host::Mode;
-use cotenant_core::policy::{Ctx, NoSettings, Policy};
-use cotenant_core::testing::scripted::{Gather, Role, Scripted, header, record};
-use cotenant_core::view::TaskView;
-use cotenant_core::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_model::host::Mode;
+use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::view::TaskView;
+use cotenant_model::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_record::testing::{Gather, Role, Scripted, header, record};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -280,7 +280,7 @@ fn what_is_left_of_a_damaged_recording_is_reported() {
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("truncated at byte"));
     has(&examined(&fs::read_to_string(&out).unwrap()), &["Note:", "truncated at byte", "rounds before it are used"]);
     // Only the header is there: a recording without rounds.
-    let first = (13..whole.len()).find(|&end| cotenant_core::record::Recording::read(&whole[..end]).is_ok()).unwrap();
+    let first = (13..whole.len()).find(|&end| cotenant_record::Recording::read(&whole[..end]).is_ok()).unwrap();
     let empty = folder.write("empty.rec", &whole[..first]);
     has(&examined(&page(&folder, &[&empty])), &["holds no rounds", "gather"]);
     has(&examined(&page(&folder, &[&folder.write("none.rec", recording(3, 0))])), &["holds no rounds"]);

@@ -1,8 +1,8 @@
 //! `cotenant topo`, as a user runs it.
 
 use cotenant_cli::machine_arg;
-use cotenant_core::topology::symmetry::Symmetry;
-use cotenant_core::topology::{render, svg};
+use cotenant_model::topology::symmetry::Symmetry;
+use cotenant_model::topology::{render, svg};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

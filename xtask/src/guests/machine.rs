@@ -1,6 +1,6 @@
 //! The guests: one description each, from which come the emulator's arguments and what `cotenant topo` must see.
 
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -318,7 +318,7 @@ impl Guest {
 
 /// The `i`-th group of `size` CPUs, as a list.
 fn cpus(i: usize, size: usize) -> String {
-    (i * size..(i + 1) * size).map(|cpu| cotenant_core::CpuId(cpu as u32)).collect::<CpuSet>().to_string()
+    (i * size..(i + 1) * size).map(|cpu| cotenant_model::CpuId(cpu as u32)).collect::<CpuSet>().to_string()
 }
 
 /// The CPU lists of all branches of a kind; `llc` for last-level caches.

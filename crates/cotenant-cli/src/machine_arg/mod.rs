@@ -1,9 +1,9 @@
 //! Machines as users name them: `--machine` and `--from`.
 
-use cotenant_core::machine::Machine;
-use cotenant_core::topology::{synthetic, xml};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::topology;
+use cotenant_model::machine::Machine;
+use cotenant_model::topology::{synthetic, xml};
 use std::env;
 use std::ffi::OsString;
 use std::fs;

@@ -1,6 +1,6 @@
 use super::*;
-use cotenant_core::CpuId;
-use cotenant_core::topology::{CacheType, Kind, Topology};
+use cotenant_model::CpuId;
+use cotenant_model::topology::{CacheType, Kind, Topology};
 
 fn machine(name: &str) -> Machine {
     resolve_in(name, &[]).unwrap_or_else(|e| panic!("{e}")).machine

@@ -3,12 +3,12 @@
 use super::lab::Lab;
 use super::row::{Found, Row, claim, level, mean, row};
 use anyhow::Context as _;
-use cotenant_core::profile::contentiousness::{self, Point};
-use cotenant_core::stats::regression::{self, Fit};
-use cotenant_core::stats::{Summary, rank_correlation};
 use cotenant_kernels::Kernel;
 use cotenant_measure::characterize::contention;
 use cotenant_measure::characterize::{Bench, Plan, Stop, characterize};
+use cotenant_model::profile::contentiousness::{self, Point};
+use cotenant_model::stats::regression::{self, Fit};
+use cotenant_model::stats::{Summary, rank_correlation};
 use cotenant_sim::app::{embedded, known};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;

@@ -5,11 +5,12 @@ use super::feliu;
 use super::joint::{self, Joint};
 use anyhow::Context as _;
 use cotenant_cli::progress::Progress;
-use cotenant_core::action::{Action, ActionOutcome, Decision};
-use cotenant_core::host::Round;
-use cotenant_core::policy::{Ctx, DynPolicy, NoSettings, Policy, Sam};
-use cotenant_core::signal::Signal;
-use cotenant_core::{Outcome as Applied, Time, View};
+use cotenant_model::action::{Action, ActionOutcome, Decision};
+use cotenant_model::host::Round;
+use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy};
+use cotenant_model::signal::Signal;
+use cotenant_model::{Outcome as Applied, Time, View};
+use cotenant_policies::Sam;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::optimum::{Label, Limits};
@@ -81,7 +82,7 @@ impl Seen {
         }
         let Some(decision) = round.decision else { return };
         for proposal in decision.proposals.iter().filter(|p| matches!(p.action, Action::Place { .. })) {
-            let done = |(order, outcome): (&cotenant_core::Order, &Applied)| {
+            let done = |(order, outcome): (&cotenant_model::Order, &Applied)| {
                 order.action.task() == proposal.action.task() && *outcome == Applied::Applied
             };
             let stage = ["stage 1", "stage 2", "stage 3"].iter().position(|name| proposal.reason.stage == *name);

@@ -3,10 +3,11 @@
 use super::lab::{Lab, Watch, watched};
 use super::row::{Found, Row, effect, highest, lowest, mean, row};
 use anyhow::Context as _;
-use cotenant_core::Time;
-use cotenant_core::policy::{Atom, DynPolicy, Heuristic};
-use cotenant_core::signal::Signal;
-use cotenant_core::topology::notation::parse_map;
+use cotenant_model::Time;
+use cotenant_model::policy::DynPolicy;
+use cotenant_model::signal::Signal;
+use cotenant_model::topology::notation::parse_map;
+use cotenant_policies::{Atom, Heuristic};
 use cotenant_sim::scenario::Scenario;
 use std::fmt::Write as _;
 
@@ -299,7 +300,9 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
                 let load = Load::four(machine, service, beside);
                 let speeds = load.speeds(lab, &load.maps())?;
                 let (top, low) = (highest(speeds.iter().copied()), lowest(speeds.iter().copied()));
-                let runs = (1..=lab.effort.seeds).map(|seed| seen(&load.scenario(end_s)?, &Atom::default(), seed, 0.0));
+                let scenario = load.scenario(end_s)?;
+                let policy = Atom(scenario.config.settings.of::<Atom>()?);
+                let runs = (1..=lab.effort.seeds).map(|seed| seen(&scenario, &policy, seed, 0.0));
                 let runs = runs.collect::<anyhow::Result<Vec<Seen>>>().context("tang-atom")?;
                 let ours = mean(runs.iter().map(|seen| seen.instructions_per_s));
                 let label = format!("{machine}: {}", load.label());

@@ -4,7 +4,6 @@ use super::lab::Lab;
 use super::row::{At, Found, Row, claim, effect, highest, level, lowest, row, spread};
 use super::spread::Spread;
 use anyhow::Context as _;
-use cotenant_core::policy::Registry;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use std::fmt::Write as _;
@@ -87,7 +86,7 @@ fn times(apps: &str, programs: &str, policy: &str, fault_s: f64, seed: u64) -> a
     scenario.observation.cost_s = 0.0;
     scenario.observation.page_fault_s = fault_s;
     scenario.config.interval = LOOKS_EVERY;
-    let policy = Registry::standard().make(policy, &scenario.config).map_err(anyhow::Error::msg)?;
+    let policy = cotenant_policies::standard().make(policy, &scenario.config).map_err(anyhow::Error::msg)?;
     let outcome = scenario.run(&*policy, KernelKind::default(), seed, |_| ())?;
     Ok(outcome.apps.iter().map(|app| app.time_s).collect())
 }

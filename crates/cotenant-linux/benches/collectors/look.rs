@@ -1,10 +1,10 @@
 //! Looks at the program's memory by each of the ways, and what they came to.
 
 use crate::program::Program;
-use cotenant_core::NodeId;
-use cotenant_core::areas::Area;
 use cotenant_linux::sense::memory::{Accessed, Collector, areas_of, drawn, ends_of};
 use cotenant_linux::{FsRoot, sys};
+use cotenant_model::NodeId;
+use cotenant_model::areas::Area;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

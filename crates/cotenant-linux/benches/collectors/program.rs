@@ -1,9 +1,9 @@
 //! The program that is looked at: it writes to pages at random in a quarter of its memory.
 
-use cotenant_core::NodeId;
-use cotenant_core::areas::Area;
 use cotenant_linux::sense::memory::areas_of;
 use cotenant_linux::{FsRoot, sys};
+use cotenant_model::NodeId;
+use cotenant_model::areas::Area;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 
 use crate::look::{How, Looks};
 use crate::program::Program;
-use cotenant_core::stats::median::{Median, middle};
+use cotenant_model::stats::median::{Median, middle};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

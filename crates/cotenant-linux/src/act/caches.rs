@@ -3,11 +3,11 @@
 //! None of the machines that this was written on has resctrl: it is tested on a fake tree alone. The group is journaled before it is made;
 //! whoever removes its folder gives its tasks back to the group of all others.
 
+use super::bandwidth::Throttle;
 use crate::FsRoot;
 use crate::act::groups::{Group, Hierarchy, LimitError};
 use crate::undo::Journal;
-use cotenant_core::Time;
-use cotenant_core::qos::Throttle;
+use cotenant_model::Time;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! Acting: one actuator per effect. What is to be undone is announced to the [`Journal`] before it is done.
 
 mod background;
+mod bandwidth;
 mod caches;
 pub(crate) mod cpu_time;
 mod groups;
@@ -16,7 +17,7 @@ use crate::sense::observer::{NewTask, Observer};
 use crate::sense::processes::{Process, Target};
 use crate::sys::thread::Identity;
 use crate::undo::{self, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
-use cotenant_core::{Action, AppId, CpuSet, Order, Outcome, Sample, TaskInfo, Time};
+use cotenant_model::{Action, AppId, CpuSet, Order, Outcome, Sample, TaskInfo, Time};
 use pages::Mover;
 use pause::{Method, PauseError, Pauses};
 use placement::Placement;

@@ -6,8 +6,8 @@ use crate::sense::memory::{files, is_bound};
 use crate::sys::mempolicy::move_pages;
 use crate::sys::thread::{Held, SetError};
 use crate::undo::Journal;
-use cotenant_core::areas::{Area, Backing};
-use cotenant_core::{NodeId, Outcome, TaskInfo};
+use cotenant_model::areas::{Area, Backing};
+use cotenant_model::{NodeId, Outcome, TaskInfo};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
@@ -98,7 +98,7 @@ impl Mover {
             return Ok(());
         }
         let allowed = files::nodes_allowed(&self.fs, pid)?;
-        if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_core::CpuId(node.0))) {
+        if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_model::CpuId(node.0))) {
             return Err(MoveError::Cpuset(*node));
         }
         let (left, others) = far(&self.fs, pid, to)?;

@@ -12,7 +12,7 @@ use crate::sense::processes::{Process, Target};
 use crate::sys::thread::{Held, Identity};
 use crate::sys::waiter::asks_to_stop;
 use crate::undo::Journal;
-use cotenant_core::{Outcome, Time};
+use cotenant_model::{Outcome, Time};
 use serde::Serialize;
 use std::process::Command;
 use std::time::Duration;

@@ -4,8 +4,8 @@ use crate::act::throttle::Enforcer;
 use crate::sense::metrics::Metrics;
 use crate::sense::processes::Target;
 use crate::sys::launch::Child;
-use cotenant_core::Time;
-use cotenant_core::metric::Metric;
+use cotenant_model::Time;
+use cotenant_model::metric::Metric;
 use std::process::Command;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::sys::thread::{Identity, process_stat};
 use crate::sys::waiter::{Event, asks_to_stop};
 use crate::sys::{self, Usage};
 use crate::undo::Owner;
-use cotenant_core::{AppId, Signal, Wake};
+use cotenant_model::{AppId, Signal, Wake};
 use std::fmt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! How busy each CPU is, whoever uses it.
 
 use crate::FsRoot;
-use cotenant_core::{CpuSample, CpuSet, Topology, proc_text};
+use cotenant_model::{CpuSample, CpuSet, Topology, proc_text};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

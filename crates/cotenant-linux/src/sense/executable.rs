@@ -1,6 +1,6 @@
 //! Which program a file is: its GNU build id, size and time.
 
-use cotenant_core::profile::Executable;
+use cotenant_model::profile::Executable;
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};

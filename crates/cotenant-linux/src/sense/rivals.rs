@@ -2,7 +2,7 @@
 
 use crate::sense::doctor::text;
 use crate::sys::cgroups;
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;

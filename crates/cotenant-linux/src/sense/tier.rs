@@ -2,7 +2,7 @@
 
 use crate::FsRoot;
 use crate::sense::perf::{Counting, Kernel, Opener, Pmu};
-use cotenant_core::{Counters, Signal};
+use cotenant_model::{Counters, Signal};
 use serde::Serialize;
 use std::fmt;
 
@@ -216,7 +216,7 @@ mod tests {
     use crate::sense::perf::events::{Model, Table};
     use crate::sense::perf::plan::SAM_SIGNALS;
     use crate::sense::perf::{Live, Plan};
-    use cotenant_core::Count;
+    use cotenant_model::Count;
 
     fn found<'a>(pmus: &'a [Pmu], opener: &'a Opener<Live>, fs: &'a FsRoot) -> Found<'a, Live> {
         Found {

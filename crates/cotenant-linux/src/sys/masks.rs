@@ -1,13 +1,13 @@
 //! Masks of threads.
 
 use super::check_long;
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use std::io;
 
 /// Words of the mask buffers to begin with: 8,192 CPUs, the most that x86 and Arm kernels are built for.
 const MASK_WORDS: usize = 128;
 
-/// Words of the largest mask that is tried: 65,536 CPUs, [`cotenant_core::cpuset::MAX_CPU`].
+/// Words of the largest mask that is tried: 65,536 CPUs, [`cotenant_model::cpuset::MAX_CPU`].
 const MAX_MASK_WORDS: usize = 1024;
 
 /// The mask of a thread: what it may run on now, that is its own mask ∩ its cpuset ∩ the active CPUs.
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_an_error() {
         assert_eq!(getaffinity(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ESRCH));
-        let absent = CpuSet::single(cotenant_core::CpuId(60_000));
+        let absent = CpuSet::single(cotenant_model::CpuId(60_000));
         assert_eq!(setaffinity(0, &absent).unwrap_err().raw_os_error(), Some(libc::EINVAL));
         assert_eq!(setaffinity(0, &CpuSet::new()).unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }

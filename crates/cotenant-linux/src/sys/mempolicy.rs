@@ -1,6 +1,6 @@
 //! Where a thread's new memory comes from, and where the pages of a process are.
 
-use cotenant_core::NodeId;
+use cotenant_model::NodeId;
 use std::io;
 
 /// `MPOL_BIND` and `MPOL_DEFAULT` of `linux/mempolicy.h`.

@@ -2,8 +2,8 @@
 
 use crate::sys;
 use crate::sys::cgroups;
-use cotenant_core::proc_text::TaskStat;
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::proc_text::TaskStat;
+use cotenant_model::{CpuId, CpuSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};

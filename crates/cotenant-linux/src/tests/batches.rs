@@ -12,11 +12,12 @@ use crate::sense::topology;
 use crate::sys::thread;
 use crate::sys::{self, Usage};
 use crate::testing::{Player, TempDir, eventually};
-use cotenant_core::Mode;
-use cotenant_core::host;
-use cotenant_core::pin::Pin;
-use cotenant_core::policy::{CoSchedule, Config, Ctx, QuantumSettings, Registry, Settings};
-use cotenant_core::profile::MachineProfile;
+use cotenant_model::Mode;
+use cotenant_model::host;
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{Config, Ctx, Settings};
+use cotenant_model::profile::MachineProfile;
+use cotenant_policies::{CoSchedule, QuantumSettings};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -123,7 +124,7 @@ fn batch(args: &[String]) {
     let config = Config { interval: quantum, foreign_busy: 2.0, pin: Pin::Cpu, settings, ..Config::default() };
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    let policy = Registry::standard().make("cas", &config).unwrap();
+    let policy = cotenant_policies::standard().make("cas", &config).unwrap();
     let mut rounds = 0;
     host::drive(&mut batch, policy.as_ref(), &ctx, Mode::Enforce, |_| {
         rounds += 1;

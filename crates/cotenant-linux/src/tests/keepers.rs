@@ -10,7 +10,7 @@ use crate::sense::topology;
 use crate::sys;
 use crate::sys::thread;
 use crate::testing::{Player, TempDir, eventually};
-use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
+use cotenant_model::{Action, AppId, CpuSet, Host, Order, Outcome, Reason};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

@@ -8,7 +8,7 @@ use crate::sys;
 use crate::sys::thread::{self, Held};
 use crate::testing::Player;
 use crate::undo::{GuardianCommand, Journal, JournalOptions};
-use cotenant_core::{CpuSet, TaskId, TaskInfo, Time};
+use cotenant_model::{CpuSet, TaskId, TaskInfo, Time};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

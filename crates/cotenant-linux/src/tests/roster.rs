@@ -9,7 +9,7 @@ use crate::sys;
 use crate::sys::launch::Child;
 use crate::sys::thread::process_stat;
 use crate::testing::{Player, TempDir, eventually};
-use cotenant_core::{Action, AppId, CpuSet, Host, Order, Outcome, Reason, Sample, Wake};
+use cotenant_model::{Action, AppId, CpuSet, Host, Order, Outcome, Reason, Sample, Wake};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ fn order(action: Action, affinity: &CpuSet) -> Order {
 }
 
 /// The only task of an application.
-fn task(sample: &Sample, app: AppId) -> (cotenant_core::TaskId, u32) {
+fn task(sample: &Sample, app: AppId) -> (cotenant_model::TaskId, u32) {
     let info = &sample.tasks.iter().find(|task| task.info.app == app).unwrap().info;
     (info.id, info.tid)
 }

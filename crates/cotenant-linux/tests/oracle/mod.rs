@@ -1,7 +1,7 @@
 //! A machine as hwloc shows it, from our topology and from `lstopo`'s console view, in one form that can be compared.
 
-use cotenant_core::topology::{CacheType, Kind, Topology};
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::topology::{CacheType, Kind, Topology};
+use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,12 +1,12 @@
 //! A program that obeys orders, one that gives them, and how either finds the other.
 
-use cotenant_core::Time;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::nap::Orders;
 use cotenant_linux::sense::ends::Ends;
 use cotenant_linux::sense::processes::{Follower, Target};
 use cotenant_linux::sense::progress::Refused;
 use cotenant_linux::sys;
+use cotenant_model::Time;
 use std::time::Duration;
 
 /// The orders of a process.

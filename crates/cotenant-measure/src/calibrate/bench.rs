@@ -1,6 +1,6 @@
 //! What calibration asks of a machine.
 
-use cotenant_core::ids::{CpuId, NodeId};
+use cotenant_model::ids::{CpuId, NodeId};
 
 /// A program to run on all these CPUs at once, one thread each.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,8 @@
 //! Who shares what: what latencies show beside what the system claims.
 
-use cotenant_core::profile::calibration::Difference;
-use cotenant_core::topology::hidden::{Level, Role};
-use cotenant_core::{CpuId, CpuSet, Topology};
+use cotenant_model::profile::calibration::Difference;
+use cotenant_model::topology::hidden::{Level, Role};
+use cotenant_model::{CpuId, CpuSet, Topology};
 
 /// Where what latencies between these CPUs show differs from what the system claims of them. A claim that latencies cannot show (one
 /// group, or each CPU alone) is none.

@@ -12,11 +12,11 @@ pub mod picture;
 pub use bench::{Bench, Load, Ran};
 pub use compare::differences;
 
-use cotenant_core::profile::calibration::{Curve, Difference, Figure, LeftOut, Record, Stamp};
-use cotenant_core::stats::repeated::Repeated;
-use cotenant_core::topology::hidden::{self, Latencies, Level};
-use cotenant_core::topology::latency::MemoryLatencies;
-use cotenant_core::{CpuId, CpuSet, NodeId, Topology};
+use cotenant_model::profile::calibration::{Curve, Difference, Figure, LeftOut, Record, Stamp};
+use cotenant_model::stats::repeated::Repeated;
+use cotenant_model::topology::hidden::{self, Latencies, Level};
+use cotenant_model::topology::latency::MemoryLatencies;
+use cotenant_model::{CpuId, CpuSet, NodeId, Topology};
 use std::collections::BTreeMap;
 
 /// What can be measured, by the names that `--only` takes.

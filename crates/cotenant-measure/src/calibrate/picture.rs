@@ -1,7 +1,7 @@
 //! Pictures of what was measured: standalone SVG.
 
-use cotenant_core::profile::calibration::Curve;
-use cotenant_core::topology::hidden::Latencies;
+use cotenant_model::profile::calibration::Curve;
+use cotenant_model::topology::hidden::Latencies;
 use std::fmt::Write;
 
 const MARGIN: f64 = 56.0;
@@ -192,7 +192,7 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_core::ids::CpuId;
+    use cotenant_model::ids::CpuId;
 
     #[test]
     fn pictures_show_every_value() {

@@ -1,6 +1,6 @@
 use super::distances::tests::Memories;
 use super::*;
-use cotenant_core::testing::machine;
+use cotenant_model::testing::machine;
 
 /// A machine that is what it says: latencies by package, a memory that gives so much and no more.
 pub(super) struct MadeUp<'a> {

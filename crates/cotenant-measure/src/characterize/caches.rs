@@ -1,6 +1,6 @@
 //! Simulated caches: which sizes are asked for, and which the simulator can have.
 
-use cotenant_core::topology::{CacheType, Kind, Resource, Topology};
+use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use std::fmt;
 
 /// Sizes of each level that are simulated, as powers of two of the real one.
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_level_stands_where_it_can_be_simulated() {
-        let mut parts = cotenant_core::testing::parts(1, 1, 2, 1);
+        let mut parts = cotenant_model::testing::parts(1, 1, 2, 1);
         let second = parts.resources.iter().filter(|r| matches!(r.kind, Kind::Cache(_)) && r.level == 2);
         let own = |r: &Resource| Resource { kind: Kind::Cache(CacheType::Data), level: 1, ..r.clone() };
         let first: Vec<Resource> = second.map(own).collect();

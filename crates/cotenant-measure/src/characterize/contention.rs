@@ -2,11 +2,11 @@
 //! behaviour cost each other. The coefficients belong to a machine.
 
 use super::{Bench, Beside, Characterization, Plan, Stop, caches, characterize, neighbours, step};
-use cotenant_core::profile::Contentiousness;
-use cotenant_core::profile::contentiousness::Point;
-use cotenant_core::signal::Signal;
-use cotenant_core::stats::Summary;
-use cotenant_core::topology::{Kind, Topology};
+use cotenant_model::profile::Contentiousness;
+use cotenant_model::profile::contentiousness::Point;
+use cotenant_model::signal::Signal;
+use cotenant_model::stats::Summary;
+use cotenant_model::topology::{Kind, Topology};
 use std::collections::BTreeMap;
 
 /// What counts lines into the last private cache, and into the last level, the better signal first. Where no cache is beyond the second
@@ -115,7 +115,7 @@ mod tests {
     fn lines_are_those_of_the_last_private_and_of_the_last_cache() {
         let of = |text: &str, signals: &[(Signal, f64)]| {
             let per_s = signals.iter().map(|(signal, per_ns)| (*signal, per_ns * 1e9)).collect();
-            counted(&cotenant_core::topology::synthetic::parse(text).unwrap(), &per_s)
+            counted(&cotenant_model::topology::synthetic::parse(text).unwrap(), &per_s)
                 .map(|(l2, l3)| ((l2 * 1e3).round(), (l3 * 1e3).round()))
         };
         let [private, second, last] =

@@ -9,15 +9,15 @@ pub mod contention;
 mod tests;
 
 use caches::{Geometry, Misses, Model};
-use cotenant_core::CpuSet;
-use cotenant_core::Topology;
-use cotenant_core::ids::CpuId;
-use cotenant_core::profile::calibration::LeftOut;
-use cotenant_core::profile::{
+use cotenant_model::CpuSet;
+use cotenant_model::Topology;
+use cotenant_model::ids::CpuId;
+use cotenant_model::profile::calibration::LeftOut;
+use cotenant_model::profile::{
     AppProfile, By, Corun, Footprint, Loss, MissCurve, MissPoint, Pressure, Score, loss_under,
 };
-use cotenant_core::signal::Signal;
-use cotenant_core::topology::shared::{configurations, levels};
+use cotenant_model::signal::Signal;
+use cotenant_model::topology::shared::{configurations, levels};
 use std::collections::BTreeMap;
 
 /// What can be measured, by the names that `--only` takes.

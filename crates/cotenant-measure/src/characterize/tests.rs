@@ -1,8 +1,8 @@
 //! Applications that are made up, so that what must come out is known.
 
 use super::*;
-use cotenant_core::machine::Machine;
-use cotenant_core::testing::machine;
+use cotenant_model::machine::Machine;
+use cotenant_model::testing::machine;
 
 /// An application that takes 10 s of so many threads, and reacts as it is told.
 struct Made {
@@ -247,8 +247,8 @@ fn a_machine_that_cannot_say_it_says_so() {
 
 #[test]
 fn the_footprint_is_where_more_brings_little() {
-    let mut parts = cotenant_core::testing::parts(1, 1, 2, 1);
-    for r in parts.resources.iter_mut().filter(|r| matches!(r.kind, cotenant_core::topology::Kind::Cache(_))) {
+    let mut parts = cotenant_model::testing::parts(1, 1, 2, 1);
+    for r in parts.resources.iter_mut().filter(|r| matches!(r.kind, cotenant_model::topology::Kind::Cache(_))) {
         (r.capacity, r.ways, r.line_size) = (Some(if r.level == 3 { 16 << 20 } else { 32 << 10 }), Some(16), Some(64));
     }
     let mut made = Made::new(Topology::new(parts).unwrap());
@@ -296,8 +296,8 @@ fn another_number_of_threads_is_remarked() {
 #[test]
 fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     use super::contention::points;
-    let mut parts = cotenant_core::testing::parts(1, 1, 2, 1);
-    for r in parts.resources.iter_mut().filter(|r| matches!(r.kind, cotenant_core::topology::Kind::Cache(_))) {
+    let mut parts = cotenant_model::testing::parts(1, 1, 2, 1);
+    for r in parts.resources.iter_mut().filter(|r| matches!(r.kind, cotenant_model::topology::Kind::Cache(_))) {
         (r.capacity, r.ways, r.line_size) = (Some(if r.level == 3 { 16 << 20 } else { 32 << 10 }), Some(16), Some(64));
     }
     let topology = Topology::new(parts).unwrap();
@@ -351,10 +351,10 @@ fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
 #[test]
 fn the_model_says_what_an_application_costs() {
     use super::contention::predicted;
-    use cotenant_core::profile::calibration::Stamp;
-    use cotenant_core::stats::regression::Coefficient;
+    use cotenant_model::profile::calibration::Stamp;
+    use cotenant_model::stats::regression::Coefficient;
     let of = |value| Coefficient { value, error: 0.0, p: 0.0 };
-    let model = cotenant_core::profile::Contentiousness {
+    let model = cotenant_model::profile::Contentiousness {
         method: String::new(),
         programs: 15,
         rounds: 1,

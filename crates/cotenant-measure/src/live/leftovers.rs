@@ -1,9 +1,9 @@
 //! Ending what a program that we ran left behind.
 
-use cotenant_core::proc_text::TaskStat;
-use cotenant_core::{Host, Wake};
 use cotenant_linux::host::LinuxHost;
 use cotenant_linux::sys;
+use cotenant_model::proc_text::TaskStat;
+use cotenant_model::{Host, Wake};
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};

@@ -2,12 +2,12 @@
 
 use crate::calibrate::{Bench, Load, Ran};
 use cotenant_cli::progress::Progress;
-use cotenant_core::CpuId;
-use cotenant_core::CpuSet;
 use cotenant_kernels::{Caches, Config, Kernel, Report};
 use cotenant_linux::sys;
 use cotenant_linux::sys::mempolicy;
 use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_model::CpuId;
+use cotenant_model::CpuSet;
 use std::fs;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -203,7 +203,7 @@ impl Bench for MachineBench {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_core::NodeId;
+    use cotenant_model::NodeId;
 
     #[test]
     fn loads_of_bound_memory_take_their_time() {

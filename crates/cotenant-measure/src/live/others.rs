@@ -1,9 +1,9 @@
 //! How much of the CPUs' time other programs, or other guests of the host, used while something was measured.
 
-use cotenant_core::proc_text::stolen_ticks;
-use cotenant_core::{CpuSet, Topology};
 use cotenant_linux::sense::cpus::Busy;
 use cotenant_linux::{FsRoot, sys};
+use cotenant_model::proc_text::stolen_ticks;
+use cotenant_model::{CpuSet, Topology};
 use std::time::{Duration, Instant};
 
 /// A stretch of time that begins with it.

@@ -1,7 +1,7 @@
 //! What workloads came to (Dey et al., `ReSense`, §3 and §3.5): average response time, throughput, and whether a policy improves them.
 
 use super::Ran;
-use cotenant_core::stats::paired::{Paired, Tail, paired};
+use cotenant_model::stats::paired::{Paired, Tail, paired};
 use serde::Serialize;
 
 /// A workload's figures.

@@ -8,7 +8,7 @@ mod tests;
 
 pub use stage::{Ended, Launcher, Manager, Ran, RunError, run};
 
-use cotenant_core::ids::Time;
+use cotenant_model::ids::Time;
 use fastrand::Rng;
 use std::fmt;
 use std::str::FromStr;

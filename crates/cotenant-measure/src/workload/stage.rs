@@ -1,12 +1,12 @@
 //! A workload under way: a host around a host, which starts what is due and notes what has ended. The loop drives it like any other.
 
 use super::{Arrival, Workload};
-use cotenant_core::Topology;
-use cotenant_core::action::{Order, Outcome};
-use cotenant_core::host::{Host, HostError, Mode, Round, Wake, drive};
-use cotenant_core::ids::Time;
-use cotenant_core::policy::{Ctx, DynPolicy};
-use cotenant_core::sample::Sample;
+use cotenant_model::Topology;
+use cotenant_model::action::{Order, Outcome};
+use cotenant_model::host::{Host, HostError, Mode, Round, Wake, drive};
+use cotenant_model::ids::Time;
+use cotenant_model::policy::{Ctx, DynPolicy};
+use cotenant_model::sample::Sample;
 use std::time::Duration;
 
 /// How long is waited at a time where nobody manages.

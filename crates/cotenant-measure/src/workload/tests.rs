@@ -2,13 +2,13 @@
 
 use super::compare::{Figures, gains};
 use super::*;
-use cotenant_core::Topology;
-use cotenant_core::action::{Order, Outcome};
-use cotenant_core::host::{Host, HostError, Wake};
-use cotenant_core::policy::{Config, Ctx};
-use cotenant_core::profile::MachineProfile;
-use cotenant_core::sample::Sample;
-use cotenant_core::testing::machine;
+use cotenant_model::Topology;
+use cotenant_model::action::{Order, Outcome};
+use cotenant_model::host::{Host, HostError, Wake};
+use cotenant_model::policy::{Config, Ctx};
+use cotenant_model::profile::MachineProfile;
+use cotenant_model::sample::Sample;
+use cotenant_model::testing::machine;
 use std::collections::BTreeMap;
 
 /// Seconds that a run of each job takes.
@@ -122,7 +122,7 @@ fn a_manager_looks_and_changes_no_time() {
     let mut host = Made::new(&LENGTHS);
     let topology = host.topology.clone();
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    let policy = cotenant_core::policy::Registry::standard().make("resense", &config).unwrap();
+    let policy = cotenant_policies::standard().make("resense", &config).unwrap();
     let mut rounds = 0;
     let managed = run(&mut host, &small(), Some((&*policy, &ctx)), |_| rounds += 1).unwrap();
     assert_eq!(managed, run(&mut Made::new(&LENGTHS), &small(), None, |_| ()).unwrap());

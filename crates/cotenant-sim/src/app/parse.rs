@@ -1,7 +1,7 @@
 //! Programs as TOML, with errors that name the place.
 
 use super::{Curve, Pages, Phase, Program};
-use cotenant_core::parse::position;
+use cotenant_model::parse::position;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

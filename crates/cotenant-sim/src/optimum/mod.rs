@@ -5,7 +5,7 @@
 
 mod starts;
 
-use cotenant_core::topology::symmetry::{Count, Enumeration, FREE, Slot};
+use cotenant_model::topology::symmetry::{Count, Enumeration, FREE, Slot};
 use fastrand::Rng;
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -70,7 +70,7 @@ pub enum Label {
 /// The best mapping that was evaluated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
-    /// One slot for each of [`cotenant_core::topology::symmetry::Symmetry::cpus`]; the representative of its class.
+    /// One slot for each of [`cotenant_model::topology::symmetry::Symmetry::cpus`]; the representative of its class.
     pub mapping: Vec<Slot>,
     /// Its value.
     pub value: f64,
@@ -97,7 +97,7 @@ pub struct Best {
 /// That of `evaluate`, at once.
 ///
 /// # Panics
-/// Where a start has not one slot for each of [`cotenant_core::topology::symmetry::Symmetry::cpus`].
+/// Where a start has not one slot for each of [`cotenant_model::topology::symmetry::Symmetry::cpus`].
 pub fn best<E, W: Into<Worth>>(
     enumeration: &Enumeration,
     limits: Limits,
@@ -247,10 +247,10 @@ impl<E, W: Into<Worth>, F: FnMut(&[Slot]) -> Result<W, E>> Search<'_, '_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_core::CpuSet;
-    use cotenant_core::Topology;
-    use cotenant_core::testing::machine;
-    use cotenant_core::topology::symmetry::{Labels, Tenant};
+    use cotenant_model::CpuSet;
+    use cotenant_model::Topology;
+    use cotenant_model::testing::machine;
+    use cotenant_model::topology::symmetry::{Labels, Tenant};
     use std::convert::Infallible;
 
     fn tenants(threads: &[usize]) -> Vec<Tenant> {
@@ -262,12 +262,12 @@ mod tests {
     }
 
     /// Sharers like to be near, others not: each pair on a core counts 3 or −2, on a package 1 or −1.
-    fn nearness<'a>(machine: &'a Topology, cpus: &'a [cotenant_core::CpuId]) -> impl Fn(&[Slot]) -> f64 + 'a {
+    fn nearness<'a>(machine: &'a Topology, cpus: &'a [cotenant_model::CpuId]) -> impl Fn(&[Slot]) -> f64 + 'a {
         move |mapping| {
             let mut sum = 0.0;
             for (i, a) in mapping.iter().enumerate().filter(|(_, a)| **a != FREE) {
                 for (j, b) in mapping.iter().enumerate().skip(i + 1).filter(|(_, b)| **b != FREE) {
-                    let near = |of: fn(&Topology, cotenant_core::CpuId) -> Option<usize>| {
+                    let near = |of: fn(&Topology, cotenant_model::CpuId) -> Option<usize>| {
                         of(machine, cpus[i]) == of(machine, cpus[j])
                     };
                     sum += if near(Topology::core_of) { if a == b { 3.0 } else { -2.0 } } else { 0.0 };

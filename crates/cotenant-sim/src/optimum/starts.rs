@@ -1,7 +1,7 @@
 //! Where a search begins: orderly mappings, and how threads find seats.
 
-use cotenant_core::Topology;
-use cotenant_core::topology::symmetry::{Enumeration, FREE, Slot};
+use cotenant_model::Topology;
+use cotenant_model::topology::symmetry::{Enumeration, FREE, Slot};
 
 /// The slots of all threads, tenant by tenant.
 pub(super) fn threads(enumeration: &Enumeration<'_>) -> Vec<Slot> {
@@ -70,11 +70,11 @@ pub(super) fn orderly(enumeration: &Enumeration<'_>) -> Vec<Vec<Slot>> {
     starts
 }
 
-/// Orders of the CPUs, as indexes into [`cotenant_core::topology::symmetry::Symmetry::cpus`].
+/// Orders of the CPUs, as indexes into [`cotenant_model::topology::symmetry::Symmetry::cpus`].
 fn orders(enumeration: &Enumeration<'_>) -> Vec<Vec<usize>> {
     let (topology, cpus) = (enumeration.symmetry().topology(), enumeration.symmetry().cpus());
     // For each CPU its place among those of its core, of its cache and of its package that come before it; cores before second contexts.
-    let nth = |of: fn(&Topology, cotenant_core::CpuId) -> Option<usize>, key: &[usize]| -> Vec<usize> {
+    let nth = |of: fn(&Topology, cotenant_model::CpuId) -> Option<usize>, key: &[usize]| -> Vec<usize> {
         let group = |at: usize| of(topology, cpus[at]);
         let before = |at: usize| {
             let same = |&other: &usize| group(other) == group(at) && (key[other], other) < (key[at], at);
@@ -88,7 +88,7 @@ fn orders(enumeration: &Enumeration<'_>) -> Vec<Vec<usize>> {
         order.sort_by_key(|&at| (key[at], at));
         order
     };
-    let spread = |of: fn(&Topology, cotenant_core::CpuId) -> Option<usize>| sorted(&nth(of, &context));
+    let spread = |of: fn(&Topology, cotenant_model::CpuId) -> Option<usize>| sorted(&nth(of, &context));
     vec![
         (0..cpus.len()).collect(),
         sorted(&context),

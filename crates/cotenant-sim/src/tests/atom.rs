@@ -2,11 +2,12 @@
 
 use super::scenario;
 use crate::scenario::Scenario;
-use cotenant_core::action::{ActionOutcome, Decision};
-use cotenant_core::policy::{Atom, Ctx, DynPolicy, NoSettings, Policy};
-use cotenant_core::signal::Signal;
-use cotenant_core::topology::symmetry::{Enumeration, FREE, Labels, Tenant};
-use cotenant_core::{Time, View};
+use cotenant_model::action::{ActionOutcome, Decision};
+use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy};
+use cotenant_model::signal::Signal;
+use cotenant_model::topology::symmetry::{Enumeration, FREE, Labels, Tenant};
+use cotenant_model::{Time, View};
+use cotenant_policies::Atom;
 
 /// Moves nothing.
 struct Idle;

@@ -2,8 +2,8 @@
 
 use super::scenario;
 use crate::scenario::Scenario;
-use cotenant_core::policy::{Heuristic, None as NoPolicy};
-use cotenant_core::profile::{AppProfile, High};
+use cotenant_model::profile::{AppProfile, High};
+use cotenant_policies::{Heuristic, None as NoPolicy};
 
 fn characterized(text: &str) -> Scenario {
     let mut s = scenario(text);

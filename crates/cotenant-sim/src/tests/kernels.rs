@@ -2,7 +2,7 @@
 
 use super::{cpus, ms, scenario, times, world};
 use crate::world::World;
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeSet;
 
 fn apps(threads: &[usize], more: &str) -> String {

@@ -2,8 +2,8 @@
 
 use super::{pinned, scenario, world};
 use crate::world::{AppReport, Latency, World};
-use cotenant_core::Time;
-use cotenant_core::signal::Signal;
+use cotenant_model::Time;
+use cotenant_model::signal::Signal;
 
 fn serve(requests: u32, co_runner: bool) -> AppReport {
     let rival = if co_runner { "[[app]]\nprogram = 'membench'\nthreads = 3\nwork_s = 4\n" } else { "" };

@@ -3,8 +3,8 @@
 use super::{pinned, world};
 use crate::machine::SimMachine;
 use crate::scenario::Scenario;
-use cotenant_core::Time;
-use cotenant_core::machine::Machine;
+use cotenant_model::Time;
+use cotenant_model::machine::Machine;
 use std::fs;
 use std::path::Path;
 

@@ -1,7 +1,6 @@
 //! Tasks near their memory on a mesh with four controllers (Tumanov et al.).
 
 use super::{scenario, times, world};
-use cotenant_core::policy::Registry;
 
 /// A program whose pages are all behind one controller, so that its speed is the way there.
 fn bound_to(node: usize) -> String {
@@ -37,7 +36,9 @@ fn policies_bring_programs_near_their_controllers() {
     let programs: String = (0..4).map(bound_to).collect();
     let apps = [0, 1, 2, 3, 0, 1, 2, 3].map(|node| format!("[[app]]\nprogram = 'at{node}'\nwork_s = 2\n")).concat();
     let s = scenario(&format!("machine = 'tilepro64'\n{programs}{apps}"));
-    let run = |name: &str| s.run(&*Registry::standard().make(name, &s.config).unwrap(), s.kernel, 3, |_| {}).unwrap();
+    let run = |name: &str| {
+        s.run(&*cotenant_policies::standard().make(name, &s.config).unwrap(), s.kernel, 3, |_| {}).unwrap()
+    };
     let makespan = |name: &str| run(name).apps.iter().map(|app| app.time_s).sum::<f64>();
     let way = run("none").access_distance.unwrap();
     let (linux, overhead) = (makespan("none"), makespan("overhead"));
@@ -57,8 +58,9 @@ fn memory_comes_to_a_program_that_is_kept_far_from_it() {
     let mut s = scenario(&format!("machine = 'tilepro64'\n{}{app}", bound_to(0)));
     let mut run = |move_pages: bool| {
         s.config.move_pages = move_pages;
-        let outcome =
-            s.run(&*Registry::standard().make("brute-force", &s.config).unwrap(), s.kernel, 1, |_| {}).unwrap();
+        let outcome = s
+            .run(&*cotenant_policies::standard().make("brute-force", &s.config).unwrap(), s.kernel, 1, |_| {})
+            .unwrap();
         (outcome.apps[0].time_s, outcome.access_distance.unwrap())
     };
     let (kept, moved) = (run(false), run(true));
@@ -69,6 +71,6 @@ fn memory_comes_to_a_program_that_is_kept_far_from_it() {
 fn distances_that_nobody_knows_make_no_sum() {
     let program = "[program.a]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 1e8\nmiss_ratio = [[1e3, 1]]\n";
     let s = scenario(&format!("machine = 'clovertown-2s'\n{program}[[app]]\nprogram = 'a'\nwork_s = 0.1\n"));
-    let outcome = s.run(&*Registry::standard().make("none", &s.config).unwrap(), s.kernel, 1, |_| {}).unwrap();
+    let outcome = s.run(&*cotenant_policies::standard().make("none", &s.config).unwrap(), s.kernel, 1, |_| {}).unwrap();
     assert_eq!(outcome.access_distance, None);
 }

@@ -18,8 +18,8 @@ mod world;
 use crate::kernel::Kernel;
 use crate::scenario::Scenario;
 use crate::world::World;
-use cotenant_core::machine::Machine;
-use cotenant_core::{CpuSet, Time};
+use cotenant_model::machine::Machine;
+use cotenant_model::{CpuSet, Time};
 
 const IVY: &str = include_str!("../../../../machines/ivy-bridge-2s.toml");
 

@@ -5,12 +5,11 @@ use crate::host::{Observation, SimHost};
 use crate::kernel::Kernel;
 use crate::scenario::Scenario;
 use crate::world::World;
-use cotenant_core::action::{Action, Order, Outcome, Reason};
-use cotenant_core::host::{Host, Wake};
-use cotenant_core::policy::Registry;
-use cotenant_core::sample::Sample;
-use cotenant_core::signal::Signal;
-use cotenant_core::{CpuId, TaskId, Time};
+use cotenant_model::action::{Action, Order, Outcome, Reason};
+use cotenant_model::host::{Host, Wake};
+use cotenant_model::sample::Sample;
+use cotenant_model::signal::Signal;
+use cotenant_model::{CpuId, TaskId, Time};
 use std::collections::BTreeMap;
 
 fn host(s: &Scenario, observation: Observation) -> SimHost {
@@ -257,7 +256,7 @@ fn quantum_schedulers_run_no_more_jobs_than_cpus() {
         "[[app]]\nprogram = 'mcf06'\nwork_s = 1\n".repeat(8) + &"[[app]]\nprogram = 'cpu'\nwork_s = 1\n".repeat(8);
     let s = scenario(&format!("machine = 'two'\n{eight}"));
     for name in ["fifo", "mas", "cas", "das"] {
-        let policy = Registry::standard().make(name, &s.config).unwrap();
+        let policy = cotenant_policies::standard().make(name, &s.config).unwrap();
         let mut rounds = 0;
         let outcome = s
             .run(&*policy, s.kernel, 1, |round| {

@@ -4,9 +4,9 @@ use super::{pinned, world};
 use crate::machine::SimMachine;
 use crate::scenario::Scenario;
 use crate::world::World;
-use cotenant_core::machine::Machine;
-use cotenant_core::signal::Signal;
-use cotenant_core::{CpuId, Time};
+use cotenant_model::machine::Machine;
+use cotenant_model::signal::Signal;
+use cotenant_model::{CpuId, Time};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -5,10 +5,11 @@ use crate::host::{Observation, SimHost};
 use crate::kernel::Kernel;
 use crate::scenario::Scenario;
 use crate::world::World;
-use cotenant_core::host::{Host, Mode, drive};
-use cotenant_core::policy::{Policy, Qos};
-use cotenant_core::signal::Signal;
-use cotenant_core::{Action, AppId, Order, Outcome, Reason, Sample, Time};
+use cotenant_model::host::{Host, Mode, drive};
+use cotenant_model::policy::Policy;
+use cotenant_model::signal::Signal;
+use cotenant_model::{Action, AppId, Order, Outcome, Reason, Sample, Time};
+use cotenant_policies::Qos;
 use proptest::prelude::*;
 
 fn host(s: &Scenario, end: Time) -> SimHost {

@@ -4,7 +4,6 @@ use super::scenario;
 use crate::optimum::{Label, Limits};
 use crate::run::mean_progress;
 use crate::scenario::Scenario;
-use cotenant_core::policy::Registry;
 
 fn alone(s: &Scenario) -> Vec<f64> {
     (0..s.apps.len()).map(|app| s.alone(app, s.kernel, 1).unwrap()).collect()
@@ -33,7 +32,7 @@ fn the_optimum_is_at_least_as_good_as_where_anybody_comes_to_rest() {
         let mut rests = Vec::new();
         for seed in 1..=2 {
             for name in ["none", "sam", "dino"] {
-                let policy = Registry::standard().make(name, &s.config).unwrap();
+                let policy = cotenant_policies::standard().make(name, &s.config).unwrap();
                 rests.push(s.run(&*policy, s.kernel, seed, |_| ()).unwrap().places);
             }
         }

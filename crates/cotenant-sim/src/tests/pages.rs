@@ -5,12 +5,11 @@ use crate::host::{Observation, SimHost};
 use crate::kernel::Kernel;
 use crate::scenario::Scenario;
 use crate::world::World;
-use cotenant_core::action::{Action, Order, Outcome, Reason};
-use cotenant_core::host::{Host, Wake};
-use cotenant_core::policy::Registry;
-use cotenant_core::sample::Sample;
-use cotenant_core::signal::Signal;
-use cotenant_core::{CpuSet, NodeId, TaskId, Time, View};
+use cotenant_model::action::{Action, Order, Outcome, Reason};
+use cotenant_model::host::{Host, Wake};
+use cotenant_model::sample::Sample;
+use cotenant_model::signal::Signal;
+use cotenant_model::{CpuSet, NodeId, TaskId, Time, View};
 
 /// On `two`, whose memory is 60 ns farther on the other node: a program that misses, with 80 MB on node 1.
 const FAR: &str = "machine = 'two'\n[program.far]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 8e7\nmiss_ratio = [[1e3, 1.0]]\n\
@@ -142,7 +141,7 @@ fn pages_are_those_of_the_process() {
 fn rival(name: &str, text: &str, seed: u64) -> (usize, Vec<u32>, Vec<u64>) {
     let s = scenario(text);
     let (mut asked, mut last) = (0, (Vec::new(), Vec::new()));
-    let policy = Registry::standard().make(name, &s.config).unwrap();
+    let policy = cotenant_policies::standard().make(name, &s.config).unwrap();
     let ended = s.run(&*policy, s.kernel, seed, |r| {
         asked += r.orders.iter().filter(|o| matches!(o.action, Action::Pages { .. })).count();
         assert!(r.outcomes.iter().all(|o| *o == Outcome::Applied), "{name}: {:?}", r.outcomes);

@@ -4,7 +4,7 @@ use crate::app::{Curve, embedded};
 use crate::machine::{Replacement, SimMachine};
 use crate::occupancy::{Nearer, Tenant, advance};
 use crate::speed::{Demand, Use, solve};
-use cotenant_core::machine::Machine;
+use cotenant_model::machine::Machine;
 use proptest::prelude::*;
 
 pub(super) const MACHINE: &str = "\

@@ -8,10 +8,10 @@ use crate::mix::steady;
 use crate::optimum::Limits;
 use crate::run::mean_progress;
 use crate::world::World;
-use cotenant_core::Time;
-use cotenant_core::machine::Machine;
-use cotenant_core::policy::{None as NoPolicy, Registry};
-use cotenant_core::signal::Signal;
+use cotenant_model::Time;
+use cotenant_model::machine::Machine;
+use cotenant_model::signal::Signal;
+use cotenant_policies::None as NoPolicy;
 use fastrand::Rng;
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn the_same_seed_gives_the_same_samples_and_outcome() {
     let run = |name: &str, seed: u64| {
         let mut samples = Vec::new();
         let kernel = "cache-aware+numa-balancing".parse().unwrap();
-        let policy = Registry::standard().make(name, &s.config).unwrap();
+        let policy = cotenant_policies::standard().make(name, &s.config).unwrap();
         let outcome = s.run(&*policy, kernel, seed, |r| samples.push(r.sample.clone())).unwrap();
         (outcome, samples)
     };

@@ -2,8 +2,8 @@
 
 use super::{Life, World};
 use crate::app::Pages;
-use cotenant_core::signal::Signal;
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::signal::Signal;
+use cotenant_model::{CpuId, CpuSet};
 
 /// Instructions that count as none: less than rounding to nanoseconds leaves.
 const NONE_LEFT: f64 = 8.0;

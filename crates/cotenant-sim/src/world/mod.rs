@@ -19,8 +19,8 @@ use crate::kernel::Kernel;
 use crate::machine::SimMachine;
 use crate::places::Places;
 use crate::speed::{Demand, Unsettled};
-use cotenant_core::signal::Signal;
-use cotenant_core::{CpuSet, Time};
+use cotenant_model::signal::Signal;
+use cotenant_model::{CpuSet, Time};
 use demand::PerInstruction;
 use fastrand::Rng;
 use pages::Moving;
@@ -225,7 +225,7 @@ impl World {
                 limit: None,
             });
         }
-        let way = |cpu: usize, node| machine.topology.way(cotenant_core::CpuId(cpu as u32), node).unwrap_or(f64::NAN);
+        let way = |cpu: usize, node| machine.topology.way(cotenant_model::CpuId(cpu as u32), node).unwrap_or(f64::NAN);
         Self {
             ways: (0..places.core.of.len()).map(|cpu| (0..nodes).map(|node| way(cpu, node)).collect()).collect(),
             access_distance: 0.0,

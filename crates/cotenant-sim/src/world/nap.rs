@@ -1,7 +1,7 @@
 //! Naps and limits of CPU time of whole applications, exactly as ordered: what a freezer and a quota bring about.
 
 use super::{Life, Ns, World};
-use cotenant_core::{Action, AppId, CpuId, Outcome};
+use cotenant_model::{Action, AppId, CpuId, Outcome};
 
 impl World {
     /// Does what concerns an application as a whole.

@@ -6,8 +6,8 @@ use anyhow::Result;
 use cotenant_cli::print;
 use cotenant_cli::words::tell;
 use cotenant_cli::{machine_arg, usage};
-use cotenant_core::machine::Machine;
-use cotenant_core::snapshot::Snapshot;
+use cotenant_model::machine::Machine;
+use cotenant_record::snapshot::Snapshot;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -3,13 +3,13 @@
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::words::count;
-use cotenant_core::{Signal, Topology};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
 use cotenant_linux::sense::doctor;
 use cotenant_linux::sense::progress;
 use cotenant_linux::sense::rivals::{self, Rival};
 use cotenant_linux::sense::tier::{Tier, TierReport};
+use cotenant_model::{Signal, Topology};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::print;
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
-use cotenant_core::profile::{self, AppProfile};
+use cotenant_model::profile::{self, AppProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

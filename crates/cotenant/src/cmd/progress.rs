@@ -1,8 +1,8 @@
 //! What programs and metrics told over a run, for its summary.
 
-use cotenant_core::{Direction, Histogram, Round, Time};
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_linux::sense::progress::Reported;
+use cotenant_model::{Direction, Histogram, Round, Time};
 use serde::Serialize;
 use std::fmt;
 

@@ -3,9 +3,9 @@
 use super::open_recording;
 use cotenant_cli::print;
 use cotenant_cli::usage;
-use cotenant_core::Time;
-use cotenant_core::record::Tail;
-use cotenant_core::why::{Answer, Query, why};
+use cotenant_model::Time;
+use cotenant_record::Tail;
+use cotenant_record::why::{Answer, Query, why};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;

@@ -3,13 +3,13 @@
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
 use cotenant_cli::words::count;
-use cotenant_core::action::{Effect, Outcome};
-use cotenant_core::host::Mode;
-use cotenant_core::moves::Move;
-use cotenant_core::record::{Header, RecordedRound, Recording, Tail};
-use cotenant_core::topology::Topology;
-use cotenant_core::view::View;
-use cotenant_core::{AppId, CpuId, CpuSet, Signal, TaskId};
+use cotenant_model::action::{Effect, Outcome};
+use cotenant_model::host::Mode;
+use cotenant_model::topology::Topology;
+use cotenant_model::view::View;
+use cotenant_model::{AppId, CpuId, CpuSet, Signal, TaskId};
+use cotenant_record::moves::Move;
+use cotenant_record::{Header, RecordedRound, Recording, Tail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 

@@ -1,7 +1,7 @@
 //! A region file as a part of a report: its regions, and the source that they name, coloured by score.
 
 use super::page::{Block, Listing, Section, SourceLine, Table};
-use cotenant_core::region::Region;
+use cotenant_model::region::Region;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

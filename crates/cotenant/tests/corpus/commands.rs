@@ -5,7 +5,7 @@ use super::world::{self, Pin, State};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Where a command prints JSON.
@@ -30,8 +30,9 @@ const CASES: &[(&str, &str, Json)] = &[
     ("run-policy", "run --json --policy static --map {map} --record new.rec -- sleep 0.2", Err),
     ("run-metric", "run --json --metric cmd:echo${IFS}5,name=a,every=20ms,higher -- sleep 0.2", Err),
     ("run-settings", "run -q --config settings.toml -- true", No),
+    ("run-settings-atom", "run -q --config settings-atom.toml -- true", No),
     ("run-machine-profile", "run -q --policy auto --profile machine.toml --profiles apps.toml -- true", No),
-    ("run-missing", "run -q -- no-such-program", No),
+    ("run-missing", "run -q -- /proc/nonexistent", No),
     ("run-directory", "run -q -- /", No),
     ("run-killed", "run -q -- sh -c kill${IFS}-9${IFS}$$", No),
     ("run-no-command", "run", No),
@@ -165,6 +166,19 @@ const VARIES: &[(&str, &str)] = &[
     ("characterize", ".profile.contentiousness_model"),
 ];
 
+/// The program that has a command: experiments are the laboratory's, which is built beside it. `None`, said aloud, where it is not there.
+pub fn program(subcommand: &str) -> Option<PathBuf> {
+    let binary = PathBuf::from(world::binary());
+    if subcommand != "reproduce" {
+        return Some(binary);
+    }
+    let lab = Some(binary.with_file_name("cotenant-lab")).filter(|lab| lab.is_file());
+    if lab.is_none() {
+        world::skip("reproduce: there is no cotenant-lab beside cotenant; cargo build -p cotenant-lab");
+    }
+    lab
+}
+
 /// All lines; nothing of commands that cannot be tried here, whose names come with it.
 pub fn lines(corpus: &Path) -> (BTreeSet<String>, Vec<&'static str>) {
     let folder = TempDir::new("corpus-commands");
@@ -186,23 +200,29 @@ pub fn lines(corpus: &Path) -> (BTreeSet<String>, Vec<&'static str>) {
             skipped.push(*name);
             continue;
         }
-        let Some(pin) = &pin else {
+        let (Some(pin), Some(program)) = (&pin, program(words.split(' ').next().unwrap_or_default())) else {
             skipped.push(*name);
             continue;
         };
         let words = words.replace("{cpu}", &pin.cpu).replace("{map}", &pin.map);
-        lines.extend(of_case(name, &words, *json, folder.path()));
+        lines.extend(of_case(name, &program, &words, *json, folder.path()));
     }
     (lines, skipped)
 }
 
-fn of_case(name: &str, words: &str, json: Json, folder: &Path) -> Vec<String> {
+fn of_case(name: &str, program: &Path, words: &str, json: Json, folder: &Path) -> Vec<String> {
     let state = State::new("corpus-command");
     let mut target: Option<Player> = words.contains("{pid}").then(world::sleeper);
     let pid = target.as_ref().map(|t| t.pid().to_string()).unwrap_or_default();
     let fill = |word: &str| word.replace("{pid}", &pid).replace("${IFS}", " ");
     let args: Vec<String> = words.split_whitespace().map(fill).collect();
-    let mut command = state.cotenant(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut command = if program.ends_with("cotenant-lab") {
+        let mut command = Command::new(program);
+        command.args(&args);
+        command
+    } else {
+        state.cotenant(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
     command.current_dir(folder).env("XDG_DATA_HOME", folder.join("data")).stdin(Stdio::null());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     if let Some(target) = &mut target {
@@ -263,7 +283,8 @@ pub fn write_reports(folder: &Path) {
         ("sim.json", "sim --json --seeds 2 --policy none,sam scenario.toml"),
         ("reproduce.json", "reproduce --json --quick --seeds 1 sam-fig1 sam-fig5 tumanov-heatmap tumanov-distance"),
     ] {
-        let out = Command::new(world::binary()).args(words.split(' ')).current_dir(folder).output().unwrap();
+        let program = program(words.split(' ').next().unwrap()).unwrap();
+        let out = Command::new(program).args(words.split(' ')).current_dir(folder).output().unwrap();
         assert!(out.status.success(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
         fs::write(folder.join(file), out.stdout).unwrap();
     }

@@ -1,19 +1,25 @@
 //! What the help texts promise: subcommands, options, the syntax of their values, and defaults; one line each.
 
+use super::commands::program;
+use std::path::Path;
 use std::process::Command;
 
-/// All of it, subcommand by subcommand.
-pub fn lines() -> Vec<String> {
-    let mut lines = Vec::new();
-    of_command(&[], &mut lines);
-    lines
+/// All of it, subcommand by subcommand, and the subcommands whose program is not here.
+pub fn lines() -> (Vec<String>, Vec<&'static str>) {
+    let (mut lines, mut skipped) = (Vec::new(), Vec::new());
+    of_command(Path::new(&super::world::binary()), &[], &mut lines);
+    match program("reproduce") {
+        Some(lab) => of_command(&lab, &["reproduce"], &mut lines),
+        None => skipped.push("reproduce"),
+    }
+    (lines, skipped)
 }
 
-fn of_command(path: &[&str], lines: &mut Vec<String>) {
+fn of_command(program: &Path, path: &[&str], lines: &mut Vec<String>) {
     // `help cc`, for `cc --help` is that of clang.
     let (nested, last) = path.split_at(path.len().saturating_sub(1));
     let words = nested.iter().chain(["help"].iter()).chain(last);
-    let out = Command::new(super::world::binary()).args(words).output().unwrap();
+    let out = Command::new(program).args(words).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(out.status.success() && !text.is_empty(), "help of {path:?}");
     let name = path.join(" ");
@@ -29,7 +35,7 @@ fn of_command(path: &[&str], lines: &mut Vec<String>) {
     // Descriptions go on in lines that are indented further.
     let named = commands.filter(|l| l.starts_with("  ") && !l.starts_with("   "));
     for sub in named.filter_map(|l| l.split_whitespace().next()).filter(|sub| *sub != "help") {
-        of_command(&[path, &[sub]].concat(), lines);
+        of_command(program, &[path, &[sub]].concat(), lines);
     }
 }
 

@@ -3,10 +3,9 @@
 //! The binary records no simulation. The library of the same release does, by the code that writes the binary's recordings.
 
 use cotenant_cli::machine_arg;
-use cotenant_core::host::{Mode, drive};
-use cotenant_core::policy::Registry;
-use cotenant_core::profile;
-use cotenant_core::record::{Header, HostDescription, RecordWriter};
+use cotenant_model::host::{Mode, drive};
+use cotenant_model::profile;
+use cotenant_record::{Header, HostDescription, RecordWriter};
 use cotenant_sim::host::SimHost;
 use cotenant_sim::kernel::Kernel;
 use cotenant_sim::scenario::Scenario;
@@ -113,11 +112,14 @@ fn cases() -> Vec<(String, String, &'static str)> {
         }
         .to_owned()
     };
-    let registry = Registry::standard();
+    let registry = cotenant_policies::standard();
     let named = registry.names().map(|name| (format!("sim-{name}"), scenario(name), name));
     let qos = ["tracking", "targeted", "balanced"]
         .map(|controller| (format!("sim-qos-{controller}"), GOAL.replace("CONTROLLER", controller), "qos"));
-    named.chain(qos).collect()
+    let sam = ["paper", "mph"].map(|with| {
+        (format!("sim-sam-{with}"), SOCKETS.replace("policy = {", &format!("policy = {{ sam = \"{with}\",")), "sam")
+    });
+    named.chain(sam).chain(qos).collect()
 }
 
 /// Records all of them; `apps` are profiles of their applications.
@@ -134,7 +136,7 @@ fn record(text: &str, name: &str, apps: &std::collections::BTreeMap<String, prof
         scenario.characterize(scenario.kernel).unwrap();
     }
     scenario.config.move_pages = ["numad", "dino", "assignment"].contains(&name);
-    let policy = Registry::standard().make(name, &scenario.config).unwrap();
+    let policy = cotenant_policies::standard().make(name, &scenario.config).unwrap();
     let ctx = scenario.ctx();
     policy.check(&ctx).unwrap();
     let header = Header {

@@ -72,7 +72,7 @@ fn server() -> u16 {
 
 /// Live runs: the name of the recording, and the command line, where the program stands as `{ROLE}`.
 fn runs() -> Vec<(String, String)> {
-    let registry = cotenant_core::policy::Registry::standard();
+    let registry = cotenant_policies::standard();
     let policies = registry.names().filter(|name| !["fifo", "mas", "cas", "das"].contains(name));
     let policy = |name: &str| {
         let map = if name == "static" { "--map XX --pin cpu --cpus {cpu}" } else { "" };
@@ -319,7 +319,7 @@ fn write_tables() {
         let text: String = lines.map(|line| line + "\n").collect();
         fs::write(corpus().join(name), text).unwrap();
     };
-    lines("interface.txt", &mut interface::lines().into_iter());
+    lines("interface.txt", &mut interface::lines().0.into_iter());
     lines("recordings.txt", &mut replayed().into_iter());
     let (table, skipped) = commands::lines(&corpus());
     assert!(skipped.is_empty(), "{skipped:?}");

@@ -3,9 +3,8 @@
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, geometric, mean, row};
 use super::{Alone, Injector, crowd, known, programs};
-use cotenant_core::policy::Registry;
-use cotenant_core::profile::AppProfile;
-use cotenant_core::signal::Signal;
+use cotenant_model::profile::AppProfile;
+use cotenant_model::signal::Signal;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::BTreeMap;
@@ -47,7 +46,7 @@ fn mix(seed: u64, all: &[&'static str]) -> Vec<&'static str> {
 
 fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
     let scenario = crowd(MACHINE, &mix(case.mix, all), work_s, profiles, case.policy)?;
-    let policy = Registry::standard().make(case.policy, &scenario.config).map_err(anyhow::Error::msg)?;
+    let policy = cotenant_policies::standard().make(case.policy, &scenario.config).map_err(anyhow::Error::msg)?;
     let kernel: KernelKind = case.kernel.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
     let topology = scenario.machine.topology.clone();
     let domains = topology.llc_domains().len();
@@ -132,12 +131,12 @@ pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Found> {
         }
         words.push(format!("on {kernel} {}", gains.join(", ")));
     }
-    let sensitive = lost.iter().filter(|l| **l >= cotenant_core::profile::SENSITIVE).count();
+    let sensitive = lost.iter().filter(|l| **l >= cotenant_model::profile::SENSITIVE).count();
     let note = format!(
         "{mixes} mixes of {} programs drawn at random on {MACHINE} (96 cores, 16 L3 of 32 MiB, 8 memory nodes), each executes what it executes alone in {work_s} s; {seeds} seeds; Linux is \
          the simulated kernel alone. A program's pages are on the node where it began, unless the kernel moves them. Sensitive for das: at least 5 % slower beside five memory injectors in \
          its chiplet, each with the programs' mean rate of {average:.1}/µs: {sensitive} of {}. The machine's bandwidth and latencies are partly guesses (machines/{MACHINE}.toml). What a \
-         decision costs: cargo bench -p cotenant-core --bench decide, case jobs.",
+         decision costs: cargo bench -p cotenant-model --bench decide, case jobs.",
         CROWD * CPUS,
         all.len()
     );

@@ -10,10 +10,10 @@ pub(super) use schedule::{Schedules, balance, fairness, speedup, timeline};
 
 use super::lab::{Lab, Watch};
 use anyhow::Context as _;
-use cotenant_core::Time;
-use cotenant_core::policy::CoSchedule;
-use cotenant_core::profile::AppProfile;
-use cotenant_core::signal::Signal;
+use cotenant_model::Time;
+use cotenant_model::profile::AppProfile;
+use cotenant_model::signal::Signal;
+use cotenant_policies::CoSchedule;
 use cotenant_sim::app::embedded;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;

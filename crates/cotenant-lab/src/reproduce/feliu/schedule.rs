@@ -4,9 +4,8 @@ use super::super::lab::Lab;
 use super::super::row::{Found, Row, effect, geometric, highest, level, mean, row};
 use super::contention::degraded;
 use super::{Alone, MACHINE, ON_THIS_MODEL, alone, crowd, known, programs};
-use cotenant_core::policy::Registry;
-use cotenant_core::profile::AppProfile;
-use cotenant_core::signal::Signal;
+use cotenant_model::profile::AppProfile;
+use cotenant_model::signal::Signal;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::BTreeMap;
@@ -55,7 +54,7 @@ fn mixes() -> Vec<Vec<&'static str>> {
 
 fn run(mix: &[&str], name: &str, seed: u64, work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
     let scenario = crowd(MACHINE, mix, work_s, profiles, name)?;
-    let policy = Registry::standard().make(name, &scenario.config).map_err(anyhow::Error::msg)?;
+    let policy = cotenant_policies::standard().make(name, &scenario.config).map_err(anyhow::Error::msg)?;
     let topology = scenario.machine.topology.clone();
     let mut differences = Vec::new();
     let outcome = scenario.run(&*policy, KernelKind::default(), seed, |round| {

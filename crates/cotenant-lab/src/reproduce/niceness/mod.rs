@@ -8,11 +8,12 @@ pub(super) use reactive::{overhead, simple, targeted};
 
 use super::lab::{Lab, Watch, watched};
 use anyhow::Context as _;
-use cotenant_core::action::{Action, ActionOutcome, Decision, Proposal, Reason};
-use cotenant_core::policy::{Config, Ctx, DynPolicy, High, NoSettings, Policy, Qos, QosConfig};
-use cotenant_core::qos::Controller;
-use cotenant_core::signal::Signal;
-use cotenant_core::{AppId, Time, View};
+use cotenant_model::action::{Action, ActionOutcome, Decision, Proposal, Reason};
+use cotenant_model::policy::{Config, Ctx, DynPolicy, NoSettings, Policy};
+use cotenant_model::signal::Signal;
+use cotenant_model::{AppId, Time, View};
+use cotenant_policies::qos::controller::Controller;
+use cotenant_policies::{High, Qos, QosConfig};
 use cotenant_sim::app::embedded;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
@@ -205,8 +206,8 @@ fn spec(lab: &Lab) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_core::profile::MachineProfile;
-    use cotenant_core::testing::machine;
+    use cotenant_model::profile::MachineProfile;
+    use cotenant_model::testing::machine;
 
     #[test]
     fn inserted_naps_say_what_they_are() {

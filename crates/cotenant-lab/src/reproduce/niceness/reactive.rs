@@ -3,9 +3,9 @@
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, bound, claim, effect, highest, level, lowest, mean, row};
 use super::{How, Kept, NEHALEM, PHENOM, Run, all, seen, spec};
-use cotenant_core::action::{ActionOutcome, Decision};
-use cotenant_core::policy::{Ctx, NoSettings, Policy};
-use cotenant_core::{Time, View};
+use cotenant_model::action::{ActionOutcome, Decision};
+use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::{Time, View};
 use std::time::Duration;
 
 /// The programs of low priority (§6.4.2), as `workloads/` calls them.

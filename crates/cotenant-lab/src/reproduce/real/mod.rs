@@ -10,12 +10,12 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::words::tell;
 use cotenant_cli::{machine_arg, usage};
-use cotenant_core::{CpuId, Topology};
 use cotenant_linux::sense::executable;
 use cotenant_linux::sys;
 use cotenant_measure::characterize::Stop;
 use cotenant_measure::live::kernel::pair;
 use cotenant_measure::live::others::Others;
+use cotenant_model::{CpuId, Topology};
 use std::path::PathBuf;
 
 /// Asks a program to end.

@@ -1,7 +1,7 @@
 //! What the `ReSense` paper prints, and its machines.
 
-use cotenant_core::CpuSet;
-use cotenant_core::profile::{AppProfile, By, Score};
+use cotenant_model::CpuSet;
+use cotenant_model::profile::{AppProfile, By, Score};
 use std::collections::BTreeMap;
 
 /// A machine of Table II.

@@ -4,9 +4,9 @@ use super::super::lab::Lab;
 use super::super::row::{Found, Row, highest, row};
 use super::data::{HARPERTOWN, OPTERON, PLATFORMS, Platform, XEON, YORKFIELD, improvement, printed, profiles};
 use super::{ASSUMED, Who, compare, own, pool, seeds};
-use cotenant_core::stats::paired::{Tail, paired};
 use cotenant_measure::workload::compare::{Figures, Gain, gains};
 use cotenant_measure::workload::{MOST_RUNS, SPAN, Size, Workload};
+use cotenant_model::stats::paired::{Tail, paired};
 use std::time::Duration;
 
 /// Workloads of each size and machine; the figures show seven to ten.

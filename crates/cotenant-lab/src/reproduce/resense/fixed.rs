@@ -4,8 +4,8 @@ use super::super::lab::Lab;
 use super::super::row::{Found, effect, tally};
 use super::data::{HARPERTOWN, OPTERON, Platform, printed, profiles};
 use super::{ASSUMED, Who, compare, pool, seeds, together};
-use cotenant_core::profile::AppProfile;
 use cotenant_measure::workload::Workload;
+use cotenant_model::profile::AppProfile;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 

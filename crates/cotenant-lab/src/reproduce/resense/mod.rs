@@ -13,11 +13,12 @@ pub(super) use own::sensitivity;
 
 use super::lab::Lab;
 use anyhow::Context as _;
-use cotenant_core::Time;
-use cotenant_core::policy::{DynPolicy, Resense};
-use cotenant_core::profile::AppProfile;
 use cotenant_measure::workload::compare::Figures;
 use cotenant_measure::workload::{Arrival, Job, Workload};
+use cotenant_model::Time;
+use cotenant_model::policy::DynPolicy;
+use cotenant_model::profile::AppProfile;
+use cotenant_policies::Resense;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
 use data::Platform;

@@ -6,9 +6,9 @@ use super::data::{PLATFORMS, Platform, profiles};
 use super::fixed::{count, sets};
 use super::{ASSUMED, Who, figures, mean, own, pool, seeds, together};
 use anyhow::Context as _;
-use cotenant_core::policy::Resense;
-use cotenant_core::profile::AppProfile;
 use cotenant_measure::workload::compare::Figures;
+use cotenant_model::profile::AppProfile;
+use cotenant_policies::Resense;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::optimum::Label;
 use cotenant_sim::run::Outcome;
@@ -49,7 +49,7 @@ fn laid(scenario: &Scenario, places: &[usize], outcome: &Outcome, level: Option<
     let one = |(app, result): (&cotenant_sim::world::AppSpec, &cotenant_sim::run::AppResult)| {
         let mut threads = vec![0; topology.llc_domains().len()];
         for place in places.by_ref().take(app.threads) {
-            let cpu = cotenant_core::CpuId(*place as u32);
+            let cpu = cotenant_model::CpuId(*place as u32);
             topology.llc_of(cpu).into_iter().for_each(|domain| threads[domain] += 1);
         }
         let threads: Vec<String> = threads.iter().map(usize::to_string).collect();

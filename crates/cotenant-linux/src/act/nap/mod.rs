@@ -12,7 +12,7 @@ use crate::sense::progress::Refused;
 use crate::sys;
 use crate::sys::thread::Held;
 use crate::undo::Journal;
-use cotenant_core::{Sample, Signal, Time};
+use cotenant_model::{Sample, Signal, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use crate::fault::point;
 use crate::sys;
 use crate::sys::thread::{Held, Identity, numbers_in, process_stat};
 use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
-use cotenant_core::proc_text::TaskStat;
+use cotenant_model::proc_text::TaskStat;
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! How long a task is left alone after another agent has changed its mask.
 
-use cotenant_core::Time;
+use cotenant_model::Time;
 use std::time::Duration;
 
 /// After the first change.

@@ -10,7 +10,7 @@ use crate::sys;
 use crate::sys::thread::{self, Held, Identity, Leaves, SetError, process_stat};
 use crate::undo::{ClaimError, Journal};
 use backoff::{BackOff, Verdict};
-use cotenant_core::{CpuSet, Outcome, TaskInfo, Time};
+use cotenant_model::{CpuSet, Outcome, TaskInfo, Time};
 use masks::MaskRecord;
 use std::collections::BTreeMap;
 use std::ops::Bound;

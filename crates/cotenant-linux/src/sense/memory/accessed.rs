@@ -11,7 +11,7 @@ use super::drawn::LARGE;
 use super::idle::{IdlePages, Marked};
 use super::{Collector, drawn, files};
 use crate::FsRoot;
-use cotenant_core::areas::{self, Area, ByNode};
+use cotenant_model::areas::{self, Area, ByNode};
 use std::collections::HashMap;
 use std::io;
 

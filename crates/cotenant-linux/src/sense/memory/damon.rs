@@ -6,7 +6,7 @@
 use super::Collector;
 use super::files::page_kb;
 use crate::FsRoot;
-use cotenant_core::areas::{self, Area, ByNode};
+use cotenant_model::areas::{self, Area, ByNode};
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 

@@ -2,9 +2,9 @@
 
 use super::files;
 use crate::sys::mempolicy::move_pages;
-use cotenant_core::NodeId;
-use cotenant_core::areas::Area;
-use cotenant_core::areas::drawn::{self, Estimate, Found, Stratum};
+use cotenant_model::NodeId;
+use cotenant_model::areas::Area;
+use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 

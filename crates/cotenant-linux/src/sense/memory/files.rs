@@ -1,8 +1,8 @@
 //! Files of `/proc` about a process' memory, read line by line and with an end: they grow with its mappings.
 
 use crate::FsRoot;
-use cotenant_core::CpuSet;
-use cotenant_core::areas::{Area, Referenced};
+use cotenant_model::CpuSet;
+use cotenant_model::areas::{Area, Referenced};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};

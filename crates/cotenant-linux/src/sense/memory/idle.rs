@@ -4,8 +4,8 @@
 
 use super::files::page_kb;
 use crate::FsRoot;
-use cotenant_core::NodeId;
-use cotenant_core::areas::drawn::{self, Estimate, Found, Stratum};
+use cotenant_model::NodeId;
+use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -2,7 +2,7 @@
 
 use crate::FsRoot;
 use crate::sense::capability::{Capability, Standing};
-use cotenant_core::areas::{Area, Binding};
+use cotenant_model::areas::{Area, Binding};
 use std::collections::BTreeSet;
 
 /// Offsets in a memory device's mapped address, structure type 20 of SMBIOS (DSP0134 §7.21): its array's mapping, and its place in an

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::TempDir;
-use cotenant_core::areas::drawn::Stratum;
+use cotenant_model::areas::drawn::Stratum;
 use std::fmt::Write as _;
 
 fn at(ms: u64) -> Time {

@@ -4,7 +4,7 @@ use super::FetchError;
 use super::stop::Stop;
 use crate::sys;
 use crate::sys::launch;
-use cotenant_core::metric::number;
+use cotenant_model::metric::number;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;

@@ -1,8 +1,8 @@
 //! Numbers that a server answers with.
 
 use super::FetchError;
-use cotenant_core::Time;
-use cotenant_core::metric::{
+use cotenant_model::Time;
+use cotenant_model::metric::{
     Measured, Meter, ScrapeError, Scraped, Selector, is_query, number, offers, queried, scrape,
 };
 use std::time::Duration;

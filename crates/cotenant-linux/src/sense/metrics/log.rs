@@ -1,7 +1,7 @@
 //! Numbers in the lines of a growing file.
 
 use super::{FetchError, StartError};
-use cotenant_core::metric::number;
+use cotenant_model::metric::number;
 use regex_lite::Regex;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;

@@ -9,9 +9,9 @@ mod probe;
 mod stop;
 
 use command::Command;
-use cotenant_core::histogram::Histogram;
-use cotenant_core::metric::{Measured, Meter, MeterError, Metric, QUANTILE, QueryError, ScrapeError, Source};
-use cotenant_core::{Direction, Reading, Time};
+use cotenant_model::histogram::Histogram;
+use cotenant_model::metric::{Measured, Meter, MeterError, Metric, QUANTILE, QueryError, ScrapeError, Source};
+use cotenant_model::{Direction, Reading, Time};
 use http::Http;
 use log::Log;
 use probe::{Answers, Probe};

@@ -12,9 +12,9 @@
 use super::stop::Stop;
 use super::{FetchError, http};
 use crate::sys;
-use cotenant_core::Direction;
-use cotenant_core::histogram::Histogram;
-use cotenant_core::metric::{Measured, Protocol};
+use cotenant_model::Direction;
+use cotenant_model::histogram::Histogram;
+use cotenant_model::metric::{Measured, Protocol};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;

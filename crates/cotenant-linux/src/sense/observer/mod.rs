@@ -16,7 +16,7 @@ use crate::sense::processes::{Follower, Process, Target};
 use crate::sense::progress::{Progress, Reported};
 use crate::sense::tier::{self, TierReport};
 use crate::sys::{self, thread::Identity};
-use cotenant_core::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
+use cotenant_model::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
@@ -170,7 +170,7 @@ impl Observer {
         let counts = |signal| opener.as_ref().is_some_and(|opener| opener.plan().counts(signal));
         let loads_tell = by_events && counts(Signal::LocalDram) && counts(Signal::Remote);
         let nodes: Vec<NodeId> = topology.nodes().iter().map(|node| node.id).collect();
-        let of_cpu = |cpu: &cotenant_core::topology::Cpu| Some((cpu.id, nodes[topology.node_of(cpu.id)?]));
+        let of_cpu = |cpu: &cotenant_model::topology::Cpu| Some((cpu.id, nodes[topology.node_of(cpu.id)?]));
         let uid = (!options.other_users).then(sys::euid);
         let follower = Follower::new(&options.fs, apps.iter().map(|a| a.target.clone()).collect(), uid);
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use super::plan::{Group, Plan};
 use super::{Kernel, Page};
-use cotenant_core::{Count, Counters, Signal};
+use cotenant_model::{Count, Counters, Signal};
 use std::io;
 use std::sync::Arc;
 
@@ -288,7 +288,7 @@ mod tests {
     use super::super::plan::{Pmu, SAM_SIGNALS};
     use super::*;
     use crate::sense::perf::events::{Model, Table};
-    use cotenant_core::{Sample, TaskInfo, TaskSample, Time, View};
+    use cotenant_model::{Sample, TaskInfo, TaskSample, Time, View};
 
     fn plan() -> Plan {
         let table = Table::of(Model::Intel { family: 6, model: 0x3e, stepping: 4 });

@@ -6,7 +6,7 @@
 use super::Code;
 use crate::FsRoot;
 use crate::sense::perf::events::{Model, Table};
-use cotenant_core::Signal;
+use cotenant_model::Signal;
 use perf_event_open_sys::bindings;
 
 /// Programmable events in one group at most (SAM §2.3): what every processor here can count at a time.

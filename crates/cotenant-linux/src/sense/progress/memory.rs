@@ -6,8 +6,8 @@
 
 use crate::sense::processes::{self, Process};
 use crate::sys;
-use cotenant_core::histogram::{Bucket, Histogram};
-use cotenant_core::proc_text::TaskStat;
+use cotenant_model::histogram::{Bucket, Histogram};
+use cotenant_model::proc_text::TaskStat;
 use cotenant_rt::layout::{BUCKETS, BYTES, Header, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

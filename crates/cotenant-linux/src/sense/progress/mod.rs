@@ -10,7 +10,7 @@ pub use memory::{Memory, Refused, Reported};
 pub use probe::capability;
 
 use crate::sense::processes::Process;
-use cotenant_core::{AppId, Time};
+use cotenant_model::{AppId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::sense::capability::{Capability, Standing};
 use crate::sense::ends::Ends;
 use crate::sense::processes::{Follower, Target};
 use crate::sys;
-use cotenant_core::Time;
+use cotenant_model::Time;
 
 /// What a trial came to.
 type Trial = Result<Option<Memory>, Refused>;

@@ -6,7 +6,7 @@
 
 use crate::fsroot::FsRoot;
 use crate::sense::topology::{self, ReadError};
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::{CpuId, CpuSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

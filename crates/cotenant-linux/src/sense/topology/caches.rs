@@ -1,10 +1,10 @@
 //! The caches of the online CPUs.
 
 use super::sysfs::Sysfs;
-use cotenant_core::parse;
-use cotenant_core::topology::assembly::Assembly;
-use cotenant_core::topology::{CacheType, Kind, Resource};
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::parse;
+use cotenant_model::topology::assembly::Assembly;
+use cotenant_model::topology::{CacheType, Kind, Resource};
+use cotenant_model::{CpuId, CpuSet};
 
 /// Reads the caches; machines whose sysfs lists none have none here.
 pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) {

@@ -1,10 +1,10 @@
 //! Which CPUs there are, and their cores, clusters, dies and packages.
 
 use super::sysfs::{CPU, Sysfs};
-use cotenant_core::parse::CpuInfo;
-use cotenant_core::topology::assembly::Assembly;
-use cotenant_core::topology::{Kind, Resource};
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::parse::CpuInfo;
+use cotenant_model::topology::assembly::Assembly;
+use cotenant_model::topology::{Kind, Resource};
+use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
 /// The CPUs of the machine.

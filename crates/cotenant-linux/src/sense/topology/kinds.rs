@@ -1,9 +1,9 @@
 //! Kinds of cores on hybrid machines.
 
 use super::sysfs::Sysfs;
-use cotenant_core::parse::CpuInfo;
-use cotenant_core::topology::efficiency::{self, CoreType, Strength};
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::parse::CpuInfo;
+use cotenant_model::topology::efficiency::{self, CoreType, Strength};
+use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
 /// The efficiency class of each online CPU; empty where all are alike or nothing is known.

@@ -14,9 +14,9 @@ mod nodes;
 mod sysfs;
 
 use crate::fsroot::FsRoot;
-use cotenant_core::topology::assembly::Assembly;
-use cotenant_core::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, TopologyError};
-use cotenant_core::{CpuId, CpuSet, NodeId, parse};
+use cotenant_model::topology::assembly::Assembly;
+use cotenant_model::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, TopologyError};
+use cotenant_model::{CpuId, CpuSet, NodeId, parse};
 use sysfs::Sysfs;
 
 /// A machine as it was read.

@@ -1,11 +1,11 @@
 //! Memory nodes and the distances between them.
 
 use super::sysfs::{NODE, Sysfs};
-use cotenant_core::parse;
-use cotenant_core::topology::assembly::Assembly;
-use cotenant_core::topology::hmat::{self, Access};
-use cotenant_core::topology::{DistanceUnit, Distances, MemoryNode};
-use cotenant_core::{CpuSet, NodeId};
+use cotenant_model::parse;
+use cotenant_model::topology::assembly::Assembly;
+use cotenant_model::topology::hmat::{self, Access};
+use cotenant_model::topology::{DistanceUnit, Distances, MemoryNode};
+use cotenant_model::{CpuSet, NodeId};
 
 /// What is known of memory.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! Values of sysfs and `/proc` below a root, and the cpuset that holds the reader.
 
 use crate::fsroot::FsRoot;
-use cotenant_core::parse::{self, CpusetKind};
-use cotenant_core::topology::assembly::Assembly;
-use cotenant_core::{CpuId, CpuSet};
+use cotenant_model::parse::{self, CpusetKind};
+use cotenant_model::topology::assembly::Assembly;
+use cotenant_model::{CpuId, CpuSet};
 
 pub(super) const CPU: &str = "/sys/devices/system/cpu";
 pub(super) const NODE: &str = "/sys/devices/system/node";
@@ -45,7 +45,7 @@ impl Sysfs<'_> {
         let mut numbers: Vec<u32> = names
             .iter()
             .filter_map(|name| name.strip_prefix(prefix)?.parse().ok())
-            .filter(|n| *n <= cotenant_core::cpuset::MAX_CPU)
+            .filter(|n| *n <= cotenant_model::cpuset::MAX_CPU)
             .collect();
         numbers.sort_unstable();
         Some(numbers)

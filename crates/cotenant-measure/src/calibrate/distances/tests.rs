@@ -1,9 +1,9 @@
 use super::*;
 use crate::calibrate::tests::MadeUp;
 use crate::calibrate::{PARTS, Ran, calibrate};
-use cotenant_core::ids::CpuId;
-use cotenant_core::machine::Machine;
-use cotenant_core::topology::Parts;
+use cotenant_model::ids::CpuId;
+use cotenant_model::machine::Machine;
+use cotenant_model::topology::Parts;
 
 /// Loads take so long, in turn from round to round; some nodes refuse.
 pub struct Memories {

@@ -1,9 +1,9 @@
 //! The file that `cotenant bench` reads: a scenario with commands, and what to compare. `docs/reference/bench.md` describes the keys.
 
 use crate::{names, registry};
-use cotenant_core::Time;
-use cotenant_core::parse::position;
 use cotenant_measure::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};
+use cotenant_model::Time;
+use cotenant_model::parse::position;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::time::Duration;

@@ -4,11 +4,11 @@ use super::file::Program;
 use crate::cli::ScopeArgs;
 use crate::settings::Setup;
 use anyhow::Result;
-use cotenant_core::host::HostError;
-use cotenant_core::{AppId, Host, Time, Topology};
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until};
 use cotenant_measure::live::leftovers::{children, end, end_orphans};
 use cotenant_measure::workload::{self, Ended, Launcher, Ran, RunError, Workload};
+use cotenant_model::host::HostError;
+use cotenant_model::{AppId, Host, Time, Topology};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 

@@ -3,7 +3,7 @@
 use crate::units;
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_core::region;
+use cotenant_model::region;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;

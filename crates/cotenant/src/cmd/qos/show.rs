@@ -4,10 +4,10 @@ use super::args::{Args, MetricArg};
 use crate::live_table::{LiveTable, fit};
 use anyhow::Result;
 use cotenant_cli::words::{self, count, tell};
-use cotenant_core::policy::{Climbed, Qos, QosConfig, QosState};
-use cotenant_core::{Mode, Round, Signal};
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::sense::metrics::MetricSummary;
+use cotenant_model::{Mode, Round, Signal};
+use cotenant_policies::{Climbed, Qos, QosConfig, QosState};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
@@ -116,7 +116,7 @@ impl Table {
             names: names.to_vec(),
             metrics: metrics.iter().map(MetricArg::name).collect(),
             controller: args.controller_name(metrics),
-            goal: controller.and_then(cotenant_core::qos::Controller::goal),
+            goal: controller.and_then(cotenant_policies::qos::controller::Controller::goal),
             high: metrics.len(),
             told,
             live: told && terminal && !args.output.verbose,

@@ -5,11 +5,11 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
-use cotenant_core::region::found;
-use cotenant_core::topology::{CacheType, Kind, Topology};
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::characterize::caches::Geometry;
+use cotenant_model::region::found;
+use cotenant_model::topology::{CacheType, Kind, Topology};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,7 +55,7 @@ fn levels(topology: &Topology) -> Option<(Geometry, Geometry, Geometry)> {
     let last = *caches.last()?;
     let first = *caches.first()?;
     let upper = caches.iter().rev().find(|r| r.level < last.level).copied().unwrap_or(first);
-    let of = |r: &cotenant_core::topology::Resource| {
+    let of = |r: &cotenant_model::topology::Resource| {
         Geometry::nearest(
             r.capacity.unwrap_or(0),
             r.ways.filter(|ways| *ways > 0).unwrap_or(8),

@@ -3,15 +3,15 @@
 use super::{Args, Found};
 use anyhow::{Result, bail};
 use cotenant_cli::words::{count, tell};
-use cotenant_core::Topology;
-use cotenant_core::region::found::Model;
-use cotenant_core::region::sampled::{Profile, Sampled};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::perf::plan;
 use cotenant_linux::sense::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::characterize::contention::line_signals;
+use cotenant_model::Topology;
+use cotenant_model::region::found::Model;
+use cotenant_model::region::sampled::{Profile, Sampled};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 use crate::{names, units};
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_core::parse::position;
+use cotenant_model::parse::position;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

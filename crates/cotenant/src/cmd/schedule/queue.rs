@@ -2,10 +2,10 @@
 
 use super::jobs::{JobSpec, file_name};
 use super::ledger::{Earlier, Ledger};
-use cotenant_core::Signal;
 use cotenant_linux::host::queue::{Program, Queue};
 use cotenant_linux::sys::Usage;
 use cotenant_linux::sys::launch;
+use cotenant_model::Signal;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,7 +4,7 @@ mod mix;
 mod scenario;
 
 use crate::cli::SetArgs;
-use cotenant_core::machine::Machine;
+use cotenant_model::machine::Machine;
 use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::small;
 use std::fs;

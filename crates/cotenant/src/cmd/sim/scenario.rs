@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
-use cotenant_core::policy::Static;
+use cotenant_policies::Static;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::optimum::{Best, Label, Limits};
 use cotenant_sim::run::SimError;

@@ -4,7 +4,7 @@ mod undoing;
 
 use crate::sys::thread::{Held, Identity};
 use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use std::collections::hash_map::{self, HashMap};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -5,8 +5,8 @@ use crate::fault::point;
 use crate::sys;
 use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};
 use crate::undo::{RestoreReport, Undoer};
-use cotenant_core::CpuSet;
-use cotenant_core::proc_text::TaskStat;
+use cotenant_model::CpuSet;
+use cotenant_model::proc_text::TaskStat;
 use std::collections::{HashMap, HashSet};
 
 /// Rounds through `/proc` at most. A program that forks faster than it can be walked would keep us forever otherwise.

@@ -7,7 +7,7 @@ use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,
 };
-use cotenant_core::Signal;
+use cotenant_model::Signal;
 
 const L3_PMU: &str = "the L3 counts per cache, not per task";
 const SAME_CCX: &str = "a fill from the own CCX may come from its L3 or from a sibling's L2; they are one event";

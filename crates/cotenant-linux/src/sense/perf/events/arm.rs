@@ -8,7 +8,7 @@ use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,
 };
-use cotenant_core::Signal;
+use cotenant_model::Signal;
 
 const NOT_SPLIT: &str = "REMOTE_ACCESS does not tell a remote cache from remote memory";
 const NO_EVENT: &str = "no core event counts it";

@@ -5,7 +5,7 @@ use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,
 };
-use cotenant_core::Signal;
+use cotenant_model::Signal;
 
 const UNCORE: &str = "memory traffic is counted per socket by the uncore, not per task";
 const ONE_DOMAIN: &str = "one last-level cache per socket: all coherence is inside it or outside the socket";

@@ -8,7 +8,7 @@ mod amd;
 mod arm;
 mod intel;
 
-use cotenant_core::Signal;
+use cotenant_model::Signal;
 
 const NO_STATES: &str = "no event tells requests by the state of the line";
 

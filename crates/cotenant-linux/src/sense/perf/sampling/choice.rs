@@ -4,7 +4,7 @@ use super::super::{Code, Pmu};
 use super::Cost;
 use crate::FsRoot;
 use crate::sense::tier::PARANOID;
-use cotenant_core::{CpuSet, Signal};
+use cotenant_model::{CpuSet, Signal};
 use perf_event_open_sys::bindings;
 use std::io;
 

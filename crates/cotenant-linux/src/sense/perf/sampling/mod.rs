@@ -17,7 +17,7 @@ pub use symbols::{Source, Symbols};
 
 use super::Code;
 use crate::sys;
-use cotenant_core::CpuSet;
+use cotenant_model::CpuSet;
 use perf_event_open_sys::{self as sys_perf, bindings};
 use record::Records;
 use ring::Ring;

@@ -1,7 +1,7 @@
 //! Machines whose firmware tells how fast memory is, more or less: what is read of them, as `cotenant topo` shows it.
 
 use super::Dump;
-use cotenant_core::topology::render;
+use cotenant_model::topology::render;
 
 /// Four CPUs on two nodes and a third of memory alone, which is nearer to the first one.
 fn three_nodes(name: &str) -> Dump {

@@ -1,7 +1,7 @@
 mod hmat;
 
 use super::*;
-use cotenant_core::topology::{CacheType, Kind};
+use cotenant_model::topology::{CacheType, Kind};
 use std::path::PathBuf;
 
 /// A root made of a few files; removed with the value.

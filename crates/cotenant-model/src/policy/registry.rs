@@ -1,0 +1,118 @@
+//! The policies that can be named.
+
+use super::{Config, DynPolicy, Policy, SettingError, Settings};
+
+/// Makes a policy from the settings of a run.
+type Make = Box<dyn Fn(&Settings) -> Result<Box<dyn DynPolicy>, SettingError> + Send + Sync>;
+
+/// A policy that can be named.
+pub struct Entry {
+    name: &'static str,
+    reads: Vec<&'static str>,
+    listed: bool,
+    make: Make,
+}
+
+impl Entry {
+    /// A policy, by how it is made from its settings.
+    pub fn new<P: Policy + 'static>(
+        name: &'static str,
+        make: impl Fn(P::Settings) -> P + Send + Sync + 'static,
+    ) -> Self {
+        Self::composed(name, [P::SECTION], move |settings| Ok(make(settings.of::<P>()?)))
+    }
+
+    /// A policy that is made of others, by the sections of the settings that it reads.
+    pub fn composed<P: Policy + 'static, const N: usize>(
+        name: &'static str,
+        reads: [&'static str; N],
+        make: impl Fn(&Settings) -> Result<P, SettingError> + Send + Sync + 'static,
+    ) -> Self {
+        let make = move |settings: &Settings| Ok(Box::new(make(settings)?) as Box<dyn DynPolicy>);
+        Self { name, reads: reads.to_vec(), listed: true, make: Box::new(make) }
+    }
+
+    /// The same, not among the names that users choose from.
+    #[must_use]
+    pub fn unlisted(self) -> Self {
+        Self { listed: false, ..self }
+    }
+
+    /// Its name on the command line.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The sections of the settings that it reads.
+    pub fn reads(&self) -> &[&'static str] {
+        &self.reads
+    }
+}
+
+/// All policies that can be named: ours, and those that a program adds.
+pub struct Registry(Vec<Entry>);
+
+impl Registry {
+    /// These policies.
+    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
+        Self(entries.into_iter().collect())
+    }
+
+    /// Adds a policy. One of the same name takes the place of the one before.
+    #[must_use]
+    pub fn with(mut self, entry: Entry) -> Self {
+        self.0.retain(|before| before.name != entry.name);
+        self.0.push(entry);
+        self
+    }
+
+    /// The names that users can choose from.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().filter(|entry| entry.listed).map(Entry::name)
+    }
+
+    /// The policy of that name.
+    ///
+    /// # Errors
+    /// A line that lists the known names.
+    pub fn find(&self, name: &str) -> Result<&Entry, String> {
+        self.0.iter().find(|entry| entry.name == name).ok_or_else(|| {
+            format!("there is no policy '{name}'; known: {}", self.names().collect::<Vec<_>>().join(", "))
+        })
+    }
+
+    /// Makes the policy of that name with the settings of a run.
+    ///
+    /// # Errors
+    /// A line that lists the known names, or says which setting is wrong.
+    pub fn make(&self, name: &str, config: &Config) -> Result<Box<dyn DynPolicy>, String> {
+        (self.find(name)?.make)(&config.settings).map_err(|why| why.to_string())
+    }
+
+    /// Whether the policies of a section take its settings.
+    ///
+    /// # Errors
+    /// [`SettingError`] where they do not.
+    pub fn check(&self, section: &str, settings: &Settings) -> Result<(), SettingError> {
+        let entry = self.0.iter().find(|entry| entry.reads.contains(&section));
+        entry.map_or(Ok(()), |entry| (entry.make)(settings).map(drop))
+    }
+
+    /// The section of the settings that a user means by a policy's name, or by that of a section.
+    ///
+    /// # Errors
+    /// A line that lists the known names.
+    pub fn section(&self, name: &str) -> Result<&'static str, String> {
+        let is_section = |entry: &&Entry| entry.reads.len() == 1 && entry.reads[0] == name;
+        match self.0.iter().find(is_section) {
+            Some(entry) => Ok(entry.reads[0]),
+            Option::None => match self.find(name)?.reads[..] {
+                [section] => Ok(section),
+                _ => Err(format!(
+                    "{name} has no settings of its own, it uses those of {}",
+                    self.find(name)?.reads.join(" and ")
+                )),
+            },
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The settings of single policies: one map, by policy and key.
+
+use super::Policy;
+use crate::parse;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// A setting that a policy does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("settings of {section}: {why}")]
+pub struct SettingError {
+    /// Whose setting.
+    pub section: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// Of policies that nothing can be set of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoSettings {}
+
+/// Settings by [`Policy::SECTION`] and key. What is absent has its default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Settings(BTreeMap<String, Value>);
+
+impl Settings {
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The policies that something is set of.
+    pub fn sections(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Sets all settings of a policy at once.
+    ///
+    /// # Panics
+    /// Where they cannot be written as JSON, which settings of plain values can.
+    pub fn put(&mut self, section: &str, settings: &impl Serialize) {
+        let value = serde_json::to_value(settings).expect("settings are plain values");
+        self.0.insert(section.to_owned(), value);
+    }
+
+    /// Builder form of [`Self::put`], with the settings of `P`.
+    #[must_use]
+    pub fn with<P: Policy>(mut self, settings: &P::Settings) -> Self {
+        self.put(P::SECTION, settings);
+        self
+    }
+
+    /// Sets one key of a policy. `value` is a number, `true`, `false`, or text as a user writes it.
+    pub fn set(&mut self, section: &str, key: &str, value: Value) {
+        let entry = self.0.entry(section.to_owned()).or_insert(Value::Null);
+        if !entry.is_object() {
+            *entry = Value::Object(Map::new());
+        }
+        entry[key] = value;
+    }
+
+    /// The settings of `P`.
+    ///
+    /// # Errors
+    /// [`SettingError`] for unknown keys and values that it does not take.
+    pub fn of<P: Policy>(&self) -> Result<P::Settings, SettingError> {
+        match self.0.get(P::SECTION) {
+            None | Some(Value::Null) => Ok(P::Settings::default()),
+            Some(value) => P::Settings::deserialize(value)
+                .map_err(|why| SettingError { section: P::SECTION.to_owned(), why: why.to_string() }),
+        }
+    }
+}
+
+/// A value as the user writes it: a number, `true` or `false`, else text.
+pub fn value(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Bool(_) | Value::Number(_))) => value,
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+/// A value, where it is in range.
+///
+/// # Errors
+/// Where it is not.
+pub fn within<T: PartialOrd + Display, E: Error>(value: T, range: &RangeInclusive<T>) -> Result<T, E> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    Err(E::custom(format_args!("{value} is out of range: {} to {}", range.start(), range.end())))
+}
+
+/// Reads a part of a whole: a number, or text such as `25%`.
+///
+/// # Errors
+/// Where it is neither.
+pub fn fraction<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let value = Value::deserialize(from)?;
+    let percent = || value.as_str()?.strip_suffix('%')?.parse::<f64>().ok();
+    let number = value.as_f64().or_else(|| Some(percent()? / 100.0));
+    number.ok_or_else(|| D::Error::custom(format_args!("{value} is no part of a whole; write for example 0.25 or 25%")))
+}
+
+/// Reads a time: text with a unit as users write it (a bare number is milliseconds), or as recordings hold it.
+///
+/// # Errors
+/// Where it is neither, or out of range.
+pub fn duration<'de, D: Deserializer<'de>>(from: D, range: &RangeInclusive<Duration>) -> Result<Duration, D::Error> {
+    let time = match Value::deserialize(from)? {
+        Value::String(text) => parse::duration(&text).map_err(D::Error::custom)?,
+        Value::Number(ms) => parse::duration(&ms.to_string()).map_err(D::Error::custom)?,
+        parts => Duration::deserialize(parts).map_err(D::Error::custom)?,
+    };
+    if range.contains(&time) {
+        return Ok(time);
+    }
+    Err(D::Error::custom(format_args!("{time:?} is out of range: {:?} to {:?}", range.start(), range.end())))
+}

@@ -1,0 +1,168 @@
+//! What a policy remembers between rounds, whichever policy it is.
+
+use super::Policy;
+use serde::de::{DeserializeOwned, Error};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use std::any::Any;
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+/// What a type must be to be remembered: plain and serialisable, so that any situation can be tested and replayed.
+pub trait PolicyState:
+    Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<S: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static> PolicyState for S {}
+
+/// A policy's state. In the loop it is the policy's own type behind a box; read from a recording or a snapshot it stays JSON until its
+/// policy asks for it, so that reading needs to know no policy.
+///
+/// In JSON: `"empty"`, or an object with one key, the policy's [`Policy::SECTION`].
+#[derive(Clone, Debug, Default)]
+pub struct State(Content);
+
+#[derive(Clone, Debug, Default)]
+enum Content {
+    #[default]
+    Empty,
+    Typed(&'static str, Box<dyn Remembered>),
+    Json(String, Value),
+}
+
+/// A [`PolicyState`] behind a box.
+trait Remembered: Debug + Send + Sync {
+    fn boxed_clone(&self) -> Box<dyn Remembered>;
+    fn equals(&self, other: &dyn Remembered) -> bool;
+    fn as_any(&self) -> &dyn Any;
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+    fn as_serialize(&self) -> &dyn erased_serde::Serialize;
+}
+
+impl<S: PolicyState> Remembered for S {
+    fn boxed_clone(&self) -> Box<dyn Remembered> {
+        Box::new(self.clone())
+    }
+
+    fn equals(&self, other: &dyn Remembered) -> bool {
+        other.as_any().downcast_ref::<S>() == Some(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+
+    fn as_serialize(&self) -> &dyn erased_serde::Serialize {
+        self
+    }
+}
+
+impl Clone for Box<dyn Remembered> {
+    fn clone(&self) -> Self {
+        (**self).boxed_clone()
+    }
+}
+
+impl State {
+    /// The state of a policy; empty where its type holds nothing.
+    pub fn of<P: Policy>(state: P::State) -> Self {
+        if size_of::<P::State>() == 0 {
+            return Self::default();
+        }
+        Self(Content::Typed(P::SECTION, Box::new(state)))
+    }
+
+    /// A state as JSON, under a policy's [`Policy::SECTION`].
+    pub fn json(section: &str, state: Value) -> Self {
+        Self(Content::Json(section.to_owned(), state))
+    }
+
+    /// Takes it as the state of `P`; nothing remembered is the default.
+    ///
+    /// # Errors
+    /// Where it is another policy's, or JSON that is not such a state: what is wrong with it.
+    pub fn take<P: Policy>(self) -> Result<P::State, String> {
+        match self.0 {
+            Content::Empty => Ok(P::State::default()),
+            Content::Typed(section, state) if section == P::SECTION => match state.into_any().downcast() {
+                Ok(state) => Ok(*state),
+                Err(_) => Err("its state is of another type".to_owned()),
+            },
+            Content::Json(section, state) if section == P::SECTION => {
+                serde_json::from_value(state).map_err(|why| format!("its state cannot be read ({why})"))
+            }
+            Content::Typed(..) | Content::Json(..) => {
+                Err(format!("the state is of {}", self.section().unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Looks at it as the state of `P`; `None` where it is not, or is empty.
+    pub fn read<P: Policy>(&self) -> Option<Cow<'_, P::State>> {
+        match &self.0 {
+            Content::Typed(_, state) => state.as_any().downcast_ref().map(Cow::Borrowed),
+            Content::Json(section, state) if section == P::SECTION => P::State::deserialize(state).ok().map(Cow::Owned),
+            Content::Empty | Content::Json(..) => None,
+        }
+    }
+
+    /// The [`Policy::SECTION`] of the policy that it belongs to; `None`: nothing is remembered.
+    pub fn section(&self) -> Option<&str> {
+        match &self.0 {
+            Content::Empty => None,
+            Content::Typed(section, _) => Some(section),
+            Content::Json(section, _) => Some(section),
+        }
+    }
+
+    fn to_json(&self) -> Option<Cow<'_, Value>> {
+        match &self.0 {
+            Content::Empty => None,
+            Content::Typed(_, state) => serde_json::to_value(state.as_serialize()).ok().map(Cow::Owned),
+            Content::Json(_, state) => Some(Cow::Borrowed(state)),
+        }
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Content::Typed(_, a), Content::Typed(_, b)) => a.equals(&**b),
+            _ => self.section() == other.section() && self.to_json() == other.to_json(),
+        }
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = match &self.0 {
+            Content::Empty => return serializer.serialize_str("empty"),
+            Content::Typed(..) | Content::Json(..) => serializer.serialize_map(Some(1))?,
+        };
+        match &self.0 {
+            Content::Empty => {}
+            Content::Typed(section, state) => map.serialize_entry(section, state.as_serialize())?,
+            Content::Json(section, state) => map.serialize_entry(section, state)?,
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) if text == "empty" => Ok(Self::default()),
+            Value::Object(map) if map.len() == 1 => {
+                let (section, state) = map.into_iter().next().unwrap_or_default();
+                Ok(Self(Content::Json(section, state)))
+            }
+            _ => Err(D::Error::custom("a state is \"empty\", or an object with one key, the policy's")),
+        }
+    }
+}

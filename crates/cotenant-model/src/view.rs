@@ -1,0 +1,372 @@
+//! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
+
+use crate::histogram::Histogram;
+use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
+use crate::sample::{AppSample, Direction, Reading, Sample, TaskInfo, TaskSample};
+use crate::signal::{Count, Signal};
+use crate::topology::Topology;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A counter that really counted for less than this fraction of the time it was enabled is starved: scaling it up would invent
+/// more than it measured.
+pub const STARVED_BELOW: f64 = 0.01;
+
+/// What happened between two samples.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Time of the later sample.
+    pub at: Time,
+    /// Time between the two.
+    pub interval: Duration,
+    /// Tasks of the later sample, in ascending order of id.
+    pub tasks: Vec<TaskView>,
+    /// CPUs of the later sample, in ascending order of id.
+    pub cpus: Vec<CpuView>,
+    /// Applications of the later sample, in ascending order of id.
+    pub apps: Vec<AppView>,
+}
+
+/// A task's rates.
+#[derive(Clone, Debug)]
+pub struct TaskView {
+    /// What rarely changes.
+    pub info: Arc<TaskInfo>,
+    /// The CPU on which it runs or ran last.
+    pub cpu: Option<CpuId>,
+    /// Resident pages by memory node.
+    pub pages_by_node: Option<Vec<(NodeId, u64)>>,
+    /// Accesses per second to the memory of each node, where they were counted in both samples.
+    pub touches_by_node: Option<Vec<(NodeId, f64)>>,
+    rates: Rates,
+}
+
+/// Events per second of wall-clock time.
+#[derive(Clone, Debug)]
+enum Rates {
+    /// Nothing was counted; bit `n` tells whether the n-th of [`Signal::ALL`] is present. Most tasks of most samples are so, and
+    /// nothing is computed or stored for them.
+    Rest(u32),
+    /// NaN stands for absent.
+    Of(Box<[f64; Signal::COUNT]>),
+}
+
+/// A CPU's load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuView {
+    /// Which.
+    pub id: CpuId,
+    /// Fraction of the interval that it was busy, 0–1.
+    pub busy: f64,
+    /// Fraction of the interval that it was busy with work that is not in the view, 0–1.
+    pub foreign: f64,
+}
+
+/// An application's speed.
+#[derive(Clone, Debug)]
+pub struct AppView {
+    /// Which.
+    pub id: AppId,
+    /// Its name.
+    pub name: String,
+    /// Units of work per second, as reported by the program.
+    pub progress_per_s: Option<f64>,
+    /// Latencies of the interval in nanoseconds, as reported by the program.
+    pub latency_ns: Option<Histogram>,
+    /// The latest reading of each metric from outside, also where it is older than the interval; see [`View::is_new`].
+    pub metrics: Vec<(String, Reading)>,
+}
+
+impl View {
+    /// Rates between two samples of the same host. Tasks that are new in `next` have no rates yet.
+    pub fn new(prev: &Sample, next: &Sample) -> Self {
+        let interval = next.at - prev.at;
+        let seconds = interval.as_secs_f64();
+        let tasks: Vec<TaskView> = merge(&prev.tasks, &next.tasks, |t| t.info.id)
+            .map(|(before, now)| TaskView::new(before, now, seconds))
+            .collect();
+        let mut cpus: Vec<CpuView> = merge(&prev.cpus, &next.cpus, |c| c.id)
+            .filter_map(|(before, now)| {
+                let busy_ns = now.busy_ns.checked_sub(before?.busy_ns)?;
+                let busy = (seconds > 0.0).then(|| (busy_ns as f64 / 1e9 / seconds).min(1.0))?;
+                Some(CpuView { id: now.id, busy, foreign: busy })
+            })
+            .collect();
+        for task in &tasks {
+            // A task that ran for an unknown time may have done all of it.
+            let share = task.cpu_share().or_else(|| (task.ran() == Some(true)).then_some(1.0));
+            if let (Some(share), Some(cpu)) = (share, task.cpu)
+                && let Ok(i) = cpus.binary_search_by_key(&cpu, |c| c.id)
+            {
+                cpus[i].foreign = (cpus[i].foreign - share).max(0.0);
+            }
+        }
+        let apps =
+            merge(&prev.apps, &next.apps, |a| a.id).map(|(before, now)| AppView::new(before, now, seconds)).collect();
+        Self { at: next.at, interval, tasks, cpus, apps }
+    }
+
+    /// The task of that id.
+    pub fn task(&self, id: TaskId) -> Option<&TaskView> {
+        self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i])
+    }
+
+    /// Whether a reading was made in this interval, and not before it.
+    pub fn is_new(&self, reading: &Reading) -> bool {
+        self.at - reading.at < self.interval
+    }
+
+    /// Every signal of an application's speed in one form: `progress` (units per second), `latency_p50_s` and `latency_p99_s` as the
+    /// program reports them, and the metrics from outside. What is not known is absent.
+    pub fn readings(&self, app: &AppView) -> Vec<(String, Reading)> {
+        let (window, at) = (self.interval, self.at);
+        let progress = app.progress_per_s.map(|value| {
+            let count = (value * window.as_secs_f64()).round() as u64;
+            ("progress".to_owned(), Reading { value, direction: Direction::HigherIsBetter, window, count, at })
+        });
+        let latencies = [("latency_p50_s", 0.5), ("latency_p99_s", 0.99)].into_iter().filter_map(|(name, q)| {
+            let latency = app.latency_ns.as_ref()?;
+            let (value, count) = (latency.quantile(q)? / 1e9, latency.count());
+            Some((name.to_owned(), Reading { value, direction: Direction::LowerIsBetter, window, count, at }))
+        });
+        progress.into_iter().chain(latencies).chain(app.metrics.iter().cloned()).collect()
+    }
+
+    /// The load of a CPU, where it is known.
+    pub fn cpu(&self, id: CpuId) -> Option<&CpuView> {
+        self.cpus.binary_search_by_key(&id, |c| c.id).ok().map(|i| &self.cpus[i])
+    }
+}
+
+impl AppView {
+    fn new(before: Option<&AppSample>, now: &AppSample, seconds: f64) -> Self {
+        let before = before.filter(|_| seconds > 0.0);
+        let units = before.and_then(|before| now.progress?.checked_sub(before.progress?));
+        let latency_ns = before.and_then(|before| now.latency_ns.as_ref()?.since(before.latency_ns.as_ref()?));
+        Self {
+            id: now.id,
+            name: now.name.clone(),
+            progress_per_s: units.map(|units| units as f64 / seconds),
+            latency_ns,
+            metrics: now.metrics.clone(),
+        }
+    }
+}
+
+impl TaskView {
+    fn new(prev: Option<&TaskSample>, next: &TaskSample, seconds: f64) -> Self {
+        let rates = match prev {
+            Some(prev) if seconds > 0.0 && prev.counters.is_same(&next.counters) => {
+                Rates::Rest(next.counters.present())
+            }
+            Some(prev) if seconds > 0.0 => {
+                let mut rates = Box::new([f64::NAN; Signal::COUNT]);
+                for (signal, now) in next.counters.iter() {
+                    if let Some(events) = prev.counters.get(signal).and_then(|before| scaled_delta(before, now)) {
+                        rates[signal as usize] = events / seconds;
+                    }
+                }
+                Rates::Of(rates)
+            }
+            _ => Rates::Rest(0),
+        };
+        let touches_by_node = prev.filter(|_| seconds > 0.0).and_then(|prev| touches(prev, next, seconds));
+        let pages_by_node = next.pages_by_node.clone();
+        Self { info: next.info.clone(), cpu: next.cpu, pages_by_node, touches_by_node, rates }
+    }
+
+    /// Events per second of wall-clock time.
+    pub fn per_s(&self, signal: Signal) -> Option<f64> {
+        match &self.rates {
+            Rates::Rest(present) => (present >> signal as u32 & 1 == 1).then_some(0.0),
+            Rates::Of(rates) => Some(rates[signal as usize]).filter(|rate| !rate.is_nan()),
+        }
+    }
+
+    /// Events per unhalted cycle of the task; `None` where it used no cycles.
+    pub fn per_cycle(&self, signal: Signal) -> Option<f64> {
+        let cycles = self.per_s(Signal::Cycles).filter(|c| *c > 0.0)?;
+        Some(self.per_s(signal)? / cycles)
+    }
+
+    /// Fraction of the interval on a CPU, 0–1.
+    pub fn cpu_share(&self) -> Option<f64> {
+        self.per_s(Signal::CpuTime).map(|ns_per_s| (ns_per_s / 1e9).min(1.0))
+    }
+
+    /// Whether it ran in the interval, by whatever signal tells; `None` where none does.
+    pub fn ran(&self) -> Option<bool> {
+        self.per_s(Signal::CpuTime).or_else(|| self.per_s(Signal::Cycles)).map(|rate| rate > 0.0)
+    }
+}
+
+/// Accesses per second × distance, summed over all tasks whose accesses are counted by node: what their traffic costs in energy grows
+/// with it (Tumanov et al. §2). In the unit of the machine's distances; `None` where nothing is counted, or distances are unknown.
+pub fn access_distance(topology: &Topology, view: &View) -> Option<f64> {
+    let of_task = |task: &TaskView| {
+        let way = |(id, rate): &(NodeId, f64)| {
+            let node = topology.nodes().iter().position(|node| node.id == *id)?;
+            Some(topology.way(task.cpu?, node)? * rate)
+        };
+        task.touches_by_node.as_ref()?.iter().filter(|(_, rate)| *rate > 0.0).map(way).sum::<Option<f64>>()
+    };
+    view.tasks.iter().filter_map(of_task).reduce(|a, b| a + b)
+}
+
+/// Accesses per second to each node's memory; `None` where they were not counted, or went backwards.
+fn touches(prev: &TaskSample, next: &TaskSample, seconds: f64) -> Option<Vec<(NodeId, f64)>> {
+    let before = prev.touches_by_node.as_ref()?;
+    let rate = |(node, now): &(NodeId, u64)| {
+        let before = before.iter().find(|(other, _)| other == node).map_or(0, |(_, n)| *n);
+        Some((*node, now.checked_sub(before)? as f64 / seconds))
+    };
+    next.touches_by_node.as_ref()?.iter().map(rate).collect()
+}
+
+/// Events between two counts, scaled from the time really counted to the time enabled (SAM §2.3: groups in turn).
+/// `None` where the counter went backwards or was starved.
+fn scaled_delta(before: Count, now: Count) -> Option<f64> {
+    let value = now.value.checked_sub(before.value)? as f64;
+    let enabled = now.enabled_ns.checked_sub(before.enabled_ns)? as f64;
+    let running = now.running_ns.checked_sub(before.running_ns)? as f64;
+    match enabled {
+        0.0 => Some(value), // a task that slept, or a count without a clock of its own
+        _ if running / enabled < STARVED_BELOW => None,
+        _ => Some(value * (enabled / running).max(1.0)),
+    }
+}
+
+/// Each element of `next` with the element of `prev` that has the same key; both are sorted by key.
+pub fn merge<'a, T, K: Ord + Copy>(
+    prev: &'a [T],
+    next: &'a [T],
+    key: impl Fn(&T) -> K,
+) -> impl Iterator<Item = (Option<&'a T>, &'a T)> {
+    let mut i = 0;
+    next.iter().map(move |now| {
+        while i < prev.len() && key(&prev[i]) < key(now) {
+            i += 1;
+        }
+        (prev.get(i).filter(|before| key(before) == key(now)), now)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Bucket;
+    use crate::sample::CpuSample;
+
+    /// Id, CPU, counts.
+    type Task<'a> = (u32, u32, &'a [(Signal, Count)]);
+
+    fn sample(at_ms: u64, tasks: &[Task<'_>]) -> Sample {
+        let task = |&(id, cpu, counts): &Task<'_>| TaskSample {
+            info: Arc::new(TaskInfo { id: TaskId(id), ..TaskInfo::default() }),
+            cpu: Some(CpuId(cpu)),
+            counters: counts.iter().copied().collect(),
+            ..TaskSample::default()
+        };
+        Sample { at: Time::from_millis(at_ms), tasks: tasks.iter().map(task).collect(), ..Sample::default() }
+    }
+
+    fn multiplexed(value: u64, enabled_ns: u64, running_ns: u64) -> Count {
+        Count { value, enabled_ns, running_ns }
+    }
+
+    #[test]
+    fn scales_by_enabled_over_running() {
+        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; beside 2e8 cycles in 0.1 s → 2e-5 per cycle.
+        let cycles = |v| (Signal::Cycles, Count::exact(v));
+        let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(500, 0, 0)), cycles(0)])]);
+        let b = sample(
+            100,
+            &[(1, 0, &[(Signal::Inter, multiplexed(1_500, 100_000_000, 25_000_000)), cycles(200_000_000)])],
+        );
+        let view = View::new(&a, &b);
+        let task = view.task(TaskId(1)).unwrap();
+        assert!((task.per_s(Signal::Inter).unwrap() - 40_000.0).abs() < 1e-6);
+        assert!((task.per_cycle(Signal::Inter).unwrap() - 2e-5).abs() < 1e-15);
+        assert_eq!(task.per_s(Signal::Remote), None, "never counted");
+    }
+
+    #[test]
+    fn starved_backwards_and_new_are_none() {
+        let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(9, 0, 0)), (Signal::Remote, Count::exact(9))])]);
+        let b = sample(
+            100,
+            &[
+                (1, 0, &[(Signal::Inter, multiplexed(9, 100_000_000, 0)), (Signal::Remote, Count::exact(8))]),
+                (2, 0, &[(Signal::Inter, Count::exact(5))]),
+            ],
+        );
+        let view = View::new(&a, &b);
+        assert_eq!(view.task(TaskId(1)).unwrap().per_s(Signal::Inter), None, "enabled but never running");
+        assert_eq!(view.task(TaskId(1)).unwrap().per_s(Signal::Remote), None, "went backwards");
+        assert_eq!(view.task(TaskId(2)).unwrap().per_s(Signal::Inter), None, "new");
+        assert_eq!(View::new(&a, &a).task(TaskId(1)).unwrap().per_s(Signal::Inter), None, "no time between");
+    }
+
+    #[test]
+    fn foreign_load_is_what_the_tasks_do_not_explain() {
+        // CPU 3 busy 80 of 100 ms, our task there 60 ms → 20 % foreign. CPU 4 busy 10 ms, none of it ours.
+        let cpu = |id, busy_ns| CpuSample { id: CpuId(id), busy_ns };
+        let mut a = sample(0, &[(1, 3, &[(Signal::CpuTime, Count::exact(0))])]);
+        a.cpus = vec![cpu(3, 0), cpu(4, 0)];
+        let mut b = sample(100, &[(1, 3, &[(Signal::CpuTime, Count::exact(60_000_000))])]);
+        b.cpus = vec![cpu(3, 80_000_000), cpu(4, 10_000_000)];
+        let view = View::new(&a, &b);
+        assert!((view.cpu(CpuId(3)).unwrap().foreign - 0.2).abs() < 1e-9);
+        assert!((view.cpu(CpuId(4)).unwrap().foreign - 0.1).abs() < 1e-9);
+        assert_eq!(view.task(TaskId(1)).unwrap().ran(), Some(true));
+        // Ours ran, for an unknown time: nothing says that others did.
+        for sample in [&mut a, &mut b] {
+            let cycles = Count::exact(sample.at.0);
+            sample.tasks[0].counters = crate::Counters::default();
+            sample.tasks[0].counters.set(Signal::Cycles, cycles);
+        }
+        assert_eq!(View::new(&a, &b).cpu(CpuId(3)).unwrap().foreign, 0.0);
+    }
+
+    #[test]
+    fn progress_is_a_rate_of_reports() {
+        let app = |progress| AppSample { id: AppId(0), name: "a".into(), progress, ..AppSample::default() };
+        let (mut a, mut b) = (sample(0, &[]), sample(500, &[]));
+        a.apps = vec![app(Some(100))];
+        b.apps = vec![app(Some(150))];
+        assert_eq!(View::new(&a, &b).apps[0].progress_per_s, Some(100.0));
+        b.apps = vec![app(None)];
+        assert_eq!(View::new(&a, &b).apps[0].progress_per_s, None);
+    }
+
+    #[test]
+    fn every_signal_of_speed_reads_alike() {
+        let at = |ms, progress, slow, metric_ms| {
+            let buckets = [(1_000.0, 2_000.0, 50), (1e9, 3e9, slow)].map(Bucket::from);
+            let metric = Reading {
+                value: 7.0,
+                direction: Direction::LowerIsBetter,
+                window: Duration::from_secs(1),
+                count: 1,
+                at: Time::from_millis(metric_ms),
+            };
+            let app = AppSample {
+                progress: Some(progress),
+                latency_ns: Some(Histogram::new(buckets)),
+                metrics: vec![("queue".into(), metric)],
+                ..AppSample::default()
+            };
+            Sample { apps: vec![app], ..sample(ms, &[]) }
+        };
+        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 60, 10, 900));
+        let readings = view.readings(&view.apps[0]);
+        let told: Vec<_> = readings.iter().map(|(name, r)| (name.as_str(), r.value, r.count, view.is_new(r))).collect();
+        // 50 units in 0.5 s; ten latencies, all between 1 and 3 s.
+        let latencies = [("latency_p50_s", 2.0, 10, true), ("latency_p99_s", 2.98, 10, true)];
+        assert_eq!(told, [&[("progress", 100.0, 50, true)][..], &latencies, &[("queue", 7.0, 1, false)]].concat());
+        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 10, 0, 1_200));
+        let readings = view.readings(&view.apps[0]);
+        assert_eq!(readings.len(), 2, "no latency in the interval: nothing is known about it");
+        assert!(view.is_new(&readings[1].1));
+    }
+}

@@ -1,0 +1,195 @@
+//! What a decision costs. Prints one JSON object per line, times in microseconds:
+//! `{"bench":"decide","policy":"sam","cpus":40,"tasks":80,"case":"calm","moves":0,"iterations":…,"median_us":…,"min_us":…,"max_us":…}`.
+//!
+//! `cargo bench -p cotenant-model --bench decide [-- POLICY…]`; without names, every policy that accepts the machine. `sam-mph` is `sam`
+//! with its additions after SAM-MPH.
+//!
+//! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
+
+#[path = "../../../benches/report.rs"]
+mod report;
+
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings, State};
+use cotenant_model::profile::{AppProfile, By, Loss, MachineProfile, Pressure, Thresholds};
+use cotenant_model::testing::{ViewBuilder, machine};
+use cotenant_model::{CpuSet, Signal, Topology, View};
+use cotenant_policies::{Sam, SamConfig};
+use report::Report;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+const CYCLES: u64 = 220_000_000;
+
+/// A machine and what its tasks do.
+struct Case {
+    name: &'static str,
+    topology: Topology,
+    view: View,
+    apps: BTreeMap<String, AppProfile>,
+}
+
+/// Packages, LLC domains per package, cores per domain, contexts per core.
+const MACHINES: &[(u32, u32, u32, u32)] = &[(2, 1, 10, 2), (4, 1, 32, 2), (8, 1, 64, 2), (2, 32, 8, 2)];
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &(packages, llcs, cores, smt) in MACHINES {
+        let topology = machine(packages, llcs, cores, smt);
+        // Twice as many tasks as CPUs, all of them running.
+        cases.push(case("calm", &topology, 2, |_, _| Role::Cpu));
+        // Sharers all over the machine, memory-bound tasks crowded on the first package, some of them away from their pages.
+        cases.push(case("migrating", &topology, 2, |task, package| match task % 8 {
+            0 | 1 => Role::Sharer,
+            2 | 3 if package == 0 => Role::Memory,
+            4 if package != 0 => Role::Stray,
+            _ => Role::Cpu,
+        }));
+        // Twice as many tasks as CPUs, of which a quarter runs: places are contexts, and half of them are idle.
+        cases.push(case("sleepers", &topology, 2, |task, _| match task % 8 {
+            0 => Role::Sharer,
+            4 => Role::Cpu,
+            _ => Role::Asleep,
+        }));
+        // Four tasks per CPU in as many processes as CPUs, all running, a quarter of them memory-bound.
+        cases.push(case("processes", &topology, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu }));
+    }
+    // Four jobs of one task per CPU on 256 CPUs under 16 caches.
+    let chiplets = machine(2, 8, 8, 2);
+    let jobs = || case("jobs", &chiplets, 4, |task, _| if task % 4 == 1 { Role::Memory } else { Role::Cpu });
+    cases.push(jobs());
+    // The same, of which all have a profile: `das` finds each one's loss at the traffic of the batch.
+    let apps = jobs().view.apps.iter().map(|app| (app.name.clone(), characterized())).collect();
+    cases.push(Case { name: "characterized", apps, ..jobs() });
+    cases
+}
+
+/// What `cotenant characterize` leaves of a sensitive program.
+fn characterized() -> AppProfile {
+    let point = |i: u32| {
+        let (rate, loss) = (f64::from(i) * 1e7, f64::from(i) * 0.05);
+        let loss = Loss::of(&[(1.0 - loss, 1.0)], By::Time).expect("a round");
+        Pressure { target_per_s: rate, reached_per_s: rate, loss, cpus: CpuSet::new() }
+    };
+    let points = (1..=4).map(point).collect();
+    let degradation = BTreeMap::from([("memory".to_owned(), points)]);
+    AppProfile { degradation, alone_s: Some(10.0), threads: Some(1), ..AppProfile::default() }
+}
+
+#[derive(Clone, Copy)]
+enum Role {
+    Asleep,
+    Cpu,
+    Sharer,
+    Memory,
+    Stray,
+}
+
+fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32, usize) -> Role) -> Case {
+    let cpus = topology.cpus().len() as u32;
+    let mut builder = ViewBuilder::new(topology);
+    for task in 0..cpus * per_cpu {
+        let cpu = task / per_cpu; // roles repeat every few CPUs, so every package has all of them
+        let package = topology.package_of(topology.cpus()[cpu as usize].id).unwrap_or(0);
+        let role = role(task, package);
+        let ran = u64::from(!matches!(role, Role::Asleep));
+        let count = |wanted: bool, events: u64| if wanted { events } else { 0 };
+        builder = builder
+            .task(
+                task,
+                if name == "processes" {
+                    task / 4
+                } else if name == "jobs" {
+                    task
+                } else {
+                    task % 5
+                },
+                cpu,
+            )
+            .cycles(CYCLES / u64::from(per_cpu) * ran)
+            .signal(Signal::CpuTime, 100_000_000 / u64::from(per_cpu) * ran)
+            .signal(Signal::Inter, count(matches!(role, Role::Sharer), 110_000))
+            .signal(Signal::Intra, 0)
+            .signal(Signal::Remote, count(matches!(role, Role::Stray), 88_000))
+            .signal(Signal::LlcMisses, count(matches!(role, Role::Memory), 900_000))
+            .signal(Signal::Instructions, CYCLES / u64::from(per_cpu) * ran)
+            .signal(Signal::StallCycles, CYCLES / u64::from(per_cpu) / 4 * ran);
+        builder = match role {
+            Role::Stray => builder.pages(&[(0, 10_000)]),
+            _ if name == "processes" => builder.pages(&[(package as u32, 100_000)]),
+            _ => builder,
+        };
+    }
+    for cpu in 0..cpus {
+        builder = builder.cpu_busy(cpu, 1.0);
+    }
+    Case { name, topology: topology.clone(), view: builder.view(), apps: BTreeMap::new() }
+}
+
+fn measure(
+    report: &mut Report,
+    name: &str,
+    policy: &dyn DynPolicy,
+    case: &Case,
+    profile: &MachineProfile,
+    config: &Config,
+) {
+    let ctx = Ctx { topology: &case.topology, machine: profile, apps: &case.apps, config };
+    if policy.check(&ctx).is_err() {
+        return;
+    }
+    let decide = || policy.decide(&ctx, black_box(&case.view), &[], State::default(), case.view.at);
+    let moves = decide().proposals.len();
+    let mut times = Vec::new();
+    let started = Instant::now();
+    while times.len() < 5_000 && (times.len() < 50 || started.elapsed() < Duration::from_secs(1)) {
+        let start = Instant::now();
+        black_box(decide());
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    let us = |d: Duration| d.as_nanos() as f64 / 1e3;
+    report.row(serde_json::json!({
+        "policy": name,
+        "machine": format!("{}x{}", case.topology.packages().len(), case.topology.llc_domains().len()),
+        "cpus": case.topology.cpus().len(),
+        "tasks": case.view.tasks.len(),
+        "case": case.name,
+        "moves": moves,
+        "iterations": times.len(),
+        "median_us": us(times[times.len() / 2]),
+        "min_us": us(times[0]),
+        "max_us": us(times[times.len() - 1]),
+    }));
+}
+
+fn main() {
+    let mut report = Report::new("decide");
+    let registry = cotenant_policies::standard();
+    // `cargo bench` adds options of its own.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let names: Vec<&str> = if wanted.is_empty() {
+        registry.names().chain(["sam-mph"]).collect()
+    } else {
+        wanted.iter().map(String::as_str).collect()
+    };
+    let thresholds = Thresholds {
+        coherence_per_cycle: 2.5e-4,
+        socket_bandwidth_per_s: 7.5e7,
+        task_bandwidth_per_s: None,
+        remote_per_cycle: Some(1e-4),
+    };
+    let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds: Some(thresholds), ..MachineProfile::default() };
+    let mph =
+        Config { settings: Settings::default().with::<Sam>(&SamConfig::mph()), pin: Pin::Cpu, ..Config::default() };
+    for case in cases() {
+        for name in &names {
+            let (known, config) = if *name == "sam-mph" { ("sam", &mph) } else { (*name, &Config::default()) };
+            match registry.make(known, config) {
+                Ok(policy) => measure(&mut report, name, policy.as_ref(), &case, &profile, config),
+                Err(unknown) => eprintln!("{unknown}"),
+            }
+        }
+    }
+}

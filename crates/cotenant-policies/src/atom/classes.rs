@@ -1,0 +1,237 @@
+//! The mapping classes that compete.
+
+use super::config::AtomConfig;
+use super::situation::Group;
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{AppId, CpuId, TaskId};
+use cotenant_model::pin;
+use cotenant_model::policy::Ctx;
+use cotenant_model::topology::notation::format_map;
+use cotenant_model::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
+use cotenant_model::topology::{CacheType, Kind, Topology};
+use cotenant_model::view::View;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Leaves of the tree of CPUs that may be tried to find classes: a few milliseconds.
+const EFFORT: u64 = 100_000;
+
+/// A mapping class, by one mapping of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Class {
+    /// The CPUs of each group; none at all: where the kernel puts them.
+    pub cpus: Vec<CpuSet>,
+    /// In the notation of maps, for people.
+    pub text: String,
+}
+
+/// What competes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Field {
+    pub classes: Vec<Class>,
+    /// How they were chosen, where they are not all that are meant.
+    pub how: Option<String>,
+}
+
+/// The classes of mappings of these groups: the balanced ones, or all where none is balanced or all are asked for.
+pub(super) fn field(ctx: &Ctx<'_>, config: &AtomConfig, groups: &[Group], labels: &Labels) -> Field {
+    let AtomConfig { classes: cap, all, .. } = *config;
+    let tenant = |g: &Group| Tenant { threads: g.threads, allowed: Some(g.on.clone()), like: None };
+    let of = |balanced| Enumeration::new(ctx.topology, labels, groups.iter().map(tenant).collect(), balanced);
+    for balanced in [true, false].into_iter().filter(|balanced| !(*balanced && all)) {
+        let enumeration = of(balanced);
+        let mut classes = enumeration.iter().within(EFFORT);
+        let found: Vec<Vec<Slot>> = classes.by_ref().take(cap + 1).collect();
+        if found.len() > cap || classes.gave_up() {
+            let mut field = corners(ctx, config, &of(false), groups);
+            let kind = if balanced { "balanced classes" } else { "classes" };
+            let n = field.classes.len();
+            field.how = Some(format!(
+                "there are more than {cap} {kind} of mappings; the {n} that are packed or spread at each level of the machine compete (--atom classes=N raises the limit)"
+            ));
+            return field;
+        }
+        if !found.is_empty() {
+            return gather(ctx, groups, enumeration.symmetry().cpus(), &found);
+        }
+    }
+    Field::default()
+}
+
+/// Classes from mappings, without those that are alike once `--pin` has widened them.
+fn gather(ctx: &Ctx<'_>, groups: &[Group], order: &[CpuId], mappings: &[Vec<Slot>]) -> Field {
+    let mut classes = Vec::new();
+    let mut seen = BTreeSet::new();
+    for mapping in mappings {
+        let cpus_of = |group: usize| -> CpuSet {
+            let own = order.iter().zip(mapping).filter(|(_, slot)| **slot != FREE && **slot as usize == group);
+            own.map(|(cpu, _)| *cpu).collect()
+        };
+        let cpus: Vec<CpuSet> = (0..groups.len()).map(cpus_of).collect();
+        let widened = |(set, group): (&CpuSet, &Group)| {
+            let mask = |cpu| pin::affinity(ctx.topology, &CpuSet::single(cpu), ctx.config.pin, &group.on);
+            let mut masks: Vec<Vec<CpuId>> = set.iter().map(|cpu| mask(cpu).iter().collect()).collect();
+            masks.sort_unstable();
+            masks
+        };
+        if seen.insert(cpus.iter().zip(groups).map(widened).collect::<Vec<_>>()) {
+            let text = text(ctx.topology, groups, &cpus);
+            classes.push(Class { cpus, text });
+        }
+    }
+    let merged = mappings.len() - classes.len();
+    let how = (merged > 0).then(|| {
+        format!("{merged} classes differ only inside what --pin leaves to the kernel, and do not compete; with --pin cpu they do")
+    });
+    // By how they fill the domains, fullest first: an order that does not depend on how like cores are numbered.
+    let filling = |class: &Class| -> Vec<usize> {
+        let in_domain = |cpus: &CpuSet, set: &CpuSet| usize::MAX - set.and(cpus).len();
+        let domains = ctx.topology.llc_domains().iter();
+        domains.flat_map(|domain| class.cpus.iter().map(|set| in_domain(&domain.cpus, set))).collect()
+    };
+    classes.sort_by_cached_key(filling);
+    Field { classes, how }
+}
+
+/// The mapping as people read it: `X` the first application, `*` the other of two, else letters.
+fn text(topology: &Topology, groups: &[Group], cpus: &[CpuSet]) -> String {
+    let mut apps: Vec<AppId> = groups.iter().map(|g| g.app).collect();
+    apps.dedup();
+    let letter = |app: AppId| match apps.iter().position(|a| *a == app).unwrap_or_default() {
+        0 => 'X',
+        1 if apps.len() == 2 => '*',
+        n => char::from(b'A' + ((n - 1) % 23) as u8),
+    };
+    format_map(topology, |cpu| groups.iter().zip(cpus).find(|(_, set)| set.contains(cpu)).map(|(g, _)| letter(g.app)))
+}
+
+/// The corners of the space of mappings: at each level of the machine each application's threads are packed or spread, all alike, with
+/// the others or away from them.
+fn corners(ctx: &Ctx<'_>, config: &AtomConfig, enumeration: &Enumeration<'_>, groups: &[Group]) -> Field {
+    let order = enumeration.symmetry().cpus();
+    let levels = levels(ctx.topology);
+    let mut found: Vec<Vec<Slot>> = Vec::new();
+    for signs in 0..1u32 << levels.len() {
+        for meet in [false, true] {
+            let Some(mapping) = corner(order, groups, &levels, signs, meet) else { continue };
+            let mapping = enumeration.canonical(&mapping);
+            if !found.contains(&mapping) {
+                found.push(mapping);
+            }
+        }
+    }
+    if !config.all {
+        let symmetry = enumeration.symmetry();
+        let balanced = |m: &Vec<Slot>| (0..groups.len() as Slot).all(|group| symmetry.is_balanced(m, group));
+        if found.iter().any(balanced) {
+            found.retain(balanced);
+        }
+    }
+    let mut field = gather(ctx, groups, order, &found);
+    field.classes.truncate(config.classes);
+    field
+}
+
+/// Partitions of the CPUs by what they share, the largest parts first; at most six.
+fn levels(topology: &Topology) -> Vec<Vec<CpuSet>> {
+    let mut all: Vec<Vec<CpuSet>> = vec![topology.packages().to_vec(), topology.cores().to_vec()];
+    all.push(topology.nodes().iter().map(|n| n.cpus.and(topology.online())).filter(|c| !c.is_empty()).collect());
+    let mut by_class: BTreeMap<(bool, u8), Vec<CpuSet>> = BTreeMap::new();
+    for resource in topology.resources() {
+        match resource.kind {
+            Kind::Bus => by_class.entry((false, 0)).or_default().push(resource.cpus.clone()),
+            Kind::Cache(CacheType::Unified) => {
+                by_class.entry((true, resource.level)).or_default().push(resource.cpus.clone());
+            }
+            _ => {}
+        }
+    }
+    all.extend(by_class.into_values());
+    let mut levels: Vec<Vec<CpuSet>> = Vec::new();
+    for mut parts in all {
+        parts.sort_by_key(CpuSet::first);
+        if parts.len() > 1 && parts.iter().any(|p| p.len() > 1) && !levels.contains(&parts) {
+            levels.push(parts);
+        }
+    }
+    levels.sort_by_key(|parts| std::cmp::Reverse(parts.iter().map(CpuSet::len).max()));
+    levels.truncate(6);
+    levels
+}
+
+/// One corner: bit `l` of `signs` packs at level `l`. `None` where there is no room.
+fn corner(order: &[CpuId], groups: &[Group], levels: &[Vec<CpuSet>], signs: u32, meet: bool) -> Option<Vec<Slot>> {
+    let part_of = |cpu: CpuId| -> Vec<usize> {
+        levels.iter().map(|parts| parts.iter().position(|p| p.contains(cpu)).unwrap_or(parts.len())).collect()
+    };
+    let parts: Vec<Vec<usize>> = order.iter().map(|cpu| part_of(*cpu)).collect();
+    let mut mapping = vec![FREE; order.len()];
+    // Per level and part: threads of the group's application, and of others.
+    for (slot, group) in groups.iter().enumerate() {
+        let app_of = |slot: Slot| groups.get(slot as usize).map(|g| g.app);
+        let mut held: Vec<BTreeMap<usize, [i64; 2]>> = vec![BTreeMap::new(); levels.len()];
+        for (at, taken) in mapping.iter().enumerate().filter(|(_, taken)| **taken != FREE) {
+            let other = usize::from(app_of(*taken) != Some(group.app));
+            (0..levels.len()).for_each(|l| held[l].entry(parts[at][l]).or_default()[other] += 1);
+        }
+        for _ in 0..group.threads {
+            let key = |at: usize| -> Vec<i64> {
+                let level = |l: usize| {
+                    let [own, others] = held[l].get(&parts[at][l]).copied().unwrap_or_default();
+                    [if signs >> l & 1 == 1 { -own } else { own }, if meet { -others } else { others }]
+                };
+                (0..levels.len()).flat_map(level).collect()
+            };
+            let open = (0..order.len()).filter(|&at| mapping[at] == FREE && group.on.contains(order[at]));
+            let at = open.min_by_key(|&at| key(at))?;
+            mapping[at] = slot as Slot;
+            (0..levels.len()).for_each(|l| held[l].entry(parts[at][l]).or_default()[0] += 1);
+        }
+    }
+    Some(mapping)
+}
+
+/// Seats the members on the CPUs of a class: each in the domain where it is, as long as the class has room there, and there on its own
+/// CPU if that is free; the others in order of id.
+pub(super) fn seats(
+    ctx: &Ctx<'_>,
+    view: &View,
+    members: &[(TaskId, usize)],
+    class: &Class,
+) -> BTreeMap<TaskId, CpuSet> {
+    let mut seats = BTreeMap::new();
+    for (group, cpus) in class.cpus.iter().enumerate() {
+        let mut free = cpus.clone();
+        let mut waiting: Vec<(TaskId, Option<CpuId>)> =
+            members.iter().filter(|m| m.1 == group).map(|m| (m.0, view.task(m.0).and_then(|t| t.cpu))).collect();
+        for at_home in [true, false] {
+            let mut placed: BTreeMap<usize, Vec<(TaskId, Option<CpuId>)>> = BTreeMap::new();
+            let mut room: BTreeMap<Option<usize>, usize> = BTreeMap::new();
+            for cpu in free.iter() {
+                *room.entry(ctx.topology.llc_of(cpu)).or_default() += 1;
+            }
+            waiting.retain(|&(task, cpu)| {
+                let home = cpu.and_then(|cpu| ctx.topology.llc_of(cpu));
+                let domain = if at_home { Some(home) } else { room.iter().find(|r| *r.1 > 0).map(|r| *r.0) };
+                let Some(left) = domain.and_then(|d| room.get_mut(&d)).filter(|left| **left > 0) else { return true };
+                *left -= 1;
+                placed.entry(domain.flatten().unwrap_or(usize::MAX)).or_default().push((task, cpu));
+                false
+            });
+            for (domain, tasks) in placed {
+                let here = |cpu: &CpuId| ctx.topology.llc_of(*cpu).unwrap_or(usize::MAX) == domain;
+                let (stay, go): (Vec<_>, Vec<_>) =
+                    tasks.into_iter().partition(|(_, cpu)| cpu.is_some_and(|cpu| free.remove(cpu)));
+                seats.extend(stay.into_iter().filter_map(|(task, cpu)| Some((task, CpuSet::single(cpu?)))));
+                for (task, _) in go {
+                    let seat = free.iter().find(here);
+                    if let Some(cpu) = seat {
+                        free.remove(cpu);
+                        seats.insert(task, CpuSet::single(cpu));
+                    }
+                }
+            }
+        }
+    }
+    seats
+}

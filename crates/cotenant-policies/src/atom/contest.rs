@@ -1,0 +1,179 @@
+//! The competition: turns, what was measured in them, who is dropped and who wins.
+
+use super::classes::Class;
+use super::situation::{Measure, Situation, instructions};
+use crate::speed;
+use cotenant_model::ids::{AppId, Time};
+use cotenant_model::stats::{Estimate, Summary};
+use cotenant_model::view::View;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A class is hopeless, and the kernel is beaten, only by at least this.
+pub(super) const MIN_GAIN: f64 = 0.01;
+
+/// A competition of mapping classes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Contest {
+    pub situation: Situation,
+    pub classes: Vec<Class>,
+    /// Per class, per round: the natural logarithm of the speed, the mean over the applications.
+    scores: Vec<Vec<f64>>,
+    /// Classes that still compete, in the order of [`Self::classes`].
+    alive: Vec<usize>,
+    /// Rounds that are over.
+    round: u32,
+    /// Turns of this round that are over.
+    turn: usize,
+    pub began: Time,
+    /// The class that won, when the competition is over.
+    pub winner: Option<usize>,
+}
+
+impl Contest {
+    pub fn new(situation: Situation, classes: Vec<Class>, began: Time) -> Self {
+        let n = classes.len();
+        let winner = (n == 1).then_some(0);
+        Self {
+            situation,
+            classes,
+            scores: vec![Vec::new(); n],
+            alive: (0..n).collect(),
+            round: 0,
+            turn: 0,
+            began,
+            winner,
+        }
+    }
+
+    /// Whose turn it is. Every other round goes backwards, so that drift hits all alike, and saves a move.
+    pub fn turn(&self) -> usize {
+        let at = if self.round.is_multiple_of(2) { self.turn } else { self.alive.len() - 1 - self.turn };
+        self.alive[at]
+    }
+
+    /// How many still compete.
+    pub fn competing(&self) -> usize {
+        self.alive.len()
+    }
+
+    /// Ends the turn with its score. At the end of a round, hopeless classes are dropped; at the end of the last, one wins.
+    pub fn record(&mut self, score: f64, rounds: u32) {
+        let class = self.turn();
+        self.scores[class].push(score);
+        self.turn += 1;
+        if self.turn < self.alive.len() {
+            return;
+        }
+        self.turn = 0;
+        self.round += 1;
+        let leader = self.leader();
+        let hopeless = |c: usize| self.lead(leader, c).is_some_and(|e| e.low() > 0.0 && e.value.exp_m1() >= MIN_GAIN);
+        let alive: Vec<usize> = self.alive.iter().copied().filter(|&c| c == leader || !hopeless(c)).collect();
+        self.alive = alive;
+        if self.alive.len() == 1 || self.round >= rounds {
+            self.winner = Some(self.judged(leader));
+        }
+    }
+
+    fn mean(&self, class: usize) -> f64 {
+        Summary::of(&self.scores[class]).mean
+    }
+
+    /// The class with the best mean among those that still compete, the first of equals.
+    fn leader(&self) -> usize {
+        let first = self.alive[0];
+        self.alive.iter().copied().fold(first, |best, c| if self.mean(c) > self.mean(best) { c } else { best })
+    }
+
+    /// How much faster one class is than another, round by round, as a logarithm; over the rounds that both took part in.
+    pub fn lead(&self, of: usize, over: usize) -> Option<Estimate> {
+        let pairs = self.scores[of].iter().zip(&self.scores[over]);
+        Summary::of(&pairs.map(|(a, b)| a - b).collect::<Vec<_>>()).estimate()
+    }
+
+    /// The leader, unless the kernel competes and is not beaten for certain.
+    fn judged(&self, leader: usize) -> usize {
+        let kernel = self.classes.iter().position(|c| c.cpus.is_empty());
+        let beaten =
+            |kernel: usize| self.lead(leader, kernel).is_some_and(|e| e.low() > 0.0 && e.value.exp_m1() >= MIN_GAIN);
+        kernel.filter(|&kernel| !beaten(kernel)).unwrap_or(leader)
+    }
+
+    /// What came out, in words.
+    pub fn result(&self) -> Option<String> {
+        let winner = self.winner?;
+        let text = &self.classes[winner].text;
+        if self.classes.len() == 1 {
+            return Some(format!("class {text} is the only one that competes"));
+        }
+        let percent = |log: f64| log.exp_m1() * 100.0;
+        let others = (0..self.classes.len()).filter(|c| *c != winner);
+        let second = others.max_by(|a, b| self.mean(*a).total_cmp(&self.mean(*b)))?;
+        let rounds = self.scores[winner].len();
+        // The mean over the classes is what a random assignment comes to (§4.2.1).
+        let all = Summary::of(&(0..self.classes.len()).map(|c| self.scores[c][0]).collect::<Vec<_>>()).mean;
+        let second_text = &self.classes[second].text;
+        let over_second = match self.lead(winner, second) {
+            Some(e) => format!("{:+.1} % ± {:.1} % over {second_text}", percent(e.value), e.half_width * 100.0),
+            None => format!("{:+.1} % over {second_text}", percent(self.mean(winner) - self.mean(second))),
+        };
+        let over_all = percent(self.scores[winner][0] - all);
+        let n = self.classes.len();
+        Some(format!("class {text} won of {n} in {rounds} rounds: {over_second}, {over_all:+.1} % over their average"))
+    }
+}
+
+/// What a turn tells of the applications' speeds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Meter {
+    from: Time,
+    apps: BTreeMap<AppId, Tally>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Tally {
+    /// Seconds measured, or readings.
+    weight: f64,
+    /// What was done in them, or the sum of the readings.
+    sum: f64,
+}
+
+impl Meter {
+    pub fn new(from: Time) -> Self {
+        Self { from, apps: BTreeMap::new() }
+    }
+
+    /// Adds what the view tells. Of a metric each reading counts once, and only where the time that it summarises began in the turn.
+    pub fn add(&mut self, view: &View, situation: &Situation) {
+        for (id, measure) in &situation.measures {
+            let Some(app) = view.apps.iter().find(|a| a.id == *id) else { continue };
+            let seconds = view.interval.as_secs_f64();
+            let found = match measure {
+                Measure::Instructions => instructions(view, *id).map(|rate| (seconds, rate * seconds)),
+                Measure::Progress => app.progress_per_s.map(|rate| (seconds, rate * seconds)),
+                Measure::Metric(_) => speed::told(view, app)
+                    .filter(|(metric, r)| {
+                        let within = r.at > self.from && r.at - self.from >= r.window;
+                        metric.is_some() && view.is_new(r) && within
+                    })
+                    .map(|(_, reading)| (1.0, reading.value)),
+            };
+            if let Some((weight, sum)) = found {
+                let tally = self.apps.entry(*id).or_default();
+                tally.weight += weight;
+                tally.sum += sum;
+            }
+        }
+    }
+
+    /// The natural logarithm of the speed, the mean over the applications; `None` where one has told nothing yet.
+    pub fn score(&self, situation: &Situation) -> Option<f64> {
+        let log = |id: &AppId| {
+            let Tally { weight, sum } = self.apps.get(id)?;
+            Some(sum / weight).filter(|speed| speed::usable(*speed)).map(f64::ln)
+        };
+        let logs: Option<Vec<f64>> = situation.measures.keys().map(log).collect();
+        logs.map(|logs| Summary::of(&logs).mean)
+    }
+}

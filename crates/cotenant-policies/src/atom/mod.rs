@@ -1,0 +1,322 @@
+//! `atom`: the mapping classes compete, and the one in which the applications really are fastest wins (Tang, ch. 4.2). See
+//! `docs/policies/atom.md`.
+//!
+//! ```text
+//!           nobody came or went              turn over             all turns over, or one class left
+//!   Watch ────────────────────▶ Turn (settle, measure) ─▶ Turn … ─────────────────────────▶ Execute
+//!     ▲                           │                                                            │
+//!     └───────────────────────────┴── threads or applications came or went, or what they may use changed
+//! ```
+
+mod classes;
+mod config;
+mod contest;
+mod situation;
+#[cfg(test)]
+mod tests;
+
+pub use config::{AtomConfig, AtomConfigError};
+
+use super::plan::Plan;
+use classes::{Class, field, seats};
+use contest::{Contest, Meter};
+use cotenant_model::action::{ActionOutcome, Decision, Proposal, Reason};
+use cotenant_model::ids::{TaskId, Time};
+use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
+use cotenant_model::view::View;
+use serde::{Deserialize, Serialize};
+use situation::{Load, Measure, Seen, look, page_labels};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long nobody may have come or gone before who runs is taken for settled.
+const WATCH: Duration = Duration::from_millis(500);
+/// A turn that tells nothing for so many times its length is given up.
+const PATIENCE: u32 = 4;
+
+/// The policy.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Atom(pub AtomConfig);
+
+/// What `atom` remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AtomState {
+    phase: Phase,
+    /// Tasks of the last round.
+    tasks: Vec<TaskId>,
+    /// How often in a row there was nothing to learn.
+    #[serde(default)]
+    fruitless: u32,
+    /// What is learned, or was.
+    contest: Option<Contest>,
+    /// Threads that take part, each with its group.
+    members: Vec<(TaskId, usize)>,
+    /// Who was busy while it watched or executed.
+    load: Load,
+    plan: Plan,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Phase {
+    /// Waits until who runs has settled.
+    Watch { since: Time },
+    /// A class was put in place, and the caches get warm.
+    Settle { since: Time },
+    /// It is measured.
+    Measure { until: Time, meter: Meter },
+    /// The winner runs, or there is nothing to choose.
+    Execute { since: Time },
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self::Watch { since: Time(0) }
+    }
+}
+
+impl AtomState {
+    fn watch(&mut self, now: Time) {
+        self.phase = Phase::Watch { since: now };
+        self.load = Load::default();
+    }
+
+    /// Leaves all placements to the kernel.
+    fn let_go(&mut self, view: &View) {
+        self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), BTreeMap::new());
+    }
+
+    /// Puts a class in place, as far as that is not done.
+    fn place(&mut self, ctx: &Ctx<'_>, view: &View, class: &Class) {
+        let wanted = seats(ctx, view, &self.members, class);
+        self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
+    }
+
+    /// Begins the next turn, or the execution of the winner.
+    fn proceed(&mut self, ctx: &Ctx<'_>, view: &View, now: Time, notes: &mut Vec<String>) {
+        let Some(contest) = self.contest.take() else { return self.watch(now) };
+        let class = contest.winner.unwrap_or_else(|| contest.turn());
+        if contest.winner.is_some() {
+            notes.extend(contest.result().filter(|_| contest.classes.len() > 1));
+            self.phase = Phase::Execute { since: now };
+            self.load = Load::default();
+        } else {
+            self.phase = Phase::Settle { since: now };
+        }
+        if contest.classes.len() == 1 {
+            self.let_go(view);
+        } else {
+            self.place(ctx, view, &contest.classes[class]);
+        }
+        self.contest = Some(contest);
+    }
+
+    /// Who runs has settled: goes on where it was, or begins to learn.
+    fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
+        let Seen { situation, members, silent } = match look(ctx, view, &self.load) {
+            Ok(seen) => seen,
+            Err(why) => {
+                self.fruitless += 1;
+                // Programs begin to report, and metrics to be read, some time after the start.
+                notes.extend((self.fruitless > 1).then(|| format!("no decision: {why}")));
+                self.contest = None;
+                self.let_go(view);
+                return self.watch(now);
+            }
+        };
+        self.fruitless = 0;
+        if !silent.is_empty() {
+            notes.push(format!("nothing tells how fast these are, so they do not count: {}", silent.join(", ")));
+        }
+        self.members = members;
+        let known = self.contest.as_ref().is_some_and(|c| c.situation == situation);
+        if !known {
+            let labels = page_labels(ctx, view, &situation.groups);
+            let mut field = field(ctx, config, &situation.groups, &labels);
+            notes.extend(field.how);
+            if field.classes.len() > 1 && config.kernel {
+                field.classes.push(Class { cpus: Vec::new(), text: "of the kernel".to_owned() });
+            }
+            let threads = self.members.len();
+            match field.classes.len() {
+                0 => {
+                    notes.push(format!("no decision: {threads} busy threads do not have a CPU each; placement is left to the kernel"));
+                    self.contest = None;
+                    self.let_go(view);
+                    return self.watch(now);
+                }
+                1 => notes.push(format!(
+                    "there is one mapping class only, {}: all mappings of {threads} thread{} are alike here; placement is left to the kernel",
+                    field.classes[0].text,
+                    if threads == 1 { "" } else { "s" }
+                )),
+                _ => {}
+            }
+            self.contest = Some(Contest::new(situation, field.classes, now));
+        }
+        self.proceed(ctx, view, now, notes);
+    }
+
+    /// Whether there is a better measure than the one that is used.
+    fn is_outdated(&self, view: &View) -> bool {
+        let Some(contest) = &self.contest else { return false };
+        view.apps.iter().any(|app| {
+            let now = Measure::of(view, app).filter(|m| matches!(m, Measure::Metric(_)));
+            now.is_some() && contest.situation.measures.get(&app.id).is_some_and(|before| now.as_ref() != Some(before))
+        })
+    }
+
+    /// Whether a thread that takes no part was busy of late.
+    fn has_newcomers(&self) -> bool {
+        let of_old = |task: TaskId| self.members.binary_search_by_key(&task, |m| m.0).is_ok();
+        self.tasks.iter().any(|&task| self.load.is_active(task) == Some(true) && !of_old(task))
+    }
+
+    /// Whether the winner runs, or there is nothing to choose.
+    pub(super) fn is_calm(&self) -> bool {
+        matches!(self.phase, Phase::Execute { .. }) && self.plan.stands()
+    }
+
+    /// One round. Returns when the next one is due.
+    fn step(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) -> Time {
+        let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
+        let watching = matches!(self.phase, Phase::Watch { .. });
+        let left = !watching && !self.plan.fits(ctx, view.tasks.iter());
+        if tasks != self.tasks || left || (!watching && self.is_outdated(view)) {
+            self.tasks = tasks;
+            self.watch(now);
+        }
+        let tick = now + ctx.config.interval;
+        match &mut self.phase {
+            Phase::Watch { since } => {
+                // Nothing is known yet of the round in which somebody came.
+                if now > *since {
+                    self.load.add(view);
+                }
+                if now - *since < WATCH {
+                    return tick.min(*since + WATCH);
+                }
+                self.begin(ctx, config, view, now, notes);
+            }
+            Phase::Settle { since } => {
+                if !self.plan.stands() {
+                    *since = now; // it begins anew when the class is in place
+                } else if now - *since >= config.settling() {
+                    let measured = config.turn.saturating_sub(config.settling());
+                    self.phase = Phase::Measure { until: now + measured, meter: Meter::new(now) };
+                }
+            }
+            Phase::Measure { until, meter } => {
+                let (Some(contest), until) = (&mut self.contest, *until) else {
+                    self.watch(now);
+                    return tick;
+                };
+                meter.add(view, &contest.situation);
+                match meter.score(&contest.situation) {
+                    Some(score) if now >= until => {
+                        contest.record(score, config.rounds);
+                        self.proceed(ctx, view, now, notes);
+                    }
+                    None if now - until >= config.turn * (PATIENCE - 1) => {
+                        notes.push("a turn told nothing about the speed; it is repeated".to_owned());
+                        self.watch(now);
+                    }
+                    _ => {}
+                }
+            }
+            Phase::Execute { since } => {
+                self.load.add(view);
+                if config.execute.is_some_and(|execute| now - *since >= execute) {
+                    self.contest = None;
+                    self.watch(now);
+                } else if self.load.seconds() >= WATCH.as_secs_f64() {
+                    if self.contest.is_some() && self.has_newcomers() {
+                        self.watch(now);
+                    }
+                    self.load = Load::default();
+                }
+            }
+        }
+        match &self.phase {
+            Phase::Settle { since } => tick.min((*since + config.settling()).max(Time(now.0 + 1))),
+            Phase::Measure { until, .. } if *until > now => tick.min(*until),
+            _ => tick,
+        }
+    }
+
+    /// Why a task is put where it is.
+    fn reason(&self) -> Reason {
+        let Some(contest) = &self.contest else { return Reason::new("learning", "placement is left to the kernel") };
+        let class = contest.winner.unwrap_or_else(|| contest.turn());
+        let text = &contest.classes[class].text;
+        let (stage, what) = match &contest.winner {
+            Some(_) => ("execution", contest.result().unwrap_or_default()),
+            None => {
+                ("learning", format!("it is the turn of class {text}, one of {} that compete", contest.competing()))
+            }
+        };
+        Reason { what: what.into(), ..Reason::new(stage, "") }
+    }
+
+    fn proposals(&self, now: Time) -> Vec<Proposal> {
+        // What was planned may not hold any more while it is not known who runs.
+        if matches!(self.phase, Phase::Watch { .. }) && !self.plan.wanted().is_empty() {
+            return Vec::new();
+        }
+        let reason = self.reason();
+        self.plan.proposals(now, |_| reason.clone())
+    }
+
+    /// Gives everything back; true when nothing is left to give back.
+    pub(super) fn stop(
+        &mut self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        now: Time,
+    ) -> (Vec<Proposal>, bool) {
+        self.plan.learn(ctx, view, outcomes, now);
+        self.let_go(view);
+        (self.plan.proposals(now, |_| Reason::new("release", "another policy decides now")), self.plan.stands())
+    }
+}
+
+impl Policy for Atom {
+    const SECTION: &'static str = "atom";
+    type State = AtomState;
+    type Settings = AtomConfig;
+
+    fn name(&self) -> &'static str {
+        "atom"
+    }
+
+    fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        if ctx.topology.usable().len() > 1 {
+            return Ok(());
+        }
+        Err(Refusal {
+            policy: "atom",
+            why: "there is only one CPU to use, so no two mappings differ".to_owned(),
+            remedy: "allow more CPUs, or take --policy none".to_owned(),
+        })
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { task_changes: true, profiles: true, pages: true, ..Needs::default() }
+    }
+
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: AtomState,
+        now: Time,
+    ) -> Decision<AtomState> {
+        let mut notes = Vec::new();
+        state.plan.learn(ctx, view, outcomes, now);
+        let wake_at = state.step(ctx, &self.0, view, now, &mut notes);
+        let proposals = state.proposals(now);
+        Decision::new(proposals, state, wake_at, notes)
+    }
+}

@@ -1,0 +1,204 @@
+//! What `AToM` learns about: who runs, with how many threads, where they may stand, and what tells their speed.
+
+use crate::speed;
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
+use cotenant_model::policy::Ctx;
+use cotenant_model::signal::Signal;
+use cotenant_model::topology::symmetry::Labels;
+use cotenant_model::view::{AppView, TaskView, View};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A thread that runs for less of the time in which it does not wait for a CPU takes no part: it needs no place of its own.
+const ACTIVE: f64 = 0.1;
+/// Shares of an application's pages are told apart in so many steps.
+const PAGE_STEPS: f64 = 4.0;
+
+/// Threads that may change places with each other: those of one application that may stand on the same CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Group {
+    pub app: AppId,
+    pub on: CpuSet,
+    pub threads: usize,
+}
+
+/// What tells an application's speed; the best that there is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Measure {
+    /// Instructions per second of its threads.
+    Instructions,
+    /// What it reports itself.
+    Progress,
+    /// A metric from outside, by name.
+    Metric(String),
+}
+
+impl Measure {
+    /// Of an application now; `None` where nothing tells.
+    pub fn of(view: &View, app: &AppView) -> Option<Self> {
+        match speed::told(view, app) {
+            Some((Some(metric), _)) => Some(Self::Metric(metric)),
+            // A program that reports seldom is not slow for that.
+            _ if app.progress_per_s.is_some() => Some(Self::Progress),
+            _ => instructions(view, app.id).map(|_| Self::Instructions),
+        }
+    }
+}
+
+/// Instructions per second of all threads of an application that are in view; `None` where one is not counted, or none ran.
+pub(super) fn instructions(view: &View, app: AppId) -> Option<f64> {
+    let mut threads = view.tasks.iter().filter(|t| t.info.app == app && t.ran() != Some(false));
+    threads.try_fold(0.0, |sum, t| Some(sum + t.per_s(Signal::Instructions)?)).filter(|sum| speed::usable(*sum))
+}
+
+/// What is learned holds for one situation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Situation {
+    /// In ascending order of application, then of CPUs.
+    pub groups: Vec<Group>,
+    /// Of the applications whose speed counts.
+    pub measures: BTreeMap<AppId, Measure>,
+}
+
+/// What is seen of a situation.
+pub(super) struct Seen {
+    pub situation: Situation,
+    /// The threads that take part, in ascending order, each with its group; one that has none stays where it is.
+    pub members: Vec<(TaskId, usize)>,
+    /// Applications whose speed nothing tells.
+    pub silent: Vec<String>,
+}
+
+/// Who was busy, and where, over some rounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Load {
+    seconds: f64,
+    /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU would not be without others.
+    tasks: BTreeMap<TaskId, [f64; 2]>,
+    /// Per CPU: seconds busy, and seconds busy with somebody else's work.
+    cpus: BTreeMap<CpuId, [f64; 2]>,
+    /// CPU seconds of all tasks; of one whose time is unknown, all.
+    ours: f64,
+}
+
+impl Load {
+    pub fn add(&mut self, view: &View) {
+        let seconds = view.interval.as_secs_f64();
+        self.seconds += seconds;
+        for task in &view.tasks {
+            self.ours += task.cpu_share().unwrap_or(1.0) * seconds;
+            let Some(runs) = task.cpu_share() else { continue };
+            let waits = task.per_s(Signal::RunQueueWait).unwrap_or(0.0) / 1e9;
+            let [ran, ran_or_slept] = self.tasks.entry(task.info.id).or_default();
+            *ran += runs * seconds;
+            *ran_or_slept += (1.0 - waits).max(runs) * seconds;
+        }
+        for cpu in &view.cpus {
+            let [busy, foreign] = self.cpus.entry(cpu.id).or_default();
+            *busy += cpu.busy * seconds;
+            *foreign += cpu.foreign * seconds;
+        }
+    }
+
+    /// Seconds that were looked at.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Whether a thread takes part; `None` where its time is unknown.
+    pub fn is_active(&self, task: TaskId) -> Option<bool> {
+        self.tasks.get(&task).map(|[ran, ran_or_slept]| *ran >= ACTIVE * ran_or_slept)
+    }
+
+    /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that changed CPUs in an interval
+    /// look like somebody else on the CPU that they left, so no more CPUs are taken for busy than the work that is not ours could fill.
+    fn quiet(&self, ctx: &Ctx<'_>, threads: usize) -> CpuSet {
+        let usable = ctx.topology.usable();
+        let share = |seconds: f64| seconds / self.seconds.max(f64::MIN_POSITIVE);
+        let busy: f64 = self.cpus.values().map(|[busy, _]| busy).sum();
+        let strangers = (share(busy - self.ours) - ctx.config.foreign_busy).max(0.0).ceil() as usize;
+        let foreign = self.cpus.iter().map(|(cpu, [_, foreign])| (*cpu, share(*foreign)));
+        let mut foreign: Vec<_> = foreign.filter(|(_, part)| *part > ctx.config.foreign_busy).collect();
+        foreign.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let taken: CpuSet = foreign.iter().take(strangers).map(|(cpu, _)| *cpu).collect();
+        let quiet = usable.minus(&taken);
+        if quiet.len() >= threads { quiet } else { usable.clone() }
+    }
+}
+
+/// The situation as the last rounds show it.
+///
+/// # Errors
+/// Why there is nothing to learn.
+pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'static str> {
+    let is_active = |t: &&TaskView| load.is_active(t.info.id).unwrap_or(t.ran() != Some(false));
+    let active: Vec<&TaskView> = view.tasks.iter().filter(is_active).collect();
+    if active.is_empty() {
+        return Err("no thread needs a tenth of a CPU");
+    }
+    let quiet = load.quiet(ctx, active.len());
+    let mut found: BTreeMap<(AppId, Vec<CpuId>), Vec<TaskId>> = BTreeMap::new();
+    for task in active {
+        let on = task.info.allowed.and(&quiet);
+        found.entry((task.info.app, on.iter().collect())).or_default().push(task.info.id);
+    }
+    let mut groups = Vec::new();
+    let mut members = Vec::new();
+    for ((app, on), tasks) in found {
+        // Who may run only where somebody else is busy is left there.
+        if on.is_empty() {
+            members.extend(tasks.iter().map(|task| (*task, usize::MAX)));
+            continue;
+        }
+        members.extend(tasks.iter().map(|task| (*task, groups.len())));
+        groups.push(Group { app, on: on.into_iter().collect(), threads: tasks.len() });
+    }
+    members.sort_unstable();
+    let (mut measures, mut silent) = (BTreeMap::new(), Vec::new());
+    for app in view.apps.iter().filter(|app| groups.iter().any(|g| g.app == app.id)) {
+        match Measure::of(view, app) {
+            Some(measure) => drop(measures.insert(app.id, measure)),
+            None => silent.push(app.name.clone()),
+        }
+    }
+    // Where one is marked as the latency-sensitive one, its speed alone counts, as in the paper.
+    let sensitive = |id: &AppId| {
+        let name = view.apps.iter().find(|a| a.id == *id).map_or("", |a| a.name.as_str());
+        ctx.apps.get(name).is_some_and(|profile| profile.latency_sensitive)
+    };
+    if measures.keys().any(sensitive) {
+        measures.retain(|id, _| sensitive(id));
+        silent.clear();
+    }
+    if measures.is_empty() {
+        return Err(
+            "nothing tells how fast it is; needed: progress that the program reports, --metric, or counted instructions",
+        );
+    }
+    Ok(Seen { situation: Situation { groups, measures }, members, silent })
+}
+
+/// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer to its pages.
+pub(super) fn page_labels(ctx: &Ctx<'_>, view: &View, groups: &[Group]) -> Labels {
+    let mut labels = Labels::default();
+    let mut apps: Vec<AppId> = groups.iter().map(|g| g.app).collect();
+    apps.dedup();
+    for app in apps {
+        let mut pages: BTreeMap<NodeId, f64> = BTreeMap::new();
+        for task in view.tasks.iter().filter(|t| t.info.app == app) {
+            for &(node, count) in task.pages_by_node.iter().flatten() {
+                *pages.entry(node).or_default() += count as f64;
+            }
+        }
+        let all: f64 = pages.values().sum();
+        for node in ctx.topology.nodes().iter().filter(|_| all > 0.0) {
+            let share = pages.get(&node.id).map_or(0.0, |count| count / all);
+            let label = labels.nodes.entry(node.id).or_default();
+            // Applications beyond the 27th are not told apart: labels are 64 bits.
+            *label = label.wrapping_mul(PAGE_STEPS as u64 + 1).wrapping_add((share * PAGE_STEPS).round() as u64);
+        }
+    }
+    labels
+}

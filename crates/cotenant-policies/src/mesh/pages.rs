@@ -1,0 +1,135 @@
+//! Data to execution (ours): where a thread cannot go to its memory, or its memory is less than what it would leave behind in caches, the
+//! memory comes to the thread.
+
+use super::board::{Board, Guest};
+use super::{Ctx, WORTHWHILE};
+use cotenant_model::action::{Action, ActionOutcome, Outcome, PlaceKind, Proposal, Reason};
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{CpuId, NodeId, TaskId, Time};
+use cotenant_model::topology::{CacheType, Kind};
+use cotenant_model::view::{TaskView, View};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Bytes of a base page, where pages are weighed against caches.
+const PAGE: u64 = 4096;
+/// A process' memory is asked for again after so long, since a host moves it bit by bit and new pages come; after a refusal later.
+const AGAIN: Duration = Duration::from_secs(1);
+const AFTER_REFUSAL: Duration = Duration::from_secs(60);
+
+/// Whose memory was asked to be moved, and until when that is enough; by the task that stood for its process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Fetched(BTreeMap<TaskId, Time>);
+
+/// Bytes of the caches that belong to this core alone: what a thread leaves behind when it moves. 0 where none is known.
+fn own_caches(ctx: &Ctx<'_>, cpu: CpuId) -> u64 {
+    let Some(core) = ctx.topology.core_of(cpu).map(|core| &ctx.topology.cores()[core]) else { return 0 };
+    let caches =
+        ctx.topology.resources().iter().filter(|r| matches!(r.kind, Kind::Cache(CacheType::Unified | CacheType::Data)));
+    caches.filter(|r| r.cpus.contains(cpu) && r.cpus.is_subset(core)).filter_map(|r| r.capacity).max().unwrap_or(0)
+}
+
+/// Tasks that stay where they are, since their memory is the smaller burden: all of their process is no more than the caches of their core.
+pub(super) fn hold_those_with_little_memory(ctx: &Ctx<'_>, view: &View, board: &Board, guests: &mut [Guest]) {
+    let seats = board.by_cpu();
+    let homes: Vec<Option<CpuId>> = guests.iter().map(|guest| guest.home).collect();
+    for guest in guests {
+        let Some(home) = guest.home.filter(|home| seats.contains_key(home) && guest.allowed.contains(*home)) else {
+            continue;
+        };
+        let pages = view.task(guest.task).and_then(|task| task.pages_by_node.as_ref());
+        let Some(bytes) = pages.map(|pages| pages.iter().map(|(_, n)| n.saturating_mul(PAGE)).sum::<u64>()) else {
+            continue;
+        };
+        let alone = homes.iter().filter(|other| **other == Some(home)).count() == 1;
+        if alone && bytes <= own_caches(ctx, home) {
+            guest.allowed = CpuSet::single(home);
+        }
+    }
+}
+
+impl Fetched {
+    pub(super) fn learn(&mut self, view: &View, outcomes: &[ActionOutcome], now: Time) {
+        self.0.retain(|task, _| view.task(*task).is_some());
+        for ActionOutcome { action, outcome } in outcomes {
+            let wait = match outcome {
+                Outcome::Denied => AFTER_REFUSAL,
+                Outcome::Stale => AGAIN,
+                _ => continue,
+            };
+            if let Action::Pages { task, .. } = action {
+                self.0.insert(*task, now + wait);
+            }
+        }
+    }
+
+    /// Asks for the memory of each process whose threads all sit, or stay, nearest to one node that has not enough of it: those of which no
+    /// thread may go where it would be nearer.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn proposals(
+        &mut self,
+        policy: &'static str,
+        ctx: &Ctx<'_>,
+        view: &View,
+        board: &Board,
+        guests: &[Guest],
+        seat_of: impl Fn(TaskId) -> Option<CpuId>,
+        now: Time,
+    ) -> Vec<Proposal> {
+        let by_cpu = board.by_cpu();
+        let mut processes: BTreeMap<u32, Vec<(&Guest, &TaskView, usize)>> = BTreeMap::new();
+        let mut elsewhere = Vec::new();
+        for guest in guests {
+            let Some(task) = view.task(guest.task) else { continue };
+            match seat_of(guest.task).or(guest.home).and_then(|cpu| by_cpu.get(&cpu)) {
+                Some(&seat) => processes.entry(task.info.pid).or_default().push((guest, task, seat)),
+                None => elsewhere.push(task.info.pid),
+            }
+        }
+        let mut found = Vec::new();
+        for (_, threads) in processes.into_iter().filter(|(pid, _)| !elsewhere.contains(pid)) {
+            let Some(node) = node_for(ctx, board, &by_cpu, &threads) else { continue };
+            let (first, pages) = (threads[0].1.info.id, threads[0].1.pages_by_node.as_ref());
+            let on: u64 = pages.iter().flat_map(|p| p.iter()).filter(|(n, _)| *n == node).map(|(_, n)| n).sum();
+            let all: u64 = pages.iter().flat_map(|p| p.iter()).map(|(_, n)| n).sum();
+            if all == on || self.0.get(&first).is_some_and(|until| *until > now) {
+                continue;
+            }
+            self.0.insert(first, now + AGAIN);
+            let what = format!(
+                "bring {} of {all} pages to {{place}}: its threads stay, and no CPU that they may use is nearer",
+                all - on
+            );
+            let reason =
+                Reason { what: what.into(), place: Some((PlaceKind::Node, node.0)), ..Reason::new(policy, "") };
+            found.push(Proposal { action: Action::Pages { task: first, nodes: vec![node] }, reason });
+        }
+        found
+    }
+}
+
+/// The node to which all threads sit nearest, where it is worth it for all of them and none can help itself.
+fn node_for(
+    ctx: &Ctx<'_>,
+    board: &Board,
+    by_cpu: &BTreeMap<CpuId, usize>,
+    threads: &[(&Guest, &TaskView, usize)],
+) -> Option<NodeId> {
+    let mut common = None;
+    for (guest, _, seat) in threads {
+        let row = &board.rows[board.seats[*seat].row];
+        let takes_pages = |node: &usize| ctx.topology.nodes()[*node].allowed;
+        let nearest = (0..row.len()).filter(takes_pages).min_by(|&a, &b| row[a].total_cmp(&row[b]))?;
+        let here = board.mean_distance(*seat, &guest.demand);
+        let little = guest.allowed.len() == 1;
+        let reachable = guest.allowed.iter().filter_map(|cpu| by_cpu.get(&cpu));
+        let best = reachable.map(|&s| board.mean_distance(s, &guest.demand)).min_by(f64::total_cmp)?;
+        let stuck = little || best >= here * WORTHWHILE;
+        if row[nearest] >= here * WORTHWHILE || !stuck || common.is_some_and(|n| n != nearest) {
+            return None;
+        }
+        common = Some(nearest);
+    }
+    Some(ctx.topology.nodes()[common?].id)
+}

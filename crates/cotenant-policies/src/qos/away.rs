@@ -1,0 +1,137 @@
+//! The mildest means: programs of low priority run where those of high priority do not, as far away as there is room.
+
+use super::QosConfig;
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{CpuId, Time};
+use cotenant_model::policy::Ctx;
+use cotenant_model::signal::Signal;
+use cotenant_model::topology::Topology;
+use cotenant_model::view::{TaskView, View};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A CPU on which programs of high priority ran for less of the time than this is not theirs.
+const THEIRS: f64 = 0.1;
+
+/// Weight of a new look at where programs run against those before.
+const WEIGHT: f64 = 0.2;
+
+/// Where they run may change: after so long, contention is answered by another place, if there is one.
+const LASTS: Duration = Duration::from_secs(5);
+
+/// Where programs of high priority run, and where the others were sent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Away {
+    /// Share of the time in which programs of high priority ran on each CPU; moving means.
+    theirs: BTreeMap<CpuId, f64>,
+    /// Threads of the others that ran; a moving mean.
+    running: f64,
+    /// Seconds since the threads were looked at.
+    #[serde(default)]
+    since_s: f64,
+    /// Where the others were sent.
+    sent: Option<(CpuSet, Time)>,
+}
+
+impl Away {
+    /// Takes note of who runs where. A view of no news counts for nothing: not every look is at the threads.
+    pub(super) fn note(&mut self, config: &QosConfig, view: &View) {
+        let seconds = view.interval.as_secs_f64();
+        self.since_s += seconds;
+        // Seconds that it ran since the last look at it, which may be longer ago than the last view.
+        let ran = |task: &TaskView| task.per_s(Signal::CpuTime).map(|rate| rate * seconds / 1e9);
+        let since_s = self.since_s;
+        let share = |task: &TaskView| ran(task).filter(|ran| *ran > 0.0).map(|ran| ran / since_s);
+        if !view.tasks.iter().any(|task| share(task).is_some()) {
+            return;
+        }
+        self.since_s = 0.0;
+        let mut now: BTreeMap<CpuId, f64> = BTreeMap::new();
+        let mut running = 0.0;
+        for task in &view.tasks {
+            let Some(share) = share(task) else { continue };
+            if config.low.contains(&task.info.app) {
+                running += 1.0;
+            } else if let (Some(cpu), true) = (task.cpu, config.high.iter().any(|high| high.app == task.info.app)) {
+                *now.entry(cpu).or_default() += share;
+            }
+        }
+        self.running += WEIGHT * (running - self.running);
+        for cpu in now.keys() {
+            self.theirs.entry(*cpu).or_default();
+        }
+        for (cpu, mean) in &mut self.theirs {
+            *mean += WEIGHT * (now.get(cpu).copied().unwrap_or(0.0) - *mean);
+        }
+    }
+
+    /// Where the others are to run from now on, where that is somewhere else than up to now.
+    pub(super) fn send(&mut self, ctx: &Ctx<'_>, now: Time) -> Option<CpuSet> {
+        if self.sent.as_ref().is_some_and(|(_, at)| now - *at < LASTS) {
+            return None;
+        }
+        let theirs: CpuSet = self.theirs.iter().filter(|(_, share)| **share >= THEIRS).map(|(cpu, _)| *cpu).collect();
+        let place = place(ctx.topology, &theirs, self.running.ceil() as usize)?;
+        let new = self.sent.as_ref().is_none_or(|(before, _)| *before != place);
+        self.sent = Some((place.clone(), now));
+        new.then_some(place)
+    }
+
+    /// They may run anywhere again; whether they were sent somewhere.
+    pub(super) fn take_back(&mut self) -> bool {
+        self.sent.take().is_some()
+    }
+
+    /// Where the others were sent.
+    pub fn place(&self) -> Option<&CpuSet> {
+        self.sent.as_ref().map(|(place, _)| place)
+    }
+}
+
+/// The CPUs that share no package with `theirs`; where these are too few for so many threads, those that share no last-level cache, no
+/// core, no CPU. `None` where nothing is left, or where all is.
+fn place(topology: &Topology, theirs: &CpuSet, threads: usize) -> Option<CpuSet> {
+    if theirs.is_empty() {
+        return None;
+    }
+    let groups = |all: Vec<&CpuSet>| {
+        all.into_iter().filter(|group| group.intersects(theirs)).fold(theirs.clone(), |sum, group| sum.or(group))
+    };
+    let domains = topology.llc_domains().iter().map(|domain| &domain.cpus).collect();
+    let near = [
+        groups(topology.packages().iter().collect()),
+        groups(domains),
+        groups(topology.cores().iter().collect()),
+        theirs.clone(),
+    ];
+    let places: Vec<CpuSet> =
+        near.into_iter().map(|near| topology.usable().minus(&near)).filter(|place| !place.is_empty()).collect();
+    places.iter().find(|place| place.len() >= threads).or(places.last()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::machine;
+
+    fn cpus(list: &str) -> CpuSet {
+        CpuSet::parse_list(list).unwrap()
+    }
+
+    /// 2 packages of 2 cores with 2 contexts each; as `testing::machine` numbers them.
+    #[test]
+    fn as_far_away_as_there_is_room() {
+        let topology = machine(2, 1, 2, 2);
+        let core = topology.cores()[0].clone();
+        let package = topology.packages()[0].clone();
+        let one = core.first().map(CpuSet::single).unwrap();
+        assert_eq!(place(&topology, &one, 4), Some(topology.packages()[1].clone()), "another package");
+        assert_eq!(place(&topology, &one, 6), Some(topology.usable().minus(&core)), "another core");
+        assert_eq!(place(&topology, &one, 7), Some(topology.usable().minus(&one)), "another context");
+        assert_eq!(place(&topology, &one, 90), Some(topology.usable().minus(&one)), "as many as there are");
+        assert_eq!(place(&topology, &package, 1), Some(topology.packages()[1].clone()));
+        assert_eq!(place(&topology, topology.usable(), 1), None, "they run everywhere");
+        assert_eq!(place(&topology, &cpus(""), 1), None, "nobody knows where");
+    }
+}

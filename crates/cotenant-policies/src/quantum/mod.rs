@@ -1,0 +1,423 @@
+//! `fifo`, `mas`, `cas`, `das`: which jobs run in the next quantum, and where (Feliu et al., "Cache-Hierarchy contention-aware scheduling
+//! in CMPs", IEEE TPDS 2014, Algorithm 1, with its misprints corrected; `docs/policies/quantum.md`).
+//!
+//! A job is an application: its threads run together, on the CPUs that the job is given. Rates are line transfers per second of a job
+//! that runs; shares of the target are compared per CPU, so that a job of many threads is weighed like as many jobs of one.
+
+mod allocate;
+#[cfg(test)]
+mod brute_force;
+mod select;
+#[cfg(test)]
+mod tests;
+
+use allocate::Levels;
+use cotenant_model::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{AppId, CpuId, TaskId, Time};
+use cotenant_model::policy::{Ctx, Needs, Policy, settings};
+use cotenant_model::profile::{AppProfile, SENSITIVE, loss_under};
+use cotenant_model::signal::Signal;
+use cotenant_model::view::{TaskView, View};
+use select::Selection;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a fifth"; the unit is
+/// inferred).
+const PENALTY_PER_PERCENT: f64 = 0.2;
+
+/// A quantum in which a job runs of which nobody has seen how many threads it has is so many times shorter: it may be more than was said.
+const FIRST: u32 = 8;
+
+/// Others have a CPU where they use more than this part of it: a batch need not do without the rest.
+const TAKEN: f64 = 0.5;
+/// Where nobody tells how long a thread waited for a CPU: one that uses more than this part of one would use a whole one.
+const RUNS: f64 = 0.1;
+
+/// One of the family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantum {
+    /// Jobs in the order of their arrival, as many as fit, each until it ends.
+    Fifo,
+    /// Memory-contention aware (Xu et al., PACT 2010): selects; Linux chooses the cores.
+    Mas,
+    /// Cache-hierarchy contention aware: selects as `mas`, and balances what arrives at each shared cache.
+    Cas,
+    /// As `cas`; sensitive jobs count for more than their traffic.
+    Das,
+}
+
+/// One of the family, with its settings.
+#[derive(Clone, Copy, Debug)]
+pub struct CoSchedule {
+    /// Which.
+    pub quantum: Quantum,
+    /// Its settings.
+    pub settings: QuantumSettings,
+}
+
+/// What can be set of these policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuantumSettings {
+    /// Time between choices, 1 ms to 1 day (TPDS §6.1: 200 ms).
+    #[serde(deserialize_with = "a_quantum")]
+    pub quantum: Duration,
+}
+
+impl Default for QuantumSettings {
+    fn default() -> Self {
+        Self { quantum: Duration::from_millis(200) }
+    }
+}
+
+fn a_quantum<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    settings::duration(from, &(Duration::from_millis(1)..=Duration::from_secs(86_400)))
+}
+
+/// What these policies remember.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuantumState {
+    /// The end of the quantum.
+    due: Time,
+    /// The queue, its head first.
+    jobs: Vec<Job>,
+    /// What tasks were really given; who is not here runs as Linux pleases.
+    given: BTreeMap<TaskId, Given>,
+    /// Paused tasks that could not be placed: they are resumed where they may run.
+    unplaceable: Vec<TaskId>,
+}
+
+impl QuantumState {
+    /// Whether an application runs in this quantum.
+    pub fn runs(&self, app: AppId) -> bool {
+        self.jobs.iter().any(|job| job.app == app && job.runs)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Given {
+    /// Does not run.
+    Pause,
+    /// These contexts.
+    Place(CpuSet),
+}
+
+/// A job as the queue knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Job {
+    app: AppId,
+    /// LLC misses per second, in the last quantum in which it ran.
+    misses: Option<f64>,
+    /// Accesses per second that arrive at its caches of each level, likewise.
+    arrivals: Vec<(u8, f64)>,
+    /// CPUs that its threads asked for then, at least 1.
+    width: usize,
+    /// It has not run, and its width is what somebody says.
+    said: bool,
+    /// Selected for this quantum.
+    runs: bool,
+    /// Its CPUs, where they were chosen.
+    cpus: CpuSet,
+}
+
+/// What is fixed for a decision.
+struct Round<'a> {
+    policy: Quantum,
+    ctx: &'a Ctx<'a>,
+    view: &'a View,
+    /// The tasks of each application that may run somewhere.
+    tasks: BTreeMap<AppId, Vec<&'a TaskView>>,
+    /// CPUs to be filled: those that some task may use, and that others do not keep busy.
+    cpus: CpuSet,
+    /// Of each application of the view, looked up once: there may be a thousand.
+    profiles: Vec<Option<&'a AppProfile>>,
+}
+
+impl<'a> Round<'a> {
+    fn new(policy: Quantum, ctx: &'a Ctx<'a>, view: &'a View) -> Self {
+        let usable = ctx.topology.usable();
+        let mut tasks: BTreeMap<AppId, Vec<&TaskView>> = BTreeMap::new();
+        let (mut cpus, mut last) = (CpuSet::new(), None);
+        for task in view.tasks.iter().filter(|t| t.info.allowed.intersects(usable)) {
+            tasks.entry(task.info.app).or_default().push(task);
+            if last != Some(&task.info.allowed) {
+                cpus = cpus.or(&task.info.allowed.and(usable));
+                last = Some(&task.info.allowed);
+            }
+        }
+        let taken = ctx.config.foreign_busy.max(TAKEN);
+        let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > taken);
+        let idle: CpuSet = cpus.iter().filter(|cpu| !busy(cpu)).collect();
+        let profiles = view.apps.iter().map(|app| ctx.apps.get(&app.name)).collect();
+        Self { policy, ctx, view, tasks, cpus: if idle.is_empty() { cpus } else { idle }, profiles }
+    }
+
+    fn profile(&self, app: AppId) -> Option<&'a AppProfile> {
+        self.profiles[self.view.apps.binary_search_by_key(&app, |a| a.id).ok()?]
+    }
+
+    /// Where a job's tasks may run; `None`: on every CPU that is to be filled.
+    fn allowed(&self, app: AppId) -> Option<CpuSet> {
+        let tasks = self.tasks.get(&app).map_or(&[][..], Vec::as_slice);
+        if tasks.iter().any(|t| self.cpus.is_subset(&t.info.allowed)) {
+            return None;
+        }
+        let all = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(&self.cpus);
+        (all != self.cpus).then_some(all)
+    }
+}
+
+/// What degradation adds to a job's need under `das`, transactions per second (TPDS §5.3), where so many transactions per second are the
+/// ideal average of all jobs.
+fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>) -> f64 {
+    // Its co-runners draw what its own traffic leaves of the average (§4.4).
+    let read_off = || loss_under(profile.degradation.get("memory")?, (average? - job.misses?).max(0.0));
+    let degradation = profile.average_traffic_loss.or_else(read_off).unwrap_or(0.0);
+    if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
+}
+
+/// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for none.
+pub fn wanted(task: &TaskView) -> f64 {
+    match (task.cpu_share(), task.per_s(Signal::RunQueueWait)) {
+        (None, _) => f64::from(u8::from(task.ran() != Some(false))),
+        (Some(used), Some(waited)) => (used + waited / 1e9).min(1.0),
+        (Some(used), None) => f64::from(u8::from(used > RUNS)),
+    }
+}
+
+impl Job {
+    /// Takes over the rates of a quantum in which the job ran.
+    fn update(&mut self, tasks: &[&TaskView], levels: &Levels) {
+        // Who was born in this quantum has no rates yet, and says nothing of those of the others.
+        let known: Vec<&TaskView> = tasks.iter().copied().filter(|t| t.ran().is_some()).collect();
+        if known.is_empty() {
+            if !self.said {
+                self.width = tasks.len().max(1);
+            }
+            return;
+        }
+        let sum = |signal| known.iter().map(|t| t.per_s(signal)).sum::<Option<f64>>();
+        let wanted: f64 = tasks.iter().map(|t| wanted(t)).sum();
+        (self.width, self.said) = ((wanted.round() as usize).max(1), false);
+        if let Some(misses) = sum(Signal::LlcMisses) {
+            self.misses = Some(misses);
+        }
+        for (level, signals) in levels.arrivals() {
+            let Some(rate) = signals.iter().find_map(|&signal| sum(signal)) else { continue };
+            match self.arrivals.iter_mut().find(|(l, _)| *l == level) {
+                Some(known) => known.1 = rate,
+                None => self.arrivals.push((level, rate)),
+            }
+        }
+    }
+
+    fn arrives(&self, level: u8) -> Option<f64> {
+        self.arrivals.iter().find(|(l, _)| *l == level).map(|(_, rate)| *rate)
+    }
+}
+
+impl QuantumState {
+    /// What became of the last proposals.
+    fn learn(&mut self, round: &Round<'_>, outcomes: &[ActionOutcome]) {
+        for ActionOutcome { action, outcome } in outcomes {
+            let Some(task) = action.task() else { continue };
+            match (outcome, action) {
+                (Outcome::Applied, Action::Pause { .. }) => drop(self.given.insert(task, Given::Pause)),
+                (Outcome::Applied, Action::Place { contexts, .. }) => {
+                    self.given.insert(task, Given::Place(contexts.clone()));
+                    self.unplaceable.retain(|&t| t != task);
+                }
+                (Outcome::Applied, Action::Release { .. }) => drop(self.given.remove(&task)),
+                (Outcome::Denied | Outcome::Stale, Action::Place { .. }) => {
+                    if self.given.get(&task) != Some(&Given::Pause) {
+                        self.given.remove(&task);
+                    } else if !self.unplaceable.contains(&task) {
+                        self.unplaceable.push(task);
+                    }
+                }
+                // Jobs never nap, and their pages stay.
+                (
+                    _,
+                    Action::Nap { .. }
+                    | Action::Limit { .. }
+                    | Action::LimitCaches { .. }
+                    | Action::Background { .. }
+                    | Action::Pages { .. },
+                )
+                | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
+            }
+        }
+        let here = |id: TaskId| round.view.task(id).is_some();
+        self.given.retain(|&id, _| here(id));
+        self.unplaceable.retain(|&id| here(id));
+    }
+
+    /// Whether nothing keeps the job from running.
+    fn ran(&self, tasks: &[&TaskView]) -> bool {
+        tasks.iter().any(|t| self.given.get(&t.info.id) != Some(&Given::Pause))
+    }
+
+    /// Who is new goes to the end of those that have not run; who is gone is forgotten. Whether there was any of that.
+    fn enqueue(&mut self, round: &Round<'_>) -> bool {
+        let before = self.jobs.len();
+        self.jobs.retain(|job| round.tasks.contains_key(&job.app));
+        let mut changed = self.jobs.len() < before;
+        if self.jobs.len() == round.tasks.len() {
+            return changed; // all of them are known
+        }
+        let known: std::collections::BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
+        for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
+            // Until it has run, what is said of it counts: many threads only wait, such as a shell for its command.
+            let said = round.profile(app).and_then(|p| p.threads);
+            let width = said.map_or(tasks.len(), |n| n as usize);
+            self.jobs.push(Job { app, width: width.max(1), said: said.is_some(), ..Job::default() });
+            changed = true;
+        }
+        changed
+    }
+
+    /// The quantum is over: who ran goes to the tail, with its new rates.
+    fn turn(&mut self, round: &Round<'_>, levels: &Levels) {
+        let (mut ran, mut waited) = (Vec::new(), Vec::new());
+        for mut job in std::mem::take(&mut self.jobs) {
+            let tasks = &round.tasks[&job.app];
+            if self.ran(tasks) {
+                job.update(tasks, levels);
+                ran.push(job);
+            } else {
+                waited.push(job);
+            }
+        }
+        waited.append(&mut ran);
+        self.jobs = waited;
+    }
+
+    fn proposals(&self, round: &Round<'_>, selection: &Selection) -> Vec<Proposal> {
+        let (usable, allocates) = (round.ctx.topology.usable(), round.policy.allocates());
+        let mut proposals = Vec::new();
+        for (i, job) in self.jobs.iter().enumerate() {
+            for task in &round.tasks[&job.app] {
+                let id = task.info.id;
+                let given = self.given.get(&id);
+                let contexts =
+                    if allocates && job.runs { job.cpus.and(&task.info.allowed).and(usable) } else { CpuSet::new() };
+                let action = match given {
+                    Some(Given::Pause) if !job.runs => continue,
+                    _ if !job.runs => Action::Pause { task: id },
+                    // Nothing may stay paused because a place was refused.
+                    Some(Given::Pause) if contexts.is_empty() || self.unplaceable.contains(&id) => {
+                        Action::Release { task: id }
+                    }
+                    Some(Given::Place(now)) if *now == contexts => continue,
+                    Some(Given::Place(_)) if contexts.is_empty() => Action::Release { task: id },
+                    None if contexts.is_empty() => continue,
+                    _ => Action::Place { task: id, contexts },
+                };
+                proposals.push(Proposal { reason: selection.reason(round, i, job, &action), action });
+            }
+        }
+        // Who may run nowhere that is known here is nobody's job any more.
+        let nowhere = |task: &&TaskView| !task.info.allowed.intersects(round.ctx.topology.usable());
+        for task in round.view.tasks.iter().filter(nowhere).map(|t| t.info.id) {
+            if self.given.get(&task) == Some(&Given::Pause) {
+                let reason = Reason::new("queue", "it may not run on any CPU of this machine: it is left alone");
+                proposals.push(Proposal { action: Action::Release { task }, reason });
+            }
+        }
+        proposals
+    }
+}
+
+impl Quantum {
+    /// Whether it chooses CPUs, too.
+    fn allocates(self) -> bool {
+        matches!(self, Self::Cas | Self::Das)
+    }
+}
+
+impl Policy for CoSchedule {
+    const SECTION: &'static str = "quantum";
+    type State = QuantumState;
+    type Settings = QuantumSettings;
+
+    fn name(&self) -> &'static str {
+        match self.quantum {
+            Quantum::Fifo => "fifo",
+            Quantum::Mas => "mas",
+            Quantum::Cas => "cas",
+            Quantum::Das => "das",
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { task_changes: true, pauses: true, profiles: true, ..Needs::default() }
+    }
+
+    fn runs(&self, state: &QuantumState, app: AppId) -> Option<bool> {
+        Some(state.runs(app))
+    }
+
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: QuantumState,
+        now: Time,
+    ) -> Decision<QuantumState> {
+        let round = Round::new(self.quantum, ctx, view);
+        let levels = Levels::new(ctx.topology, &round.cpus);
+        state.learn(&round, outcomes);
+        let due = now >= state.due;
+        let changed = state.enqueue(&round);
+        if due {
+            state.due = now + self.settings.quantum;
+            if self.quantum != Quantum::Fifo {
+                state.turn(&round, &levels);
+                state.jobs.iter_mut().for_each(|job| job.runs = false);
+            }
+        }
+        let mut selection = Selection::default();
+        if changed || due {
+            selection = select::select(&round, &mut state.jobs);
+            if self.quantum.allocates() {
+                allocate::allocate(&round, &levels, &mut state.jobs);
+            }
+        }
+        if self.quantum != Quantum::Fifo && state.jobs.iter().any(|job| job.runs && job.said) {
+            state.due = state.due.min(now + self.settings.quantum / FIRST);
+        }
+        let proposals = state.proposals(&round, &selection);
+        let mut notes = Vec::new();
+        // Before anybody has run there is nothing to know.
+        let seen = due && view.tasks.iter().any(|task| task.ran() == Some(true));
+        if self.quantum != Quantum::Fifo && seen && state.jobs.iter().all(|job| job.misses.is_none()) {
+            notes.push(format!(
+                "{}: no job has the signal {}, so jobs are taken in the order of the queue; characterize them, or see 'cotenant doctor'",
+                self.name(),
+                Signal::LlcMisses
+            ));
+        }
+        let wake_at = state.due;
+        Decision::new(proposals, state, wake_at, notes)
+    }
+}
+
+/// A reason that names a job's rate per CPU, what would have fitted best, and a place.
+fn reason(stage: &'static str, what: &'static str, job: &Job, wanted: Option<f64>, place: Option<CpuId>) -> Reason {
+    let mut reason = Reason::new(stage, what);
+    reason.app = Some(job.app);
+    reason.place = place.map(|cpu| (PlaceKind::Cpu, cpu.0));
+    reason.evidence = job.misses.zip(wanted).map(|(misses, threshold)| Evidence {
+        signal: Signal::LlcMisses,
+        unit: Unit::PerSecond,
+        value: misses / job.width as f64,
+        threshold,
+    });
+    reason
+}

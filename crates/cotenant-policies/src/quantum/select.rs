@@ -1,0 +1,172 @@
+//! Which jobs run in the next quantum.
+
+use super::{Job, Quantum, Round, reason};
+use cotenant_model::action::{Action, Reason};
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::profile::AppProfile;
+use std::collections::BTreeMap;
+
+/// Why who was chosen.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for who runs in any case.
+    chosen: BTreeMap<usize, Option<f64>>,
+    /// What the target leaves for a CPU on average.
+    pub target: Option<f64>,
+}
+
+impl Selection {
+    pub(super) fn reason(&self, round: &Round<'_>, i: usize, job: &Job, action: &Action) -> Reason {
+        let place = job.cpus.first();
+        match (action, round.policy) {
+            (Action::Pause { .. }, Quantum::Fifo) => {
+                reason("queue", "{app} waits for CPUs that become free", job, None, None)
+            }
+            (Action::Pause { .. } | Action::Pages { .. }, _) => {
+                reason("select", "others fit the target better: {app} waits", job, self.target, None)
+            }
+            (Action::Release { .. }, Quantum::Fifo) => reason("queue", "there are CPUs for {app}", job, None, None),
+            (Action::Release { .. }, _) => match self.chosen.get(&i) {
+                Some(&Some(fit)) => reason("select", "{app} fits what is left of the target", job, Some(fit), None),
+                _ => reason("select", "{app} is at the head of the queue, and runs", job, None, None),
+            },
+            (_, _) => match self.chosen.get(&i) {
+                Some(&Some(fit)) => reason(
+                    "select",
+                    "{app} fits what is left of the target; caches are balanced from {place} on",
+                    job,
+                    Some(fit),
+                    place,
+                ),
+                _ => reason("allocate", "caches are balanced: {app} from {place} on", job, None, place),
+            },
+        }
+    }
+}
+
+/// CPUs that are not yet spoken for.
+struct Room {
+    left: usize,
+    cpus: usize,
+    /// Those that jobs with narrower masks will need.
+    reserved: CpuSet,
+}
+
+impl Room {
+    /// Takes CPUs for a job, if there are enough that it may use.
+    fn take(&mut self, allowed: Option<&CpuSet>, width: usize) -> bool {
+        if width > self.left {
+            return false;
+        }
+        if let Some(allowed) = allowed {
+            let free: CpuSet = allowed.minus(&self.reserved).iter().take(width).collect();
+            if free.len() < width {
+                return false;
+            }
+            self.reserved = self.reserved.or(&free);
+        }
+        self.left -= width;
+        true
+    }
+
+    fn needs(&self, job: &Job) -> usize {
+        job.width.clamp(1, self.cpus.max(1))
+    }
+}
+
+/// Marks the jobs that run: those that are marked already stay, then the head of the queue, which always runs, then whoever comes
+/// nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17). `fifo` takes them in order.
+pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
+    let cores = round.cpus.len();
+    let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };
+    let allowed: Vec<Option<CpuSet>> = jobs.iter().map(|job| round.allowed(job.app)).collect();
+    let profiles: Vec<Option<&AppProfile>> = jobs.iter().map(|job| round.profile(job.app)).collect();
+    let mut penalty = vec![0.0; jobs.len()];
+    let mut per_cpu = target(jobs, &profiles, &penalty);
+    if round.policy == Quantum::Das {
+        let average = per_cpu.map(|per_cpu| per_cpu * cores as f64);
+        let of = |job: &Job, profile: Option<&AppProfile>| profile.map_or(0.0, |p| super::penalty(job, p, average));
+        penalty = jobs.iter().zip(&profiles).map(|(job, profile)| of(job, *profile)).collect();
+        per_cpu = target(jobs, &profiles, &penalty);
+    }
+    let need = |i: usize, job: &Job| {
+        let width = job.width.max(1) as f64;
+        per_cpu.map_or(0.0, |target| job.misses.map_or(target, |misses| (misses + penalty[i]) / width))
+    };
+    let mut remain = per_cpu.unwrap_or(0.0) * cores as f64;
+    let mut selection = Selection { chosen: BTreeMap::new(), target: per_cpu };
+    for i in (0..jobs.len()).filter(|&i| jobs[i].runs).collect::<Vec<_>>() {
+        let width = room.needs(&jobs[i]).min(room.left);
+        room.take(allowed[i].as_ref(), width);
+        remain -= need(i, &jobs[i]) * width as f64;
+    }
+    let mut waiting: Vec<usize> = (0..jobs.len()).filter(|&i| !jobs[i].runs).collect();
+    let nobody = waiting.len() == jobs.len();
+    if round.policy == Quantum::Fifo {
+        for i in waiting {
+            let width = room.needs(&jobs[i]);
+            if !(room.take(allowed[i].as_ref(), width) || nobody && i == 0) {
+                break; // whoever came first is not overtaken
+            }
+            jobs[i].runs = true;
+        }
+        return selection;
+    }
+    if nobody && !waiting.is_empty() {
+        let head = waiting.remove(0);
+        let width = room.needs(&jobs[head]);
+        if !room.take(allowed[head].as_ref(), width) {
+            room.left = room.left.saturating_sub(width);
+        }
+        remain -= need(head, &jobs[head]) * width as f64;
+        jobs[head].runs = true;
+        selection.chosen.insert(head, None);
+    }
+    // By need, and by place in the queue among equals.
+    let mut waiting: Vec<(f64, usize)> = waiting.into_iter().map(|i| (need(i, &jobs[i]), i)).collect();
+    waiting.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    while room.left > 0 && !waiting.is_empty() {
+        let wanted = remain / room.left as f64;
+        let mut fits = |k: usize| {
+            let i = waiting[k].1;
+            let width = room.needs(&jobs[i]);
+            room.take(allowed[i].as_ref(), width)
+        };
+        let mut found = Some(nearest(&waiting, wanted));
+        if !found.is_some_and(&mut fits) {
+            let mut order: Vec<usize> = (0..waiting.len()).collect();
+            let distance = |k: usize| (wanted - waiting[k].0).abs();
+            order.sort_by(|&a, &b| distance(a).total_cmp(&distance(b)).then(waiting[a].1.cmp(&waiting[b].1)));
+            found = order.into_iter().find(|&k| fits(k));
+        }
+        let Some(k) = found else { break };
+        let (need, i) = waiting.remove(k);
+        remain -= need * room.needs(&jobs[i]) as f64;
+        jobs[i].runs = true;
+        selection.chosen.insert(i, per_cpu.map(|_| wanted));
+    }
+    selection
+}
+
+/// Where in this sorted list that need stands which is nearest to the wanted one; of equals, whoever stands first in the queue.
+pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
+    let above = waiting.partition_point(|w| w.0 < wanted);
+    let Some(&(below, _)) = above.checked_sub(1).and_then(|k| waiting.get(k)) else { return above };
+    let first_below = waiting.partition_point(|w| w.0 < below);
+    let key = |k: usize| ((wanted - waiting[k].0).abs(), waiting[k].1);
+    if above < waiting.len() && key(above) < key(first_below) { above } else { first_below }
+}
+
+/// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time in which all CPUs
+/// could do them (TPDS Algorithm 1, line 1). Rates and times alone come from profiles; where they lack, from the last quantum, and all
+/// times are alike. `None` where no job's rate is known.
+fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Option<f64> {
+    let (mut transfers, mut time) = (0.0, 0.0);
+    for ((job, profile), penalty) in jobs.iter().zip(profiles).zip(penalty) {
+        let Some(misses) = job.misses else { continue };
+        let alone = profile.and_then(|p| p.alone_s).unwrap_or(1.0);
+        transfers += (misses + penalty) * alone;
+        time += alone * job.width.max(1) as f64;
+    }
+    (time > 0.0).then(|| transfers / time)
+}

@@ -1,0 +1,265 @@
+//! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine of the next one.
+
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{AppId, CpuId, TaskId};
+use cotenant_model::topology::Topology;
+use cotenant_model::topology::shared::Level;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A thread to be placed.
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    pub task: TaskId,
+    /// Free CPUs that it may use; at least one.
+    pub allowed: CpuSet,
+    /// Where it is: of equal places the one that costs no move is taken.
+    pub home: Option<CpuId>,
+}
+
+/// An application to be placed.
+#[derive(Clone, Debug)]
+pub(super) struct App {
+    pub id: AppId,
+    /// Sensitivity scores by level; `None` = unknown, which is neutral.
+    pub scores: Vec<Option<f64>>,
+    /// In ascending order of task; at least one.
+    pub threads: Vec<Thread>,
+}
+
+/// How threads are laid over the instances of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// On the fewest instances: cores from *sharing* sets, C₊.
+    Share,
+    /// On the most: cores from *spreading* sets, C₋.
+    Spread,
+    /// On any free core.
+    Any,
+}
+
+impl How {
+    fn of(score: Option<f64>) -> Self {
+        match score {
+            Some(score) if score > 0.0 => Self::Share,
+            Some(score) if score < 0.0 => Self::Spread,
+            _ => Self::Any,
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Share => "its threads share",
+            Self::Spread => "its threads spread",
+            Self::Any => "any free core",
+        })
+    }
+}
+
+/// What was decided at a level.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    /// Index of the level.
+    pub level: usize,
+    /// 1: at least as many instances as applications; 2: fewer.
+    pub case: u8,
+    /// The application's own score.
+    pub score: Option<f64>,
+    pub how: How,
+    /// The application by whose sign it was placed, where that is not its own.
+    pub lead: Option<AppId>,
+}
+
+/// Where a thread goes, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Seat {
+    /// One context; all of the place where there are more threads than contexts.
+    pub contexts: CpuSet,
+    pub steps: Vec<Step>,
+}
+
+/// Threads of an application inside a part of the machine.
+type Group<'a> = (&'a App, Vec<&'a Thread>);
+
+/// Maps all threads onto free CPUs, from memory (the first level) to the first shared cache (the last).
+/// `sum`: where those that gain from sharing gain more together than the others lose, they come first.
+pub(super) fn map(
+    topology: &Topology,
+    levels: &[Level],
+    apps: &[App],
+    free: &CpuSet,
+    sum: bool,
+) -> BTreeMap<TaskId, Seat> {
+    let mut mapper = Mapper { topology, levels, sum, seats: BTreeMap::new() };
+    let groups = apps.iter().map(|app| (app, app.threads.iter().collect())).collect();
+    mapper.place(free, 0, groups);
+    mapper.seats
+}
+
+struct Mapper<'a> {
+    topology: &'a Topology,
+    levels: &'a [Level],
+    sum: bool,
+    seats: BTreeMap<TaskId, Seat>,
+}
+
+impl<'a> Mapper<'a> {
+    /// Places groups of threads inside a part of the machine, from a level on.
+    fn place(&mut self, region: &CpuSet, level: usize, groups: Vec<Group<'a>>) {
+        let Some(resource) = self.levels.get(level) else { return self.seat(region, &groups) };
+        let mut parts: Vec<CpuSet> = resource.instances.iter().map(|i| i.and(region)).collect();
+        parts.push(resource.instances.iter().fold(region.clone(), |rest, i| rest.minus(i)));
+        parts.retain(|part| !part.is_empty());
+        if parts.len() < 2 {
+            return self.place(region, level + 1, groups);
+        }
+        let mut board = Board::new(self.topology, parts, groups.iter().map(|(_, threads)| threads.len()).sum());
+        for turn in turns(&groups, level, board.parts.len(), self.sum) {
+            for (step, group) in turn {
+                let (app, threads) = &groups[group];
+                let given = board.lay(step.how, threads, step.lead.is_some());
+                for (&thread, part) in threads.iter().zip(given) {
+                    board.groups[part].entry(app.id).or_insert((app, Vec::new())).1.push(thread);
+                    let seat = self.seats.entry(thread.task);
+                    seat.or_insert(Seat { contexts: CpuSet::new(), steps: Vec::new() }).steps.push(step.clone());
+                }
+            }
+            board.own.fill(0);
+            board.lead.fill(0);
+        }
+        for (part, groups) in board.parts.iter().zip(board.groups) {
+            self.place(part, level + 1, groups.into_values().collect());
+        }
+    }
+
+    /// Gives each thread a context of its own, first contexts of cores before second ones; all of them to all where they do not suffice.
+    fn seat(&mut self, region: &CpuSet, groups: &[Group<'a>]) {
+        let mut threads: Vec<&Thread> = groups.iter().flat_map(|(_, threads)| threads).copied().collect();
+        let at_home = |t: &Thread| t.home.is_some_and(|cpu| region.contains(cpu) && t.allowed.contains(cpu));
+        threads.sort_by_key(|t| (!at_home(t), t.task));
+        let crowded = threads.len() > region.len();
+        let mut taken = CpuSet::new();
+        for thread in threads {
+            let own = thread.allowed.and(region);
+            let company =
+                |cpu: CpuId| self.topology.core_of(cpu).map_or(0, |core| self.topology.cores()[core].and(&taken).len());
+            let open = own.iter().filter(|&cpu| !crowded && !taken.contains(cpu));
+            let best = open.min_by_key(|&cpu| (company(cpu), thread.home != Some(cpu), cpu));
+            let seat = self.seats.entry(thread.task).or_insert(Seat { contexts: CpuSet::new(), steps: Vec::new() });
+            seat.contexts = best.map_or(own, CpuSet::single);
+            taken = taken.or(&best.map_or_else(CpuSet::new, CpuSet::single));
+        }
+    }
+}
+
+/// Who is placed in which order and how: each turn is one application, or in case 2 a pair, the more sensitive one first. Numbers are
+/// indexes of groups.
+fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec<Vec<(Step, usize)>> {
+    let score = |group: usize| groups[group].0.scores.get(level).copied().flatten();
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    let strength = |group: usize| Reverse((score(group).unwrap_or(0.0).abs() * 1e6) as u64);
+    order.sort_by_key(|&group| (strength(group), groups[group].1.first().map(|t| t.task)));
+    let n = order.len();
+    let case = if instances >= n { 1 } else { 2 };
+    let own = |group: usize| (Step { level, case, score: score(group), how: How::of(score(group)), lead: None }, group);
+    if case == 1 {
+        // Who is laid over all instances leaves none whole: one that spreads is in the way of all that share.
+        let total = |sign: f64| order.iter().filter_map(|&g| score(g)).map(|s| (s * sign).max(0.0)).sum::<f64>();
+        if sum && total(1.0) > total(-1.0) {
+            order.sort_by_key(|&group| How::of(score(group)) != How::Share);
+        }
+        return order.into_iter().map(|group| vec![own(group)]).collect();
+    }
+    let pair = |k: usize| {
+        let (first, last) = (order[k], order[n - 1 - k]);
+        let follows = Step { score: score(last), lead: Some(groups[first].0.id), ..own(first).0 };
+        // The printed loop ends before the middle one of an odd number.
+        if first == last { vec![own(first)] } else { vec![own(first), (follows, last)] }
+    };
+    (0..n.div_ceil(2)).map(pair).collect()
+}
+
+/// The instances of a resource while threads are laid over them.
+struct Board<'a> {
+    parts: Vec<CpuSet>,
+    /// Threads that each can still take; below 0 where some may run nowhere else.
+    room: Vec<i64>,
+    /// Threads of this turn in each.
+    own: Vec<usize>,
+    /// Of those, threads of the more sensitive application.
+    lead: Vec<usize>,
+    groups: Vec<BTreeMap<AppId, Group<'a>>>,
+}
+
+impl Board<'_> {
+    /// One thread per core while cores suffice; else each instance takes its share by contexts.
+    fn new(topology: &Topology, parts: Vec<CpuSet>, threads: usize) -> Self {
+        let cores = |part: &CpuSet| part.iter().map(|cpu| topology.core_of(cpu)).collect::<BTreeSet<_>>().len();
+        let n = parts.len();
+        let room = if threads <= parts.iter().map(cores).sum() {
+            parts.iter().map(cores).collect()
+        } else {
+            shares(threads, &parts.iter().map(CpuSet::len).collect::<Vec<_>>())
+        };
+        let room = room.into_iter().map(|room| room as i64).collect();
+        Self { parts, room, own: vec![0; n], lead: vec![0; n], groups: vec![BTreeMap::new(); n] }
+    }
+
+    /// Lays threads of an application; says for each into which part. `follows` = another one was laid first in this turn, on whose
+    /// instances these go.
+    fn lay(&mut self, how: How, threads: &[&Thread], follows: bool) -> Vec<usize> {
+        let before = self.own.clone();
+        if follows {
+            self.lead.clone_from(&self.own);
+        }
+        let mut given: Vec<usize> = threads
+            .iter()
+            .map(|thread| {
+                let may = |part: &usize| thread.allowed.intersects(&self.parts[*part]);
+                let home = |part: usize| thread.home.is_some_and(|cpu| self.parts[part].contains(cpu));
+                let key = |&part: &usize| {
+                    let room = self.room[part];
+                    let beside = follows && self.lead[part] > 0;
+                    let own = (self.own[part] - if follows { before[part] } else { 0 }) as i64;
+                    let [first, second] = match how {
+                        How::Share => [i64::from(self.own[part] > 0), 0],
+                        How::Spread => [i64::from(beside), -own],
+                        How::Any => [i64::from(beside), i64::from(home(part))],
+                    };
+                    (room > 0, first, second, room, home(part), Reverse(part))
+                };
+                // Whoever comes here may run in some part: nothing else is laid into a region.
+                let best = (0..self.parts.len()).filter(may).max_by_key(key).unwrap_or(0);
+                self.room[best] -= 1;
+                self.own[best] += 1;
+                best
+            })
+            .collect();
+        // Threads that may run alike are exchanged so that as many as can be stay where they are.
+        if threads.windows(2).all(|pair| pair[0].allowed == pair[1].allowed) {
+            let mut quota = given.clone();
+            let mut kept: Vec<Option<usize>> = vec![None; threads.len()];
+            for (thread, kept) in threads.iter().zip(&mut kept) {
+                let at = |part: &usize| thread.home.is_some_and(|cpu| self.parts[*part].contains(cpu));
+                *kept = quota.iter().position(at).map(|i| quota.remove(i));
+            }
+            let mut rest = quota.into_iter();
+            given = kept.into_iter().filter_map(|part| part.or_else(|| rest.next())).collect();
+        }
+        given
+    }
+}
+
+/// A number divided by weights into whole numbers, what is left over by largest remainder, then to the first.
+fn shares(number: usize, weights: &[usize]) -> Vec<usize> {
+    let all: usize = weights.iter().sum::<usize>().max(1);
+    let mut shares: Vec<usize> = weights.iter().map(|w| number * w / all).collect();
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by_key(|&i| (Reverse(number * weights[i] % all), i));
+    let left = number - shares.iter().sum::<usize>();
+    order.into_iter().take(left).for_each(|i| shares[i] += 1);
+    shares
+}

@@ -1,0 +1,177 @@
+//! `sam`: sharing-aware mapping (Srikanthan, Dwarkadas, Shen: "Data Sharing or Resource Contention", USENIX ATC 2015).
+//!
+//! Every interval each task is classified by its counters, then three stages move tasks between sockets: sharers together, tasks
+//! that meet remote memory home, memory-bound tasks apart. `docs/policies/sam.md` says what is the paper's and what is ours.
+
+mod board;
+pub(super) mod classify;
+mod config;
+mod history;
+mod own_app;
+mod round;
+mod stage1;
+mod stage2;
+mod stage3;
+mod stage4;
+mod state;
+#[cfg(test)]
+mod tests;
+mod units;
+
+pub use config::{SamConfig, SamConfigError};
+pub use history::Past;
+pub use state::{Move, Origin, SamState};
+
+use board::{At, Board};
+use classify::{Class, Limits, Seen};
+use cotenant_model::action::{ActionOutcome, Decision};
+use cotenant_model::ids::Time;
+use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
+use cotenant_model::view::View;
+use round::{Round, Task};
+use units::Level;
+
+/// Sharing-aware mapping.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sam(pub SamConfig);
+
+impl Policy for Sam {
+    const SECTION: &'static str = "sam";
+    type State = SamState;
+    type Settings = SamConfig;
+
+    fn name(&self) -> &'static str {
+        "sam"
+    }
+
+    fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        let refuse =
+            |why: &str, remedy: &str| Err(Refusal { policy: "sam", why: why.to_owned(), remedy: remedy.to_owned() });
+        if ctx.machine.thresholds.is_none() {
+            return refuse(
+                "this machine's thresholds of coherence and bandwidth are unknown",
+                "give a machine file with [thresholds] by --profile",
+            );
+        }
+        if !self.0.wall_clock && ctx.machine.clock_hz.is_none() {
+            return refuse(
+                "the paper's bandwidth per cycle needs the clock, which is unknown",
+                "give a machine file with clock_hz by --profile, or set +wall-clock",
+            );
+        }
+        Ok(())
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { pages: true, ..Needs::default() }
+    }
+
+    fn decide(
+        &self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        outcomes: &[ActionOutcome],
+        mut state: SamState,
+        now: Time,
+    ) -> Decision<SamState> {
+        state.learn(outcomes);
+        let wake_at = now + ctx.config.interval;
+        let config = self.0;
+        let memory = Level::memory(ctx.topology, config.memory_nodes);
+        let Some(limits) = Limits::new(ctx, config, &memory) else {
+            state.moves.clear();
+            let notes = self.check(ctx).err().map(|refusal| refusal.to_string()).into_iter().collect();
+            return Decision::new(Vec::new(), state, wake_at, notes);
+        };
+
+        let sharing = Level::sharing(ctx.topology, config.llc_domains);
+        let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
+        let (mut tasks, seen) = classify::look(view, sharing.is_split(), clock, config);
+        // A task of which nothing is known yet is taken to run: its context is not idle.
+        let board = Board::new(ctx, view, config.whole_cores, sharing, memory, |t| tasks[t].ran != Some(false));
+        let past = classify_all(&mut tasks, view, &state, config, &board, &limits, seen);
+        let mut notes = seen.notes(&limits, config);
+        let mut round = Round {
+            topology: ctx.topology,
+            view,
+            config,
+            limits,
+            now,
+            tasks,
+            board,
+            proposals: Vec::new(),
+            moves: Vec::new(),
+            sets: [None, None],
+        };
+        round.rank();
+        if config.own_app {
+            own_app::run(&mut round);
+        } else {
+            stage1::run(&mut round);
+        }
+        stage2::run(&mut round);
+        if seen.mem {
+            stage3::run(&mut round);
+        }
+        if config.core_sharing {
+            stage4::run(&mut round, ctx.config.pin, &mut notes);
+        }
+
+        if config.hold_partners {
+            stage1::hold_partners(&mut round);
+        }
+        let mut moves = round.moves;
+        moves.sort_unstable_by_key(|m| m.task);
+        let origins = round.tasks.iter().filter_map(|t| t.origin).collect();
+        Decision::new(round.proposals, SamState { origins, moves, past }, wake_at, notes)
+    }
+}
+
+/// Joins what is seen of each task with what is remembered of it; both are in ascending order of id.
+fn classify_all(
+    tasks: &mut [Task],
+    view: &View,
+    state: &SamState,
+    config: SamConfig,
+    board: &Board<'_>,
+    limits: &Limits,
+    seen: Seen,
+) -> Vec<Past> {
+    let (mut origins, mut moves) = (state.origins.iter().peekable(), state.moves.iter().peekable());
+    let (mut before, mut past) = (state.past.iter().peekable(), Vec::new());
+    let units = board.level(At::Memory);
+    for (t, task) in tasks.iter_mut().enumerate() {
+        task.units = board.units(t);
+        let at = task.unit(At::Memory);
+        let ran = task.ran == Some(true);
+        let (mut cooled, mut came) = (None, false);
+        if origins.peek().is_some() || moves.peek().is_some() {
+            let id = view.tasks[t].info.id;
+            while origins.next_if(|o| o.task < id).is_some() {}
+            while moves.next_if(|m| m.task < id).is_some() {}
+            let last = moves.next_if(|m| m.task == id);
+            // One that is seen at home is home, unless it was sent away just now and has not run since.
+            task.origin = origins
+                .next_if(|o| o.task == id)
+                .copied()
+                .filter(|o| (o.unit as usize) < units.len() && !(ran && last.is_none() && at == Some(o.unit as usize)));
+            task.before = task.origin;
+            cooled = last.filter(|m| config.cooldown && view.at - m.at <= view.interval).map(|m| m.sharer);
+            task.settling = cooled == Some(true);
+            came = last.is_some();
+        }
+        task.class = match at {
+            None => Class::Absent,
+            Some(_) if !ran => Class::Unknown,
+            Some(unit) => classify::class(&task.rates, seen, limits, units.unit(unit).package, cooled),
+        };
+        if config.hysteresis {
+            let id = view.tasks[t].info.id;
+            while before.next_if(|p| p.task < id).is_some() {}
+            let known = before.next_if(|p| p.task == id).copied();
+            let above = limits.remote.is_some_and(|limit| task.rates.remote.is_some_and(|rate| rate > limit));
+            past.extend(history::persist(task, id, known, above, came));
+        }
+    }
+    past
+}

@@ -1,0 +1,279 @@
+//! One decision in the making: the tasks, the board, and what was decided so far.
+
+use super::board::{At, Board};
+use super::classify::{Class, Limits, Rates};
+use super::config::SamConfig;
+use super::state::{Move, Origin};
+use super::units::NONE;
+use cotenant_model::action::{Action, Proposal, Reason};
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{CpuId, TaskId, Time};
+use cotenant_model::topology::Topology;
+use cotenant_model::view::View;
+
+/// A task, at its position in the view.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    pub rates: Rates,
+    /// Whether it ran, where that is known.
+    pub ran: Option<bool>,
+    pub class: Class,
+    /// Where it is, by level; [`NONE`] where it holds no place.
+    pub units: [u32; 2],
+    /// Where it was before it was moved reluctantly.
+    pub origin: Option<Origin>,
+    /// The same at the start of the round.
+    pub before: Option<Origin>,
+    /// It is a sharer that was moved in the last round.
+    pub settling: bool,
+    /// No task moves twice in a round.
+    pub moved: bool,
+    /// Where it meets remote memory, it has for long enough to be taken home.
+    pub stray: bool,
+    /// Its place in the order in which tasks of its class are taken.
+    pub rank: u32,
+}
+
+impl Task {
+    /// A task of which the signals are known, and nothing else yet.
+    pub fn new(rates: Rates, ran: Option<bool>) -> Self {
+        Self {
+            rates,
+            ran,
+            class: Class::Absent,
+            units: [NONE; 2],
+            origin: None,
+            before: None,
+            settling: false,
+            moved: false,
+            stray: true,
+            rank: 0,
+        }
+    }
+
+    /// The unit where it is.
+    pub fn unit(&self, at: At) -> Option<usize> {
+        let unit = self.units[at as usize];
+        (unit != NONE).then_some(unit as usize)
+    }
+
+    /// LLC misses per second; 0 where unknown.
+    pub fn demand(&self) -> f64 {
+        self.rates.mem.unwrap_or(0.0)
+    }
+}
+
+/// One decision in the making.
+pub(super) struct Round<'a> {
+    pub topology: &'a Topology,
+    pub view: &'a View,
+    pub config: SamConfig,
+    pub limits: Limits,
+    pub now: Time,
+    pub tasks: Vec<Task>,
+    pub board: Board<'a>,
+    pub proposals: Vec<Proposal>,
+    pub moves: Vec<Move>,
+    /// Sets that an earlier stage made, by level.
+    pub sets: [Option<Sets>; 2],
+}
+
+impl<'a> Round<'a> {
+    /// The CPUs that a task may use.
+    pub fn allowed(&self, task: usize) -> &'a CpuSet {
+        &self.view.tasks[task].info.allowed
+    }
+
+    /// The id of a task.
+    pub fn id(&self, task: usize) -> TaskId {
+        self.view.tasks[task].info.id
+    }
+
+    /// Puts the tasks in the order in which those of a class are taken: as they stand in the view, or, with latency tolerance, sharers
+    /// that stall most first and all others that stall least first, and last those of which that is unknown.
+    pub fn rank(&mut self) {
+        let mut order: Vec<u32> = (0..self.tasks.len() as u32).collect();
+        if self.config.latency_tolerance {
+            let key = |t: u32| {
+                let task = &self.tasks[t as usize];
+                let stalls = task.rates.stalls;
+                if task.class == Class::Inter { stalls.map_or(1.0, |s| -s) } else { stalls.unwrap_or(f64::INFINITY) }
+            };
+            order.sort_by(|&a, &b| key(a).total_cmp(&key(b)));
+        }
+        for (rank, t) in order.into_iter().enumerate() {
+            self.tasks[t as usize].rank = rank as u32;
+        }
+    }
+
+    /// Whether a task comes after another in the order of their class.
+    pub fn after(&self, task: usize, other: Option<usize>) -> bool {
+        other.is_none_or(|other| self.tasks[task].rank > self.tasks[other].rank)
+    }
+
+    /// Moves a task to a free context.
+    pub fn relocate(&mut self, at: At, task: usize, to: CpuId, reason: Reason) {
+        let view = self.view;
+        self.board.relocate(task, to, |t| &view.tasks[t].info.allowed);
+        self.propose(at, task, reason);
+    }
+
+    /// Lets two tasks change places.
+    pub fn swap(&mut self, at: At, task: usize, reason: Reason, victim: usize, victims: Reason) {
+        self.board.swap(task, victim);
+        self.propose(at, task, reason);
+        self.propose(at, victim, victims);
+    }
+
+    /// What [`Round::discard`] needs to take back the moves that follow.
+    pub fn draft(&self) -> Draft<'a> {
+        Draft { board: self.board.clone(), moves: self.moves.len() }
+    }
+
+    /// Takes back the moves since then.
+    pub fn discard(&mut self, draft: Draft<'a>) {
+        self.board = draft.board;
+        for i in draft.moves..self.moves.len() {
+            let id = self.moves[i].task;
+            let t = self.view.tasks.binary_search_by_key(&id, |t| t.info.id).expect("it was moved in this round");
+            let task = &mut self.tasks[t];
+            (task.units, task.origin, task.moved) = (self.board.units(t), task.before, false);
+        }
+        self.moves.truncate(draft.moves);
+        self.proposals.truncate(draft.moves);
+    }
+
+    /// The sets of a level's units, made anew only where no earlier stage left them.
+    pub fn take_sets(&mut self, at: At) -> Sets {
+        let cached = self.sets[self.board.shared_units(at) as usize].take();
+        cached.unwrap_or_else(|| Sets::new(self, at))
+    }
+
+    /// Leaves the sets for the next stage.
+    pub fn leave_sets(&mut self, at: At, sets: Sets) {
+        self.sets[self.board.shared_units(at) as usize] = Some(sets);
+    }
+
+    /// Whether each of two tasks may stand where the other does.
+    pub fn may_swap(&self, at: At, a: usize, b: usize) -> bool {
+        let (Some(cpu_a), Some(cpu_b)) = (self.board.cpu(a), self.board.cpu(b)) else { return false };
+        self.board.fits(at, cpu_b, self.allowed(a)) && self.board.fits(at, cpu_a, self.allowed(b))
+    }
+
+    /// Places a task where it is, if it may stay there. That is no move; it comes after all moves, which are taken back by their number.
+    pub fn confirm(&mut self, at: At, task: usize, mut reason: Reason) {
+        reason.place = self.tasks[task].unit(at).map(|unit| self.board.level(at).place(unit));
+        let contexts = self.board.contexts(at, task, self.allowed(task));
+        // A mask or a cpuset may have changed since it came there.
+        if contexts.is_empty() || !contexts.is_subset(self.allowed(task)) {
+            return;
+        }
+        self.proposals.push(Proposal { action: Action::Place { task: self.id(task), contexts }, reason });
+    }
+
+    fn propose(&mut self, at: At, task: usize, mut reason: Reason) {
+        self.tasks[task].units = self.board.units(task);
+        reason.place = self.tasks[task].unit(at).map(|unit| self.board.level(at).place(unit));
+        let contexts = self.board.contexts(at, task, self.allowed(task));
+        let id = self.id(task);
+        if self.proposals.capacity() == 0 {
+            self.proposals.reserve(self.tasks.len().div_ceil(4));
+            self.moves.reserve(self.tasks.len().div_ceil(4));
+        }
+        self.proposals.push(Proposal { action: Action::Place { task: id, contexts }, reason });
+        let t = &mut self.tasks[task];
+        t.moved = true;
+        let home = t.unit(At::Memory);
+        t.origin = t.origin.filter(|origin| home != Some(origin.unit as usize)); // back home it is forgotten, whoever sent it
+        self.moves.push(Move { task: id, at: self.now, sharer: t.class.shares(), before: t.before });
+    }
+}
+
+/// Where all tasks were before some moves.
+pub(super) struct Draft<'a> {
+    board: Board<'a>,
+    moves: usize,
+}
+
+/// The tasks of each unit by class, in ascending order of rank: the sets of the paper's figure 3. Tasks that moved in this round are
+/// no members any more, since none moves twice.
+#[derive(Clone)]
+pub(super) struct Sets {
+    spans: Vec<(u32, u32)>,
+    tasks: Vec<u32>,
+}
+
+const CLASSES: usize = 3;
+
+fn rank(class: Class) -> Option<usize> {
+    match class {
+        Class::Inter => Some(0),
+        Class::Cpu => Some(1),
+        Class::Mem => Some(2),
+        Class::Absent | Class::Unknown | Class::Intra => None,
+    }
+}
+
+impl Sets {
+    /// The sets of a level's units.
+    fn new(round: &Round<'_>, at: At) -> Self {
+        let key = |t: usize| {
+            let task = &round.tasks[t];
+            let rank = rank(task.class).filter(|_| !task.moved)?;
+            Some(task.unit(at)? * CLASSES + rank)
+        };
+        let mut spans = vec![(0u32, 0u32); round.board.level(at).len() * CLASSES];
+        for k in (0..round.tasks.len()).filter_map(key) {
+            spans[k].1 += 1;
+        }
+        let mut total = 0;
+        for span in &mut spans {
+            let count = span.1;
+            *span = (total, total);
+            total += count;
+        }
+        let mut tasks = vec![0; total as usize];
+        for t in 0..round.tasks.len() {
+            if let Some(k) = key(t) {
+                tasks[spans[k].1 as usize] = t as u32;
+                spans[k].1 += 1;
+            }
+        }
+        if round.config.latency_tolerance {
+            for &(start, end) in &spans {
+                tasks[start as usize..end as usize].sort_unstable_by_key(|&t| round.tasks[t as usize].rank);
+            }
+        }
+        Self { spans, tasks }
+    }
+
+    /// The first member that `fits`.
+    pub fn first(
+        &mut self,
+        round: &Round<'_>,
+        unit: usize,
+        class: Class,
+        mut fits: impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        let span = &mut self.spans[unit * CLASSES + rank(class)?];
+        let moved = |t: u32| round.tasks[t as usize].moved;
+        // Members go from the front, nearly always: what is used up must not be looked at again for every mover.
+        while span.0 < span.1 && moved(self.tasks[span.0 as usize]) {
+            span.0 += 1;
+        }
+        let members = &self.tasks[span.0 as usize..span.1 as usize];
+        members.iter().copied().filter(|t| !moved(*t)).map(|t| t as usize).find(|t| fits(*t))
+    }
+
+    /// How many members may use some CPU of these.
+    pub fn admitted(&self, round: &Round<'_>, unit: usize, class: Class, cpus: &CpuSet) -> u32 {
+        let (start, end) = rank(class).map_or((0, 0), |rank| self.spans[unit * CLASSES + rank]);
+        let may = |t: &&u32| !round.tasks[**t as usize].moved && round.allowed(**t as usize).intersects(cpus);
+        self.tasks[start as usize..end as usize].iter().filter(may).count() as u32
+    }
+
+    /// Whether a set has no member.
+    pub fn is_empty(&mut self, round: &Round<'_>, unit: usize, class: Class) -> bool {
+        self.first(round, unit, class, |_| true).is_none()
+    }
+}

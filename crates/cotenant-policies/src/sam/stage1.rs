@@ -1,0 +1,218 @@
+//! Stage 1: bring tasks that share data across units together (figure 4, first part).
+//!
+//! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` stands for "the source has
+//! sharers", and the line that loops over the destination's CPU-bound tasks is lost.
+
+use super::board::At;
+use super::classify::Class;
+use super::round::{Round, Sets};
+use super::state::Origin;
+use cotenant_model::action::{Evidence, Reason, Unit};
+use cotenant_model::signal::Signal;
+
+pub(super) const STAGE: &str = "stage 1";
+
+/// Sizes of the sets, by unit; kept up to date while tasks move.
+#[derive(Clone)]
+struct Counts {
+    /// |inter|
+    inter: Vec<u32>,
+    /// |inter| + |intra|
+    sharers: Vec<u32>,
+    /// Members of inter that have not moved.
+    movers: Vec<u32>,
+    /// Sharers that were brought here in the last round.
+    settling: Vec<u32>,
+    /// CPU-bound and memory-bound tasks that have not moved.
+    victims: Vec<u32>,
+    /// Movers and victims that are not allowed everywhere: where there are none, nobody needs to be asked.
+    restricted: Vec<u32>,
+    /// Whether sharers were drawn here in this round.
+    drew: Vec<bool>,
+}
+
+pub(super) fn run(round: &mut Round<'_>) {
+    let units = round.board.level(At::Sharing).len();
+    if units < 2 || !round.tasks.iter().any(|t| t.class == Class::Inter) {
+        return;
+    }
+    let mut counts = count(round, units);
+    let mut sets = round.take_sets(At::Sharing);
+    // Where packages have several units, sharers first come together inside their package.
+    for same_package in [true, false] {
+        for i in 0..units {
+            for j in 0..units {
+                let package = |u: usize| round.board.level(At::Sharing).unit(u).package;
+                if i != j && (package(i) == package(j)) == same_package && counts.inter[i] > 0 {
+                    draw(round, &mut sets, &mut counts, i, j);
+                }
+            }
+        }
+    }
+    round.leave_sets(At::Sharing, sets);
+}
+
+fn count(round: &Round<'_>, units: usize) -> Counts {
+    let zero = || vec![0; units];
+    let mut counts = Counts {
+        inter: zero(),
+        sharers: zero(),
+        movers: zero(),
+        settling: zero(),
+        victims: zero(),
+        restricted: zero(),
+        drew: vec![false; units],
+    };
+    for (t, task) in round.tasks.iter().enumerate() {
+        let Some(unit) = task.unit(At::Sharing) else { continue };
+        match task.class {
+            Class::Inter => {
+                counts.inter[unit] += 1;
+                counts.sharers[unit] += 1;
+                counts.movers[unit] += 1;
+            }
+            Class::Cpu | Class::Mem => counts.victims[unit] += 1,
+            Class::Intra => {
+                counts.sharers[unit] += 1;
+                counts.settling[unit] += u32::from(task.settling);
+                continue;
+            }
+            _ => continue,
+        }
+        counts.restricted[unit] += u32::from(round.allowed(t) != round.topology.usable());
+    }
+    counts
+}
+
+/// Draws sharers from unit j to unit i, if that brings them closer together.
+fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
+    if counts.movers[j] == 0 {
+        return;
+    }
+    if !round.config.keep_full {
+        return take(round, sets, counts, i, j);
+    }
+    let level = round.board.level(At::Sharing);
+    let contexts = |unit: usize| round.board.room(unit);
+    let room = contexts(i).saturating_sub(counts.sharers[i]);
+    let movers = match counts.restricted[j] {
+        0 => counts.movers[j],
+        _ => sets.admitted(round, j, Class::Inter, level.unit(i).set()),
+    };
+    let most = (round.board.idle(At::Sharing, i) as u32 + counts.victims[i]).min(room).min(movers);
+    if most == 0 || counts.drew[j] || counts.sharers[j] >= contexts(j) || !gathers(counts, i, j, most) {
+        return;
+    }
+    if counts.restricted[i] + counts.restricted[j] == 0 {
+        return take(round, sets, counts, i, j);
+    }
+    // Who may stand where decides how many can come: try, and take it back where these are too few.
+    let before = (round.draft(), sets.clone(), counts.clone());
+    take(round, sets, counts, i, j);
+    let taken = before.2.movers[j] - counts.movers[j];
+    if !gathers(&before.2, i, j, taken) {
+        round.discard(before.0);
+        (*sets, *counts) = (before.1, before.2);
+    }
+}
+
+/// Whether sharers are closer together after unit i has taken so many from unit j (ours): j has none left, those of the last round
+/// included, or i ends up with more than j had. The first makes the units with sharers fewer; the second leaves these as many and
+/// raises the sum of the squares of their sharers. So stage 1 ends, whatever fits and whoever may not move; otherwise sharers that do
+/// not fit one unit, or may not all come to it, swing for ever.
+fn gathers(counts: &Counts, i: usize, j: usize, taken: u32) -> bool {
+    taken == counts.movers[j] + counts.settling[j] || counts.sharers[i] + taken > counts.sharers[j]
+}
+
+/// Takes sharers of unit j to unit i while there is room.
+fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
+    let contexts = round.board.room(i);
+    let Some(partner) = sets.first(round, i, Class::Inter, |_| true) else { return };
+    let app = round.view.tasks[partner].info.app;
+    // Members of inter(j) that are not allowed in i, or with which nobody there may swap, are passed over.
+    let mut after = None;
+    while counts.sharers[i] < contexts {
+        let room = round.board.idle(At::Sharing, i) > 0
+            || !sets.is_empty(round, i, Class::Cpu)
+            || !sets.is_empty(round, i, Class::Mem);
+        let Some(t) = sets.first(round, j, Class::Inter, |t| round.after(t, after)).filter(|_| room) else {
+            break;
+        };
+        let mut why = Reason::new(STAGE, "colocate with {app} on {place}");
+        why.app = Some(app);
+        why.evidence = Some(evidence(round, t));
+        if let Some(cpu) = round.board.free(At::Sharing, i, round.allowed(t)) {
+            round.relocate(At::Sharing, t, cpu, why);
+        } else if let Some(v) = sets.first(round, i, Class::Cpu, |v| round.may_swap(At::Sharing, t, v)) {
+            exchange(round, t, why, v, "make way for {task}, which shares data: CPU-bound, swap to {place}");
+            counts.victims[i] -= 1;
+        } else if let Some(v) = sets.first(round, i, Class::Mem, |v| round.may_swap(At::Sharing, t, v)) {
+            reluctantly(round, t, why, v);
+            counts.victims[i] -= 1;
+        } else {
+            after = Some(t);
+            continue;
+        }
+        counts.drew[i] = true;
+        counts.movers[j] -= 1;
+        counts.inter[j] -= 1;
+        counts.sharers[j] -= 1;
+        counts.inter[i] += 1;
+        counts.sharers[i] += 1;
+    }
+}
+
+/// Keeps the sharers that stay where others are brought to (ours): a unit that fills up is no longer in balance, and the kernel would move
+/// away those that nobody has placed. They are placed where they are.
+pub(super) fn hold_partners(round: &mut Round<'_>) {
+    let units = round.board.level(At::Sharing).len();
+    let mut drew = vec![false; units];
+    for m in &round.moves {
+        let t = round.view.tasks.binary_search_by_key(&m.task, |t| t.info.id).ok().filter(|_| m.sharer);
+        t.and_then(|t| round.tasks[t].unit(At::Sharing)).into_iter().for_each(|unit| drew[unit] = true);
+    }
+    for t in 0..round.tasks.len() {
+        let task = &round.tasks[t];
+        let there = task.unit(At::Sharing).is_some_and(|unit| drew[unit]);
+        if there && !task.moved && task.class.shares() {
+            round.confirm(At::Sharing, t, Reason::new(STAGE, "stay on {place}, where its partners come"));
+        }
+    }
+}
+
+/// How much a task shares.
+pub(super) fn evidence(round: &Round<'_>, t: usize) -> Evidence {
+    Evidence {
+        signal: Signal::Inter,
+        unit: Unit::PerCycle,
+        value: round.tasks[t].rates.inter.unwrap_or_default(),
+        threshold: round.limits.coherence,
+    }
+}
+
+pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {
+    why.what = "colocate with {app} on {place}, swap with {task}".into();
+    why.task = Some(round.id(v));
+    let mut make_way = Reason::new(STAGE, victims);
+    make_way.task = Some(round.id(t));
+    round.swap(At::Sharing, t, why, v, make_way);
+}
+
+/// Swaps with a memory-bound task, whose original node is remembered unless one is already: it goes home when it meets remote
+/// memory (stage 2).
+pub(super) fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
+    let home = round.tasks[v].unit(At::Memory);
+    if home == round.tasks[t].unit(At::Memory) {
+        return exchange(
+            round,
+            t,
+            why,
+            v,
+            "make way for {task}, which shares data: memory-bound, swap to {place}, same node",
+        );
+    }
+    let task = round.id(v);
+    let origin = home.map(|unit| Origin { task, unit: unit as u32, displaced: false });
+    round.tasks[v].origin = round.tasks[v].origin.or(origin);
+    exchange(round, t, why, v, "make way for {task}, which shares data: memory-bound, reluctantly to {place}");
+}

@@ -1,0 +1,79 @@
+//! What SAM remembers between rounds.
+
+use super::history::Past;
+use cotenant_model::action::{Action, ActionOutcome, Outcome};
+use cotenant_model::ids::{TaskId, Time};
+use serde::{Deserialize, Serialize};
+
+/// Where a task was before it was moved reluctantly (the paper's `Soc`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Which task.
+    pub task: TaskId,
+    /// The memory node's place in the order of packages and their nodes: where each package has one node, the package's index.
+    pub unit: u32,
+    /// It lost its place to a task that came home, and takes no memory-bound task's place in turn ([`super::SamConfig::no_chains`]).
+    #[serde(default)]
+    pub displaced: bool,
+}
+
+/// A move that the last decision asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Which task.
+    pub task: TaskId,
+    /// When.
+    pub at: Time,
+    /// Whether it shared data (class inter or intra) when it was asked to move.
+    pub sharer: bool,
+    /// What was remembered of it before, to be restored where the move did not happen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Origin>,
+}
+
+/// What SAM remembers: plain values, in ascending order of task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SamState {
+    /// Tasks that were moved reluctantly and are not home again.
+    pub origins: Vec<Origin>,
+    /// The moves of the last decision.
+    pub moves: Vec<Move>,
+    /// What tasks were, where that counts ([`super::SamConfig::hysteresis`]).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<Past>,
+}
+
+impl SamState {
+    /// A state in which these tasks were moved reluctantly from these units, and nothing else is known.
+    pub fn from_origins(origins: impl IntoIterator<Item = (TaskId, u32)>) -> Self {
+        let mut origins: Vec<Origin> =
+            origins.into_iter().map(|(task, unit)| Origin { task, unit, displaced: false }).collect();
+        origins.sort_by_key(|o| o.task);
+        origins.dedup_by_key(|o| o.task);
+        Self { origins, ..Self::default() }
+    }
+
+    /// Takes back what did not happen: a move is believed only where its outcome says that it was applied.
+    pub(super) fn learn(&mut self, outcomes: &[ActionOutcome]) {
+        let mut applied: Vec<TaskId> = outcomes
+            .iter()
+            .filter(|o| o.outcome == Outcome::Applied && matches!(o.action, Action::Place { .. }))
+            .filter_map(|o| o.action.task())
+            .collect();
+        applied.sort_unstable();
+        let origins = &mut self.origins;
+        self.moves.retain(|m| {
+            let happened = applied.binary_search(&m.task).is_ok();
+            if !happened {
+                match (origins.binary_search_by_key(&m.task, |o| o.task), m.before) {
+                    (Ok(i), Some(before)) => origins[i] = before,
+                    (Ok(i), None) => drop(origins.remove(i)),
+                    (Err(i), Some(before)) => origins.insert(i, before),
+                    (Err(_), None) => {}
+                }
+            }
+            happened
+        });
+    }
+}

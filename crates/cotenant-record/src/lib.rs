@@ -1,0 +1,198 @@
+//! Recordings: everything that a run knew, saw and decided, in one file; and what reads decisions again: [`replay`], [`mod@why`],
+//! [`snapshot`].
+//!
+//! A recording is self-contained (topology, profiles, settings, raw samples, decisions, outcomes), append-only and compressed;
+//! each block carries a checksum, so that whatever a crash left behind can be used up to its last good block. The format is
+//! described in `docs/reference/recording.md`.
+//!
+//! This crate has no file system: [`RecordWriter`] writes to any [`std::io::Write`], [`Recording`] reads from any [`std::io::Read`].
+
+#![forbid(unsafe_code)]
+
+mod decode;
+mod encode;
+mod frame;
+pub mod moves;
+mod reader;
+mod redact;
+pub mod replay;
+mod row;
+pub mod snapshot;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod why;
+mod writer;
+
+pub use frame::MAX_BLOCK;
+pub use reader::Recording;
+pub use writer::{RecordWriter, Status, WriteError};
+
+use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
+use cotenant_model::host::Mode;
+use cotenant_model::policy::{Config, Ctx};
+use cotenant_model::profile::{AppProfile, MachineProfile};
+use cotenant_model::rule::Owns;
+use cotenant_model::sample::Sample;
+use cotenant_model::topology::Topology;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The first bytes of every recording. The high bit and the line ends show at once where a transfer mangled bytes (as in PNG).
+pub const MAGIC: [u8; 8] = *b"\x89CTN\r\n\x1a\n";
+
+/// The version that this program writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+
+/// What is known once, when a recording starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of the program that recorded.
+    pub cotenant: String,
+    /// The machine.
+    pub topology: Topology,
+    /// Its thresholds and clock.
+    #[serde(default)]
+    pub machine: MachineProfile,
+    /// Profiles of applications, by name.
+    #[serde(default)]
+    pub apps: BTreeMap<String, AppProfile>,
+    /// The user's settings, `--pin` among them.
+    #[serde(default)]
+    pub config: Config,
+    /// Name of the policy; of several rules, of the first one.
+    pub policy: String,
+    /// The rules, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RecordedRule>,
+    /// How far the loop went.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Seeds of everything random.
+    #[serde(default)]
+    pub seeds: Vec<u64>,
+    /// What the host says about itself.
+    #[serde(default)]
+    pub host: HostDescription,
+    /// The command that was run, where there was one; empty when redacted.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Wall-clock time of [`cotenant_model::Time`] zero, seconds since 1970, as the caller gives it.
+    #[serde(default)]
+    pub started_unix_s: Option<u64>,
+    /// Whether names of tasks and applications stand as `task-ID` and `app-ID`, and the command is left out.
+    #[serde(default)]
+    pub redacted: bool,
+}
+
+impl Header {
+    /// What the recorded policy knew besides the view.
+    pub fn ctx(&self) -> Ctx<'_> {
+        self.ctx_with(&self.config)
+    }
+
+    /// The same with other settings.
+    pub fn ctx_with<'a>(&'a self, config: &'a Config) -> Ctx<'a> {
+        Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config }
+    }
+}
+
+/// A rule of a run that had several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedRule {
+    /// Name of the policy.
+    pub policy: String,
+    /// What it decided about.
+    pub owns: Owns,
+    /// Its settings.
+    pub config: Config,
+}
+
+/// What a host says about itself. The machine's name is not part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostDescription {
+    /// Release of the kernel.
+    pub kernel: String,
+    /// The tier of signals and how much of the time each counter ran, as text.
+    pub tier: String,
+}
+
+/// One turn of the loop, as it was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordedRound {
+    /// Which of the rules decided, from 0.
+    pub rule: usize,
+    /// The sample of that rule's decision before.
+    pub prev: Arc<Sample>,
+    /// The sample that the decision is about.
+    pub sample: Arc<Sample>,
+    /// The decision; `None` where the run only observed.
+    pub decision: Option<Decision>,
+    /// What was ordered.
+    pub orders: Vec<Order>,
+    /// What became of each order.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl RecordedRound {
+    /// The outcomes as the next decision saw them.
+    pub fn results(&self) -> Vec<ActionOutcome> {
+        let pair = |(order, &outcome): (&Order, &Outcome)| ActionOutcome { action: order.action.clone(), outcome };
+        self.orders.iter().zip(&self.outcomes).map(pair).collect()
+    }
+}
+
+/// How a recording ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Tail {
+    /// With its end mark: the run ended.
+    Complete,
+    /// With its end mark: the size limit was reached, the run went on.
+    Limit,
+    /// Without a valid end: the recorder was killed, the disk was full, or the file was damaged.
+    Truncated {
+        /// Bytes from the start of the file up to which everything is good.
+        offset: u64,
+        /// Good rounds before it.
+        rounds: u64,
+        /// What is wrong there.
+        why: String,
+    },
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Complete => f.write_str("complete"),
+            Self::Limit => {
+                f.write_str("stopped at its size limit; the run went on (raise --record-limit to see the rest)")
+            }
+            Self::Truncated { offset, rounds, why } => {
+                write!(f, "truncated at byte {offset}: {why}; the {rounds} rounds before it are used")
+            }
+        }
+    }
+}
+
+/// Why a file cannot be read as a recording at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It is something else.
+    #[error("this is not a recording of cotenant (wrong first bytes); give a file that `--record` wrote")]
+    NotARecording,
+    /// It is from the future.
+    #[error("the recording has format version {found}, this cotenant reads up to {VERSION}; use a newer cotenant")]
+    Version {
+        /// The version in the file.
+        found: u32,
+    },
+    /// Its header is damaged, or has parts that this version does not know.
+    #[error("the recording's header is not readable: {0}; record again, or use the cotenant version that recorded it")]
+    Header(String),
+    /// Reading failed.
+    #[error("reading the recording failed: {0}; check the file and the disk")]
+    Io(#[from] std::io::Error),
+}

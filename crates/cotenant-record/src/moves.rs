@@ -1,0 +1,257 @@
+//! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and reports.
+
+use cotenant_model::action::{Action, Effect, Evidence, Order, Reason, Unit};
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
+use cotenant_model::sample::Sample;
+use cotenant_model::signal::Signal;
+use serde::Serialize;
+use std::fmt;
+
+/// A move: which task, from where to where, and why; or what an application as a whole is told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Move {
+    /// By what it has its effect.
+    #[serde(rename = "means")]
+    pub effect: Effect,
+    /// The task; `None` where it is about an application as a whole.
+    pub task: Option<TaskId>,
+    /// Its kernel thread id, where the sample has it.
+    pub tid: Option<u32>,
+    /// Its command name, or the application's; empty where the sample lacks it.
+    pub comm: String,
+    /// The application.
+    pub app: Option<AppId>,
+    /// Where it ran.
+    pub from_cpu: Option<CpuId>,
+    /// The contexts decided; empty where its own mask is given back.
+    pub to_cpus: Vec<CpuId>,
+    /// The mask set; empty where its own mask is given back.
+    pub affinity: Vec<CpuId>,
+    /// Whether it has to wait until it is placed or released.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// Where its pages go; empty where they stay.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pages_to: Vec<NodeId>,
+    /// Until when the application naps, seconds; `None` for all but naps, and where one is ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_s: Option<f64>,
+    /// What the application may have, thousandths of a CPU, or of cache ways and memory bandwidth; `None` for all but limits, and where one
+    /// is lifted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permille: Option<u32>,
+    /// Whether the application is to run only where nobody else wants the CPU.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
+    /// Why.
+    pub reason: MoveReason,
+}
+
+/// A reason in parts and as text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MoveReason {
+    /// The part of the algorithm.
+    pub stage: String,
+    /// What was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<Signal>,
+    /// Its unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Unit>,
+    /// The value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    /// What it was held against.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+    /// All of it as one line.
+    pub text: String,
+}
+
+impl From<&Reason> for MoveReason {
+    fn from(reason: &Reason) -> Self {
+        let evidence: Option<Evidence> = reason.evidence;
+        Self {
+            stage: reason.stage.to_string(),
+            signal: evidence.map(|e| e.signal),
+            unit: evidence.map(|e| e.unit),
+            value: evidence.map(|e| e.value),
+            threshold: evidence.map(|e| e.threshold),
+            text: reason.to_string(),
+        }
+    }
+}
+
+impl Move {
+    /// What an order about the tasks and applications of `sample` does.
+    pub fn new(sample: &Sample, order: &Order) -> Self {
+        let (task, app) = (order.action.task(), order.action.app());
+        let find =
+            |task: TaskId| sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok().map(|i| &sample.tasks[i]);
+        let seen = task.and_then(find);
+        let name = app.and_then(|app| sample.apps.iter().find(|a| a.id == app)).map(|app| app.name.clone());
+        let to_cpus = match &order.action {
+            Action::Place { contexts, .. } => contexts.iter().collect(),
+            _ => Vec::new(),
+        };
+        let pages_to = if let Action::Pages { nodes, .. } = &order.action { nodes.clone() } else { Vec::new() };
+        let until_s = match order.action {
+            Action::Nap { until, .. } if until > sample.at => Some(until.as_secs_f64()),
+            _ => None,
+        };
+        let permille = match order.action {
+            Action::Limit { cpu_permille: permille, .. } | Action::LimitCaches { permille, .. } => permille,
+            _ => None,
+        };
+        Self {
+            effect: order.action.effect(),
+            task,
+            tid: seen.map(|t| t.info.tid),
+            comm: seen.map(|t| t.info.comm.clone()).or(name).unwrap_or_default(),
+            app: app.or(seen.map(|t| t.info.app)),
+            from_cpu: seen.and_then(|t| t.cpu),
+            to_cpus,
+            affinity: order.affinity.iter().collect(),
+            paused: matches!(order.action, Action::Pause { .. }),
+            pages_to,
+            until_s,
+            permille,
+            background: matches!(order.action, Action::Background { on: true, .. }),
+            reason: (&order.reason).into(),
+        }
+    }
+
+    /// Whether it takes back what was ordered with the same effect before.
+    pub fn withdraws(&self) -> bool {
+        match self.effect {
+            Effect::Placement => self.to_cpus.is_empty() && !self.paused,
+            Effect::Pages => false,
+            Effect::Nap => self.until_s.is_none(),
+            Effect::CpuTime | Effect::Caches => self.permille.is_none(),
+            Effect::Background => !self.background,
+        }
+    }
+
+    /// What it comes to: the contexts decided, or in words.
+    pub fn to(&self) -> String {
+        match self.effect {
+            Effect::Placement if self.paused => "waits".to_owned(),
+            Effect::Placement if self.to_cpus.is_empty() => "its own mask".to_owned(),
+            Effect::Placement => list(&self.to_cpus),
+            Effect::Pages => {
+                let nodes: Vec<String> = self.pages_to.iter().map(ToString::to_string).collect();
+                format!("pages to node {}", nodes.join(", "))
+            }
+            Effect::Nap => {
+                self.until_s.map_or_else(|| "runs on".to_owned(), |until| format!("naps until {until:.3} s"))
+            }
+            Effect::CpuTime => self.permille.map_or_else(
+                || "as much CPU time as it likes".to_owned(),
+                |permille| format!("at most {:.3} CPUs", f64::from(permille) / 1e3),
+            ),
+            Effect::Caches => self.permille.map_or_else(
+                || "as much of caches and memory bandwidth as it likes".to_owned(),
+                |permille| format!("at most {:.1} % of cache ways and memory bandwidth", f64::from(permille) / 10.0),
+            ),
+            Effect::Background if self.background => "runs where nobody else wants the CPU".to_owned(),
+            Effect::Background => "runs beside the others".to_owned(),
+        }
+    }
+}
+
+/// In list form.
+fn list(cpus: &[CpuId]) -> String {
+    cpus.iter().copied().collect::<CpuSet>().to_string()
+}
+
+impl fmt::Display for Move {
+    /// `task 7 (worker, tid 1007): CPU 3 → 12, may use 10-19; stage 1: …`, or `app 1 (x264) → naps until 0.250 s; controller: …`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.task, self.app) {
+            (Some(task), _) => write!(f, "task {task}")?,
+            (None, Some(app)) => write!(f, "app {app}")?,
+            (None, None) => {}
+        }
+        match self.tid {
+            Some(tid) if self.comm.is_empty() => write!(f, " (tid {tid})")?,
+            Some(tid) => write!(f, " ({}, tid {tid})", self.comm)?,
+            None if self.comm.is_empty() => {}
+            None => write!(f, " ({})", self.comm)?,
+        }
+        match self.from_cpu {
+            _ if self.task.is_none() => {}
+            Some(cpu) => write!(f, ": CPU {cpu}")?,
+            None => write!(f, ": CPU ?")?,
+        }
+        write!(f, " → {}", self.to())?;
+        if !self.to_cpus.is_empty() && self.affinity != self.to_cpus {
+            write!(f, ", may use {}", list(&self.affinity))?;
+        }
+        write!(f, "; {}", self.reason.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::ids::Time;
+    use cotenant_model::testing::{ViewBuilder, machine};
+
+    #[test]
+    fn as_text_and_json() {
+        let topology = machine(2, 1, 2, 1);
+        let (_, sample) = ViewBuilder::new(&topology).task(7, 1, 3).samples();
+        let evidence = Some(Evidence { signal: Signal::Inter, unit: Unit::PerCycle, value: 9.1e-4, threshold: 2.5e-4 });
+        let reason = Reason { evidence, ..Reason::new("stage 1", "colocate") };
+        let affinity = CpuSet::parse_list("0-1").unwrap();
+        let action = Action::Place { task: TaskId(7), contexts: CpuSet::single(CpuId(1)) };
+        let moved = Move::new(&sample, &Order { action, affinity, reason: reason.clone() });
+        let text = "task 7 (task7, tid 1007): CPU 3 → 1, may use 0-1; stage 1: inter 9.100e-4/cycle > 2.500e-4/cycle; colocate";
+        assert_eq!(moved.to_string(), text);
+        let json = serde_json::to_value(&moved).unwrap();
+        assert_eq!(
+            (&json["from_cpu"], &json["to_cpus"], &json["affinity"]),
+            (&3.into(), &vec![1].into(), &vec![0, 1].into())
+        );
+        assert_eq!((&json["reason"]["signal"], &json["reason"]["threshold"]), (&"inter".into(), &2.5e-4.into()));
+        let away = Order { action: Action::Release { task: TaskId(9) }, affinity: CpuSet::new(), reason };
+        assert!(Move::new(&sample, &away).to_string().starts_with("task 9: CPU ? → its own mask; stage 1"));
+    }
+
+    #[test]
+    fn what_an_application_is_told_has_the_same_form() {
+        let topology = machine(2, 1, 2, 1);
+        let (_, sample) = ViewBuilder::new(&topology).task(7, 1, 3).samples(); // at 100 ms
+        let app = AppId(1);
+        let told = |action| {
+            let reason = Reason::new("controller", "contention");
+            Move::new(&sample, &Order { action, affinity: CpuSet::new(), reason })
+        };
+        let nap = |ms| Action::Nap { app, until: Time::from_millis(ms) };
+        let limit = |cpu_permille| Action::Limit { app, cpu_permille };
+        let caches = |permille| Action::LimitCaches { app, permille };
+        let background = |on| Action::Background { app, on };
+        for (action, to, withdraws) in [
+            (nap(250), "naps until 0.250 s", false),
+            (nap(100), "runs on", true),
+            (limit(Some(500)), "at most 0.500 CPUs", false),
+            (limit(None), "as much CPU time as it likes", true),
+            (caches(Some(125)), "at most 12.5 % of cache ways and memory bandwidth", false),
+            (caches(None), "as much of caches and memory bandwidth as it likes", true),
+            (background(true), "runs where nobody else wants the CPU", false),
+            (background(false), "runs beside the others", true),
+        ] {
+            let told = told(action);
+            assert_eq!(told.to_string(), format!("app 1 (app1) → {to}; controller: contention"));
+            assert_eq!(told.withdraws(), withdraws, "{to}");
+        }
+        let json = serde_json::to_value(told(limit(Some(500)))).unwrap();
+        assert_eq!((&json["means"], &json["app"], &json["permille"]), (&"cpu_time".into(), &1.into(), &500.into()));
+        assert!(json["task"].is_null() && json.get("until_s").is_none(), "{json}");
+        assert!(told(Action::Release { task: TaskId(7) }).withdraws());
+        assert!(!told(Action::Pause { task: TaskId(7) }).withdraws());
+        let pages = told(Action::Pages { task: TaskId(7), nodes: vec![NodeId(0), NodeId(1)] });
+        assert_eq!(pages.to_string(), "task 7 (task7, tid 1007): CPU 3 → pages to node 0, 1; controller: contention");
+    }
+}

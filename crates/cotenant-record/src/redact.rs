@@ -1,0 +1,91 @@
+//! Names out of recordings: tasks become `task-ID`, applications `app-ID`.
+
+use super::Header;
+use super::encode::finite;
+use cotenant_model::profile::AppProfile;
+use cotenant_model::sample::{AppSample, TaskInfo};
+use std::collections::BTreeMap;
+
+/// Replaces names, and remembers which ones so that they can be found in remarks.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    /// What each name became.
+    names: BTreeMap<String, String>,
+    /// Names of profiles and of what rules own, which keep matching the applications that they are about.
+    profiles: BTreeMap<String, String>,
+}
+
+impl Redactor {
+    /// The redactor of a recording, with its header made anonymous: no command, no free texts, profiles as `profile-N`.
+    pub fn new(header: &mut Header) -> Self {
+        let mut redactor = Self::default();
+        let named = |(i, (name, profile)): (usize, (String, AppProfile))| {
+            let replaced = format!("profile-{i:04}"); // zeros keep the order of the names
+            redactor.profiles.insert(name, replaced.clone());
+            (replaced, profile)
+        };
+        header.apps = std::mem::take(&mut header.apps).into_iter().enumerate().map(named).collect();
+        for apps in header.rules.iter_mut().filter_map(|rule| rule.owns.apps.as_mut()) {
+            let named = |(i, name): (usize, String)| {
+                let next = format!("owned-{i:04}");
+                redactor.profiles.entry(name).or_insert(next).clone()
+            };
+            *apps = std::mem::take(apps).into_iter().enumerate().map(named).collect();
+        }
+        redactor.names.clone_from(&redactor.profiles);
+        header.command.clear();
+        header.machine.source = None;
+        header.redacted = true;
+        redactor
+    }
+
+    /// The task's description without its name.
+    pub fn info(&mut self, info: &TaskInfo) -> TaskInfo {
+        let comm = format!("task-{}", info.id);
+        self.names.insert(info.comm.clone(), comm.clone());
+        TaskInfo { comm, ..info.clone() }
+    }
+
+    /// The application without its name.
+    pub fn app(&mut self, app: &AppSample) -> AppSample {
+        let name = self.profiles.get(&app.name).cloned().unwrap_or_else(|| format!("app-{}", app.id));
+        self.names.insert(app.name.clone(), name.clone());
+        AppSample { name, ..finite(app) }
+    }
+
+    /// A remark with every known name replaced where it stands as a word of its own.
+    pub fn text(&self, text: &str) -> String {
+        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        let mut rest = text;
+        let mut out = String::with_capacity(text.len());
+        'text: while let Some(first) = rest.chars().next() {
+            if !out.chars().next_back().is_some_and(word) {
+                // The longest name first, so that `web` does not tear `web server` apart.
+                let fits = |name: &&String| rest.starts_with(name.as_str()) && !rest[name.len()..].starts_with(word);
+                if let Some(name) = self.names.keys().filter(|n| !n.is_empty()).filter(fits).max_by_key(|n| n.len()) {
+                    out.push_str(&self.names[name]);
+                    rest = &rest[name.len()..];
+                    continue 'text;
+                }
+            }
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::ids::{AppId, TaskId};
+
+    #[test]
+    fn names_go_where_they_stand_as_words() {
+        let mut redactor = Redactor::default();
+        redactor.info(&TaskInfo { id: TaskId(4), comm: "web".into(), ..TaskInfo::default() });
+        redactor.app(&AppSample { id: AppId(2), name: "web server".into(), ..AppSample::default() });
+        assert_eq!(redactor.text("web server: cobweb, web; web-fs (web)"), "app-2: cobweb, task-4; web-fs (task-4)");
+        assert_eq!(redactor.text(""), "");
+    }
+}

@@ -1,0 +1,133 @@
+//! Replay: what a policy would have decided on the placements that a recording holds.
+//!
+//! The machine of a recording cannot be changed: every round shows the placements that really came about, whatever the replayed
+//! policy asked for in the round before. So replay answers, round by round, "what would P have decided *here*?", and makes no claim
+//! about speed or about what would have followed.
+//!
+//! What P remembers in a round:
+//! * P is the recorded policy: what the recording says that it remembered, [state](Decision::state) and outcomes. Each round stands
+//!   for itself, and with the same settings each decision equals the recorded one.
+//! * P is another policy, or the run only observed: the state that P's own decision of the round before returned, and outcomes
+//!   [as the recording bears them out](outcome_in).
+
+use crate::RecordedRound;
+use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome};
+use cotenant_model::host::{Decided, decide_once};
+use cotenant_model::policy::State;
+use cotenant_model::rule::Rule;
+use cotenant_model::sample::Sample;
+use cotenant_model::view::View;
+use std::iter::Peekable;
+
+/// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then` was taken:
+/// * the recorded run gave the same order: what was recorded;
+/// * else the task is no more by then: [`Outcome::Gone`];
+/// * else the task stands by then inside the mask that was ordered: [`Outcome::Applied`], as the policy may rely on it;
+/// * else, or where nothing tells: [`Outcome::NotThisMachine`], it did not happen.
+pub fn outcome_in(at: &RecordedRound, then: Option<&Sample>, order: &Order) -> Outcome {
+    if let Some(i) =
+        at.orders.iter().position(|recorded| recorded.action == order.action && recorded.affinity == order.affinity)
+    {
+        return at.outcomes.get(i).copied().unwrap_or(Outcome::NotThisMachine);
+    }
+    let Some(then) = then else { return Outcome::NotThisMachine };
+    let Some(task) = order.action.task() else { return Outcome::NotThisMachine };
+    match then.tasks.binary_search_by_key(&task, |t| t.info.id) {
+        Err(_) => Outcome::Gone,
+        Ok(i) => match then.tasks[i].cpu {
+            Some(cpu) if order.affinity.contains(cpu) => Outcome::Applied,
+            _ => Outcome::NotThisMachine,
+        },
+    }
+}
+
+/// A round with what the replayed policy decides in it.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The recorded round.
+    pub round: RecordedRound,
+    /// Rates in it.
+    pub view: View,
+    /// What the replayed policy decides.
+    pub decision: Decision,
+    /// That decision, resolved to orders.
+    pub orders: Vec<Order>,
+}
+
+impl Replayed {
+    /// Whether the recorded and the replayed decision ask for the same: the same actions, in whatever order. (An action without
+    /// its mask: `--pin` changes how a decision is applied, not the decision.)
+    pub fn agrees(&self) -> bool {
+        self.only_recorded().next().is_none() && self.only_replayed().next().is_none()
+    }
+
+    /// Places in the recorded round's orders of what only the recorded policy asked for.
+    pub fn only_recorded(&self) -> impl Iterator<Item = usize> {
+        not_in(&self.round.orders, &self.orders)
+    }
+
+    /// Places in [`Self::orders`] of what only the replayed policy asks for.
+    pub fn only_replayed(&self) -> impl Iterator<Item = usize> {
+        not_in(&self.orders, &self.round.orders)
+    }
+}
+
+fn not_in(orders: &[Order], others: &[Order]) -> impl Iterator<Item = usize> {
+    let missing = |action: &Action| others.iter().all(|order| order.action != *action);
+    orders.iter().enumerate().filter(move |(_, order)| missing(&order.action)).map(|(i, _)| i)
+}
+
+/// What one rule remembers, and how it stands to the recording.
+struct Memory {
+    /// Whether the recording is of the same policy.
+    same: bool,
+    state: State,
+    outcomes: Vec<ActionOutcome>,
+}
+
+/// Replays rounds: an iterator with one [`Replayed`] per round. See the module's documentation for what it means.
+pub struct Replay<'a, I: Iterator<Item = RecordedRound>> {
+    rounds: Peekable<I>,
+    rules: Vec<Rule<'a>>,
+    memory: Vec<Memory>,
+}
+
+/// Replays `rounds`, recorded under the policies named `recorded`, under `rules`, one for each of them, with what their contexts say: the
+/// header's [`ctx`](crate::Header::ctx) for the recorded settings, or another one with thresholds or settings replaced. Rounds of
+/// rules beyond these are passed over.
+pub fn replay<'a, I>(rounds: I, recorded: &[&str], rules: Vec<Rule<'a>>) -> Replay<'a, I::IntoIter>
+where
+    I: IntoIterator<Item = RecordedRound>,
+{
+    let memory = |(i, rule): (usize, &Rule<'_>)| Memory {
+        same: recorded.get(i) == Some(&rule.policy.name()),
+        state: State::default(),
+        outcomes: Vec::new(),
+    };
+    let memory = rules.iter().enumerate().map(memory).collect();
+    Replay { rounds: rounds.into_iter().peekable(), rules, memory }
+}
+
+impl<I: Iterator<Item = RecordedRound>> Iterator for Replay<'_, I> {
+    type Item = Replayed;
+
+    fn next(&mut self) -> Option<Replayed> {
+        let round = self.rounds.by_ref().find(|round| round.rule < self.rules.len())?;
+        let Memory { same, state, outcomes } = &mut self.memory[round.rule];
+        let Decided { view, decision, orders, refused } =
+            decide_once(&self.rules, round.rule, &round.prev, &round.sample, outcomes, std::mem::take(state));
+        (*state, *outcomes) = match &round.decision {
+            Some(recorded) if *same => (recorded.state.clone(), round.results()),
+            _ => {
+                let then = self.rounds.peek().map(|next| &*next.sample);
+                let outcome = |order: &Order| ActionOutcome {
+                    action: order.action.clone(),
+                    outcome: outcome_in(&round, then, order),
+                };
+                (decision.state.clone(), orders.iter().map(outcome).collect())
+            }
+        };
+        outcomes.extend(refused);
+        Some(Replayed { round, view, decision, orders })
+    }
+}

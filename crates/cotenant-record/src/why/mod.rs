@@ -1,0 +1,432 @@
+//! Why: what was done to a task, an application or at a time, with the evidence, and what came of it; what of it is in force. And where
+//! nothing was done: how far the signals were from the thresholds.
+
+mod query;
+mod standing;
+mod text;
+mod trend;
+
+pub use query::{Query, QueryError};
+pub use standing::{Force, Standing};
+pub use trend::Trend;
+
+use crate::moves::Move;
+use crate::{Header, RecordedRound};
+use cotenant_model::action::{Order, Outcome, Unit};
+use cotenant_model::cpuset::CpuSet;
+use cotenant_model::host::Mode;
+use cotenant_model::ids::{AppId, CpuId, TaskId, Time};
+use cotenant_model::signal::Signal;
+use cotenant_model::view::View;
+use serde::Serialize;
+use standing::{Slots, Subject};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use trend::rate;
+
+/// Rounds before and after a move whose rates are shown.
+pub const AROUND: usize = 3;
+
+/// How many names an answer lists where nothing matched.
+const NAMES: usize = 20;
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    /// What was asked.
+    pub query: Query,
+    /// The recorded policy.
+    pub policy: String,
+    /// How far the recorded loop went.
+    pub mode: Mode,
+    /// Rounds in the recording.
+    pub rounds: u64,
+    /// Time of the last of them, seconds.
+    pub last_s: f64,
+    /// The moment that [`Self::standing`] is about: the one asked about, else the end, seconds.
+    pub moment_s: f64,
+    /// What was ordered, in order of time: for a time all of it; for tasks and applications what is about single tasks, unless a moment is
+    /// asked about.
+    pub moves: Vec<Told>,
+    /// What holds at the moment, or held: of all other orders the last ones of each effect.
+    pub standing: Vec<Standing>,
+    /// Tasks asked about for which nothing was ever ordered.
+    pub unmoved: Vec<Unmoved>,
+    /// For a time without orders: the times of the last one before and of the first one after, seconds.
+    pub nearest_s: (Option<f64>, Option<f64>),
+    /// The policy's remarks in the rounds asked about (for a task: all), with the time of the first and how often they were made.
+    pub notes: Vec<Note>,
+    /// Where nothing matched: names that are in the recording, up to 20.
+    pub known: Vec<String>,
+}
+
+/// A move with what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Told {
+    /// When it was decided, seconds.
+    pub at_s: f64,
+    /// The move.
+    #[serde(flatten)]
+    pub what: Move,
+    /// Name of the application.
+    pub app_name: Option<String>,
+    /// What became of it.
+    pub outcome: Option<Outcome>,
+    /// Where the task was seen in the round after.
+    pub seen_on: Option<CpuId>,
+    /// Rates around it.
+    pub trends: Vec<Trend>,
+}
+
+/// A remark of the policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Note {
+    /// When it was first made, seconds.
+    pub first_s: f64,
+    /// In how many rounds.
+    pub rounds: u64,
+    /// The remark.
+    pub text: String,
+}
+
+/// A task for which nothing was ordered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unmoved {
+    /// The task.
+    pub task: TaskId,
+    /// Its kernel thread id.
+    pub tid: u32,
+    /// Its command name.
+    pub comm: String,
+    /// Its application.
+    pub app: AppId,
+    /// Name of the application.
+    pub app_name: Option<String>,
+    /// Rounds in which it was there.
+    pub rounds: u64,
+    /// CPUs on which it was seen.
+    pub cpus: CpuSet,
+    /// What policies look at, held against the recorded thresholds.
+    pub checks: Vec<Check>,
+    /// What that means, in one line.
+    pub verdict: String,
+}
+
+/// A signal of a task against its threshold over the whole recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Check {
+    /// The signal.
+    pub signal: Signal,
+    /// Whether it is summed over the task's package.
+    pub of_package: bool,
+    /// Its unit.
+    pub unit: Unit,
+    /// The largest value seen, and when, seconds; `None` where it was never measured.
+    pub max: Option<(f64, f64)>,
+    /// The threshold; `None` where the recorded profile has none.
+    pub threshold: Option<f64>,
+    /// Rounds in which it was measured.
+    pub measured: u64,
+    /// Rounds in which it was above the threshold.
+    pub above: u64,
+}
+
+/// Answers from the rounds of a recording, in one pass: as it stood `at` a moment, which is for tasks and applications, or all that was
+/// done.
+pub fn why(
+    header: &Header,
+    rounds: impl IntoIterator<Item = RecordedRound>,
+    query: &Query,
+    at: Option<Time>,
+) -> Answer {
+    let mut teller = Teller::new(header, query.clone(), at);
+    for round in rounds {
+        teller.round(&round);
+    }
+    teller.finish()
+}
+
+struct Teller<'a> {
+    header: &'a Header,
+    answer: Answer,
+    /// The moment asked about.
+    at: Option<Time>,
+    apps: BTreeMap<AppId, String>,
+    names: BTreeSet<String>,
+    /// The last rounds, the current one last.
+    recent: VecDeque<Arc<View>>,
+    /// Moves whose rates after are still coming.
+    open: Vec<usize>,
+    /// The last orders of each effect: about all applications, and for a moment about the tasks asked about.
+    standing: BTreeMap<Subject, Slots>,
+    /// Applications asked about by their own name or number.
+    named: BTreeSet<AppId>,
+    /// Tasks asked about; whether each was ever moved is known at the end.
+    tasks: BTreeMap<TaskId, Unmoved>,
+    notes: BTreeMap<String, (Time, u64)>,
+    nearest: (Option<Time>, Option<Time>),
+}
+
+impl<'a> Teller<'a> {
+    fn new(header: &'a Header, query: Query, at: Option<Time>) -> Self {
+        let answer = Answer {
+            query,
+            policy: header.policy.clone(),
+            mode: header.mode,
+            rounds: 0,
+            last_s: 0.0,
+            moment_s: 0.0,
+            moves: Vec::new(),
+            standing: Vec::new(),
+            unmoved: Vec::new(),
+            nearest_s: (None, None),
+            notes: Vec::new(),
+            known: Vec::new(),
+        };
+        Self {
+            header,
+            answer,
+            at,
+            apps: BTreeMap::new(),
+            names: BTreeSet::new(),
+            recent: VecDeque::new(),
+            open: Vec::new(),
+            standing: BTreeMap::new(),
+            named: BTreeSet::new(),
+            tasks: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            nearest: (None, None),
+        }
+    }
+
+    fn round(&mut self, round: &RecordedRound) {
+        let view = Arc::new(View::new(&round.prev, &round.sample));
+        self.answer.rounds += 1;
+        self.answer.last_s = view.at.as_secs_f64();
+        for app in &round.sample.apps {
+            self.apps.entry(app.id).or_insert_with(|| app.name.clone());
+        }
+        self.follow(&view);
+        if self.at.is_some_and(|at| view.at > at) {
+            return;
+        }
+        self.recent.push_back(view.clone());
+        if self.recent.len() > AROUND {
+            self.recent.pop_front();
+        }
+        self.look(&view);
+        let asked = match self.answer.query {
+            Query::Time { from, to } => (from..=to).contains(&view.at),
+            _ => true,
+        };
+        if let Some(decision) = round.decision.as_ref().filter(|_| asked) {
+            for note in &decision.notes {
+                self.notes.entry(note.clone()).or_insert((view.at, 0)).1 += 1;
+            }
+        }
+        for (order, outcome) in round.orders.iter().zip(round.outcomes.iter().map(Some).chain(std::iter::repeat(None)))
+        {
+            self.order(round, &view, order, outcome.copied());
+        }
+    }
+
+    fn order(&mut self, round: &RecordedRound, view: &View, order: &Order, outcome: Option<Outcome>) {
+        let task = order.action.task();
+        let timed = if let Query::Time { from, to } = self.answer.query {
+            if view.at < from {
+                self.nearest.0 = Some(view.at);
+                return;
+            }
+            if view.at > to {
+                self.nearest.1.get_or_insert(view.at);
+                return;
+            }
+            true
+        } else {
+            false
+        };
+        if !timed && task.is_some_and(|task| !self.tasks.contains_key(&task)) {
+            return;
+        }
+        let what = Move::new(&round.sample, order);
+        // A task that is gone is still known to be of its application.
+        let known = task.and_then(|task| self.tasks.get(&task)).map(|task| task.app);
+        let app = what.app.or(known).unwrap_or_default();
+        let other = order.reason.app.filter(|other| task.is_none() && *other != app);
+        let names = |app: AppId| self.apps.get(&app).cloned();
+        let told = Told {
+            at_s: view.at.as_secs_f64(),
+            app_name: what.app.and_then(names),
+            outcome,
+            seen_on: None,
+            trends: trend::around(&self.recent, (task, app), order.reason.evidence, other.map(|o| (o, names(o)))),
+            what,
+        };
+        if timed || task.is_some() && self.at.is_none() {
+            self.open.push(self.answer.moves.len());
+            self.answer.moves.push(told);
+        } else {
+            let subject = Subject { task, app, effect: told.what.effect };
+            self.standing.entry(subject).or_default().add(told, order.reason.app);
+        }
+    }
+
+    /// Adds a round's rates to the orders of the rounds before it.
+    fn follow(&mut self, view: &View) {
+        let moves = &mut self.answer.moves;
+        self.open.retain(|&i| moves[i].follow(view));
+        for told in self.standing.values_mut().flat_map(Slots::each) {
+            told.follow(view);
+        }
+    }
+
+    /// Looks at the tasks asked about.
+    fn look(&mut self, view: &View) {
+        for app in &view.apps {
+            if self.answer.query.names(app.id, &app.name) {
+                self.named.insert(app.id);
+            }
+        }
+        let topology = &self.header.topology;
+        let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
+        for task in &view.tasks {
+            if let (Some(misses), Some(package)) =
+                (task.per_s(Signal::LlcMisses), task.cpu.and_then(|cpu| topology.package_of(cpu)))
+            {
+                *sums.entry(package).or_default() += misses;
+            }
+        }
+        for task in &view.tasks {
+            let info = &task.info;
+            let app_name = self.apps.get(&info.app);
+            for name in [Some(&info.comm), app_name].into_iter().flatten() {
+                if self.names.len() < NAMES && !self.names.contains(name) {
+                    self.names.insert(name.clone());
+                }
+            }
+            if !self.answer.query.matches(info, app_name.map(String::as_str)) {
+                continue;
+            }
+            let told = self.tasks.entry(info.id).or_insert_with(|| Unmoved {
+                task: info.id,
+                tid: info.tid,
+                comm: info.comm.clone(),
+                app: info.app,
+                app_name: app_name.cloned(),
+                rounds: 0,
+                cpus: CpuSet::new(),
+                checks: checks(self.header),
+                verdict: String::new(),
+            });
+            told.rounds += 1;
+            task.cpu.map(|cpu| told.cpus.insert(cpu));
+            for check in &mut told.checks {
+                let package = task.cpu.and_then(|cpu| topology.package_of(cpu));
+                let value = if check.of_package {
+                    package.and_then(|package| sums.get(&package).copied())
+                } else {
+                    rate(&[task], check.signal, check.unit)
+                };
+                let Some(value) = value else { continue };
+                check.measured += 1;
+                check.above += u64::from(check.threshold.is_some_and(|threshold| value > threshold));
+                if check.max.is_none_or(|(max, _)| value > max) {
+                    check.max = Some((value, view.at.as_secs_f64()));
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Answer {
+        let mut answer = self.answer;
+        // A number means a thread id wherever there is such a thread.
+        let query = answer.query.clone();
+        if self.tasks.values().any(|t| query.sure(Some(t.tid))) {
+            self.tasks.retain(|_, t| query.sure(Some(t.tid)));
+            answer.moves.retain(|told| query.sure(told.what.tid));
+        }
+        let timed = matches!(query, Query::Time { .. });
+        if self.tasks.is_empty() && self.named.is_empty() && !timed {
+            answer.known = self.names.into_iter().collect();
+        } else {
+            let note =
+                |(text, (first, rounds)): (String, (Time, u64))| Note { first_s: first.as_secs_f64(), rounds, text };
+            answer.notes = self.notes.into_iter().map(note).collect();
+            answer.notes.sort_by(|a, b| a.first_s.total_cmp(&b.first_s));
+        }
+        answer.moment_s = self.at.map_or(answer.last_s, |at| at.as_secs_f64().min(answer.last_s));
+        let apps: BTreeSet<AppId> = self.tasks.values().map(|t| t.app).chain(self.named).collect();
+        let last = self.recent.pop_back().unwrap_or_default();
+        for (subject, slots) in self.standing {
+            let asked = match subject.task {
+                Some(task) => self.tasks.contains_key(&task),
+                None => apps.contains(&subject.app) || slots.sake().is_some_and(|app| apps.contains(&app)),
+            };
+            if asked {
+                answer.standing.extend(slots.told(subject, answer.moment_s, &last));
+            }
+        }
+        let moved = answer.moves.iter().chain(answer.standing.iter().map(|s| &s.told));
+        let moved: BTreeSet<TaskId> = moved.filter_map(|told| told.what.task).collect();
+        answer.unmoved = self.tasks.into_values().filter(|t| !moved.contains(&t.task)).collect();
+        for task in &mut answer.unmoved {
+            task.verdict = text::verdict(self.header, task);
+        }
+        if answer.moves.is_empty() {
+            answer.nearest_s = (self.nearest.0.map(Time::as_secs_f64), self.nearest.1.map(Time::as_secs_f64));
+        }
+        for told in answer.moves.iter_mut().chain(answer.standing.iter_mut().map(|s| &mut s.told)) {
+            told.trends.retain(|t| t.before.iter().chain(&t.after).any(Option::is_some));
+        }
+        answer
+    }
+}
+
+impl Told {
+    /// Adds the rates of a round behind it; whether it waits for more.
+    fn follow(&mut self, view: &View) -> bool {
+        let after = self.trends.first().map_or(AROUND, |t| t.after.len()) + 1;
+        if after > AROUND {
+            return false;
+        }
+        for trend in &mut self.trends {
+            trend.after.push(trend.value(view));
+        }
+        if after == 1 {
+            self.seen_on = self.what.task.and_then(|task| view.task(task)?.cpu);
+        }
+        after < AROUND
+    }
+}
+
+/// What policies hold against thresholds (SAM §2.1–2.2), with those of the recorded profile; `dino` has its own.
+fn checks(header: &Header) -> Vec<Check> {
+    let thresholds = header.machine.thresholds.as_ref();
+    let cores_per_package = header.topology.cores().len() as f64 / header.topology.packages().len() as f64;
+    let coherence = thresholds.map(|t| t.coherence_per_cycle);
+    let socket = thresholds.map(|t| t.socket_bandwidth_per_s);
+    let task = thresholds.map(|t| t.task_bandwidth_per_s.unwrap_or(t.socket_bandwidth_per_s / cores_per_package));
+    let remote = thresholds.and_then(|t| t.remote_per_cycle);
+    let check = |signal, of_package, unit, threshold| Check {
+        signal,
+        of_package,
+        unit,
+        max: None,
+        threshold,
+        measured: 0,
+        above: 0,
+    };
+    match header.policy.as_str() {
+        "dino" => return vec![check(Signal::LlcMisses, false, Unit::PerInstruction, Some(cotenant_policies::DEVIL))],
+        "qos" => return Vec::new(), // it goes by speeds, which its reasons tell
+        _ => {}
+    }
+    vec![
+        check(Signal::Inter, false, Unit::PerCycle, coherence),
+        check(Signal::Near, false, Unit::PerCycle, coherence),
+        check(Signal::Intra, false, Unit::PerCycle, coherence),
+        check(Signal::LlcMisses, false, Unit::PerSecond, task),
+        check(Signal::LlcMisses, true, Unit::PerSecond, socket),
+        check(Signal::Remote, false, Unit::PerCycle, remote),
+    ]
+}

@@ -1,0 +1,107 @@
+//! What holds at a moment: of each effect the last order, and what it withdrew or what stands in spite of it.
+
+use super::Told;
+use cotenant_model::action::{Effect, Outcome};
+use cotenant_model::ids::{AppId, TaskId};
+use cotenant_model::view::View;
+use serde::Serialize;
+
+/// The last order with some effect, and what has become of it by a moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Standing {
+    /// The order, with what came of it.
+    #[serde(flatten)]
+    pub told: Told,
+    /// Whether it holds.
+    pub force: Force,
+    /// Orders with this effect up to the moment, whatever became of them.
+    pub orders: u64,
+    /// When the first of them was given, seconds.
+    pub first_s: f64,
+}
+
+/// Whether an order holds at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Force {
+    /// It does.
+    InForce,
+    /// Its time has passed: it was a nap.
+    Over,
+    /// A later one withdrew it.
+    Withdrawn,
+    /// It was not carried out.
+    NotApplied,
+    /// Whom it was about is no more.
+    Gone,
+}
+
+/// Whom an order is about, and with what effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Subject {
+    /// `None`: all of the application.
+    pub task: Option<TaskId>,
+    pub app: AppId,
+    pub effect: Effect,
+}
+
+/// The last orders about a subject, in order of time.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// What was put in force last.
+    set: Option<Told>,
+    /// What withdrew that.
+    withdrawal: Option<Told>,
+    /// What was ordered last and not carried out.
+    refused: Option<Told>,
+    /// For whose sake the last one was.
+    sake: Option<AppId>,
+    orders: u64,
+    first_s: f64,
+}
+
+impl Slots {
+    pub fn add(&mut self, told: Told, sake: Option<AppId>) {
+        if self.orders == 0 {
+            self.first_s = told.at_s;
+        }
+        self.orders += 1;
+        self.sake = sake.or(self.sake);
+        if told.outcome.is_some_and(|outcome| outcome != Outcome::Applied) {
+            self.refused = Some(told);
+            return;
+        }
+        self.refused = None;
+        if told.what.withdraws() {
+            self.withdrawal = Some(told);
+        } else {
+            (self.set, self.withdrawal) = (Some(told), None);
+        }
+    }
+
+    pub fn each(&mut self) -> impl Iterator<Item = &mut Told> {
+        [&mut self.set, &mut self.withdrawal, &mut self.refused].into_iter().flatten()
+    }
+
+    pub fn sake(&self) -> Option<AppId> {
+        self.sake
+    }
+
+    /// What has become of them by a moment, seconds, with the last round before it.
+    pub fn told(self, subject: Subject, moment_s: f64, last: &View) -> impl Iterator<Item = Standing> + use<> {
+        let there = match subject.task {
+            Some(task) => last.task(task).is_some(),
+            None => last.apps.iter().any(|app| app.id == subject.app),
+        };
+        let holds = if there { Force::InForce } else { Force::Gone };
+        let (orders, first_s, withdrawn) = (self.orders, self.first_s, self.withdrawal.is_some());
+        let force_of_set = move |told: &Told| match told.what.until_s {
+            _ if withdrawn => Force::Withdrawn,
+            Some(until) if until <= moment_s => Force::Over,
+            _ => holds,
+        };
+        let set = self.set.map(|told| (force_of_set(&told), told));
+        let all = [set, self.withdrawal.map(|told| (holds, told)), self.refused.map(|told| (Force::NotApplied, told))];
+        all.into_iter().flatten().map(move |(force, told)| Standing { told, force, orders, first_s })
+    }
+}

@@ -1,0 +1,115 @@
+//! Rates around an order.
+
+use cotenant_model::action::{Evidence, Unit};
+use cotenant_model::ids::{AppId, TaskId};
+use cotenant_model::signal::Signal;
+use cotenant_model::view::{TaskView, View};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A rate of a task, or of an application, around an order.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trend {
+    /// What: a signal, `ipc`, `cpu_share`, `progress`, a latency that the program reports, or the name of a metric.
+    pub what: Cow<'static, str>,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Name of the application that it is of, where that is another one than the order is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// Up to and including the round of the decision, oldest first; `None` where it was not measured.
+    pub before: Vec<Option<f64>>,
+    /// In the rounds after.
+    pub after: Vec<Option<f64>>,
+    /// Of one task, or of all of the application.
+    #[serde(skip)]
+    task: Option<TaskId>,
+    #[serde(skip)]
+    app: AppId,
+}
+
+/// The rates of a task, or of all of an application, up to an order about it, whose evidence is one of them; and where the order is for the
+/// sake of another application, by its name, the speed of that.
+pub(super) fn around(
+    recent: &VecDeque<Arc<View>>,
+    (task, app): (Option<TaskId>, AppId),
+    evidence: Option<Evidence>,
+    other: Option<(AppId, Option<String>)>,
+) -> Vec<Trend> {
+    let of = |task, app, of: Option<&String>, what: Cow<'static, str>, unit| Trend {
+        what,
+        unit,
+        of: of.cloned(),
+        before: Vec::new(),
+        after: Vec::new(),
+        task,
+        app,
+    };
+    let readings = |app: AppId| {
+        let view = recent.back();
+        let readings = view.and_then(|view| Some(view.readings(view.apps.iter().find(|a| a.id == app)?)));
+        readings.into_iter().flatten().map(|(name, _)| name).filter(|name| name != "progress")
+    };
+    let mut trends = Vec::new();
+    let own = |what, unit| of(task, app, None, what, unit);
+    if let Some(e) = evidence {
+        trends.push(own(e.signal.name().into(), e.unit.suffix()));
+    }
+    trends.push(own("ipc".into(), "instructions/cycle"));
+    // Of an application some threads may not have been looked at in a round; what they used then would look like nothing.
+    trends.extend(task.map(|_| own("cpu_share".into(), "")));
+    trends.push(own("progress".into(), "/s"));
+    trends.extend(readings(app).map(|name| own(name.into(), "")));
+    if let Some((app, name)) = other {
+        let name = name.unwrap_or_else(|| format!("app {app}"));
+        let its = |what, unit| of(None, app, Some(&name), what, unit);
+        trends.extend([its("ipc".into(), "instructions/cycle"), its("progress".into(), "/s")]);
+        trends.extend(readings(app).map(|name| its(name.into(), "")));
+    }
+    for trend in &mut trends {
+        trend.before = recent.iter().map(|view| trend.value(view)).collect();
+    }
+    trends
+}
+
+impl Trend {
+    /// Its value in a round.
+    pub(super) fn value(&self, view: &View) -> Option<f64> {
+        let app = || view.apps.iter().find(|a| a.id == self.app);
+        let signal = Signal::from_name(&self.what);
+        match (&*self.what, signal) {
+            ("progress", _) => app()?.progress_per_s,
+            ("ipc", _) => rate(&self.tasks(view), Signal::Instructions, Unit::PerCycle),
+            ("cpu_share", _) => view.task(self.task?)?.cpu_share(),
+            (_, Some(signal)) => {
+                let units = [Unit::PerCycle, Unit::PerSecond, Unit::PerInstruction, Unit::Fraction];
+                let unit = units.into_iter().find(|u| u.suffix() == self.unit)?;
+                rate(&self.tasks(view), signal, unit)
+            }
+            (name, None) => {
+                view.readings(app()?).into_iter().find(|(other, _)| other == name).map(|(_, reading)| reading.value)
+            }
+        }
+    }
+
+    fn tasks<'a>(&self, view: &'a View) -> Vec<&'a TaskView> {
+        match self.task {
+            Some(task) => view.task(task).into_iter().collect(),
+            None => view.tasks.iter().filter(|task| task.info.app == self.app).collect(),
+        }
+    }
+}
+
+/// A signal of tasks together, in a unit; `None` where it is known of none.
+pub(super) fn rate(tasks: &[&TaskView], signal: Signal, unit: Unit) -> Option<f64> {
+    let per_s = |signal| tasks.iter().filter_map(|task| task.per_s(signal)).reduce(|sum, rate| sum + rate);
+    let over = |of| Some(per_s(signal)? / per_s(of).filter(|rate| *rate > 0.0)?);
+    match unit {
+        Unit::PerCycle => over(Signal::Cycles),
+        Unit::PerSecond => per_s(signal),
+        Unit::PerInstruction => over(Signal::Instructions),
+        Unit::Fraction => per_s(signal).map(|ns_per_s| ns_per_s / 1e9),
+    }
+}

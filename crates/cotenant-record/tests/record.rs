@@ -1,0 +1,385 @@
+//! What is recorded comes back: rounds exactly as they were, whatever happens to the end of the file.
+
+use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
+use cotenant_model::histogram::{Bucket, Histogram};
+use cotenant_model::host::{Mode, Round, drive};
+use cotenant_model::policy::State;
+use cotenant_model::testing::machine;
+use cotenant_model::{
+    AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
+    TaskSample, Time, View,
+};
+use cotenant_policies::Auto;
+use cotenant_record::testing::{Gather, Role, Scripted, header, record};
+use cotenant_record::{Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Two sharers apart, a memory-bound task, one that may not be moved, one that comes and goes.
+fn script() -> Vec<Role> {
+    let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
+    vec![
+        sharer(0),
+        sharer(10),
+        Role { misses: 900_000, ..Role::new(1, 1) },
+        sharer(11),
+        Role { from: 3, until: 6, ..Role::new(2, 12) },
+    ]
+}
+
+fn read(bytes: &[u8]) -> (Header, Vec<RecordedRound>, Tail) {
+    let mut recording = Recording::read(bytes).unwrap();
+    let rounds: Vec<RecordedRound> = recording.by_ref().collect();
+    (recording.header().clone(), rounds, recording.tail().unwrap().clone())
+}
+
+/// The rounds of a run as the observer saw them.
+fn observed(header: &Header, host: &mut Scripted) -> Vec<RecordedRound> {
+    let mut rounds = Vec::new();
+    drive(host, &Gather, &header.ctx(), header.mode, |r| {
+        rounds.push(RecordedRound {
+            rule: r.rule,
+            prev: Arc::new(r.prev.clone()),
+            sample: Arc::new(r.sample.clone()),
+            decision: r.decision.cloned(),
+            orders: r.orders.to_vec(),
+            outcomes: r.outcomes.to_vec(),
+        });
+    })
+    .unwrap();
+    rounds
+}
+
+#[test]
+fn a_calibrated_machine_is_recorded_by_its_figures() {
+    let plain = header("gather", Mode::Observe);
+    let mut calibrated = plain.clone();
+    calibrated.machine.calibration = Some(Box::default());
+    calibrated.machine.memory_latency = Some(Box::default());
+    assert_eq!(read(&record(&calibrated, &mut Scripted::new(&script(), 2), &Gather)).0, plain);
+}
+
+#[test]
+fn a_run_comes_back_as_it_was() {
+    for mode in [Mode::Observe, Mode::Advise, Mode::Enforce] {
+        let header = header("gather", mode);
+        let mut host = Scripted::new(&script(), 12);
+        host.denied.insert(TaskId(3));
+        let expected = observed(&header, &mut host.clone());
+        let (read_header, rounds, tail) = read(&record(&header, &mut host, &Gather));
+        assert_eq!(read_header, header);
+        assert_eq!(rounds, expected);
+        assert_eq!(tail, Tail::Complete);
+        let outcomes: BTreeSet<String> = rounds.iter().flat_map(|r| &r.outcomes).map(|o| format!("{o:?}")).collect();
+        let expected = match mode {
+            Mode::Observe => vec![],
+            Mode::Advise => vec!["NotThisMachine"],
+            Mode::Enforce => vec!["Applied", "Denied"],
+        };
+        assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), expected, "{mode:?}: the script makes the policy act");
+    }
+}
+
+#[test]
+fn cut_anywhere_the_rest_is_used() {
+    // Blocks of one round each, so that the good prefix is known at every cut.
+    let header = header("gather", Mode::Enforce);
+    let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
+    let mut ends = vec![writer.written() as usize];
+    drive(&mut Scripted::new(&script(), 6), &Gather, &header.ctx(), header.mode, |round| {
+        writer.round(round).unwrap();
+        writer.flush().unwrap();
+        ends.push(writer.written() as usize);
+    })
+    .unwrap();
+    let whole = writer.finish().unwrap();
+    let (_, rounds, tail) = read(&whole);
+    assert_eq!((rounds.len(), &tail), (6, &Tail::Complete));
+    for cut in 0..whole.len() {
+        let Ok(mut recording) = Recording::read(&whole[..cut]) else {
+            assert!(cut < ends[0], "with its header whole, a recording cut at {cut} is readable");
+            continue;
+        };
+        let good: Vec<RecordedRound> = recording.by_ref().collect();
+        let blocks = ends.iter().filter(|end| **end <= cut).count();
+        assert_eq!(good[..], rounds[..blocks - 1], "cut at {cut}");
+        let Some(Tail::Truncated { offset, rounds, why }) = recording.tail() else {
+            panic!("cut at {cut}: {:?}", recording.tail())
+        };
+        assert_eq!((*offset as usize, *rounds as usize), (ends[blocks - 1], blocks - 1), "cut at {cut}: {why}");
+        assert_eq!(why.contains("no end mark"), ends.contains(&cut), "cut at {cut}: {why}");
+    }
+}
+
+#[test]
+fn what_follows_a_damaged_block_is_not_believed() {
+    let header = header("gather", Mode::Enforce);
+    let whole = record(&header, &mut Scripted::new(&script(), 40), &Gather);
+    let (_, rounds, _) = read(&whole);
+    let start = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap().written() as usize;
+    for at in (start..whole.len()).step_by(7) {
+        let mut bad = whole.clone();
+        bad[at] ^= 0x10;
+        let (_, good, tail) = read(&bad);
+        assert_eq!(good[..], rounds[..good.len()]);
+        assert!(matches!(tail, Tail::Truncated { rounds, .. } if rounds as usize == good.len()), "byte {at}: {tail}");
+    }
+}
+
+#[test]
+fn other_files_and_newer_versions_are_refused_with_a_remedy() {
+    let message = |bytes: &[u8]| Recording::read(bytes).map(|_| ()).unwrap_err().to_string();
+    assert!(message(b"").contains("not a recording"));
+    assert!(message(b"\x7fELF and so on, for long enough").contains("not a recording"));
+    let mut newer = record(&header("none", Mode::Observe), &mut Scripted::new(&[], 0), &Gather);
+    newer[8] = 9;
+    assert!(message(&newer).contains("format version 9") && message(&newer).contains("use a newer cotenant"));
+    assert!(matches!(Recording::read(&newer[..9]), Err(RecordError::NotARecording)));
+}
+
+#[test]
+fn the_size_limit_ends_the_recording_and_not_the_run() {
+    let header = header("gather", Mode::Enforce);
+    let room = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap().written();
+    let limit = room + 3_000;
+    let mut writer = RecordWriter::new(Vec::new(), &header, limit).unwrap();
+    let mut statuses = Vec::new();
+    drive(&mut Scripted::new(&script(), 200), &Gather, &header.ctx(), header.mode, |round| {
+        statuses.push(writer.round(round).unwrap());
+    })
+    .unwrap();
+    assert_eq!(statuses.len(), 200);
+    assert_eq!(statuses.iter().filter(|s| **s == Status::LimitReached).count(), 1, "reported once");
+    assert_eq!(statuses.last(), Some(&Status::Stopped));
+    let bytes = writer.finish().unwrap();
+    assert!(bytes.len() as u64 <= limit);
+    let (_, rounds, tail) = read(&bytes);
+    assert_eq!(tail, Tail::Limit);
+    assert!((10..200).contains(&rounds.len()), "{} rounds", rounds.len());
+    let refused = RecordWriter::new(Vec::new(), &header, 100).unwrap_err();
+    assert!(refused.to_string().contains("raise --record-limit"), "{refused}");
+}
+
+/// Takes so many bytes, then has no space left.
+struct Full {
+    kept: Vec<u8>,
+    room: usize,
+}
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = bytes.len().min(self.room - self.kept.len());
+        if n == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.kept.extend_from_slice(&bytes[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_is_reported_once_and_keeps_what_was_written() {
+    let header = header("gather", Mode::Enforce);
+    let room = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap().written() as usize;
+    assert!(matches!(RecordWriter::new(Full { kept: vec![], room: 50 }, &header, u64::MAX), Err(WriteError::Io(_))));
+    let mut disk = Full { kept: Vec::new(), room: room + 3_000 };
+    let mut writer = RecordWriter::new(&mut disk, &header, u64::MAX).unwrap();
+    let mut errors = Vec::new();
+    drive(&mut Scripted::new(&script(), 200), &Gather, &header.ctx(), header.mode, |round| {
+        errors.extend(writer.round(round).err());
+    })
+    .unwrap();
+    writer.finish().expect("the error was reported before");
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].to_string().contains("free space or record elsewhere"), "{}", errors[0]);
+    let (_, rounds, tail) = read(&disk.kept);
+    assert!(matches!(tail, Tail::Truncated { .. }));
+    assert!((10..200).contains(&rounds.len()), "{} rounds", rounds.len());
+}
+
+#[test]
+fn a_redacted_recording_holds_no_name() {
+    let mut header = header("gather", Mode::Enforce);
+    header.redacted = true;
+    header.apps.insert("program0".to_owned(), cotenant_model::profile::AppProfile::default());
+    let bytes = record(&header, &mut Scripted::new(&script(), 5), &Gather);
+    let (header, rounds, _) = read(&bytes);
+    assert!(header.redacted && header.command.is_empty());
+    let text = format!("{header:?} {rounds:?}");
+    for name in ["worker", "program", "secret"] {
+        assert!(!text.contains(name), "{name} is in it");
+    }
+    let sample = &rounds[0].sample;
+    assert_eq!(sample.tasks[1].info.comm, "task-1");
+    assert_eq!(sample.apps[1].name, "app-1");
+    assert_eq!(header.apps.keys().next(), Some(&sample.apps[0].name), "a profile still matches its application");
+}
+
+#[test]
+fn readings_that_are_no_numbers_are_left_out() {
+    let header = header("none", Mode::Observe);
+    let reading = |value| Reading {
+        value,
+        direction: Direction::LowerIsBetter,
+        window: Duration::from_secs(1),
+        count: 3,
+        at: Time::from_millis(50),
+    };
+    let app = |at, values: &[f64]| Sample {
+        at: Time::from_millis(at),
+        apps: vec![AppSample {
+            id: AppId(0),
+            name: "a".to_owned(),
+            metrics: values.iter().map(|v| ("p99_ms".to_owned(), reading(*v))).collect(),
+            ..AppSample::default()
+        }],
+        ..Sample::default()
+    };
+    let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
+    let (a, b) = (app(0, &[]), app(100, &[f64::NAN, 2.5, f64::INFINITY]));
+    let round = Round {
+        rule: 0,
+        last: &a,
+        prev: &a,
+        sample: &b,
+        view: &View::new(&a, &b),
+        decision: None,
+        orders: &[],
+        outcomes: &[],
+    };
+    writer.round(&round).unwrap();
+    let (_, rounds, tail) = read(&writer.finish().unwrap());
+    assert_eq!((&*rounds[0].sample, tail), (&app(100, &[2.5]), Tail::Complete));
+    let unwritable = |change: fn(&mut Header)| {
+        let mut header = header.clone();
+        change(&mut header);
+        matches!(RecordWriter::new(Vec::new(), &header, u64::MAX), Err(WriteError::Header(_)))
+    };
+    assert!(unwritable(|h| h.machine.clock_hz = Some(f64::INFINITY)), "it would read back as absent");
+    assert!(unwritable(|h| h.config.foreign_busy = f64::NAN), "it would not read back");
+}
+
+#[test]
+fn applications_of_older_recordings_are_read() {
+    let reading = r#"{"value":1.5,"direction":"lower_is_better","window":{"secs":1,"nanos":0},"count":3}"#;
+    let row = format!(r#"{{"id":0,"name":"a","progress":7,"metrics":[["p99",{reading}]]}}"#);
+    let app: AppSample = serde_json::from_str(&row).unwrap();
+    assert_eq!((app.progress, app.latency_ns, app.metrics[0].1.at), (Some(7), None, Time(0)));
+    let state = r#"{"auto":{"phase":"watch","speed":{"0":{"progress":true,"logs":[0.5]}},"kept":{},"waiting":{},"tasks":[1],"calm":0,
+                    "inner":"empty","unseen":[]}}"#;
+    let state: State = serde_json::from_str(state).unwrap();
+    assert!(state.read::<Auto>().is_some(), "what auto remembered before it knew of metrics");
+}
+
+fn count() -> impl Strategy<Value = Count> {
+    let number = prop_oneof![0..5u64, any::<u64>()];
+    (number.clone(), number.clone(), number).prop_map(|(value, enabled_ns, running_ns)| Count {
+        value,
+        enabled_ns,
+        running_ns,
+    })
+}
+
+fn task() -> impl Strategy<Value = TaskSample> {
+    let counters = proptest::collection::vec((proptest::sample::select(Signal::ALL), count()), 0..6);
+    let pages = proptest::option::of(proptest::collection::vec((0..4u32, any::<u64>()), 0..3));
+    let touches = pages.clone();
+    (
+        proptest::option::of(0..64u32),
+        counters,
+        (pages, touches),
+        0..3u32,
+        proptest::sample::select(vec!["a", "b\n\"", "ü"]),
+    )
+        .prop_map(|(cpu, counters, (pages, touches), app, comm)| TaskSample {
+            info: Arc::new(TaskInfo {
+                app: AppId(app),
+                comm: comm.to_owned(),
+                allowed: (0..app).map(CpuId).collect(),
+                ..TaskInfo::default()
+            }),
+            cpu: cpu.map(CpuId),
+            counters: counters.into_iter().collect(),
+            pages_by_node: pages.map(|p| p.into_iter().map(|(node, n)| (NodeId(node), n)).collect()),
+            touches_by_node: touches.map(|p| p.into_iter().map(|(node, n)| (NodeId(node), n)).collect()),
+        })
+}
+
+fn sample() -> impl Strategy<Value = Sample> {
+    let tasks = proptest::collection::btree_map(0..6u32, task(), 0..5);
+    let cpus = proptest::collection::btree_map(0..5u32, any::<u64>(), 0..4);
+    let apps = proptest::collection::btree_map(
+        0..3u32,
+        (any::<Option<u64>>(), any::<f64>().prop_filter("finite", |v| v.is_finite()), any::<Option<u64>>()),
+        0..3,
+    );
+    (tasks, cpus, apps).prop_map(|(tasks, cpus, apps)| Sample {
+        at: Time::default(),
+        tasks: tasks
+            .into_iter()
+            .map(|(id, t)| TaskSample { info: Arc::new(TaskInfo { id: TaskId(id), ..(*t.info).clone() }), ..t })
+            .collect(),
+        cpus: cpus.into_iter().map(|(id, busy_ns)| CpuSample { id: CpuId(id), busy_ns }).collect(),
+        apps: apps
+            .into_iter()
+            .map(|(id, (progress, value, at))| AppSample {
+                id: AppId(id),
+                name: "x".to_owned(),
+                progress,
+                latency_ns: at.map(|count| Histogram::new([Bucket { low: value, high: value + 0.1, count }])),
+                metrics: vec![(
+                    "m".to_owned(),
+                    Reading {
+                        value,
+                        direction: Direction::HigherIsBetter,
+                        window: Duration::ZERO,
+                        count: 0,
+                        at: Time(at.unwrap_or(0)),
+                    },
+                )],
+            })
+            .collect(),
+    })
+}
+
+proptest! {
+    /// Any samples whatever, also counters that go backwards, layouts that change and tasks that come back.
+    #[test]
+    fn any_samples_come_back(mut samples in proptest::collection::vec(sample(), 2..8), gap in 0..7usize) {
+        for (i, sample) in samples.iter_mut().enumerate() {
+            sample.at = Time::from_millis(i as u64 * 400);
+        }
+        let header = Header { topology: machine(1, 1, 1, 1), ..header("none", Mode::Observe) }; // small: it is written in every case
+        let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
+        let mut expected = Vec::new();
+        for (i, pair) in samples.windows(2).enumerate().filter(|(i, _)| *i != gap) {
+            // One round is missing: the writer must notice that `prev` is not what it recorded last.
+            let decision = (i % 2 == 0).then(|| Decision::new(vec![], State::default(), pair[1].at, vec!["n".into()]));
+            let view = View::new(&pair[0], &pair[1]);
+            let (orders, outcomes): (&[Order], &[Outcome]) = (&[], &[]);
+            writer.round(&Round { rule: 0, last: &pair[0], prev: &pair[0], sample: &pair[1], view: &view, decision: decision.as_ref(), orders, outcomes }).unwrap();
+            expected.push((pair[0].clone(), pair[1].clone(), decision));
+        }
+        let bytes = writer.finish().unwrap();
+        let (_, rounds, tail) = read(&bytes);
+        prop_assert_eq!(tail, Tail::Complete);
+        let rounds: Vec<_> = rounds.into_iter().map(|r| ((*r.prev).clone(), (*r.sample).clone(), r.decision)).collect();
+        prop_assert_eq!(rounds, expected);
+    }
+}
+
+#[test]
+fn results_pair_orders_with_outcomes() {
+    let header = header("gather", Mode::Enforce);
+    let (_, rounds, _) = read(&record(&header, &mut Scripted::new(&script(), 2), &Gather));
+    let moved: Vec<ActionOutcome> = rounds.iter().flat_map(RecordedRound::results).collect();
+    assert!(!moved.is_empty() && moved.iter().all(|o| o.outcome == Outcome::Applied));
+    assert_eq!(rounds[0].orders[0].affinity, CpuSet::parse_list("0-9,20-29").unwrap());
+}

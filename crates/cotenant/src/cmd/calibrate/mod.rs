@@ -1,0 +1,244 @@
+//! `cotenant calibrate`: this machine's own numbers.
+
+mod contention;
+
+use crate::calibrated;
+use crate::replace::replace;
+use anyhow::{Context, Result, anyhow, bail};
+use cotenant_cli::print;
+use cotenant_cli::words::{count, tell};
+use cotenant_cli::{machine_arg, usage};
+use cotenant_kernels::Caches;
+use cotenant_linux::sys;
+use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
+use cotenant_measure::live::machine::MachineBench;
+use cotenant_measure::live::others::Others;
+use cotenant_model::CpuSet;
+use cotenant_model::profile::calibration::{Difference, Record};
+use cotenant_model::topology::hidden::Role;
+use cotenant_model::topology::latency::MemoryLatencies;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant calibrate                                 for this machine; policies find it by themselves
+  cotenant calibrate --quick -o my-machine.toml      a first idea, for --profile
+  cotenant calibrate --only core-to-core --svg-dir pictures
+  cotenant calibrate --contentiousness               what programs cost each other here, by the lines that they bring in";
+
+/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each
+/// other within seconds do not show what changes over minutes.
+const QUIET: f64 = 0.05;
+
+/// Arguments of `cotenant calibrate`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Write the profile here [default: `cotenant/machines/ID.toml` in `$XDG_DATA_HOME` or `~/.local/share`, where
+    /// every command looks for this machine's]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, distances, remote
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Fit the contentiousness model instead, to the `SmashBench` kernels beside each other: about ten minutes; the
+    /// rest of the profile stays
+    #[arg(long, conflicts_with_all = ["only", "svg_dir"])]
+    pub contentiousness: bool,
+    /// Kernels to fit the contentiousness model to, four or more [default: all of `SmashBench`]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "contentiousness")]
+    pub kernels: Vec<String>,
+    /// Less certain: three rounds of 50 ms per load instead of five of 200 ms; for the model one of 200 ms instead of
+    /// three of 500 ms
+    #[arg(long)]
+    pub quick: bool,
+    /// Draw the matrix and the curves (SVG) into this folder
+    #[arg(long, value_name = "DIR")]
+    pub svg_dir: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was
+/// interrupted.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
+        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));
+    }
+    let parts: Vec<&str> = match args.only.as_slice() {
+        [] => PARTS.to_vec(),
+        only => only.iter().map(String::as_str).collect(),
+    };
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => calibrated::default_path()
+            .ok_or_else(|| usage("there is no home folder for the profile; name a file with -o"))?,
+    };
+    // Before anything is measured: whatever could be measured would be lost.
+    match (&args.output, path.parent()) {
+        (None, Some(folder)) => {
+            fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
+        }
+        (Some(_), Some(folder)) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            bail!(
+                "{}: the profile cannot be written: there is no such folder; name another file with -o",
+                path.display()
+            );
+        }
+        _ => {}
+    }
+    if let Some(folder) = &args.svg_dir {
+        fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
+    }
+    let topology = machine_arg::resolve(None)?.machine.topology;
+    let cpus = sys::getaffinity(0)?.and(topology.usable());
+    if let Some(load) = load_average().filter(|load| *load > 0.5 * cpus.len() as f64) {
+        tell(format_args!("other programs keep this machine busy (load {load}); better calibrate when they do not"));
+    }
+    if args.contentiousness {
+        return contention::run(args, &path, &topology, &cpus);
+    }
+    let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
+    let mut bench = MachineBench::new(Caches::of(&topology), Duration::from_millis(length))?;
+    let mut others = Others::watch(&topology, &cpus);
+    let result = calibrate::calibrate(&topology, &cpus, &parts, rounds, &mut bench);
+    drop(bench);
+    let calibration = result.map_err(|why| anyhow!("{why}"))?;
+    if calibration.interrupted {
+        bail!("interrupted: nothing was written, and what was measured is lost");
+    }
+    let mut record = calibration.record(calibrated::stamp(&topology));
+    record.used_by_others = others.as_mut().and_then(Others::share).map(|share| (share * 1e3).round() / 1e3);
+    remark_noise(record.used_by_others);
+    // A damaged one is replaced: that is what calibrating again is for.
+    calibrated::update(&path, |before| Ok(record.clone().profile(before.unwrap_or_default())))?;
+    if let Some(folder) = &args.svg_dir {
+        draw(folder, &calibration)?;
+    }
+    print(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &record)?;
+            writeln!(out)?;
+        } else {
+            table(out, &calibration, &record, &cpus)?;
+            writeln!(out, "written to {}", path.display())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Says where others disturbed a measurement too much.
+fn remark_noise(used_by_others: Option<f64>) {
+    if let Some(share) = used_by_others.filter(|share| *share > QUIET) {
+        tell(format_args!(
+            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile; the next \
+             calibration may say something else, also of what is not marked noisy",
+            share * 100.0
+        ));
+    }
+}
+
+fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+fn draw(folder: &std::path::Path, calibration: &Calibration) -> Result<()> {
+    let write = |name: &str, picture: String| {
+        let path = folder.join(format!("{name}.svg"));
+        replace(&path, picture.as_bytes()).with_context(|| format!("{}: the picture cannot be written", path.display()))
+    };
+    if let Some(latencies) = &calibration.latencies {
+        write("core-to-core", picture::heat_map(latencies, &calibration.latency_spread_ns))?;
+    }
+    calibration.curves.iter().try_for_each(|curve| write(&curve.name, picture::curve(curve)))
+}
+
+fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -> Result<()> {
+    writeln!(out, "{}: CPUs {cpus}, Linux {}", record.stamp.processor, record.stamp.kernel)?;
+    for figure in &c.figures {
+        let m = figure.measured;
+        let noisy = if m.is_noisy() { "  noisy" } else { "" };
+        let range = format!("{} to {}", number(m.low), number(m.high));
+        writeln!(out, "{:<26} {:>10} {:<9} {range:>24}{noisy}", figure.name, number(m.value), figure.unit)?;
+    }
+    if c.figures.iter().any(|figure| figure.measured.is_noisy()) {
+        writeln!(out, "this machine is too noisy for what is marked so: the next calibration may say something else")?;
+    }
+    if let Some(latencies) = &c.latencies {
+        let n = latencies.cpus().len();
+        let pairs = (0..n).flat_map(|a| (0..a).filter_map(move |b| latencies.get(a, b)));
+        let (least, most) = pairs.fold((f64::INFINITY, 0.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+        writeln!(out, "latency from CPU to CPU, one way: {least:.1} to {most:.1} ns")?;
+    }
+    if let Some(MemoryLatencies { nodes, rows }) = &c.memory {
+        let cells = || rows.iter().flat_map(|row| &row.ns).copied();
+        let (least, most) = (cells().fold(f64::INFINITY, f64::min), cells().fold(0.0, f64::max));
+        writeln!(
+            out,
+            "latency from {} of CPUs to memory of {} nodes: {least:.1} to {most:.1} ns; cotenant topo shows them",
+            count(rows.len() as u64, "group"),
+            nodes.len()
+        )?;
+    }
+    sharing(out, c)?;
+    for left in &c.left_out {
+        writeln!(out, "{:<26} left out: {}", left.name, left.reason)?;
+    }
+    Ok(())
+}
+
+/// What latencies show of who shares what, and where the system says otherwise.
+fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
+    let noun = |role| match role {
+        Role::Core => "cores",
+        Role::Llc => "last-level caches",
+        Role::Die => "dies",
+        Role::Package => "packages",
+        Role::LlcOrPackage => "last-level caches or packages",
+    };
+    for level in &c.levels {
+        let differs = c.differences.iter().any(|difference| difference.role == level.role);
+        let system = if differs { "" } else { ", as the system claims" };
+        let (found, within, between) = (level.groups.len(), level.within_ns, level.between_ns);
+        let noun = noun(level.role);
+        writeln!(out, "latencies show {found} {noun}: {within:.0} ns inside, {between:.0} ns between{system}")?;
+    }
+    for Difference { role, found, claimed } in &c.differences {
+        let noun = noun(*role);
+        match (found.as_slice(), claimed.as_slice()) {
+            ([], claimed) => writeln!(out, "the system claims {noun} that latencies do not show: {}", groups(claimed))?,
+            (found, []) => writeln!(out, "the system does not say so of these {noun}: {}", groups(found))?,
+            (found, claimed) => writeln!(
+                out,
+                "the system groups {noun} differently: {} where latencies show {}",
+                groups(claimed),
+                groups(found)
+            )?,
+        }
+    }
+    Ok(())
+}
+
+/// Groups of CPUs, eight at most.
+fn groups(groups: &[CpuSet]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = groups.iter().take(SHOWN).map(|group| format!("[{group}]")).collect();
+    let more = groups.len().saturating_sub(SHOWN);
+    shown.join(" ") + &if more > 0 { format!(" and {more} more (all in the profile)") } else { String::new() }
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        1e5.. | ..1e-2 if value != 0.0 => format!("{value:.3e}"),
+        100.0.. => format!("{value:.0}"),
+        _ => format!("{value:.3}"),
+    }
+}
