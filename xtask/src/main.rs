@@ -88,7 +88,9 @@ fn completions(to: &PathBuf) -> Result<()> {
 }
 
 fn full(root: &Path) -> Result<()> {
-    let long = [("COTENANT_FUZZ_SECONDS", "300"), ("COTENANT_KILLS", "200"), ("PROPTEST_CASES", "5000")];
+    // Tests look up their own functions and lines.
+    let symbols = ("CARGO_PROFILE_RELEASE_STRIP", "none");
+    let long = [("COTENANT_FUZZ_SECONDS", "300"), ("COTENANT_KILLS", "200"), ("PROPTEST_CASES", "5000"), symbols];
     cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)?;
     let programs = Command::new("scripts/test-programs").current_dir(root).status().context("scripts/test-programs")?;
     if !programs.success() {
