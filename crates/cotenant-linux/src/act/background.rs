@@ -1,9 +1,11 @@
-//! The background: programs that we start run only where nobody else wants the CPU. By the group of their CPU time, see [`super::cpu_time`].
+//! The background: programs that we start run only where nobody else wants the CPU. By the group of their CPU time, see
+//! [`super::cpu_time`].
 
 use crate::act::groups::{Group, Hierarchy, LimitError};
 
-/// Lets who is in a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least weight), or beside the
-/// others again. Others are those in groups beside it: control groups share the CPU level by level. What was written, as people read it.
+/// Lets who is in a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least
+/// weight), or beside the others again. Others are those in groups beside it: control groups share the CPU level by
+/// level. What was written, as people read it.
 ///
 /// # Errors
 /// Where the kernel refuses.

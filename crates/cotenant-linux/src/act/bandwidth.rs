@@ -1,4 +1,5 @@
-//! A closed loop on memory bandwidth (ours): what hardware throttles to is inexact, so that the setting follows what is measured.
+//! A closed loop on memory bandwidth (ours): what hardware throttles to is inexact, so that the setting follows what is
+//! measured.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +16,13 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// The setting after one of `percent` under which `measured` was seen where `target` is allowed, both bytes per second.
+    /// The setting after one of `percent` under which `measured` was seen where `target` is allowed, both bytes per
+    /// second.
     pub fn next(self, percent: u32, measured: f64, target: f64) -> u32 {
         let step = self.step.max(1);
         let next = if measured > target {
-            // A step at least, and as far as the square root says: hardware that gives disproportionately little would be overshot
-            // by what is proportional, without end.
+            // A step at least, and as far as the square root says: hardware that gives disproportionately little would
+            // be overshot by what is proportional, without end.
             let wanted = (f64::from(percent) * (target / measured).sqrt()) as u32;
             (wanted / step * step).min(percent.saturating_sub(step))
         } else if measured < target * (1.0 - BELOW) {
@@ -40,7 +42,8 @@ mod tests {
     #[test]
     fn settings_follow_what_is_measured() {
         let hardware = Throttle { least: 10, step: 10 };
-        // Four times as much as is allowed: half. A little too much: a step. Too little: a step back. Within a tenth below: stay.
+        // Four times as much as is allowed: half. A little too much: a step. Too little: a step back. Within a tenth
+        // below: stay.
         assert_eq!(
             [(100, 20.0), (50, 5.2), (40, 4.0), (40, 4.6), (100, 1.0), (10, 90.0)]
                 .map(|(at, gbs)| hardware.next(at, gbs, 5.0)),
@@ -49,8 +52,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the hardware makes of a setting, as long as more is not less: it comes to rest at, or one step around, the highest
-        /// setting that keeps the target.
+        /// Whatever the hardware makes of a setting, as long as more is not less: it comes to rest at, or one step
+        /// around, the highest setting that keeps the target.
         #[test]
         fn it_comes_to_rest(full in 1.0..100.0f64, bend in 0.3..3.0f64, share in 0.2..1.0f64) {
             let hardware = Throttle { least: 10, step: 10 };

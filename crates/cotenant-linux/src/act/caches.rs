@@ -1,7 +1,8 @@
-//! Limits by resctrl, for programs that we start: ways of the last-level cache, and memory bandwidth in a closed loop on what is measured.
+//! Limits by resctrl, for programs that we start: ways of the last-level cache, and memory bandwidth in a closed loop
+//! on what is measured.
 //!
-//! None of the machines that this was written on has resctrl: it is tested on a fake tree alone. The group is journaled before it is made;
-//! whoever removes its folder gives its tasks back to the group of all others.
+//! None of the machines that this was written on has resctrl: it is tested on a fake tree alone. The group is journaled
+//! before it is made; whoever removes its folder gives its tasks back to the group of all others.
 
 use super::bandwidth::Throttle;
 use crate::FsRoot;
@@ -107,7 +108,8 @@ impl Limited {
         Ok(self.group.enter("tasks", command)?)
     }
 
-    /// Gives it a share, 0–1, of the cache's ways and of the bandwidth that it was seen to use without a limit; `None` = all.
+    /// Gives it a share, 0–1, of the cache's ways and of the bandwidth that it was seen to use without a limit; `None`
+    /// = all.
     ///
     /// # Errors
     /// Where the kernel refuses.

@@ -1,7 +1,7 @@
 //! Limits of CPU time for programs that we start: `cpu.max` of cgroup v2, `cpu.cfs_quota_us` of v1.
 //!
-//! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). A program that runs
-//! already is not limited: it would have to be moved to another group.
+//! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). A
+//! program that runs already is not limited: it would have to be moved to another group.
 
 use crate::act::groups::{self, Group, Hierarchy, LimitError};
 use crate::act::pause::Job;
@@ -52,13 +52,14 @@ impl Quota {
         self.group.hierarchy == Hierarchy::V2
     }
 
-    /// Its group as one that can be frozen, where that is the same: in version 2 a process has one group. Let the command enter by that,
-    /// and resume it before the end.
+    /// Its group as one that can be frozen, where that is the same: in version 2 a process has one group. Let the
+    /// command enter by that, and resume it before the end.
     pub fn job(&self) -> Option<Job> {
         self.is_v2().then(|| Job::lent(&self.group))
     }
 
-    /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit. What was written, as people read it.
+    /// Limits it to so many thousandths of a CPU from now on; `None` lifts the limit. What was written, as people read
+    /// it.
     ///
     /// # Errors
     /// Where the kernel refuses.
@@ -98,7 +99,8 @@ fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
     (u64::from(cpu_permille) * period_us / 1000).max(LEAST_US)
 }
 
-/// The hierarchy, the group below which one with a limit can be made, and ours, to which who is in it goes in the end: tried.
+/// The hierarchy, the group below which one with a limit can be made, and ours, to which who is in it goes in the end:
+/// tried.
 fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
         let home = groups::home(hierarchy)?;
@@ -107,14 +109,16 @@ fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
     })
 }
 
-/// Our own group, and in version 2 the one around it: a group with processes hands no controllers on to those below it, but for the root.
+/// Our own group, and in version 2 the one around it: a group with processes hands no controllers on to those below it,
+/// but for the root.
 fn parents(hierarchy: Hierarchy, home: &Path) -> impl Iterator<Item = &Path> {
     let beside = hierarchy == Hierarchy::V2 && !is_limited(home);
     let around = home.parent().filter(|around| beside && around.join("cgroup.procs").exists());
     std::iter::once(home).chain(around)
 }
 
-/// Whether who is started beside a group would escape a limit of it. That of processes, which systemd sets everywhere, is not meant for us.
+/// Whether who is started beside a group would escape a limit of it. That of processes, which systemd sets everywhere,
+/// is not meant for us.
 fn is_limited(group: &Path) -> bool {
     [("cpu.max", "max"), ("memory.max", "max"), ("memory.high", "max"), ("cpuset.cpus", "")].iter().any(
         |(file, none)| {

@@ -205,8 +205,8 @@ impl Actuators {
         self.throttles.values().map(|throttle| throttle.slept(now)).collect()
     }
 
-    /// Carries out an order, but for letting those run again that need not wait any more: that is [`Actuators::settle`]. `monotonic` is a
-    /// time of the host on the clock of the programs.
+    /// Carries out an order, but for letting those run again that need not wait any more: that is
+    /// [`Actuators::settle`]. `monotonic` is a time of the host on the clock of the programs.
     pub fn apply(
         &mut self,
         now: Time,

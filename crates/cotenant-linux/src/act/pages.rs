@@ -1,4 +1,5 @@
-//! Moving the memory of running programs to other nodes, bit by bit: the process stands still at most for as long as one call takes, which is measured.
+//! Moving the memory of running programs to other nodes, bit by bit: the process stands still at most for as long as
+//! one call takes, which is measured.
 
 use crate::FsRoot;
 use crate::notes::Notes;
@@ -72,8 +73,8 @@ pub struct Mover {
     notes: Notes,
 }
 
-/// Areas with pages elsewhere than on these nodes: those that nobody bound and that are not files, from their first address to the end that `maps`
-/// tells; and whether there are others, which stay.
+/// Areas with pages elsewhere than on these nodes: those that nobody bound and that are not files, from their first
+/// address to the end that `maps` tells; and whether there are others, which stay.
 fn far(fs: &FsRoot, pid: u32, to: &[NodeId]) -> io::Result<(VecDeque<(u64, u64)>, bool)> {
     let is_far = |area: &Area| to.len() > 1 || area.pages.iter().any(|(node, n)| *n > 0 && !to.contains(node));
     let areas: Vec<Area> = files::areas(fs, pid)?.into_iter().filter(is_far).collect();
@@ -214,8 +215,8 @@ impl Job {
     }
 }
 
-/// How many pages the next call may ask for: what would have taken [`AIM`], not more than twice as many as now, and few again after one that took
-/// longer than [`LONGEST`].
+/// How many pages the next call may ask for: what would have taken [`AIM`], not more than twice as many as now, and few
+/// again after one that took longer than [`LONGEST`].
 fn next_batch(now: usize, moved: usize, took: Duration) -> usize {
     if took > LONGEST {
         return FIRST;

@@ -28,8 +28,8 @@ const NO_MARKS: &str = "--means inside: a program of low priority has passed no 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcer {
-    /// Naps from inside where the program has marks, else from outside. Limits of CPU time, and of cache ways and memory bandwidth, where
-    /// they are asked for. What of this cannot be had here is left out.
+    /// Naps from inside where the program has marks, else from outside. Limits of CPU time, and of cache ways and
+    /// memory bandwidth, where they are asked for. What of this cannot be had here is left out.
     #[default]
     Auto,
     /// By its marks alone.
@@ -287,7 +287,8 @@ impl Throttle {
         std::mem::replace(&mut self.waits, false)
     }
 
-    /// Stops it for the moment: until [`Throttle::settle`], where it neither waits nor naps. Whether all of it could be stopped.
+    /// Stops it for the moment: until [`Throttle::settle`], where it neither waits nor naps. Whether all of it could be
+    /// stopped.
     pub fn pause(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
         let Some(job) = &mut self.job else { return false };
         let paused = job.pause(journal, members).map_err(|why| self.notes.add(why.to_string()));
@@ -402,7 +403,8 @@ impl Throttle {
         self.settle(now);
     }
 
-    /// Lets it run and is done with it; lines about what could not be undone, which whoever undoes at the end tries again.
+    /// Lets it run and is done with it; lines about what could not be undone, which whoever undoes at the end tries
+    /// again.
     pub fn end(self, journal: &mut Journal) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(mut job) = self.job {

@@ -27,8 +27,8 @@ pub struct AppSpec {
     pub what: What,
     /// What tells its speed besides what it reports itself.
     pub metrics: Vec<Metric>,
-    /// How it is throttled as a whole, where it is to be: a command is started in a session and in groups of its own then. Others can be
-    /// made to nap by their marks or by signals alone.
+    /// How it is throttled as a whole, where it is to be: a command is started in a session and in groups of its own
+    /// then. Others can be made to nap by their marks or by signals alone.
     pub throttled: Option<Enforcer>,
 }
 

@@ -35,19 +35,23 @@ use std::time::{Duration, Instant};
 
 pub use app::{AppSpec, What};
 
-/// Where looks at all threads are rare: least and most time between two of them, each of which may take as long as some fifty others.
+/// Where looks at all threads are rare: least and most time between two of them, each of which may take as long as some
+/// fifty others.
 const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 
-/// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much later.
+/// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much
+/// later.
 const FULL_PART: u32 = 20;
 
 /// When a run is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Until {
-    /// The first command has ended, whatever it leaves behind; where none was started: nothing is left, or a signal came.
+    /// The first command has ended, whatever it leaves behind; where none was started: nothing is left, or a signal
+    /// came.
     #[default]
     FirstEnds,
-    /// All commands have ended, and those that are not throttled have left nobody behind; sooner where a signal asked all to end.
+    /// All commands have ended, and those that are not throttled have left nobody behind; sooner where a signal asked
+    /// all to end.
     AllEnd,
     /// A signal came.
     Asked,
@@ -109,7 +113,8 @@ pub enum StartError {
 /// How a managed run ended.
 #[derive(Clone, Debug, Default)]
 pub struct Finish {
-    /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not started here.
+    /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not
+    /// started here.
     pub exit_code: u8,
     /// The last signal that asked to stop: the commands have got it, too.
     pub signal: Option<i32>,
@@ -198,7 +203,8 @@ impl LinuxHost {
         Ok(host)
     }
 
-    /// Starts the jobs of a queue, too, until none is left. After being asked to stop they get SIGTERM, and SIGKILL after `grace`.
+    /// Starts the jobs of a queue, too, until none is left. After being asked to stop they get SIGTERM, and SIGKILL
+    /// after `grace`.
     #[must_use]
     pub fn with_queue(mut self, queue: Box<dyn Queue>, grace: Duration) -> Self {
         self.line = Some(Line::new(queue, grace));
@@ -241,7 +247,8 @@ impl LinuxHost {
                 }
             }
             if let Some(cpus) = self.options.cpus.clone() {
-                // SAFETY: between fork and exec it makes one async-signal-safe system call with memory that was allocated before.
+                // SAFETY: between fork and exec it makes one async-signal-safe system call with memory that was
+                // allocated before.
                 unsafe {
                     command.pre_exec(move || sys::setaffinity(0, &cpus));
                 }
@@ -339,7 +346,8 @@ impl LinuxHost {
         self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 
-    /// What the programs of the first application reported themselves up to now; `None` where none did, or none was found to.
+    /// What the programs of the first application reported themselves up to now; `None` where none did, or none was
+    /// found to.
     pub fn reported(&self) -> Option<Reported> {
         self.first.and_then(|app| self.observer.reported(app))
     }
@@ -349,7 +357,8 @@ impl LinuxHost {
         self.signal.is_some()
     }
 
-    /// The metrics of each application that has any, for who says while the loop goes on that one fails. To be dropped before the end.
+    /// The metrics of each application that has any, for who says while the loop goes on that one fails. To be dropped
+    /// before the end.
     pub fn metrics(&self) -> Vec<Arc<Metrics>> {
         self.apps.values().filter_map(|app| app.metrics.clone()).collect()
     }
@@ -462,7 +471,8 @@ impl LinuxHost {
         cpus.map_or_else(|| own.clone(), |cpus| own.and(cpus))
     }
 
-    /// A sample of all threads, in which each is allowed, of the mask that it would have without us, what the user allows.
+    /// A sample of all threads, in which each is allowed, of the mask that it would have without us, what the user
+    /// allows.
     fn look(&mut self, at: Time) -> Result<Sample, HostError> {
         self.full_due = at + ((at - Time::default()) / FULL_PART).clamp(FULL_EVERY[0], FULL_EVERY[1]);
         let Self { observer, act, options, .. } = self;

@@ -1,7 +1,8 @@
 //! A queue of jobs, of which some run and the others wait.
 //!
-//! Where jobs are let wait, each quantum is: stop all, sample, decide, place, resume who runs. The time between the first stop and the
-//! last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided about without stopping the others.
+//! Where jobs are let wait, each quantum is: stop all, sample, decide, place, resume who runs. The time between the
+//! first stop and the last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided about
+//! without stopping the others.
 
 use super::{AppSpec, LinuxHost, StartError};
 use crate::act::pause::Job;

@@ -30,9 +30,9 @@ pub enum Event {
     Exited(u32, ExitStatus, Usage),
 }
 
-/// Waits. Holds the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD back from this thread and the threads
-/// that it starts later, so make it first thing in `main`; signals that are ignored (nohup) stay so. SIGTSTP and SIGCONT keep
-/// their usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
+/// Waits. Holds the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD back from this thread and
+/// the threads that it starts later, so make it first thing in `main`; signals that are ignored (nohup) stay so.
+/// SIGTSTP and SIGCONT keep their usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
 #[derive(Debug)]
 pub struct Waiter {
     epoll: Epoll,
@@ -81,8 +81,9 @@ impl Waiter {
         Ok(())
     }
 
-    /// Reports the end of this program from now on, passes signals on to it that the terminal has not sent it, and reaps every child of
-    /// this process: also the descendants that it leaves to us. Other children's exit codes are lost to those who started them.
+    /// Reports the end of this program from now on, passes signals on to it that the terminal has not sent it, and
+    /// reaps every child of this process: also the descendants that it leaves to us. Other children's exit codes are
+    /// lost to those who started them.
     pub fn watch(&mut self, child: &Child) {
         self.watch_for(child, true);
     }
@@ -105,7 +106,8 @@ impl Waiter {
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Event> {
         loop {
             if !self.ended.is_empty() {
-                // What ended it may have been sent to all of its group: Ctrl-C is reported before the end, not left to kill us later.
+                // What ended it may have been sent to all of its group: Ctrl-C is reported before the end, not left to
+                // kill us later.
                 self.read_signals()?;
             }
             if let Some(signal) = self.came.pop_front() {

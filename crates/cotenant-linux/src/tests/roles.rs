@@ -49,10 +49,12 @@ pub fn command(role: &str, args: &[&str]) -> Command {
     command
 }
 
-/// The same for a role that is a host: the test harness has threads of its own, which would swallow SIGCHLD. It is held back in all of them.
+/// The same for a role that is a host: the test harness has threads of its own, which would swallow SIGCHLD. It is held
+/// back in all of them.
 pub fn host_command(role: &str, args: &[&str]) -> Command {
     let (mut command, ends) = (command(role, args), sys::SignalMask::of([libc::SIGCHLD]));
-    // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory but the mask's copy.
+    // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory but the mask's
+    // copy.
     unsafe {
         command.pre_exec(move || ends.apply());
     }
@@ -89,8 +91,8 @@ impl Subject {
         Self::from_command(command("subject", &[&threads.to_string()]))
     }
 
-    /// In a session of its own: an orphan is told by its session, and that of the tests is shared by what other tests place and
-    /// undo at the same time.
+    /// In a session of its own: an orphan is told by its session, and that of the tests is shared by what other tests
+    /// place and undo at the same time.
     pub fn in_own_session(threads: usize) -> Self {
         let mut command = command("subject", &[&threads.to_string()]);
         // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
@@ -124,9 +126,9 @@ impl Subject {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A process with `n` workers that do what standard input says: `fork I` (a child that sleeps), `orphan I` (a grandchild whose
-/// parent ends), `thread I` (a thread that sleeps), `exec I` (the worker replaces the process), `pin I` (it sets its own mask to
-/// its first CPU), `churn I` (it starts threads that end at once, for ever).
+/// A process with `n` workers that do what standard input says: `fork I` (a child that sleeps), `orphan I` (a
+/// grandchild whose parent ends), `thread I` (a thread that sleeps), `exec I` (the worker replaces the process), `pin
+/// I` (it sets its own mask to its first CPU), `churn I` (it starts threads that end at once, for ever).
 fn subject(n: usize) {
     let (tx, rx) = channel();
     let workers: Vec<Sender<Job>> = (0..n)
@@ -258,8 +260,9 @@ pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)>
     infos.iter().map(|info| (info.clone(), None)).collect()
 }
 
-/// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of standard input,
-/// where `S` in `at S` is the time in seconds that later steps are told, and `T` in `task T` the thread that `adopt` is about.
+/// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of
+/// standard input, where `S` in `at S` is the time in seconds that later steps are told, and `T` in `task T` the thread
+/// that `adopt` is about.
 fn applier(args: &[String]) {
     let [state_dir, pid, tids, steps @ ..] = args else { panic!("usage: STATE_DIR PID TIDS STEP…") };
     let pid = pid.parse().unwrap();

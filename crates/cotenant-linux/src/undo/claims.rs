@@ -1,8 +1,8 @@
 //! Who manages what: two Cotenants of one user leave each other's programs alone instead of fighting.
 //!
-//! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to the same. It
-//! is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the owner is dead *and* its
-//! journal is gone: before that, the masks that are seen may still be undone by a guardian.
+//! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to
+//! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the
+//! owner is dead *and* its journal is gone: before that, the masks that are seen may still be undone by a guardian.
 
 use crate::fault::point;
 use crate::sys::thread::{self, Identity};

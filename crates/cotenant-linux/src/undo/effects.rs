@@ -1,4 +1,5 @@
-//! What is outstanding, by kind of effect. What kinds there are is told by a table of those who act: undoing knows no actuator.
+//! What is outstanding, by kind of effect. What kinds there are is told by a table of those who act: undoing knows no
+//! actuator.
 
 use crate::sys::thread::{numbers_in, process_stat};
 use crate::undo::report::RestoreReport;

@@ -1,8 +1,8 @@
 //! A journal's file: append-only text, one record per line with its CRC-32.
 //!
-//! A line is given to the kernel (`write`) before the system call that it announces; that is enough against the death of any process,
-//! because the page cache outlives it. There is no `fsync`: what only a power loss could take away needs no undoing, since masks die
-//! with the machine.
+//! A line is given to the kernel (`write`) before the system call that it announces; that is enough against the death
+//! of any process, because the page cache outlives it. There is no `fsync`: what only a power loss could take away
+//! needs no undoing, since masks die with the machine.
 //!
 //! The file is locked (`flock`) by its owner while that lives, so that nobody undoes the changes of a living Cotenant.
 

@@ -1,8 +1,9 @@
 //! The guardian: a small process of its own that undoes everything when Cotenant ends in any way.
 //!
-//! It is a fresh process (fork and exec of the same binary), leads its own session so that Ctrl-C and closing the terminal do not
-//! reach it, and ignores the polite signals. A socket connects it with Cotenant: the kernel closes Cotenant's end however that
-//! ends, and the guardian's end however *that* ends, so that each learns of the other's death without pids or signals.
+//! It is a fresh process (fork and exec of the same binary), leads its own session so that Ctrl-C and closing the
+//! terminal do not reach it, and ignores the polite signals. A socket connects it with Cotenant: the kernel closes
+//! Cotenant's end however that ends, and the guardian's end however *that* ends, so that each learns of the other's
+//! death without pids or signals.
 
 use crate::fault::{self, point};
 use crate::sys::{self, Lock};

@@ -62,8 +62,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Undoes first what killed Cotenants of this user left behind, so that what is seen is the programs' own. Starts no guardian and
-    /// writes nothing before the first change.
+    /// Undoes first what killed Cotenants of this user left behind, so that what is seen is the programs' own. Starts
+    /// no guardian and writes nothing before the first change.
     ///
     /// # Errors
     /// [`OpenError`]
@@ -169,7 +169,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes that something is not to be undone any more. Where that cannot be written, undoing finds that there is nothing to do.
+    /// Writes that something is not to be undone any more. Where that cannot be written, undoing finds that there is
+    /// nothing to do.
     pub fn strike<R: Record>(&mut self, record: &R) {
         if self.write(record).is_err()
             && let Some(effect) = self.effects.get_mut::<R::Effect>()
@@ -219,7 +220,8 @@ impl Journal {
         self.claim(held.pid).map_err(|e| e.to_string())
     }
 
-    /// What is due in every round: replaces a guardian that was killed, and drops what nobody alive needs once the file has grown.
+    /// What is due in every round: replaces a guardian that was killed, and drops what nobody alive needs once the file
+    /// has grown.
     pub fn tend(&mut self) {
         self.claims.refresh();
         if self.active.is_some()

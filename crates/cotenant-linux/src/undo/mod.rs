@@ -1,6 +1,7 @@
 //! Undoing: what is changed is journaled before it is changed, and undone however Cotenant ends.
 //!
-//! Those who act come in through [`Journal`] alone. What there is to undo, and in which order, is told by a [`Table`] of their effects.
+//! Those who act come in through [`Journal`] alone. What there is to undo, and in which order, is told by a [`Table`]
+//! of their effects.
 
 mod claims;
 mod effects;

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 /// How long [`restore`] waits for a guardian that is at work.
 const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Undoes whatever killed Cotenants of this user left: every journal in `state_dir` whose owner no longer lives. Waits for a
-/// guardian that is doing just that. Journals of an earlier boot are void and are deleted; those of other machines and other pid
-/// namespaces are left alone.
+/// Undoes whatever killed Cotenants of this user left: every journal in `state_dir` whose owner no longer lives. Waits
+/// for a guardian that is doing just that. Journals of an earlier boot are void and are deleted; those of other
+/// machines and other pid namespaces are left alone.
 pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
     let mut report = RestoreReport::default();
     let entries = match fs::read_dir(state_dir) {

@@ -20,8 +20,8 @@ pub enum OpenError {
 }
 
 /// Where a user's Cotenants keep their state: `/run/cotenant` for root; `$XDG_STATE_HOME/cotenant`, else
-/// `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter goes at the last logout, while programs that
-/// were started under nohup go on, so it comes last.
+/// `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter goes at the last logout, while
+/// programs that were started under nohup go on, so it comes last.
 ///
 /// # Errors
 /// Where the environment names none of them.
@@ -107,7 +107,8 @@ pub fn file_name(here: &Here, owner: Owner) -> String {
 /// Makes the folder, for us alone, or checks that nobody else can write into it.
 ///
 /// # Errors
-/// Where it cannot be made, is no folder (a symbolic link is not followed), or belongs to or is writable by somebody else.
+/// Where it cannot be made, is no folder (a symbolic link is not followed), or belongs to or is writable by somebody
+/// else.
 pub fn secure_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;

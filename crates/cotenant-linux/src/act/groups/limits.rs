@@ -24,8 +24,8 @@ pub enum LimitError {
 }
 
 impl Group {
-    /// Makes the group of a program that is about to be started, under a name that no other has. Journaled before, so that whoever undoes
-    /// lifts its limits and removes it however Cotenant ends.
+    /// Makes the group of a program that is about to be started, under a name that no other has. Journaled before, so
+    /// that whoever undoes lifts its limits and removes it however Cotenant ends.
     ///
     /// # Errors
     /// [`LimitError::Nothing`]

@@ -194,7 +194,8 @@ pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
     (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
 }
 
-/// Whether a group can be made below `parent`, pass a test, and have members that come from `home`: found out on one that is removed at once.
+/// Whether a group can be made below `parent`, pass a test, and have members that come from `home`: found out on one
+/// that is removed at once.
 pub fn works(hierarchy: Hierarchy, parent: &Path, home: &Path, test: impl Fn(&Group) -> bool) -> bool {
     let name = format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id());
     let probe = Group { hierarchy, path: parent.join(name), home: None };

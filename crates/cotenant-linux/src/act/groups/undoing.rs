@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Rounds through the members of a group that come at once; further ones after a moment each.
 const AT_ONCE: u32 = 100;
 
-/// How long that may go on: one that forks all the time could keep us forever otherwise. On a busy machine it takes its time until those who
-/// were killed have had the turn in which they end.
+/// How long that may go on: one that forks all the time could keep us forever otherwise. On a busy machine it takes its
+/// time until those who were killed have had the turn in which they end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A group is ours to undo, or no more.
@@ -28,7 +28,8 @@ pub enum GroupRecord {
         hierarchy: Hierarchy,
         /// Its folder.
         path: PathBuf,
-        /// It is about to be made by us: the folder of the group to which its members go in the end. `None`: it is somebody else's.
+        /// It is about to be made by us: the folder of the group to which its members go in the end. `None`: it is
+        /// somebody else's.
         home: Option<PathBuf>,
     },
     /// A control group is no more, or will not be frozen any more.
@@ -155,7 +156,8 @@ fn below(group: &Group) -> Vec<Group> {
     folders.map(|entry| Group { path: entry.path(), ..group.clone() }).collect()
 }
 
-/// Thaws a group of ours and those below it, takes the members home and removes the folders. Nothing to do where it is gone.
+/// Thaws a group of ours and those below it, takes the members home and removes the folders. Nothing to do where it is
+/// gone.
 pub fn dissolve(group: &Group) -> Result<(), GroupError> {
     let failed = |why| GroupError { path: group.path.clone(), why };
     let home = group.home.as_deref().unwrap_or(Path::new("/")).join("cgroup.procs");

@@ -1,5 +1,5 @@
-//! Napping from inside: the marked threads of a program sleep by themselves where they are ordered to. Nothing is journaled: an order that
-//! nobody stands by is stale soon.
+//! Napping from inside: the marked threads of a program sleep by themselves where they are ordered to. Nothing is
+//! journaled: an order that nobody stands by is stale soon.
 
 pub mod orders;
 
@@ -71,7 +71,8 @@ struct Marked {
 }
 
 impl Marks {
-    /// Looks who of its processes, which come by ascending ids, has marks. `foreign`: it was not started here, and is taken for us alone before it gets orders.
+    /// Looks who of its processes, which come by ascending ids, has marks. `foreign`: it was not started here, and is
+    /// taken for us alone before it gets orders.
     pub fn look(
         &mut self,
         journal: &mut Journal,

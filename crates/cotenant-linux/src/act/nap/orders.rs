@@ -1,7 +1,8 @@
 //! Orders to nap, for programs with libcotenant and marks.
 //!
-//! The memory is looked for and checked as for reading, and mapped anew for writing. Nothing but the program's order is written there.
-//! An order without a heartbeat is stale after [`FRESH`]: whoever gives one and dies, leaves nobody napping.
+//! The memory is looked for and checked as for reading, and mapped anew for writing. Nothing but the program's order is
+//! written there. An order without a heartbeat is stale after [`FRESH`]: whoever gives one and dies, leaves nobody
+//! napping.
 
 use crate::sense::processes::Process;
 use crate::sense::progress::{For, Memory, Refused};
@@ -45,8 +46,8 @@ impl Orders {
     /// Those of a process; `Ok(None)` where it has no memory for them (yet): no libcotenant, or no mark reached.
     ///
     /// # Errors
-    /// Where there is memory under that name that is not to be trusted, or whose library obeys no orders; also in the moment in which a
-    /// program makes its memory.
+    /// Where there is memory under that name that is not to be trusted, or whose library obeys no orders; also in the
+    /// moment in which a program makes its memory.
     pub fn of(pid: u32, process: &Process) -> Result<Option<Self>, Refused> {
         Self::find(pid, process, None)
     }
@@ -62,7 +63,8 @@ impl Orders {
         Ok(Some(Self { memory, given: Cell::new(false) }))
     }
 
-    /// Those of the same process in another memory: it executes another program since. `Ok(None)` where it has none, or no other.
+    /// Those of the same process in another memory: it executes another program since. `Ok(None)` where it has none, or
+    /// no other.
     ///
     /// # Errors
     /// As [`Orders::of`].
@@ -70,8 +72,8 @@ impl Orders {
         Self::find(pid, process, Some(self.memory.inode))
     }
 
-    /// Orders all marked threads to nap until a time of [`sys::monotonic`], unless that is further away than `cap` when they see it, and
-    /// stands by it. They see it within 2 ms or so of execution.
+    /// Orders all marked threads to nap until a time of [`sys::monotonic`], unless that is further away than `cap` when
+    /// they see it, and stands by it. They see it within 2 ms or so of execution.
     pub fn nap(&self, until: Duration, cap: Duration) {
         self.given.set(true);
         let orders = &self.memory.header().orders;

@@ -1,11 +1,11 @@
 //! Letting programs wait: a freezer of control groups where this machine has one, else SIGSTOP and SIGCONT.
 //!
-//! A [`Job`] is a set of processes that wait and run together: a program that we start, with all its descendants; a control group
-//! of somebody else; or processes that run already. Whatever may be left waiting is in the journal before it waits for the first
-//! time, so that the guardian, or `cotenant restore`, lets it run again however Cotenant ends.
+//! A [`Job`] is a set of processes that wait and run together: a program that we start, with all its descendants; a
+//! control group of somebody else; or processes that run already. Whatever may be left waiting is in the journal before
+//! it waits for the first time, so that the guardian, or `cotenant restore`, lets it run again however Cotenant ends.
 //!
-//! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What is pending is
-//! taken back by a resume all the same.
+//! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What
+//! is pending is taken back by a resume all the same.
 
 mod signals;
 mod stopped;
@@ -32,8 +32,8 @@ pub enum Mechanism {
     CgroupV2,
     /// The freezer of version 1.
     CgroupV1,
-    /// SIGSTOP and SIGCONT to the process group and to the descendants that left it. Too coarse for a few milliseconds, and the
-    /// program's parent sees it.
+    /// SIGSTOP and SIGCONT to the process group and to the descendants that left it. Too coarse for a few milliseconds,
+    /// and the program's parent sees it.
     Signals,
 }
 
@@ -200,7 +200,8 @@ impl Job {
     /// The control group of somebody else, with those below it. Freeze it only where all its members are to wait.
     ///
     /// # Errors
-    /// Where it has no freezer, stands still already, holds us or anybody who is to be left alone, or nothing can be journaled.
+    /// Where it has no freezer, stands still already, holds us or anybody who is to be left alone, or nothing can be
+    /// journaled.
     pub fn of_group(journal: &mut Journal, path: &Path) -> Result<Self, PauseError> {
         let members = processes::members(path);
         if members.contains(&std::process::id()) {
@@ -222,7 +223,8 @@ impl Job {
         Ok(Self::new(How::Group(group, Switch::default())))
     }
 
-    /// A group that somebody else of us made and removes: who is limited there can be frozen there, too. Not to be ended by [`Job::end`].
+    /// A group that somebody else of us made and removes: who is limited there can be frozen there, too. Not to be
+    /// ended by [`Job::end`].
     pub(crate) fn lent(group: &Group) -> Self {
         Self::new(How::Group(group.clone(), Switch::default()))
     }
@@ -259,8 +261,8 @@ impl Job {
         }
     }
 
-    /// Lets it wait. `members` are its processes as far as the caller knows them; a control group knows its own. Calling it again
-    /// also stops who has been seen since.
+    /// Lets it wait. `members` are its processes as far as the caller knows them; a control group knows its own.
+    /// Calling it again also stops who has been seen since.
     ///
     /// # Errors
     /// [`PauseError`]; who could be stopped is stopped, and a resume resumes it.
@@ -296,7 +298,8 @@ impl Job {
         Ok(())
     }
 
-    /// Sends a signal to all its processes. One that waits acts on it when it runs again; a version 2 freezer lets SIGKILL through.
+    /// Sends a signal to all its processes. One that waits acts on it when it runs again; a version 2 freezer lets
+    /// SIGKILL through.
     pub fn signal(&self, signal: i32, members: &[Identity]) {
         match &self.how {
             How::Group(group, _) => group.signal(signal),

@@ -1,4 +1,5 @@
-//! Placement: which CPUs a task may use. Journal first, then set; never outside what a task was allowed, never against another agent.
+//! Placement: which CPUs a task may use. Journal first, then set; never outside what a task was allowed, never against
+//! another agent.
 
 mod backoff;
 mod masks;
@@ -62,7 +63,8 @@ impl Placement {
         &self.notes
     }
 
-    /// Threads to which another agent or another cpuset has given another mask since the last call: what they are allowed from now on.
+    /// Threads to which another agent or another cpuset has given another mask since the last call: what they are
+    /// allowed from now on.
     pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
         std::mem::take(&mut self.changed)
     }
@@ -72,8 +74,8 @@ impl Placement {
         self.tasks.contains_key(&(tid, start_ticks))
     }
 
-    /// The mask that a task would have without us. A child inherits our mask: its original is its creator's. Such a task is
-    /// entered in the journal at once, so that it is given back even if its creator is long gone by then.
+    /// The mask that a task would have without us. A child inherits our mask: its original is its creator's. Such a
+    /// task is entered in the journal at once, so that it is given back even if its creator is long gone by then.
     pub fn original_mask(&mut self, journal: &mut Journal, task: &NewTask) -> CpuSet {
         let id = (task.tid, task.start_ticks);
         if let Some(state) = self.tasks.get(&id) {
@@ -101,7 +103,8 @@ impl Placement {
         }
     }
 
-    /// What is due in every round, whether there are orders or not: looks whether another agent has changed the mask of some tasks.
+    /// What is due in every round, whether there are orders or not: looks whether another agent has changed the mask of
+    /// some tasks.
     pub fn tend(&mut self, journal: &mut Journal, now: Time) {
         let next = self.tasks.range((Bound::Excluded(self.cursor), Bound::Unbounded)).map(|(id, _)| *id);
         let due: Vec<Identity> = next.take(LOOKED_AT_PER_ROUND.max(self.tasks.len() / ROUNDS_FOR_ALL)).collect();
@@ -177,8 +180,8 @@ impl Placement {
         }
     }
 
-    /// Whether a known task has the mask that we know of. If not, another agent has changed it: that mask is the task's own from
-    /// now on, and the task is left alone for a while.
+    /// Whether a known task has the mask that we know of. If not, another agent has changed it: that mask is the task's
+    /// own from now on, and the task is left alone for a while.
     fn is_ours(&mut self, journal: &mut Journal, now: Time, held: &Held, current: &CpuSet) -> bool {
         let id = (held.tid, held.stat.start_ticks);
         let Some(state) = self.tasks.get_mut(&id) else { return false };
@@ -192,8 +195,8 @@ impl Placement {
             return true;
         }
         let leaves = state.ours.as_ref().and_then(|_| held.leaves(&state.asked, current));
-        // The cpuset or the CPUs that are on may have changed under our mask; what is left of it is still ours. Since Linux 6.2 the
-        // kernel remembers all that was asked for, before what it left of that.
+        // The cpuset or the CPUs that are on may have changed under our mask; what is left of it is still ours. Since
+        // Linux 6.2 the kernel remembers all that was asked for, before what it left of that.
         let left = |leaves: &&Leaves| leaves.of(&state.asked, current) || leaves.of(known, current);
         if let Some(Leaves { cpuset, moving }) = leaves.as_ref().filter(left) {
             state.cut = true;
@@ -203,8 +206,8 @@ impl Placement {
         if held.mask().is_ok_and(|mask| mask != *current) {
             return false; // it changes just now, perhaps with a CPU that is switched: the next look tells
         }
-        // Before Linux 6.2 a cpuset that changes gives all of itself to each of its tasks, whatever their masks were. Where it is
-        // what the task had before, somebody else may have given it back.
+        // Before Linux 6.2 a cpuset that changes gives all of itself to each of its tasks, whatever their masks were.
+        // Where it is what the task had before, somebody else may have given it back.
         let reset = leaves.is_some_and(|l| l.cpuset == *current && (state.cut || l.cpuset != state.original));
         state.cut = false;
         state.original = current.clone();

@@ -1,9 +1,9 @@
 //! The sampler: what every managed thread did, at a cost that a busy machine does not feel.
 //!
-//! Reading one thread costs two or three system calls, so only threads that ran are read. Where perf events are allowed, a page
-//! that the kernel shares tells for 20 ns whether a thread was put on a CPU since the last look. Elsewhere a thread that is found
-//! asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its counts are then late by as much, never lost.
-//! The figures behind these choices are in `docs/reference/overhead.md`.
+//! Reading one thread costs two or three system calls, so only threads that ran are read. Where perf events are
+//! allowed, a page that the kernel shares tells for 20 ns whether a thread was put on a CPU since the last look.
+//! Elsewhere a thread that is found asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its
+//! counts are then late by as much, never lost. The figures behind these choices are in `docs/reference/overhead.md`.
 
 mod task;
 
@@ -24,15 +24,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use task::Task;
 
-/// Threads read in full in one sample, besides those that never left their CPU since the last one: at least and at most. Where more
-/// than these ran, the CPU time of the others comes from their pages, and their turn comes in the next samples.
+/// Threads read in full in one sample, besides those that never left their CPU since the last one: at least and at
+/// most. Where more than these ran, the CPU time of the others comes from their pages, and their turn comes in the next
+/// samples.
 const FULL_READS: (usize, usize) = (8, 32);
 
-/// For so many full reads, one look at `/proc/PID/task/TID/stat`, the only source of a thread's CPU. Whoever has waited longest comes
-/// first.
+/// For so many full reads, one look at `/proc/PID/task/TID/stat`, the only source of a thread's CPU. Whoever has waited
+/// longest comes first.
 const FULL_READS_PER_STAT: usize = 4;
 
-/// What sampling may cost, as a fraction of one CPU: where it would cost more, fewer threads are read in full at a time.
+/// What sampling may cost, as a fraction of one CPU: where it would cost more, fewer threads are read in full at a
+/// time.
 const BUDGET: f64 = 0.003;
 
 /// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
@@ -271,8 +273,9 @@ impl Observer {
         }
     }
 
-    /// Looks at the masks of some threads again, of all in turn: many bind themselves only after they were found, and users and cpusets
-    /// change masks at any time. `allowed` gets a thread's id, start time and mask; `None` leaves what is known.
+    /// Looks at the masks of some threads again, of all in turn: many bind themselves only after they were found, and
+    /// users and cpusets change masks at any time. `allowed` gets a thread's id, start time and mask; `None` leaves
+    /// what is known.
     pub fn look_at_masks(&mut self, allowed: &dyn Fn(u32, u64, CpuSet) -> Option<CpuSet>) {
         for _ in 0..self.tasks.len().min(MASKS_PER_ROUND) {
             self.mask_at = (self.mask_at + 1) % self.tasks.len();
@@ -304,8 +307,8 @@ impl Observer {
         tier::report(&found, self.tasks.iter().map(|t| &t.counters))
     }
 
-    /// One look at everything. `original_mask` answers for each new thread with the mask that the user gave it, which is not the
-    /// present one where that was inherited from a thread that we moved.
+    /// One look at everything. `original_mask` answers for each new thread with the mask that the user gave it, which
+    /// is not the present one where that was inherited from a thread that we moved.
     ///
     /// # Errors
     /// [`ObserveError`] only where `/proc` itself fails; a vanished thread is simply absent.
@@ -368,8 +371,8 @@ impl Observer {
         self.apps.iter().map(app).collect()
     }
 
-    /// What the programs of an application reported up to now, also in their last moments; `None` where none of them ever did, or none
-    /// was found to.
+    /// What the programs of an application reported up to now, also in their last moments; `None` where none of them
+    /// ever did, or none was found to.
     pub fn reported(&self, app: AppId) -> Option<Reported> {
         self.progress.of(app)
     }

@@ -1,6 +1,7 @@
 //! What programs report themselves, through `libcotenant`.
 //!
-//! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system call.
+//! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system
+//! call.
 
 mod memory;
 mod probe;
@@ -100,7 +101,8 @@ impl Progress {
         }
     }
 
-    /// What the processes of each application reported so far, those that are gone included; nothing of those of which none ever did.
+    /// What the processes of each application reported so far, those that are gone included; nothing of those of which
+    /// none ever did.
     pub fn of_all(&self) -> BTreeMap<AppId, Reported> {
         let mut sums = self.ended.clone();
         for known in self.processes.values() {

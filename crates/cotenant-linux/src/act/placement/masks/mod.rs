@@ -96,8 +96,8 @@ struct Mark {
     sid: u32,
     /// When it was set first, in ticks since boot. Whoever was born before has not inherited it.
     since: u64,
-    /// Start time of the youngest thread on which it was set, in ticks. Tells a process from an earlier one with the same id: all
-    /// threads of the earlier one started before its successor.
+    /// Start time of the youngest thread on which it was set, in ticks. Tells a process from an earlier one with the
+    /// same id: all threads of the earlier one started before its successor.
     youngest: u64,
 }
 
@@ -127,8 +127,9 @@ impl Masks {
         self.marks.values().flatten().any(|m| m.sid == sid)
     }
 
-    /// What a task had before, if it inherited `mask` from a thread of process `pid`, whose leader started at `leader_start`, by
-    /// being born at `born`; `None` as birth stands for a thread that survived an exec as the leader, whatever its start time.
+    /// What a task had before, if it inherited `mask` from a thread of process `pid`, whose leader started at
+    /// `leader_start`, by being born at `born`; `None` as birth stands for a thread that survived an exec as the
+    /// leader, whatever its start time.
     pub fn inherited(&self, pid: u32, leader_start: u64, born: Option<u64>, mask: &CpuSet) -> Option<&CpuSet> {
         let marks = self.marks.get(&pid)?.iter().rev();
         let mut fitting = marks.filter(|m| {
@@ -201,8 +202,8 @@ impl Effect for Masks {
     }
 }
 
-/// The records of living tasks; of dead tasks in living processes, whose threads may have inherited their masks; and one per session, for
-/// orphans. Order is kept.
+/// The records of living tasks; of dead tasks in living processes, whose threads may have inherited their masks; and
+/// one per session, for orphans. Order is kept.
 fn essential(records: Vec<MaskRecord>, task_lives: impl Fn(Identity) -> bool, living: &Living) -> Vec<MaskRecord> {
     let mut kept: HashMap<_, usize> = HashMap::new();
     let mut keep: Vec<MaskRecord> = Vec::new();

@@ -78,8 +78,8 @@ impl<'a> Undoing<'a> {
         }
     }
 
-    /// The mask to go back to, where the current one is ours: one that we set, what the kernel leaves of one, or one that another
-    /// thread of its process brought along through an exec.
+    /// The mask to go back to, where the current one is ours: one that we set, what the kernel leaves of one, or one
+    /// that another thread of its process brought along through an exec.
     fn original_of(&self, held: &Held, entry: &Entry, current: &CpuSet) -> Option<CpuSet> {
         if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| set == current) {
             return Some(original.clone());
@@ -116,8 +116,8 @@ impl<'a> Undoing<'a> {
         self.report.notes.push(format!("task {tid} could not be restored: {e}"));
     }
 
-    /// Walks `/proc` for tasks that inherited a mask of ours without having been seen; whether there was one. A task that has
-    /// been given back can have forked just before, hence passes until one finds nothing.
+    /// Walks `/proc` for tasks that inherited a mask of ours without having been seen; whether there was one. A task
+    /// that has been given back can have forked just before, hence passes until one finds nothing.
     fn pass(&mut self) -> bool {
         point("restore.pass.before");
         let stats: HashMap<u32, TaskStat> = numbers_in("/proc")
@@ -220,9 +220,9 @@ fn ancestors(pid: u32, stats: &HashMap<u32, TaskStat>) -> Vec<(u32, u64)> {
     chain
 }
 
-/// Gives a task its mask back; returns the one that holds then. A task that was free to run anywhere in its cpuset becomes that
-/// again, whatever the cpuset will be, instead of being tied to the CPUs that happen to be in it now; so does one for whose mask
-/// the cpuset has no CPU left.
+/// Gives a task its mask back; returns the one that holds then. A task that was free to run anywhere in its cpuset
+/// becomes that again, whatever the cpuset will be, instead of being tied to the CPUs that happen to be in it now; so
+/// does one for whose mask the cpuset has no CPU left.
 ///
 /// # Errors
 /// [`SetError`].
