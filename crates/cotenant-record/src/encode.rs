@@ -1,10 +1,9 @@
 //! From rounds to rows.
 
 use super::redact::Redactor;
-use super::row::{DecisionRow, End, OrderRow, Pages, minus, put};
+use super::row::{DecisionRow, End, OrderRow, Pages, finite, minus, put};
 use cotenant_model::action::{Decision, Order, Outcome};
 use cotenant_model::cpuset::CpuSet;
-use cotenant_model::histogram::Histogram;
 use cotenant_model::ids::{TaskId, Time};
 use cotenant_model::policy::State;
 use cotenant_model::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
@@ -201,13 +200,4 @@ fn same(before: Option<&Counters>, now: &Counters) -> bool {
         Some(before) => before == now,
         None => now.iter().next().is_none(),
     }
-}
-
-/// An application without readings that are no numbers: JSON has no word for them, and they say nothing.
-pub fn finite(app: &AppSample) -> AppSample {
-    let mut app = app.clone();
-    app.metrics.retain(|(_, reading)| reading.value.is_finite());
-    let finite = |latency: &Histogram| latency.buckets().iter().all(|b| b.low.is_finite() && b.high.is_finite());
-    app.latency_ns = app.latency_ns.filter(finite);
-    app
 }

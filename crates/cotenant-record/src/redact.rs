@@ -1,7 +1,7 @@
 //! Names out of recordings: tasks become `task-ID`, applications `app-ID`.
 
 use super::Header;
-use super::encode::finite;
+use super::row::finite;
 use cotenant_model::profile::AppProfile;
 use cotenant_model::sample::{AppSample, TaskInfo};
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@
 //! twice the time), while names, not positions in the code, say what each number is: a reader skips signals and keys that it does
 //! not know.
 
+use cotenant_model::Histogram;
 use cotenant_model::action::{Action, Outcome, Proposal, Reason};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{NodeId, TaskId, Time};
@@ -91,6 +92,15 @@ pub struct OrderRow {
     pub reason: Option<Reason>,
     pub affinity: CpuSet,
     pub outcome: Outcome,
+}
+
+/// An application without readings that are no numbers: JSON has no word for them, and they say nothing.
+pub fn finite(app: &AppSample) -> AppSample {
+    let mut app = app.clone();
+    app.metrics.retain(|(_, reading)| reading.value.is_finite());
+    let finite = |latency: &Histogram| latency.buckets().iter().all(|b| b.low.is_finite() && b.high.is_finite());
+    app.latency_ns = app.latency_ns.filter(finite);
+    app
 }
 
 /// The difference as a signed number; [`plus`] undoes it, also where a counter went backwards or wrapped.

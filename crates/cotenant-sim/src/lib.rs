@@ -18,6 +18,7 @@ pub mod scenario;
 pub mod small;
 pub mod speed;
 pub mod staged;
+pub mod station;
 pub mod world;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
-use crate::app::{AppError, LINE, Private, number};
+use crate::app::{AppError, LINE, POSITIVE, Private, number};
 use crate::near::{self, Near, NearTable};
-use crate::occupancy::Nearer;
+use crate::occupancy::{Nearer, Replacement};
+use crate::station::Station;
 use cotenant_model::CpuSet;
 use cotenant_model::machine::Machine;
 use cotenant_model::profile::Thresholds;
@@ -10,17 +11,6 @@ use cotenant_model::topology::{DistanceUnit, Kind, Topology};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
-
-/// How a cache chooses what to evict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Replacement {
-    /// Any line, whoever's and however old. The default: it ranked measured mixes better than `lru`.
-    #[default]
-    Random,
-    /// The line that was not used for longest.
-    Lru,
-}
 
 /// The `[simulator]` section of a machine file. What is absent is a guess, listed in [`SimMachine::guesses`].
 #[derive(Deserialize, Default)]
@@ -68,30 +58,8 @@ pub struct Cache {
     pub bytes: f64,
 }
 
-/// Something with a bandwidth and a queue before it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Station {
-    /// For errors and reports: `node 0`, `link 0-1`, `bus 1`, `llc 0`.
-    pub name: String,
-    /// Bytes per second when accesses are scattered (no row-buffer locality).
-    pub low: f64,
-    /// Bytes per second when they are in order.
-    pub high: f64,
-    /// Extra latency at half load, seconds: it grows as `queue · u / (1 − u)`.
-    pub queue_s: f64,
-}
-
-impl Station {
-    /// From GB/s and ns.
-    pub(crate) fn new(name: String, low: f64, high: f64, queue_ns: f64) -> Self {
-        Self { name, low: low * 1e9, high: high * 1e9, queue_s: queue_ns / 1e9 }
-    }
-}
-
 /// A bandwidth at which nothing waits.
 const UNLIMITED_GBS: f64 = 1e12;
-
-pub(crate) const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 
 /// A machine to simulate. Latencies in seconds, bandwidths in bytes per second.
 #[derive(Clone, Debug, PartialEq)]

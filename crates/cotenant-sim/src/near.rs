@@ -1,7 +1,7 @@
 //! Caches that several cores share before the last level: the second level of a module, of a cluster or of a pair of cores.
 
-use crate::app::number;
-use crate::machine::{POSITIVE, Station};
+use crate::app::{POSITIVE, number};
+use crate::station::Station;
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use serde::Deserialize;
 use std::collections::BTreeSet;

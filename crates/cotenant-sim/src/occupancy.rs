@@ -4,7 +4,18 @@
 //! `lru` evicts the lines older than the one age T at which everything that is younger just fits (Che's approximation; Denning's working set).
 
 use crate::app::{Curve, LINE};
-use crate::machine::Replacement;
+use serde::Deserialize;
+
+/// How a cache chooses what to evict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Replacement {
+    /// Any line, whoever's and however old. The default: it ranked measured mixes better than `lru`.
+    #[default]
+    Random,
+    /// The line that was not used for longest.
+    Lru,
+}
 
 /// A tenant of a cache.
 #[derive(Clone, Debug)]

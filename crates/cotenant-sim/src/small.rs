@@ -1,7 +1,7 @@
 //! A machine of some cores with one last-level cache and one memory, in eight lines of TOML.
 
 use crate::app::AppError;
-use crate::machine::Replacement;
+use crate::occupancy::Replacement;
 use cotenant_model::machine::Machine;
 use serde::Deserialize;
 use toml::Spanned;

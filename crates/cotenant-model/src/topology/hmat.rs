@@ -1,7 +1,7 @@
 //! What the firmware tells of memory in its heterogeneous memory attribute table (HMAT, ACPI 6.2 and later), as the kernel passes it on: of each node
 //! how fast it is for the nodes nearest to it (`Documentation/admin-guide/mm/numaperf.rst`), and nothing for the others.
 
-use super::render::{per_second, scaled};
+use super::quantity::{per_second, scaled};
 use super::{DistanceUnit, Distances, MemoryNode, Topology};
 use crate::ids::NodeId;
 use serde::{Deserialize, Serialize};

@@ -7,6 +7,7 @@ pub mod hidden;
 pub mod hmat;
 pub mod latency;
 pub mod notation;
+mod quantity;
 pub mod render;
 pub mod report;
 pub mod shared;

@@ -1,42 +1,16 @@
 //! Thresholds, and the classes into which they part the tasks (figure 3 of the paper).
 
 use super::config::SamConfig;
-use super::round::Task;
+use super::task::{Class, Rates, Task};
 use super::units::Level;
 use cotenant_model::policy::Ctx;
 use cotenant_model::signal::Signal;
 use cotenant_model::topology::{DistanceUnit, Topology};
 use cotenant_model::view::{TaskView, View};
-use serde::{Deserialize, Serialize};
 
 /// Stalls on memory per cycle up to which a sharer tolerates its latency: the loss from which on SAM calls separating sharers costly
 /// (ATC'15 §2.1), held against the stalls. Inferred: SAM-MPH's own figure is not known to us.
 const TOLERATED: f64 = 0.05;
-
-/// What a task is to the algorithm. The classes exclude each other: of a sharer's memory traffic the stages know nothing, since
-/// bandwidth is balanced "without affecting coherence traffic" (§4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Class {
-    /// It holds no context: it did not run, or nothing tells where.
-    Absent,
-    /// It runs, but a signal that other tasks have is missing: neither mover nor victim.
-    Unknown,
-    /// It shares data with tasks of other units.
-    Inter,
-    /// It shares data inside its unit.
-    Intra,
-    /// Memory-bound.
-    Mem,
-    /// None of these: bound by its core.
-    Cpu,
-}
-
-impl Class {
-    pub fn shares(self) -> bool {
-        matches!(self, Self::Inter | Self::Intra)
-    }
-}
 
 /// The thresholds, made to fit the units.
 pub(super) struct Limits {
@@ -105,23 +79,6 @@ impl Limits {
                 .collect(),
         })
     }
-}
-
-/// The four signals of a task.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rates {
-    /// Coherence that leaves the unit of stage 1, per cycle.
-    pub inter: Option<f64>,
-    /// Coherence inside it, per cycle.
-    pub intra: Option<f64>,
-    /// Accesses to remote memory, per cycle.
-    pub remote: Option<f64>,
-    /// LLC misses per second.
-    pub mem: Option<f64>,
-    /// Cycles stalled on memory, per cycle; read for latency tolerance only.
-    pub stalls: Option<f64>,
-    /// Instructions per cycle; read for core sharing only.
-    pub ipc: Option<f64>,
 }
 
 impl Rates {

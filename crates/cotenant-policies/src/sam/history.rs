@@ -3,27 +3,13 @@
 //! SAM-MPH uses "a history of past intervals to introduce hysteresis when making mapping decisions, thereby avoiding oscillatory mappings
 //! and transient migrations" (abstract). How is inferred: what a task is must last for some intervals.
 
-use super::classify::Class;
-use super::round::Task;
+use super::state::Past;
+use super::task::{Class, Task};
 use cotenant_model::ids::TaskId;
-use serde::{Deserialize, Serialize};
 
 /// Intervals in a row in which a task must be what it is to act so. At the usual 100 ms longer than a migration disturbs the counters and
 /// shorter than most phases. Inferred.
 const PERSISTENT: u8 = 3;
-
-/// How long a task has been what it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Past {
-    /// Which task.
-    pub task: TaskId,
-    /// What it was in the last interval in which it ran.
-    pub(super) class: Class,
-    /// Intervals in a row, that one included; no more than matter.
-    pub(super) times: u8,
-    /// Intervals in a row above the threshold of remote accesses, likewise.
-    pub(super) remote: u8,
-}
 
 /// Lets a task act only in a class that it has had for long enough. Until then it stays where it is, and one that shares data, as of now
 /// or as of late, counts as a sharer in its place. Intervals in which it slept or was not counted count neither way. One that has just

@@ -14,21 +14,22 @@ mod stage2;
 mod stage3;
 mod stage4;
 mod state;
+mod task;
 #[cfg(test)]
 mod tests;
 mod units;
 
 pub use config::{SamConfig, SamConfigError};
-pub use history::Past;
-pub use state::{Move, Origin, SamState};
+pub use state::{Move, Origin, Past, SamState};
 
 use board::{At, Board};
-use classify::{Class, Limits, Seen};
+use classify::{Limits, Seen};
 use cotenant_model::action::{ActionOutcome, Decision};
 use cotenant_model::ids::Time;
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::view::View;
-use round::{Round, Task};
+use round::Round;
+use task::{Class, Task};
 use units::Level;
 
 /// Sharing-aware mapping.

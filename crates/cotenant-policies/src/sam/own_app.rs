@@ -6,9 +6,9 @@
 //! there, also by changing places with a sharer whose home is where they are.
 
 use super::board::At;
-use super::classify::Class;
 use super::round::Round;
 use super::stage1::{STAGE, evidence, exchange, reluctantly};
+use super::task::Class;
 use cotenant_model::action::Reason;
 use cotenant_model::ids::AppId;
 use std::cmp::Reverse;

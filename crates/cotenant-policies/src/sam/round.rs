@@ -1,67 +1,15 @@
 //! One decision in the making: the tasks, the board, and what was decided so far.
 
 use super::board::{At, Board};
-use super::classify::{Class, Limits, Rates};
+use super::classify::Limits;
 use super::config::SamConfig;
-use super::state::{Move, Origin};
-use super::units::NONE;
+use super::state::Move;
+use super::task::{Class, Task};
 use cotenant_model::action::{Action, Proposal, Reason};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{CpuId, TaskId, Time};
 use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
-
-/// A task, at its position in the view.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Task {
-    pub rates: Rates,
-    /// Whether it ran, where that is known.
-    pub ran: Option<bool>,
-    pub class: Class,
-    /// Where it is, by level; [`NONE`] where it holds no place.
-    pub units: [u32; 2],
-    /// Where it was before it was moved reluctantly.
-    pub origin: Option<Origin>,
-    /// The same at the start of the round.
-    pub before: Option<Origin>,
-    /// It is a sharer that was moved in the last round.
-    pub settling: bool,
-    /// No task moves twice in a round.
-    pub moved: bool,
-    /// Where it meets remote memory, it has for long enough to be taken home.
-    pub stray: bool,
-    /// Its place in the order in which tasks of its class are taken.
-    pub rank: u32,
-}
-
-impl Task {
-    /// A task of which the signals are known, and nothing else yet.
-    pub fn new(rates: Rates, ran: Option<bool>) -> Self {
-        Self {
-            rates,
-            ran,
-            class: Class::Absent,
-            units: [NONE; 2],
-            origin: None,
-            before: None,
-            settling: false,
-            moved: false,
-            stray: true,
-            rank: 0,
-        }
-    }
-
-    /// The unit where it is.
-    pub fn unit(&self, at: At) -> Option<usize> {
-        let unit = self.units[at as usize];
-        (unit != NONE).then_some(unit as usize)
-    }
-
-    /// LLC misses per second; 0 where unknown.
-    pub fn demand(&self) -> f64 {
-        self.rates.mem.unwrap_or(0.0)
-    }
-}
 
 /// One decision in the making.
 pub(super) struct Round<'a> {

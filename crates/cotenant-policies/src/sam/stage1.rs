@@ -4,9 +4,9 @@
 //! sharers", and the line that loops over the destination's CPU-bound tasks is lost.
 
 use super::board::At;
-use super::classify::Class;
 use super::round::{Round, Sets};
 use super::state::Origin;
+use super::task::Class;
 use cotenant_model::action::{Evidence, Reason, Unit};
 use cotenant_model::signal::Signal;
 

@@ -1,10 +1,10 @@
 //! Stage 2: take tasks that meet remote memory home (figure 4, second part).
 
 use super::board::At;
-use super::classify::Class;
 use super::round::{Round, Sets};
 use super::stage3;
 use super::state::Origin;
+use super::task::Class;
 use cotenant_model::action::{Evidence, Reason, Unit};
 use cotenant_model::signal::Signal;
 

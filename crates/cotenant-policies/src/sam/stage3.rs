@@ -1,8 +1,8 @@
 //! Stage 3: move memory-bound tasks from nodes whose bandwidth is exhausted to nodes that have some left (figure 4, third part).
 
 use super::board::At;
-use super::classify::Class;
 use super::round::{Round, Sets};
+use super::task::Class;
 use cotenant_model::action::{Evidence, Reason, Unit};
 use cotenant_model::signal::Signal;
 

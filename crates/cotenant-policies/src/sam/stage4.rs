@@ -5,8 +5,8 @@
 //! inferred; so is the threshold, with which its authors' later scheduler keeps programs off second contexts.
 
 use super::board::At;
-use super::classify::Class;
 use super::round::Round;
+use super::task::Class;
 use cotenant_model::action::{Evidence, Reason, Unit};
 use cotenant_model::pin::Pin;
 use cotenant_model::signal::Signal;

@@ -1,6 +1,6 @@
 //! What SAM remembers between rounds.
 
-use super::history::Past;
+use super::task::Class;
 use cotenant_model::action::{Action, ActionOutcome, Outcome};
 use cotenant_model::ids::{TaskId, Time};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,19 @@ pub struct Move {
     /// What was remembered of it before, to be restored where the move did not happen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Origin>,
+}
+
+/// How long a task has been what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// Which task.
+    pub task: TaskId,
+    /// What it was in the last interval in which it ran.
+    pub(super) class: Class,
+    /// Intervals in a row, that one included; no more than matter.
+    pub(super) times: u8,
+    /// Intervals in a row above the threshold of remote accesses, likewise.
+    pub(super) remote: u8,
 }
 
 /// What SAM remembers: plain values, in ascending order of task.

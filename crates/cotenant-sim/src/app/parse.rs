@@ -112,7 +112,7 @@ pub(crate) fn number(
     Err((value.span().start, format!("{key} of {name} is {v}; it must be {range}")))
 }
 
-const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
+pub(crate) const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 const NOT_NEGATIVE: (f64, f64) = (0.0, f64::MAX);
 const AT_LEAST_1: (f64, f64) = (1.0, f64::MAX);
 const SHARE: (f64, f64) = (0.0, 1.0);

@@ -5,7 +5,7 @@
 //! what comes.
 
 use crate::app::Phase;
-use crate::machine::Replacement;
+use crate::occupancy::Replacement;
 
 const STEPS: usize = 1024;
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::app::{Curve, Phase, embedded};
-use crate::machine::Replacement;
+use crate::occupancy::Replacement;
 use crate::small;
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Both replacements against a set-associative cache that is really simulated, on address streams of two tenants.
 
 use crate::app::{Curve, LINE};
-use crate::machine::Replacement;
+use crate::occupancy::Replacement;
 use crate::occupancy::{Nearer, Tenant, advance};
 
 const SETS: usize = 256;

@@ -1,7 +1,8 @@
 //! Conservation, symmetry and monotony of what is shared.
 
 use crate::app::{Curve, embedded};
-use crate::machine::{Replacement, SimMachine};
+use crate::machine::SimMachine;
+use crate::occupancy::Replacement;
 use crate::occupancy::{Nearer, Tenant, advance};
 use crate::speed::{Demand, Use, solve};
 use cotenant_model::machine::Machine;

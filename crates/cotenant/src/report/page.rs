@@ -1,5 +1,6 @@
 //! What a report is made of, and how it becomes one HTML page that asks for nothing from outside.
 
+use super::escape::escape;
 use super::figure::Figure;
 use std::fmt::Write;
 
@@ -85,24 +86,6 @@ impl Table {
         };
         Self { caption: caption.into(), head: head.iter().map(column).collect(), rows: Vec::new(), folded: false }
     }
-}
-
-/// Escapes text for HTML and XML, attributes included. Characters that XML forbids, such as NUL, become U+FFFD.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            '\t' | '\n' => escaped.push(c),
-            c if c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}') => escaped.push('\u{FFFD}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 /// The page. It is well-formed XML too, so that other programs can take it apart.

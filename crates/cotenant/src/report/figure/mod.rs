@@ -6,7 +6,7 @@ mod plane;
 pub use boxes::{Group as Boxes, Spread, boxes};
 pub use plane::{Cell, MOST, heatmap, points};
 
-use super::page::escape;
+use super::escape::escape;
 use anyhow::{Result, anyhow};
 use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
