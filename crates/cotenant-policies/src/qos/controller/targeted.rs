@@ -3,12 +3,19 @@
 //! Equation 6.1 is printed upside down; what follows from `mean speed = (exec·s_exec + nap·s_nap) / (exec + nap) ≥ goal·s_nap` is
 //! `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with `conservative_factor × QoS_goal`; only
 //! the allowed loss, `1 − goal`, makes sense there.
+//!
+//! ```text
+//!                                               at least the threshold
+//!   start ──▶ CheckNap ──▶ CheckRun ──▶ loss Δ ───────────────────────▶ Nap ──▶ Run ──▶ loss Δ
+//!                ▲                        │ below it
+//!                └──────── Execute ◀──────┘ (also from everywhere else where the speed is not known)
+//! ```
 
-use super::{Figure, Held, Phase, Seen, Why, nap, phase, usable};
+use crate::qos::phase::{Figure, Held, LONGEST_NAP, Phase, Seen, Why, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Its parameters.
+/// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Targeted {
     /// Share of its speed alone that a program is to keep, 0–1, exclusive.
@@ -28,7 +35,7 @@ pub struct Targeted {
     pub weight: f64,
 }
 
-/// What it remembers.
+/// State.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetedState {
     /// What the last phase was.
@@ -90,7 +97,7 @@ impl Targeted {
     }
 
     pub(super) fn next(&self, mut state: TargetedState, seen: &Seen) -> (Phase, TargetedState) {
-        let known = seen.speeds.iter().any(|speed| usable(*speed).is_some());
+        let known = seen.is_known();
         match state.step {
             Step::Execute => {
                 if self.execution_counts && known {
@@ -98,14 +105,14 @@ impl Targeted {
                 }
                 self.check(state)
             }
-            _ if !known => Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Unknown)),
+            _ if !known => Self::step(state, Step::Execute, Phase::new(1.0, self.execute_period, Why::Unknown)),
             Step::CheckNap => {
                 self.remember(&mut state.napping, seen);
-                Self::step(state, Step::CheckRun, phase(1.0, self.check_interval, Why::Check))
+                Self::step(state, Step::CheckRun, Phase::new(1.0, self.check_interval, Why::Check))
             }
             Step::Nap => {
                 self.remember(&mut state.napping, seen);
-                Self::step(state, Step::Run, phase(1.0, self.exec, Why::Between))
+                Self::step(state, Step::Run, Phase::new(1.0, self.exec, Why::Between))
             }
             Step::CheckRun | Step::Run => {
                 self.remember(&mut state.running, seen);
@@ -113,17 +120,17 @@ impl Targeted {
                 let delta = state.delta();
                 let held = delta.and_then(|(high, delta)| Held::new(high, Figure::Lost, delta, least));
                 let Some((_, delta)) = delta.filter(|(_, delta)| *delta >= least) else {
-                    return Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Fine).by(held));
+                    return Self::step(state, Step::Execute, Phase::new(1.0, self.execute_period, Why::Fine).by(held));
                 };
                 let wanted = self.exec.as_secs_f64() * (delta / (1.0 - self.goal) - 1.0);
-                let wanted = Duration::try_from_secs_f64(wanted.max(0.0)).unwrap_or(super::LONGEST_NAP);
-                Self::step(state, Step::Nap, nap(wanted.max(self.check_interval), Why::Contention).by(held))
+                let wanted = Duration::try_from_secs_f64(wanted.max(0.0)).unwrap_or(LONGEST_NAP);
+                Self::step(state, Step::Nap, Phase::nap(wanted.max(self.check_interval), Why::Contention).by(held))
             }
         }
     }
 
     fn check(&self, state: TargetedState) -> (Phase, TargetedState) {
-        Self::step(state, Step::CheckNap, nap(self.check_interval, Why::Check))
+        Self::step(state, Step::CheckNap, Phase::nap(self.check_interval, Why::Check))
     }
 
     fn step(mut state: TargetedState, step: Step, phase: Phase) -> (Phase, TargetedState) {

@@ -174,10 +174,7 @@ fn serve(harm: Harm, rate: f64, background: bool, seed: u64, from: u64, seconds:
     for _ in 0..20 {
         plant.uniform(); // seeds that are alike begin alike
     }
-    let topology = plant.topology.clone();
-    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
-    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    drive(&mut plant, &policy(&config), &ctx, Mode::Enforce, |_| {}).unwrap();
+    driven(&mut plant, &config);
     // Who is stopped and let run again disturbs the answers under way: a few times a second, not with each of them.
     assert!(plant.naps <= 7 * seconds as u32, "{} naps in {seconds} s", plant.naps);
     plant.came()

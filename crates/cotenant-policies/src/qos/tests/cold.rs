@@ -174,24 +174,14 @@ fn kept(harm: &Harm, goal: f64) -> Caches {
 
 /// With other chances.
 fn kept_by(harm: &Harm, goal: f64, seed: u64) -> Caches {
-    let mut config = config("tracking", PROGRESS, false);
+    let mut config = config("tracking", "progress", false);
     config.interval = MS(100);
     config = with(config, |qos| qos.controller = Controller::preset("tracking", goal).unwrap());
     let mut plant = Caches { random: seed, ..Caches::new(harm, SECONDS as u64 + 1) };
     for _ in 0..20 {
         plant.uniform(); // seeds that are alike begin alike
     }
-    let topology = plant.topology.clone();
-    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
-    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    let mut told = None;
-    drive(&mut plant, &policy(&config), &ctx, Mode::Enforce, |round| {
-        let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) else {
-            panic!("no decision")
-        };
-        told = state.kept(0);
-    })
-    .unwrap();
+    let told = driven(&mut plant, &config).kept(0);
     Caches { told, ..plant }
 }
 
