@@ -11,7 +11,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Instructions per second of its threads. The text, `instructions/s`, is for people only: as a name it cannot be given.
+    /// Instructions per second of its threads. The text, `instructions/s`, is for people only: as a name it cannot be
+    /// given.
     Instructions,
     /// Instructions per cycle of its threads: `ipc`.
     Ipc,
@@ -87,8 +88,8 @@ pub mod by_name {
 }
 
 impl Source {
-    /// The latest reading in a view, in the source's own unit; of a metric also where it is older than the interval. `None` where nothing
-    /// is known.
+    /// The latest reading in a view, in the source's own unit; of a metric also where it is older than the interval.
+    /// `None` where nothing is known.
     pub fn reading(&self, view: &View, app: &AppView) -> Option<Reading> {
         let higher = |value, count| (value, Direction::HigherIsBetter, count);
         let (value, direction, count) = match self {
@@ -117,8 +118,9 @@ impl Source {
         self.reading(view, app)?.as_speed().map(|reading| (self, reading))
     }
 
-    /// What the interval adds to a mean speed: speed × weight, and the weight. That is seconds for what is counted per second, cycles for
-    /// IPC, and 1 for a reading of a latency or metric, each of which counts once. `None` where nothing new is known.
+    /// What the interval adds to a mean speed: speed × weight, and the weight. That is seconds for what is counted per
+    /// second, cycles for IPC, and 1 for a reading of a latency or metric, each of which counts once. `None` where
+    /// nothing new is known.
     pub fn term(&self, view: &View, app: &AppView) -> Option<[f64; 2]> {
         let seconds = view.interval.as_secs_f64();
         match self {
@@ -135,8 +137,8 @@ impl Source {
     }
 }
 
-/// The best source besides counters, with its reading as a speed: the first metric from outside, because the user asked for it; else the
-/// progress that the program reports.
+/// The best source besides counters, with its reading as a speed: the first metric from outside, because the user asked
+/// for it; else the progress that the program reports.
 pub fn told(view: &View, app: &AppView) -> Option<(Source, Reading)> {
     let metrics = app.metrics.iter().map(|(name, _)| Source::Metric(name.clone()));
     metrics.chain([Source::Progress]).find_map(|source| source.speed(view, app))

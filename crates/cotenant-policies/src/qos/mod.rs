@@ -6,8 +6,8 @@
 //!            this phase?              over phases              background, places
 //! ```
 //!
-//! The three know only the words between them ([`phase`]) and the [settings], not each other. [`QosState`] is the clock: it says when
-//! a phase is over, and when to look next.
+//! The three know only the words between them ([`phase`]) and the [settings], not each other. [`QosState`] is the
+//! clock: it says when a phase is over, and when to look next.
 
 mod actuation;
 pub mod controller;
@@ -59,7 +59,7 @@ impl Policy for Qos {
                 "this controller waits for readings of latencies or of a metric from outside",
                 "use --controller tracking",
             ),
-            () if config.limits.is_some() && !config.controller.least_duty().is_some() => refuse(
+            () if config.limits.is_some() && config.controller.least_duty().is_none() => refuse(
                 "limits of CPU time keep a duty, and this controller wants naps",
                 "use --controller tracking, or steady for latencies and metrics from outside",
             ),

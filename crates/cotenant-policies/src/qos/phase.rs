@@ -1,5 +1,5 @@
-//! What measurement, controllers and actuation tell each other: a [`Phase`] is what the low-priority programs do next, for how long, and
-//! why; [`Seen`] is how it went.
+//! What measurement, controllers and actuation tell each other: a [`Phase`] is what the low-priority programs do next,
+//! for how long, and why; [`Seen`] is how it went.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Phase {
     pub lasts: Lasts,
     /// Why.
     pub why: Why,
-    /// Whether they run only where nobody else wants the CPU, as far as the kernel can do that.
+    /// Whether they run in the background: only where no other program wants the CPU, as far as the kernel can do that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
     /// The figures that decided, where any did.
@@ -183,8 +183,9 @@ pub(super) fn usable(speed: Option<f64>) -> Option<f64> {
     speed.filter(|speed| cotenant_model::speed::usable(*speed))
 }
 
-/// How many latencies are beyond the goal for their quantile, over how many may be. Single latencies tell more than their quantile does:
-/// while few are disturbed, their number is in proportion to the time in which others disturb them.
+/// How many latencies are beyond the goal for their quantile, over how many may be. Single latencies tell more than
+/// their quantile does: while few are disturbed, their number is in proportion to the time in which others disturb
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Excess {
     /// As it was seen; 1 is at the goal.
@@ -203,7 +204,8 @@ impl Excess {
     /// Where `beyond` of `count` latencies are beyond the goal for their quantile `q` (0–1).
     pub fn of(beyond: f64, count: u64, q: f64) -> Self {
         let may = (1.0 - q) * count as f64;
-        // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3 (Poisson, one-sided).
+        // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3
+        // (Poisson, one-sided).
         let most = beyond + 1.0 + SURE * (beyond + 1.0).sqrt();
         Self {
             seen: beyond / may,
@@ -219,12 +221,14 @@ impl Excess {
         self.deviations >= SURE
     }
 
-    /// Whether this is no chance, however often it is asked: square roots of counts have a deviation of a half, whatever the count.
+    /// Whether this is no chance, however often it is asked: square roots of counts have a deviation of a half,
+    /// whatever the count.
     pub fn is_alarming(&self) -> bool {
         self.beyond >= ALARMING && 2.0 * (self.beyond.sqrt() - (self.beyond / self.seen).sqrt()) >= 1.3 * SURE
     }
 
-    /// Whether surely a larger share of the answers is beyond it than in `other`, where some were: by the square roots of both shares.
+    /// Whether surely a larger share of the answers is beyond it than in `other`, where some were: by the square roots
+    /// of both shares.
     pub fn is_worse_than(&self, other: &Self) -> bool {
         let variance = |excess: &Self| 0.25 * excess.seen / excess.beyond.max(1.0);
         self.seen.sqrt() - other.seen.sqrt() >= SURE * (variance(self) + variance(other)).sqrt()

@@ -41,8 +41,8 @@ pub struct QosConfig {
     pub place: bool,
     /// Keep duties between nap and run by these limits instead of turns.
     pub limits: Option<Limits>,
-    /// Turn to limits where naps are not obeyed or do not keep the goal; run throttled programs in the background where the controller
-    /// wants that.
+    /// Turn to limits where naps are not obeyed or do not keep the goal; run throttled programs in the background where
+    /// the controller wants that.
     #[serde(default)]
     pub climb: bool,
     /// How late naps may take effect: this much of the beginning of a phase is not measured; at most half of the phase.

@@ -11,7 +11,8 @@ use cotenant_model::{Reason, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How often to look at progress in a pause that measures: where it comes in batches, which are counted from one to the other, and else.
+/// How often to look at progress in a pause that measures: where it comes in batches, which are counted from one to the
+/// other, and else.
 const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
 
 /// How often to look whether an unknown speed has become known.
@@ -55,7 +56,8 @@ pub struct QosState {
 }
 
 impl QosState {
-    /// What a high-priority program, by its place, did since the beginning, as a share of what it would have done alone.
+    /// What a high-priority program, by its place, did since the beginning, as a share of what it would have done
+    /// alone.
     pub fn kept(&self, high: usize) -> Option<f64> {
         self.total.kept(high, self.alone.get(high).copied().flatten()?)
     }
@@ -178,7 +180,7 @@ impl QosState {
         }
     }
 
-    /// When the low-priority programs have run all the time for so long that this is no trial any more.
+    /// When the trial of letting the low-priority programs run all the time ends.
     pub(super) fn trial_ends(&self) -> Option<Time> {
         self.phase.filter(|phase| phase.duty >= 1.0).map(|_| self.tried + TRIAL)
     }
@@ -191,7 +193,8 @@ impl QosState {
         let renewed = Time(napping_until.0.saturating_sub(RENEWED.as_nanos() as u64)).max(now);
         let settled = self.began + config.settling(&phase);
         match phase.lasts {
-            // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two are its own.
+            // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two
+            // are its own.
             Lasts::For(time) => {
                 let next = if now < settled { settled } else { self.began + time };
                 let napping = phase.duty <= 0.0 && napping_until < self.began + time;

@@ -65,8 +65,8 @@ impl Away {
         }
     }
 
-    /// Moves the low-priority programs away where a phase that begins now answers contention, and lets them run anywhere without one. Naps and
-    /// limits keep what is then left to be kept.
+    /// Moves the low-priority programs away where a phase that begins now answers contention, and lets them run
+    /// anywhere without one. Naps and limits keep what is then left to be kept.
     pub(in crate::qos) fn proposals(
         &mut self,
         ctx: &Ctx<'_>,
@@ -120,8 +120,8 @@ impl Away {
     }
 }
 
-/// The CPUs that share no package with `theirs`; where these are too few for so many threads, those that share no last-level cache, no
-/// core, no CPU. `None` where nothing is left, or where all is.
+/// The CPUs that share no package with `theirs`; where these are fewer than the threads, those that share no last-level
+/// cache, no core, no CPU. `None` where nothing is left, or where all is.
 fn place(topology: &Topology, theirs: &CpuSet, threads: usize) -> Option<CpuSet> {
     if theirs.is_empty() {
         return None;

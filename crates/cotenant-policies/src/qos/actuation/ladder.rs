@@ -1,5 +1,5 @@
-//! Naps first. Where these are not obeyed or do not keep the goal, limits of CPU time; where hardly any CPU time is left, or it cannot be
-//! limited, limits of cache ways and memory bandwidth.
+//! Naps first. Where these are not obeyed or do not keep the goal, limits of CPU time; where hardly any CPU time is
+//! left, or it cannot be limited, limits of cache ways and memory bandwidth.
 
 use super::steps::Step;
 use crate::qos::phase::{Phase, Why};
@@ -30,7 +30,8 @@ const MISSED_S: f64 = 3.0;
 /// A duty up to this many times the least duty counts as the least.
 const ABOUT: f64 = 1.2;
 
-/// Up to this many thousandths of all CPUs, cache ways and bandwidth are limited as well: a program can hardly have less CPU time.
+/// Up to this many thousandths of all CPUs, cache ways and bandwidth are limited as well: a program can hardly have
+/// less CPU time.
 pub(in crate::qos) const LAST: u32 = 100;
 
 /// Whether naps or limits are in force, and what speaks against them.
@@ -48,7 +49,8 @@ pub struct Ladder {
     no_caches: bool,
     /// Naps in a row that were refused.
     refused: u32,
-    /// Of this window: its seconds, for how many of them the programs were to run, and the CPU time of their threads, seconds.
+    /// Of this window: its seconds, for how many of them the programs were to run, and the CPU time of their threads,
+    /// seconds.
     window: [f64; 3],
     /// Threads that ran in it.
     threads: usize,
@@ -99,8 +101,9 @@ impl Ladder {
         self.climbed.is_some()
     }
 
-    /// Of what a limit of this share of all CPUs, in thousandths, is: of CPU time; of cache ways and memory bandwidth, each `None` where
-    /// not of that. The latter alone where the user wants that, or where CPU time cannot be limited; else besides, as the last rung.
+    /// Of what a limit of this share of all CPUs, in thousandths, is: of CPU time; of cache ways and memory bandwidth,
+    /// each `None` where not of that. The latter alone where the user wants that, or where CPU time cannot be limited;
+    /// else besides, as the last rung.
     pub(in crate::qos) fn kinds(&self, config: &QosConfig, permille: Option<u32>) -> [Option<u32>; 2] {
         let alone = config.limits == Some(Limits::Caches) || self.no_cpu && config.climb;
         let caches = alone || config.climb && !self.no_caches && permille.is_some_and(|permille| permille <= LAST);

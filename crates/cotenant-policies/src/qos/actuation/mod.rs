@@ -1,4 +1,5 @@
-//! From phases to actions, the mildest means first: another place, naps, limits of CPU time, limits of caches and memory bandwidth.
+//! From phases to actions, the mildest means first: another place, naps, limits of CPU time, limits of caches and
+//! memory bandwidth.
 
 mod away;
 pub(super) mod ladder;

@@ -12,7 +12,8 @@ use std::time::Duration;
 /// A turn of running and napping where a duty is kept by both.
 pub(in crate::qos) const TURN: Duration = Duration::from_millis(20);
 
-/// The same where all answers are short: each falls into one part of a turn anyway, and each switch disturbs those under way.
+/// The same where all answers are short: each falls into one part of a turn anyway, and each switch disturbs those
+/// under way.
 pub(in crate::qos) const LONG_TURN: Duration = Duration::from_millis(200);
 
 /// Answers are short up to here, seconds: half of a short turn. Longer ones fall into both parts.

@@ -1,7 +1,8 @@
-//! Controllers that keep a high-priority program at its goal by throttling low-priority ones (Tang, chapter 6: Reactive-Niceness).
+//! Controllers that keep a high-priority program at its goal by throttling low-priority ones (Tang, chapter 6:
+//! Reactive-Niceness).
 //!
-//! A controller is a pure state machine over [phases](super::phase): it says what the low-priority programs do next and for how long, is
-//! told [how that went](Seen), and says what comes then. It knows neither clock nor machine.
+//! A controller is a pure state machine over [phases](super::phase): it says what the low-priority programs do next and
+//! for how long, is told [how that went](Seen), and says what comes then. It knows neither clock nor machine.
 
 mod simple;
 mod steady;
@@ -59,7 +60,8 @@ pub const PRESETS: [&str; 9] = [
 ];
 
 impl Controller {
-    /// The controller of that name. `goal` (0–1, exclusive) is for `targeted`, `tracking` and `steady`; the paper's presets have their own.
+    /// The controller of that name. `goal` (0–1, exclusive) is for `targeted`, `tracking` and `steady`; the paper's
+    /// presets have their own.
     pub fn preset(name: &str, goal: f64) -> Option<Self> {
         let ms = Duration::from_millis;
         Some(match name {

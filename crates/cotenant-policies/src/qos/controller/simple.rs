@@ -25,7 +25,8 @@ pub struct Simple {
 }
 
 impl Simple {
-    /// With the execution time of 10 ms that §5.4 found better than 1 ms, since caches have to warm up after each nap. (§6.3 gives none.)
+    /// With the execution time of 10 ms that §5.4 found better than 1 ms, since caches have to warm up after each nap.
+    /// (§6.3 gives none.)
     pub fn new(low: f64, high: f64, naps: [f64; 3]) -> Self {
         Self { low, high, naps, exec: Duration::from_millis(10) }
     }

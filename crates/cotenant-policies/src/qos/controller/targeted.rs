@@ -1,8 +1,8 @@
 //! Heuristic 2 (Algorithm 5): naps as long as the difference that they make asks for.
 //!
-//! Equation 6.1 is printed upside down; what follows from `mean speed = (exec·s_exec + nap·s_nap) / (exec + nap) ≥ goal·s_nap` is
-//! `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with `conservative_factor × QoS_goal`; only
-//! the allowed loss, `1 − goal`, makes sense there.
+//! Equation 6.1 is printed upside down; what follows from `mean speed = (exec·s_exec + nap·s_nap) / (exec + nap) ≥
+//! goal·s_nap` is `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with
+//! `conservative_factor × QoS_goal`; only the allowed loss, `1 − goal`, makes sense there.
 //!
 //! ```text
 //!                                               at least the threshold
@@ -28,8 +28,8 @@ pub struct Targeted {
     pub check_interval: Duration,
     /// How long they run between two naps.
     pub exec: Duration,
-    /// Whether the speed in *execution* counts as well (ours): in the short run behind a nap caches still are as the nap left them,
-    /// which hides some of the loss.
+    /// Whether the speed in *execution* counts as well (ours): in the short run behind a nap caches still are as the
+    /// nap left them, which hides some of the loss.
     pub execution_counts: bool,
     /// Weight of a new measurement against those before, above 0 to 1; 1 = the paper's: the last one alone.
     pub weight: f64,
@@ -64,7 +64,8 @@ enum Step {
 }
 
 impl Targeted {
-    /// As in the paper: naps and runs of 2 ms, the period of its engine (`check_interval` is not given; two samples of its monitor).
+    /// As in the paper: naps and runs of 2 ms, the period of its engine (`check_interval` is not given; two samples of
+    /// its monitor).
     pub fn paper(goal: f64, conservative_factor: f64, execute_period: Duration) -> Self {
         let short = Duration::from_millis(2);
         Self {

@@ -81,8 +81,9 @@ impl Gathered {
         });
         let compared = excess.filter(|_| alone.is_some());
         if !compared.is_some_and(|excess| full && excess.is_alarming()) {
-            // Programs that run all the time are soon stopped where that was a mistake. A pause that tells whose doing a miss was pays back what
-            // it cost, and takes its time until it says that the low-priority programs were not the cause.
+            // Programs that run all the time are soon stopped where that was a mistake. A pause that tells whose doing
+            // a miss was pays back what it cost, and takes its time until it says that the low-priority programs were
+            // not the cause.
             let enough = |excess: Excess| match why {
                 Why::Blame | Why::MakeUp if excess.over > 0.0 => excess.is_alarming(),
                 _ => excess.is_sure() || full && excess.is_likely_kept(),

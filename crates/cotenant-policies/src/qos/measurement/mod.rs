@@ -89,8 +89,8 @@ pub fn seen(sums: &[Sum]) -> Seen {
 /// This many batches tell how fast they come.
 const ENOUGH: u32 = 4;
 
-/// Progress in a pause. Where some looks at it saw none, it comes in batches: how many of them fit into the pause is chance, and the time from
-/// the first to the last tells the speed.
+/// Progress in a pause. Where some looks at it saw none, it comes in batches: how many of them fit into the pause is
+/// chance, and the time from the first to the last tells the speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Batches {
     looks: u32,

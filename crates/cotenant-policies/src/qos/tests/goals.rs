@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn the_goal_is_kept_by_naps() {
-    // Loss 0.3: naps of exec · (0.3/0.1 − 1) = 2 · exec; so the other program runs a third of the time, and the speed is 0.9.
-    // However seldom anybody looks: the ends of phases are looked at.
+    // Loss 0.3: naps of exec · (0.3/0.1 − 1) = 2 · exec; so the other program runs a third of the time, and the speed
+    // is 0.9. However seldom anybody looks: the ends of phases are looked at.
     for (controller, every) in [
         ("conservative-90", 1),
         ("conservative-90", 25),
@@ -64,8 +64,9 @@ fn orders_say_why() {
 
 #[test]
 fn latencies_that_a_program_reports_are_kept() {
-    // Loss 0.2: a millisecond alone is 1.25 ms beside the other: its 99th percentile says so as long as the other runs for 1 % of the time,
-    // so that this comes to about the least duty; the median only where it runs for more than half of it.
+    // Loss 0.2: a millisecond alone is 1.25 ms beside the other: its 99th percentile says so as long as the other runs
+    // for 1 % of the time, so that this comes to about the least duty; the median only where it runs for more than half
+    // of it.
     for (metric, least, most) in [("latency_p99_s", 0.005, 0.03), ("latency_p50_s", 0.3, 0.6)] {
         let mut plant = Plant::new(0.2, 100);
         let (_, utilisation, state) = run(&mut plant, &config("steady", metric, false));
@@ -102,8 +103,8 @@ fn who_ends_lets_the_others_go() {
 
 #[test]
 fn a_metric_that_never_answers_stops_nobody() {
-    // One pause at the beginning, which is to have 3 readings: 10 s, by when there should have been one, without a gap however seldom and late
-    // anybody looks.
+    // One pause at the beginning, which is to have 3 readings: 10 s, by when there should have been one, without a gap
+    // however seldom and late anybody looks.
     for every in [1, 100, 1_000] {
         let mut plant = Plant { late: MS(1), ..Plant::new(0.2, 60) };
         let config = Config { interval: MS(every), ..config("steady", "nothing", false) };

@@ -44,8 +44,8 @@ struct Plant {
     /// Why, as people read it.
     reasons: Vec<String>,
     rounds: u32,
-    /// Where threads are told: that of the first on CPU 0, that of the second where it is allowed; they are in each other's way on one
-    /// package.
+    /// Where threads are told: that of the first on CPU 0, that of the second where it is allowed; they are in each
+    /// other's way on one package.
     allowed: Option<CpuSet>,
     /// What the user allows the second one.
     mask: Option<CpuSet>,
@@ -221,7 +221,7 @@ fn driven(plant: &mut impl Host, config: &Config) -> QosState {
     policy(config).check(&ctx).unwrap();
     let mut last = None;
     drive(plant, &policy(config), &ctx, Mode::Enforce, |round| {
-        last = round.decision.map(|decision| decision.state.clone())
+        last = round.decision.map(|decision| decision.state.clone());
     })
     .unwrap();
     last.unwrap().read::<Qos>().unwrap().into_owned()

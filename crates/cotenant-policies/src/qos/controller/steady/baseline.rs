@@ -6,11 +6,12 @@ use crate::qos::phase::{Seen, usable};
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
 
-/// So many answers beyond the goal may be had ahead at most, and are owed at most: a trial takes about as many as the first.
+/// Answers beyond the goal that may be saved up at most, and owed at most: a trial takes about as many as the first.
 const ACCOUNT: [f64; 2] = [3.0, 10.0];
 
 impl SteadyState {
-    /// What was tried last did not do: in the background again where they were beside the others, else for this share of the time.
+    /// What was tried last did not do: in the background again where they were beside the others, else for this share
+    /// of the time.
     pub(super) fn retreat(&mut self, duty: f64) {
         self.wait = [(self.wait[1] * 2).clamp(WAIT[0], WAIT[1]); 2];
         self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
@@ -26,7 +27,7 @@ impl SteadyState {
 
     pub(super) fn measured(&mut self, seen: &Seen) {
         self.baseline.resize(seen.speeds.len(), None);
-        // Who is faster alone as well has another load now, and what was before tells nothing of that.
+        // A program that is faster alone as well has another load now: older measurements tell nothing of it.
         let faster = self.faster >= DOUBT;
         let weight = if faster { 1.0 } else { BASELINE_WEIGHT };
         (self.faster, self.slow) = (0, 0);

@@ -1,6 +1,7 @@
-//! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive increase and
-//! multiplicative decrease, from a baseline that pauses measure. They run in the background, since latencies suffer most where a request has
-//! to wait for a CPU; beside the high-priority programs only where the goal is kept although they run all the time.
+//! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive
+//! increase and multiplicative decrease, from a baseline that pauses measure. They run in the background, since
+//! latencies suffer most where a request has to wait for a CPU; beside the high-priority programs only where the goal
+//! is kept although they run all the time.
 //!
 //! ```text
 //!                           goal kept: the duty rises, up to the background all the time, then beside the others
@@ -24,20 +25,22 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
 const DOUBT: u32 = 3;
 
-/// That is, by so much: p99s of a few hundred answers each differ by some hundredths.
+/// Readings this many times as fast as alone count as faster: p99s of a few hundred answers each differ by some
+/// hundredths.
 const FASTER: f64 = 1.25;
 
 /// The duty from which on they do so downwards: with so little there is hardly anybody left to blame.
 const HARDLY: f64 = 0.05;
 
-/// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each time that it did not do.
+/// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each
+/// time that it did not do.
 const WAIT: [u32; 2] = [4, 64];
 
 /// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
-    /// Share of its speed alone that a program is to keep, 0–1, exclusive. Speeds are inverse latencies, so 0.9 allows a latency of
-    /// baseline / 0.9.
+    /// Share of its speed alone that a program is to keep, 0–1, exclusive. Speeds are inverse latencies, so 0.9 allows
+    /// a latency of baseline / 0.9.
     pub goal: f64,
     /// The first duty, 0–1.
     pub first: f64,
@@ -45,9 +48,10 @@ pub struct Steady {
     pub least: f64,
     /// Added to the duty while the goal is kept, but no more than half of it.
     pub increase: f64,
-    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive; the first time it is halved, as it was doubled before.
+    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive; the first time it is halved, as it was
+    /// doubled before.
     pub decrease: f64,
-    /// Up to so much above the goal, relatively, the duty stays as it is.
+    /// Up to this share above the goal, the duty stays as it is.
     pub hold: f64,
     /// Readings of a pause.
     #[serde(alias = "first_baseline")]
@@ -75,8 +79,8 @@ pub struct SteadyState {
     misses: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
-    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the duty if it is; with
-    /// how many answers were beyond the goal.
+    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the
+    /// duty if it is; with how many answers were beyond the goal.
     #[serde(default)]
     accused: Option<(f64, Option<Excess>)>,
     /// Pauses since the speed alone was measured in which the goal was missed as well.
@@ -97,7 +101,7 @@ pub struct SteadyState {
     /// Readings until that is tried again, and as many as there were to be.
     #[serde(default)]
     wait: [u32; 2],
-    /// So many answers more than may be were beyond the goal of each program, where single ones are known.
+    /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
     /// Whether the last phase was a pause that makes up for that.
@@ -201,7 +205,8 @@ impl Steady {
         (if state.making_up { pause } else { together(&state, why) }.by(held), state)
     }
 
-    /// All the time in the background, then beside the others: where single answers soon tell that it is too much, at once, else by steps.
+    /// All the time in the background, then beside the others: where single answers soon tell that it is too much, at
+    /// once, else by steps.
     fn try_more(&self, state: &mut SteadyState, full: bool, told: bool) {
         if full {
             state.beside = true;
@@ -233,7 +238,8 @@ impl Steady {
         self.go_on(state, why, None)
     }
 
-    /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less than in `trial`.
+    /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less
+    /// than in `trial`.
     fn is_others_doing(&self, state: &mut SteadyState, seen: &Seen, trial: Option<Excess>) -> bool {
         let Some((high, speed)) = state.relative(seen) else { return false };
         if speed >= self.goal {

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 const SETTLED: usize = 60;
 
 proptest! {
-    /// The promise: with the corrected equation the goal is kept on average, whatever the loss, unless naps would be longer than allowed.
+    /// The promise: with the corrected equation the goal is kept on average, whatever the loss, unless naps would be
+    /// longer than allowed.
     #[test]
     fn the_goal_is_kept(name in prop::sample::select(&PRESETS[3..]), loss in 0.0..0.7f64) {
         let controller = preset(name);
@@ -15,8 +16,8 @@ proptest! {
         let mut plant = Plant::new(&controller, 0.0);
         plant.run(SETTLED, loss);
         let came = plant.run(400, loss);
-        // `steady` climbs above the goal's duty by one step at most before it falls back.
-        // `steady` climbs above the goal's duty by one step at most before it falls back; `tracking` comes near it from both sides.
+        // `steady` climbs above the goal's duty by one step at most before it falls back. `steady` climbs above the
+        // goal's duty by one step at most before it falls back; `tracking` comes near it from both sides.
         let band = match name {
             "steady" => loss * 0.05,
             "tracking" => 0.005,
@@ -70,8 +71,8 @@ proptest! {
                     let pause = matches!(phase.why, Why::Baseline | Why::Blame | Why::MakeUp);
                     prop_assert!((1..=3).contains(&n) && (phase.duty > 0.0 || pause));
                     pauses = if phase.duty > 0.0 { 0 } else { pauses + 1 };
-                    // Behind another one only until ten answers are paid back, one each time at least, and what two pauses add that miss
-                    // the goal themselves, by seven without an alarm at most.
+                    // Behind another one only until ten answers are paid back, one each time at least, and what two
+                    // pauses add that miss the goal themselves, by seven without an alarm at most.
                     prop_assert!(pauses <= if phase.why == Why::MakeUp { 27 } else { 1 }, "one pause behind the other");
                 }
             }
@@ -80,8 +81,8 @@ proptest! {
         }
     }
 
-    /// No oscillation beyond a stated band: `steady` stays between 0.7 times the duty that keeps the goal and one step above it; with
-    /// noise of 1 %, which moves that duty by 0.01/loss, by so much more.
+    /// No oscillation beyond a stated band: `steady` stays between 0.7 times the duty that keeps the goal and one step
+    /// above it; with noise of 1 %, which moves that duty by 0.01/loss, by so much more.
     #[test]
     fn steady_swings_within_its_band(loss in 0.15..0.9f64) {
         let controller = preset("steady");
@@ -98,8 +99,8 @@ proptest! {
         }
     }
 
-    /// The same of `tracking`: within 60 phases, some 12 s, it is as near as it stays to the duty that keeps the goal, pauses counted: within
-    /// a tenth of it; with noise of 1 % in the speeds within a third.
+    /// The same of `tracking`: within 60 phases, some 12 s, it is as near as it stays to the duty that keeps the goal,
+    /// pauses counted: within a tenth of it; with noise of 1 % in the speeds within a third.
     #[test]
     fn tracking_swings_within_its_band(loss in 0.15..0.9f64) {
         let controller = preset("tracking");
@@ -120,7 +121,8 @@ proptest! {
         }
     }
 
-    /// Noise of 2 % neither breaks the goal of `targeted` by more than a percent nor takes more than a tenth of what is possible.
+    /// Noise of 2 % neither breaks the goal of `targeted` by more than a percent nor takes more than a tenth of what is
+    /// possible.
     #[test]
     fn targeted_bears_noise(loss in 0.0..0.6f64) {
         let controller = preset("targeted");

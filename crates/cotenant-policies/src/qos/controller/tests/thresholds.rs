@@ -16,7 +16,8 @@ fn every_preset_has_its_name_and_its_goal() {
 
 #[test]
 fn simple_naps_by_the_bin_of_the_speed() {
-    // Table 6.1, runs of 10 ms. utilisation-biased: below 0.5 a nap of 20 ms, below 1.0 of 10 ms, else none: the run goes on.
+    // Table 6.1, runs of 10 ms. utilisation-biased: below 0.5 a nap of 20 ms, below 1.0 of 10 ms, else none: the run
+    // goes on.
     let speeds = [0.4, 9.0, 0.5, 9.0, 0.99, 9.0, 1.0, 1.2];
     let naps = |name| sequence(&preset(name), &speeds);
     let (run, nap) = ((1.0, 10), |ms| (0.0, ms));
@@ -59,8 +60,8 @@ fn targeted_goes_through_its_states() {
 
 #[test]
 fn the_equation_as_printed_would_ask_for_more() {
-    // Equation 6.1 as printed, 0.9/0.1 = 9 = (s_nap − s_exec)/s_exec · …, naps only where a program runs at a tenth. Ours naps from a
-    // loss of 10 % on, for relaxed-90, whose factor is 1.
+    // Equation 6.1 as printed, 0.9/0.1 = 9 = (s_nap − s_exec)/s_exec · …, naps only where a program runs at a tenth.
+    // Ours naps from a loss of 10 % on, for relaxed-90, whose factor is 1.
     let controller = preset("relaxed-90");
     assert_eq!(sequence(&controller, &[100.0, 91.0, 91.0])[2], (1.0, 12));
     // Δ = 0.5: nap = 2 · (5 − 1) = 8 ms; mean speed (2 · 50 + 8 · 100) / 10 = 90.

@@ -9,20 +9,20 @@ const ALL: f64 = 0.95;
 /// The duty rises by no more than this factor at a time.
 const RISE: f64 = 2.0;
 
-/// Part of the way to the duty that the last turns say is right, in logarithms: steps of all of it overshoot where loss grows faster than
-/// the duty.
+/// Part of the way to the duty that the last turns say is right, in logarithms: steps of all of it overshoot where loss
+/// grows faster than the duty.
 const DAMPING: f64 = 0.7;
 
 /// A speed alone that differs by more than this is that of another phase of the program: the ones before do not count.
 const OTHER: f64 = 0.1;
 
-/// Debts are paid back, and credit is spent, within about so many seconds.
+/// Debts are paid back, and credit is spent, within about this many seconds.
 const HORIZON_S: [f64; 2] = [1.0, 4.0];
 
 /// For that, the allowed loss is multiplied by no less and no more.
 const ALLOWANCE: [f64; 2] = [0.3, 1.25];
 
-/// The account holds at most so many seconds of allowed loss: debt, and credit.
+/// The account holds at most this many seconds of allowed loss: debt, and credit.
 const ACCOUNT_S: [f64; 2] = [5.0, 1.0];
 
 impl Tracking {
@@ -49,8 +49,8 @@ impl Tracking {
         (1.0 - self.goal) * allowance
     }
 
-    /// Enters what was done since this was looked at last into the account. Share of its speed alone that the program that suffers most,
-    /// by its place, kept in that time.
+    /// Enters what was done since this was looked at last into the account. Share of its speed alone that the program
+    /// that suffers most, by its place, kept in that time.
     pub(super) fn settle(&self, state: &mut TrackingState) -> Option<(usize, f64)> {
         let share = |(high, (work, alone)): (usize, (&Work, &Option<f64>))| {
             (work.seconds > 0.0).then_some((high, work.done / work.seconds / (*alone)?, work.seconds))
@@ -64,8 +64,8 @@ impl Tracking {
         Some((high, kept))
     }
 
-    /// Enters into the account that the speed alone was not what it was taken for since the pause before: on average it was the mean of what the
-    /// two pauses told. In work and not in shares of it, so that errors to both sides cancel.
+    /// Enters into the account that the speed alone was not what it was taken for since the pause before: on average it
+    /// was the mean of what the two pauses told. In work and not in shares of it, so that errors to both sides cancel.
     pub(super) fn correct(&self, state: &mut TrackingState, before: &[Option<f64>]) {
         let ratio = |(before, now): (&Option<f64>, &Option<f64>)| Some((*now)? / (*before)?);
         let Some(ratio) = before.iter().zip(&state.alone).filter_map(ratio).max_by(f64::total_cmp) else { return };
@@ -99,7 +99,8 @@ impl TrackingState {
         })
     }
 
-    /// Nobody is faster beside others than alone: who seems to be by this factor was slower when that was measured.
+    /// No program is faster beside others than alone: one that seems to be, by this factor, was slower when that was
+    /// measured.
     pub(super) fn raise(&mut self, by: f64) {
         (self.raised, self.loss) = (true, None);
         self.alone.iter_mut().flatten().for_each(|alone| *alone *= by);

@@ -1,15 +1,18 @@
-//! For speeds that can be told within a fraction of a second (ours): the duty of the low-priority programs follows what whole turns of
-//! running and napping come to, from a speed alone that is measured in pauses long enough for caches to fill.
+//! For speeds that can be told within a fraction of a second (ours): the duty of the low-priority programs follows what
+//! whole turns of running and napping come to, from a speed alone that is measured in pauses long enough for caches to
+//! fill.
 //!
-//! `targeted` takes the speed in a nap of some milliseconds for the speed alone. A program whose data others have pushed out of a cache of
-//! some MB has not got it back by then: it is as slow in a nap as in a run, no difference is seen, and nothing is throttled. Here a pause goes on until
-//! the speed has stopped rising, and what naps really gain, cold caches included, is in the mean over a turn.
+//! `targeted` takes the speed in a nap of some milliseconds for the speed alone. A program whose data others have
+//! pushed out of a cache of some MB has not got it back by then: it is as slow in a nap as in a run, no difference is
+//! seen, and nothing is throttled. Here a pause goes on until the speed has stopped rising, and what naps really gain,
+//! cold caches included, is in the mean over a turn.
 //!
-//! The promise is about the mean over everything, pauses and learning included. So it begins with a pause and a small duty, and keeps
-//! [an account](account) of what was gained or lost against the goal. On a machine that gives more or less from second to second, a speed
-//! alone that is seconds old is wrong, and errors do not cancel: too low a one lets the others take what they like, too high a one cannot make
-//! the program faster than alone. So it is measured as often as costs nothing. Progress that comes in batches is counted over as many turns as
-//! it takes to see enough of them; no batch is lost between two such windows, so the account stays right.
+//! The promise is about the mean over everything, pauses and learning included. So it begins with a pause and a small
+//! duty, and keeps [an account](account) of what was gained or lost against the goal. On a machine that gives more or
+//! less from second to second, a speed alone that is seconds old is wrong, and errors do not cancel: too low a one lets
+//! the others take what they like, too high a one cannot make the program faster than alone. So it is measured as often
+//! as costs nothing. Progress that comes in batches is counted over as many turns as it takes to see enough of them; no
+//! batch is lost between two such windows, so the account stays right.
 //!
 //! ```text
 //!   start ──▶ Pause ────────────────────────────────▶ Turn ↺ the duty follows the loss over whole turns
@@ -41,7 +44,8 @@ const RISEN: f64 = 0.2;
 /// A program that is faster than alone by more than this was slower when that was measured.
 const TOO_FAST: f64 = 0.1;
 
-/// A pause lasts at least this long, without and with batches of progress: noise, or the moments of the batches, spoil shorter ones.
+/// A pause lasts at least this long, without and with batches of progress: noise, or the moments of the batches, spoil
+/// shorter ones.
 const SHORTEST_PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
 /// And at most, however long the speed goes on rising.
@@ -56,8 +60,8 @@ const BATCHES: u32 = 20;
 /// Where no naps are needed, the speed alone is measured this much less often.
 const CALM: u32 = 4;
 
-/// Where they are needed, it is measured more often, since shared machines give more and less from second to second: pauses take this share
-/// of the time in which the others nap anyway.
+/// Where they are needed, it is measured more often, since shared machines give more and less from second to second:
+/// pauses take this share of the time in which the others nap anyway.
 const PAUSED: f64 = 0.5;
 
 /// But at most this much more often.
@@ -114,7 +118,8 @@ pub struct TrackingState {
     behind: Duration,
     /// Whether a pause that was taken in doubt told what was known, and the doubt goes on.
     sure: bool,
-    /// Whether the speed alone is but the least that it can be: programs have been faster beside the others since the last pause.
+    /// Whether the speed alone is but the least that it can be: programs have been faster beside the others since the
+    /// last pause.
     #[serde(default)]
     raised: bool,
 }
@@ -142,8 +147,8 @@ enum Step {
 }
 
 impl Tracking {
-    /// With the parameters that the tests hold: turns of 200 ms, since caches of some MB take tens of milliseconds to fill, and fill once
-    /// per turn.
+    /// With the parameters that the tests hold: turns of 200 ms, since caches of some MB take tens of milliseconds to
+    /// fill, and fill once per turn.
     pub fn new(goal: f64) -> Self {
         let ms = Duration::from_millis;
         Self { goal, turn: ms(200), shortest: ms(25), between: ms(4_000) }
@@ -206,8 +211,8 @@ impl Tracking {
                 let held = Held::new(high, Figure::Lost, loss * duty, self.allowed(&state));
                 let why = self.adapt(&mut state, loss);
                 if duty >= 1.0 && state.duty < 1.0 && !first {
-                    // All have run, and somebody is to nap. A pause is a nap as well, and tells at once whether it is not only the machine that
-                    // gives less.
+                    // All have run, and somebody is to nap. A pause is a nap as well, and tells at once whether it is
+                    // not only the machine that gives less.
                     return self.pause(TrackingState { duty, loss: None, ..state });
                 }
                 let too_fast = kept > 1.0 + TOO_FAST;
