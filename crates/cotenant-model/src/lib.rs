@@ -22,6 +22,7 @@ pub mod region;
 pub mod rule;
 pub mod sample;
 pub mod signal;
+pub mod speed;
 pub mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

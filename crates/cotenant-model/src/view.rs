@@ -2,7 +2,7 @@
 
 use crate::histogram::Histogram;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
-use crate::sample::{AppSample, Direction, Reading, Sample, TaskInfo, TaskSample};
+use crate::sample::{AppSample, Reading, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
 use crate::topology::Topology;
 use std::sync::Arc;
@@ -114,22 +114,6 @@ impl View {
     /// Whether a reading was made in this interval, and not before it.
     pub fn is_new(&self, reading: &Reading) -> bool {
         self.at - reading.at < self.interval
-    }
-
-    /// Every signal of an application's speed in one form: `progress` (units per second), `latency_p50_s` and `latency_p99_s` as the
-    /// program reports them, and the metrics from outside. What is not known is absent.
-    pub fn readings(&self, app: &AppView) -> Vec<(String, Reading)> {
-        let (window, at) = (self.interval, self.at);
-        let progress = app.progress_per_s.map(|value| {
-            let count = (value * window.as_secs_f64()).round() as u64;
-            ("progress".to_owned(), Reading { value, direction: Direction::HigherIsBetter, window, count, at })
-        });
-        let latencies = [("latency_p50_s", 0.5), ("latency_p99_s", 0.99)].into_iter().filter_map(|(name, q)| {
-            let latency = app.latency_ns.as_ref()?;
-            let (value, count) = (latency.quantile(q)? / 1e9, latency.count());
-            Some((name.to_owned(), Reading { value, direction: Direction::LowerIsBetter, window, count, at }))
-        });
-        progress.into_iter().chain(latencies).chain(app.metrics.iter().cloned()).collect()
     }
 
     /// The load of a CPU, where it is known.
@@ -254,7 +238,6 @@ pub fn merge<'a, T, K: Ord + Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::Bucket;
     use crate::sample::CpuSample;
 
     /// Id, CPU, counts.
@@ -337,36 +320,5 @@ mod tests {
         assert_eq!(View::new(&a, &b).apps[0].progress_per_s, Some(100.0));
         b.apps = vec![app(None)];
         assert_eq!(View::new(&a, &b).apps[0].progress_per_s, None);
-    }
-
-    #[test]
-    fn every_signal_of_speed_reads_alike() {
-        let at = |ms, progress, slow, metric_ms| {
-            let buckets = [(1_000.0, 2_000.0, 50), (1e9, 3e9, slow)].map(Bucket::from);
-            let metric = Reading {
-                value: 7.0,
-                direction: Direction::LowerIsBetter,
-                window: Duration::from_secs(1),
-                count: 1,
-                at: Time::from_millis(metric_ms),
-            };
-            let app = AppSample {
-                progress: Some(progress),
-                latency_ns: Some(Histogram::new(buckets)),
-                metrics: vec![("queue".into(), metric)],
-                ..AppSample::default()
-            };
-            Sample { apps: vec![app], ..sample(ms, &[]) }
-        };
-        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 60, 10, 900));
-        let readings = view.readings(&view.apps[0]);
-        let told: Vec<_> = readings.iter().map(|(name, r)| (name.as_str(), r.value, r.count, view.is_new(r))).collect();
-        // 50 units in 0.5 s; ten latencies, all between 1 and 3 s.
-        let latencies = [("latency_p50_s", 2.0, 10, true), ("latency_p99_s", 2.98, 10, true)];
-        assert_eq!(told, [&[("progress", 100.0, 50, true)][..], &latencies, &[("queue", 7.0, 1, false)]].concat());
-        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 10, 0, 1_200));
-        let readings = view.readings(&view.apps[0]);
-        assert_eq!(readings.len(), 2, "no latency in the interval: nothing is known about it");
-        assert!(view.is_new(&readings[1].1));
     }
 }

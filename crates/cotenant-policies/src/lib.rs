@@ -16,7 +16,6 @@ pub mod qos;
 mod quantum;
 mod resense;
 pub mod sam;
-mod speed;
 
 pub use atom::{Atom, AtomConfig, AtomState};
 pub use auto::{Auto, AutoState};

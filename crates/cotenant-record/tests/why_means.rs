@@ -3,6 +3,7 @@
 use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome, Proposal, Reason};
 use cotenant_model::host::{Host, HostError, Mode, Wake};
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::speed::Source;
 use cotenant_model::{AppId, CpuId, CpuSet, Sample, TaskId, Time, Topology, View};
 use cotenant_policies::qos::controller::Controller;
 use cotenant_policies::{High, QosConfig};
@@ -97,7 +98,7 @@ fn recording(mode: Mode, roles: [Role; 4]) -> Vec<u8> {
     let mut header = header("qos", mode);
     let qos = Some(QosConfig {
         controller: Controller::preset("conservative-90", 0.9).unwrap(),
-        high: vec![High { app: HIGH, metric: "progress".to_owned() }],
+        high: vec![High { app: HIGH, metric: Source::Progress }],
         low: vec![LOW],
         place: true,
         limits: None,

@@ -9,6 +9,7 @@ use cotenant_model::machine::Machine;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Policy};
 use cotenant_model::profile::AppProfile;
+use cotenant_model::speed::Source;
 use cotenant_model::{AppId, CpuSet, Time};
 use cotenant_policies::qos::controller::{Controller, PRESETS};
 use cotenant_policies::{
@@ -280,7 +281,7 @@ fn qos(
         (at, format!("there is no controller '{wanted}'; known: {}", PRESETS.join(", ")))
     })?;
     let apps = |wanted: bool| (0..).zip(sensitive).filter(move |(_, s)| **s == wanted).map(|(i, _)| AppId(i));
-    let high: Vec<High> = apps(true).map(|app| High { app, metric: "ipc".to_owned() }).collect();
+    let high: Vec<High> = apps(true).map(|app| High { app, metric: Source::Ipc }).collect();
     if high.is_empty() || high.len() == sensitive.len() {
         return match name {
             Some(name) => Err((

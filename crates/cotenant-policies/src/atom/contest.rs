@@ -1,9 +1,10 @@
 //! The competition: turns, what was measured in them, who is dropped and who wins.
 
 use super::classes::Class;
-use super::situation::{Measure, Situation, instructions};
-use crate::speed;
+use super::situation::Situation;
 use cotenant_model::ids::{AppId, Time};
+use cotenant_model::sample::Reading;
+use cotenant_model::speed::{self, Source};
 use cotenant_model::stats::{Estimate, Summary};
 use cotenant_model::view::View;
 use serde::{Deserialize, Serialize};
@@ -146,20 +147,13 @@ impl Meter {
 
     /// Adds what the view tells. Of a metric each reading counts once, and only where the time that it summarises began in the turn.
     pub fn add(&mut self, view: &View, situation: &Situation) {
-        for (id, measure) in &situation.measures {
+        for (id, source) in &situation.measures {
             let Some(app) = view.apps.iter().find(|a| a.id == *id) else { continue };
-            let seconds = view.interval.as_secs_f64();
-            let found = match measure {
-                Measure::Instructions => instructions(view, *id).map(|rate| (seconds, rate * seconds)),
-                Measure::Progress => app.progress_per_s.map(|rate| (seconds, rate * seconds)),
-                Measure::Metric(_) => speed::told(view, app)
-                    .filter(|(metric, r)| {
-                        let within = r.at > self.from && r.at - self.from >= r.window;
-                        metric.is_some() && view.is_new(r) && within
-                    })
-                    .map(|(_, reading)| (1.0, reading.value)),
-            };
-            if let Some((weight, sum)) = found {
+            let within = |reading: Reading| reading.at > self.from && reading.since() >= self.from;
+            if matches!(source, Source::Metric(_)) && !source.reading(view, app).is_some_and(within) {
+                continue;
+            }
+            if let Some([sum, weight]) = source.term(view, app) {
                 let tally = self.apps.entry(*id).or_default();
                 tally.weight += weight;
                 tally.sum += sum;

@@ -23,9 +23,10 @@ use contest::{Contest, Meter};
 use cotenant_model::action::{ActionOutcome, Decision, Proposal, Reason};
 use cotenant_model::ids::{TaskId, Time};
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
+use cotenant_model::speed::Source;
 use cotenant_model::view::View;
 use serde::{Deserialize, Serialize};
-use situation::{Load, Measure, Seen, look, page_labels};
+use situation::{Load, Seen, best, look, page_labels};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -161,7 +162,7 @@ impl AtomState {
     fn is_outdated(&self, view: &View) -> bool {
         let Some(contest) = &self.contest else { return false };
         view.apps.iter().any(|app| {
-            let now = Measure::of(view, app).filter(|m| matches!(m, Measure::Metric(_)));
+            let now = best(view, app).filter(|source| matches!(source, Source::Metric(_)));
             now.is_some() && contest.situation.measures.get(&app.id).is_some_and(|before| now.as_ref() != Some(before))
         })
     }

@@ -1,10 +1,10 @@
 //! What `AToM` learns about: who runs, with how many threads, where they may stand, and what tells their speed.
 
-use crate::speed;
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
 use cotenant_model::policy::Ctx;
 use cotenant_model::signal::Signal;
+use cotenant_model::speed::{self, Source};
 use cotenant_model::topology::symmetry::Labels;
 use cotenant_model::view::{AppView, TaskView, View};
 use serde::{Deserialize, Serialize};
@@ -23,34 +23,12 @@ pub(super) struct Group {
     pub threads: usize,
 }
 
-/// What tells an application's speed; the best that there is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Measure {
-    /// Instructions per second of its threads.
-    Instructions,
-    /// What it reports itself.
-    Progress,
-    /// A metric from outside, by name.
-    Metric(String),
-}
-
-impl Measure {
-    /// Of an application now; `None` where nothing tells.
-    pub fn of(view: &View, app: &AppView) -> Option<Self> {
-        match speed::told(view, app) {
-            Some((Some(metric), _)) => Some(Self::Metric(metric)),
-            // A program that reports seldom is not slow for that.
-            _ if app.progress_per_s.is_some() => Some(Self::Progress),
-            _ => instructions(view, app.id).map(|_| Self::Instructions),
-        }
-    }
-}
-
-/// Instructions per second of all threads of an application that are in view; `None` where one is not counted, or none ran.
-pub(super) fn instructions(view: &View, app: AppId) -> Option<f64> {
-    let mut threads = view.tasks.iter().filter(|t| t.info.app == app && t.ran() != Some(false));
-    threads.try_fold(0.0, |sum, t| Some(sum + t.per_s(Signal::Instructions)?)).filter(|sum| speed::usable(*sum))
+/// The best source of an application's speed that there is now; `None` where nothing tells it.
+pub(super) fn best(view: &View, app: &AppView) -> Option<Source> {
+    let told = speed::told(view, app).map(|(source, _)| source);
+    // A program that reports seldom is not slow for that.
+    let reports = || app.progress_per_s.map(|_| Source::Progress);
+    told.or_else(reports).or_else(|| Source::Instructions.reading(view, app).map(|_| Source::Instructions))
 }
 
 /// What is learned holds for one situation.
@@ -59,7 +37,7 @@ pub(super) struct Situation {
     /// In ascending order of application, then of CPUs.
     pub groups: Vec<Group>,
     /// Of the applications whose speed counts.
-    pub measures: BTreeMap<AppId, Measure>,
+    pub measures: BTreeMap<AppId, Source>,
 }
 
 /// What is seen of a situation.
@@ -158,8 +136,8 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'st
     members.sort_unstable();
     let (mut measures, mut silent) = (BTreeMap::new(), Vec::new());
     for app in view.apps.iter().filter(|app| groups.iter().any(|g| g.app == app.id)) {
-        match Measure::of(view, app) {
-            Some(measure) => drop(measures.insert(app.id, measure)),
+        match best(view, app) {
+            Some(source) => drop(measures.insert(app.id, source)),
             None => silent.push(app.name.clone()),
         }
     }

@@ -12,7 +12,7 @@
 mod tests;
 
 use super::sam::classify::intra;
-use super::{Atom, AtomConfig, AtomState, Sam, SamConfig, speed};
+use super::{Atom, AtomConfig, AtomState, Sam, SamConfig};
 use cotenant_model::action::{Action, ActionOutcome, Decision, Outcome, Proposal, Reason};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{AppId, TaskId, Time};
@@ -20,6 +20,7 @@ use cotenant_model::policy::settings::NoSettings;
 use cotenant_model::policy::{Ctx, DynPolicy, Needs, Policy, State};
 use cotenant_model::sample::Reading;
 use cotenant_model::signal::Signal;
+use cotenant_model::speed::{self, Source};
 use cotenant_model::stats::{Estimate, Summary, mean_difference};
 use cotenant_model::view::{AppView, View};
 use serde::{Deserialize, Serialize};
@@ -132,17 +133,11 @@ impl Series {
 /// What tells an application's speed in this round, still without readings, and the reading: higher is better, above 0.
 /// Instructions per cycle where nothing better is told.
 fn speed_of(view: &View, app: &AppView) -> Option<(Series, Reading)> {
-    let series = |metric, progress| Series { metric, progress, logs: Vec::new() };
-    if let Some((metric, reading)) = speed::told(view, app) {
-        return Some((series(metric.clone(), metric.is_none()), reading));
-    }
-    let ran = view.tasks.iter().filter(|t| t.info.app == app.id);
-    let (instructions, cycles) = ran
-        .filter_map(|t| Some((t.per_s(Signal::Instructions)?, t.per_s(Signal::Cycles)?)))
-        .fold((0.0, 0.0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
-    let value = instructions / cycles;
-    let counted = app.progress_per_s.is_none() && speed::usable(value);
-    counted.then(|| (series(None, false), speed::of_the_interval(view, value)))
+    let counted = || Source::Ipc.speed(view, app).filter(|_| app.progress_per_s.is_none());
+    let (source, reading) = speed::told(view, app).or_else(counted)?;
+    let progress = source == Source::Progress;
+    let metric = if let Source::Metric(name) = source { Some(name) } else { None };
+    Some((Series { metric, progress, logs: Vec::new() }, reading))
 }
 
 /// Adds the view's readings that are new and began after the last change. Who has none now, or turns from one measure to another, begins

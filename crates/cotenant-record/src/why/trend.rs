@@ -3,6 +3,7 @@
 use cotenant_model::action::{Evidence, Unit};
 use cotenant_model::ids::{AppId, TaskId};
 use cotenant_model::signal::Signal;
+use cotenant_model::speed::Source;
 use cotenant_model::view::{TaskView, View};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -50,7 +51,7 @@ pub(super) fn around(
     let readings = |app: AppId| {
         let view = recent.back();
         let readings = view.and_then(|view| Some(view.readings(view.apps.iter().find(|a| a.id == app)?)));
-        readings.into_iter().flatten().map(|(name, _)| name).filter(|name| name != "progress")
+        readings.into_iter().flatten().map(|(source, _)| source).filter(|source| *source != Source::Progress)
     };
     let mut trends = Vec::new();
     let own = |what, unit| of(task, app, None, what, unit);
@@ -61,12 +62,12 @@ pub(super) fn around(
     // Of an application some threads may not have been looked at in a round; what they used then would look like nothing.
     trends.extend(task.map(|_| own("cpu_share".into(), "")));
     trends.push(own("progress".into(), "/s"));
-    trends.extend(readings(app).map(|name| own(name.into(), "")));
+    trends.extend(readings(app).map(|source| own(source.to_string().into(), "")));
     if let Some((app, name)) = other {
         let name = name.unwrap_or_else(|| format!("app {app}"));
         let its = |what, unit| of(None, app, Some(&name), what, unit);
         trends.extend([its("ipc".into(), "instructions/cycle"), its("progress".into(), "/s")]);
-        trends.extend(readings(app).map(|name| its(name.into(), "")));
+        trends.extend(readings(app).map(|source| its(source.to_string().into(), "")));
     }
     for trend in &mut trends {
         trend.before = recent.iter().map(|view| trend.value(view)).collect();
@@ -80,7 +81,6 @@ impl Trend {
         let app = || view.apps.iter().find(|a| a.id == self.app);
         let signal = Signal::from_name(&self.what);
         match (&*self.what, signal) {
-            ("progress", _) => app()?.progress_per_s,
             ("ipc", _) => rate(&self.tasks(view), Signal::Instructions, Unit::PerCycle),
             ("cpu_share", _) => view.task(self.task?)?.cpu_share(),
             (_, Some(signal)) => {
@@ -88,9 +88,7 @@ impl Trend {
                 let unit = units.into_iter().find(|u| u.suffix() == self.unit)?;
                 rate(&self.tasks(view), signal, unit)
             }
-            (name, None) => {
-                view.readings(app()?).into_iter().find(|(other, _)| other == name).map(|(_, reading)| reading.value)
-            }
+            (name, None) => Source::from(name.to_owned()).reading(view, app()?).map(|reading| reading.value),
         }
     }
 

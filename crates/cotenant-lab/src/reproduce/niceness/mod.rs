@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use cotenant_model::action::{Action, ActionOutcome, Decision, Proposal, Reason};
 use cotenant_model::policy::{Config, Ctx, DynPolicy, NoSettings, Policy};
 use cotenant_model::signal::Signal;
+use cotenant_model::speed::Source;
 use cotenant_model::{AppId, Time, View};
 use cotenant_policies::qos::controller::Controller;
 use cotenant_policies::{High, Qos, QosConfig};
@@ -104,7 +105,7 @@ impl Run {
             }
             How::Under(name) => {
                 let controller = Controller::preset(name, 0.9).context("a preset")?;
-                let high = vec![High { app: AppId(0), metric: "ipc".to_owned() }];
+                let high = vec![High { app: AppId(0), metric: Source::Ipc }];
                 let (settle, patience) = (Duration::ZERO, Duration::ZERO);
                 let (low, place, limits) = (vec![AppId(1)], false, None);
                 let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience };

@@ -1,14 +1,21 @@
 //! Heuristic 2 (Algorithm 5): naps as long as the difference that they make asks for.
 //!
-//! Equation 6.1 is printed upside down; what follows from `mean speed = (exec·s_exec + nap·s_nap) / (exec + nap) ≥ goal·s_nap` is
-//! `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with `conservative_factor × QoS_goal`; only
-//! the allowed loss, `1 − goal`, makes sense there.
+//! Equation 6.1 is printed upside down; what follows from `mean speed = (exec·s_exec + nap·s_nap) / (exec + nap) ≥
+//! goal·s_nap` is `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with
+//! `conservative_factor × QoS_goal`; only the allowed loss, `1 − goal`, makes sense there.
+//!
+//! ```text
+//!                                               at least the threshold
+//!   start ──▶ CheckNap ──▶ CheckRun ──▶ loss Δ ───────────────────────▶ Nap ──▶ Run ──▶ loss Δ
+//!                ▲                        │ below it
+//!                └──────── Execute ◀──────┘ (also from everywhere else where the speed is not known)
+//! ```
 
-use super::{Figure, Held, Phase, Seen, Why, nap, phase, usable};
+use crate::qos::phase::{Figure, Held, LONGEST_NAP, Phase, Seen, Why, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Its parameters.
+/// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Targeted {
     /// Share of its speed alone that a program is to keep, 0–1, exclusive.
@@ -21,14 +28,14 @@ pub struct Targeted {
     pub check_interval: Duration,
     /// How long they run between two naps.
     pub exec: Duration,
-    /// Whether the speed in *execution* counts as well (ours): in the short run behind a nap caches still are as the nap left them,
-    /// which hides some of the loss.
+    /// Whether the speed in *execution* counts as well (ours): in the short run behind a nap caches still are as the
+    /// nap left them, which hides some of the loss.
     pub execution_counts: bool,
     /// Weight of a new measurement against those before, above 0 to 1; 1 = the paper's: the last one alone.
     pub weight: f64,
 }
 
-/// What it remembers.
+/// State.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetedState {
     /// What the last phase was.
@@ -57,7 +64,8 @@ enum Step {
 }
 
 impl Targeted {
-    /// As in the paper: naps and runs of 2 ms, the period of its engine (`check_interval` is not given; two samples of its monitor).
+    /// As in the paper: naps and runs of 2 ms, the period of its engine (`check_interval` is not given; two samples of
+    /// its monitor).
     pub fn paper(goal: f64, conservative_factor: f64, execute_period: Duration) -> Self {
         let short = Duration::from_millis(2);
         Self {
@@ -90,7 +98,7 @@ impl Targeted {
     }
 
     pub(super) fn next(&self, mut state: TargetedState, seen: &Seen) -> (Phase, TargetedState) {
-        let known = seen.speeds.iter().any(|speed| usable(*speed).is_some());
+        let known = seen.is_known();
         match state.step {
             Step::Execute => {
                 if self.execution_counts && known {
@@ -98,14 +106,14 @@ impl Targeted {
                 }
                 self.check(state)
             }
-            _ if !known => Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Unknown)),
+            _ if !known => Self::step(state, Step::Execute, Phase::new(1.0, self.execute_period, Why::Unknown)),
             Step::CheckNap => {
                 self.remember(&mut state.napping, seen);
-                Self::step(state, Step::CheckRun, phase(1.0, self.check_interval, Why::Check))
+                Self::step(state, Step::CheckRun, Phase::new(1.0, self.check_interval, Why::Check))
             }
             Step::Nap => {
                 self.remember(&mut state.napping, seen);
-                Self::step(state, Step::Run, phase(1.0, self.exec, Why::Between))
+                Self::step(state, Step::Run, Phase::new(1.0, self.exec, Why::Between))
             }
             Step::CheckRun | Step::Run => {
                 self.remember(&mut state.running, seen);
@@ -113,17 +121,17 @@ impl Targeted {
                 let delta = state.delta();
                 let held = delta.and_then(|(high, delta)| Held::new(high, Figure::Lost, delta, least));
                 let Some((_, delta)) = delta.filter(|(_, delta)| *delta >= least) else {
-                    return Self::step(state, Step::Execute, phase(1.0, self.execute_period, Why::Fine).by(held));
+                    return Self::step(state, Step::Execute, Phase::new(1.0, self.execute_period, Why::Fine).by(held));
                 };
                 let wanted = self.exec.as_secs_f64() * (delta / (1.0 - self.goal) - 1.0);
-                let wanted = Duration::try_from_secs_f64(wanted.max(0.0)).unwrap_or(super::LONGEST_NAP);
-                Self::step(state, Step::Nap, nap(wanted.max(self.check_interval), Why::Contention).by(held))
+                let wanted = Duration::try_from_secs_f64(wanted.max(0.0)).unwrap_or(LONGEST_NAP);
+                Self::step(state, Step::Nap, Phase::nap(wanted.max(self.check_interval), Why::Contention).by(held))
             }
         }
     }
 
     fn check(&self, state: TargetedState) -> (Phase, TargetedState) {
-        Self::step(state, Step::CheckNap, nap(self.check_interval, Why::Check))
+        Self::step(state, Step::CheckNap, Phase::nap(self.check_interval, Why::Check))
     }
 
     fn step(mut state: TargetedState, step: Step, phase: Phase) -> (Phase, TargetedState) {

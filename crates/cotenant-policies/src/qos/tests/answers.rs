@@ -15,14 +15,16 @@ struct Harm {
     starts: f64,
     /// Share of the questions that wait for half a millisecond on average, whoever runs.
     tail: f64,
-    /// Others that nobody here sees make all answers five times as long for a second on average, and then not for so many seconds.
+    /// Others that nobody here sees make all answers five times as long for a second on average, and then not for so
+    /// many seconds.
     spells_s: f64,
 }
 
 /// Nobody else is there.
 const ALONE: Harm = Harm { slower: 0.0, waits: 0.0, wait_us: 3_000.0, starts: 0.0, tail: 0.0, spells_s: f64::INFINITY };
 
-/// A server that takes 100 µs for an answer alone, with a deviation of 0.3 in logarithms, and is asked at random moments.
+/// A server that takes 100 µs for an answer alone, with a deviation of 0.3 in logarithms, and is asked at random
+/// moments.
 struct Server {
     topology: Topology,
     harm: Harm,
@@ -174,10 +176,7 @@ fn serve(harm: Harm, rate: f64, background: bool, seed: u64, from: u64, seconds:
     for _ in 0..20 {
         plant.uniform(); // seeds that are alike begin alike
     }
-    let topology = plant.topology.clone();
-    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
-    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    drive(&mut plant, &policy(&config), &ctx, Mode::Enforce, |_| {}).unwrap();
+    driven(&mut plant, &config);
     // Who is stopped and let run again disturbs the answers under way: a few times a second, not with each of them.
     assert!(plant.naps <= 7 * seconds as u32, "{} naps in {seconds} s", plant.naps);
     plant.came()
@@ -209,30 +208,36 @@ fn a_hundred_answers_a_second_keep_a_p99() {
     assert!(kept >= 0.75 && (0.005..0.03).contains(&ran), "kept {kept}, ran {ran}");
 }
 
-/// Who waits for nobody else's CPU does so little harm that the other one may run nearly all the time, where beside the server it would be
-/// less than a tenth.
+/// Who waits for nobody else's CPU does so little harm that the other one may run nearly all the time, where beside the
+/// server it would be less than a tenth.
 #[test]
 fn in_the_background_nobody_is_waited_for() {
     let (kept, ran) = mean(Harm { waits: 0.3, ..ALONE }, 100.0, true);
-    // A trial beside it that fails is followed by a pause of 5 s: 16, 32 and 64 readings of a second or two lie between two.
+    // A trial beside it that fails is followed by a pause of 5 s: 16, 32 and 64 readings of a second or two lie between
+    // two.
     assert!(kept >= 0.87 && ran >= 0.7, "kept {kept}, ran {ran}");
 }
 
-/// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the worst of them keeps.
+/// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the
+/// worst of them keeps.
 #[test]
 fn learning_leaves_the_goal_in_sight() {
     let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us, ..ALONE };
     for (harm, background, seconds, median, least) in [
-        // Beside the server nearly a third of the answers are disturbed: two seconds of that would be too much for a minute.
+        // Beside the server nearly a third of the answers are disturbed: two seconds of that would be too much for a
+        // minute.
         (harm(0.0, 0.3, 3_000.0), true, 20, 0.88, 0.8),
         (harm(0.0, 0.3, 3_000.0), true, 60, 0.88, 0.8),
-        // All are slower by half, in the background as well: a duty of a tenth keeps the goal, and a quarter comes first.
+        // All are slower by half, in the background as well: a duty of a tenth keeps the goal, and a quarter comes
+        // first.
         (harm(0.5, 0.0, 0.0), true, 12, 0.82, 0.75),
         (harm(0.3, 0.0, 0.0), true, 12, 0.87, 0.8),
-        // Where there is no background a duty of 0.02 keeps it; what was beyond it while that was found out is made up for within a minute.
+        // Where there is no background a duty of 0.02 keeps it; what was beyond it while that was found out is made up
+        // for within a minute.
         (harm(0.0, 0.3, 3_000.0), false, 60, 0.9, 0.85),
         (harm(0.0, 0.3, 3_000.0), false, 20, 0.88, 0.75),
-        // Alone nearly as many are beyond the goal as may be: a thousandth is all that is left, and who is beside it takes more than that.
+        // Alone nearly as many are beyond the goal as may be: a thousandth is all that is left, and who is beside it
+        // takes more than that.
         (Harm { tail: 0.02, ..harm(0.0, 0.3, 3_000.0) }, true, 60, 0.88, 0.78),
         (Harm { tail: 0.02, ..harm(0.0, 0.05, 3_000.0) }, true, 20, 0.88, 0.65),
     ] {
@@ -242,8 +247,9 @@ fn learning_leaves_the_goal_in_sight() {
     }
 }
 
-/// Who does no harm runs nearly all the time from the beginning: also where what disturbs is only that he begins to run, and where others that
-/// nobody here sees make the answers slower for a second now and then, whose doing that is not.
+/// Who does no harm runs nearly all the time from the beginning: also where what disturbs is only that he begins to
+/// run, and where others that nobody here sees make the answers slower for a second now and then, whose doing that is
+/// not.
 #[test]
 fn who_does_no_harm_runs_from_the_beginning() {
     for (harm, least) in [

@@ -1,4 +1,5 @@
-//! `tracking` beside a program that empties caches: they fill slowly, progress comes in batches, and the goal holds for the whole run.
+//! `tracking` beside a program that empties caches: they fill slowly, progress comes in batches, and the goal holds for
+//! the whole run.
 
 use super::*;
 use proptest::prelude::*;
@@ -21,7 +22,8 @@ struct Harm {
     batch_s: f64,
     /// The speed of each 10 ms is off by up to this share.
     noise: f64,
-    /// What the machine gives both of them changes by up to this share up or down: others that nobody here sees share its memory.
+    /// What the machine gives both of them changes by up to this share up or down: others that nobody here sees share
+    /// its memory.
     swing: f64,
     /// And lasts for so long on average, seconds.
     lasts_s: f64,
@@ -110,7 +112,8 @@ impl Caches {
         ((self.random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Share of its work alone that the first program did, and of the time in which the second one ran, from one second to another.
+    /// Share of its work alone that the first program did, and of the time in which the second one ran, from one second
+    /// to another.
     fn came(&self, from: usize, to: usize) -> (f64, f64) {
         let at = |second: usize| if second == 0 { [0.0; 3] } else { self.log[second - 1] };
         let (a, b, seconds) = (at(from), at(to), (to - from) as f64);
@@ -174,24 +177,14 @@ fn kept(harm: &Harm, goal: f64) -> Caches {
 
 /// With other chances.
 fn kept_by(harm: &Harm, goal: f64, seed: u64) -> Caches {
-    let mut config = config("tracking", PROGRESS, false);
+    let mut config = config("tracking", "progress", false);
     config.interval = MS(100);
     config = with(config, |qos| qos.controller = Controller::preset("tracking", goal).unwrap());
     let mut plant = Caches { random: seed, ..Caches::new(harm, SECONDS as u64 + 1) };
     for _ in 0..20 {
         plant.uniform(); // seeds that are alike begin alike
     }
-    let topology = plant.topology.clone();
-    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
-    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    let mut told = None;
-    drive(&mut plant, &policy(&config), &ctx, Mode::Enforce, |round| {
-        let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) else {
-            panic!("no decision")
-        };
-        told = state.kept(0);
-    })
-    .unwrap();
+    let told = driven(&mut plant, &config).kept(0);
     Caches { told, ..plant }
 }
 
@@ -208,8 +201,9 @@ fn harms() -> impl Strategy<Value = Harm> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whole run, learning included: at most two points below the goal; so from 3 s on, at most five. And the other program runs for most
-    /// of what a fixed duty that is just right would let it. Where that is below the least duty, naps cannot do more than the least duty does.
+    /// Whole run, learning included: at most two points below the goal; so from 3 s on, at most five. And the other
+    /// program runs for most of what a fixed duty that is just right would let it. Where that is below the least duty,
+    /// naps cannot do more than the least duty does.
     #[test]
     fn the_goal_holds_from_the_beginning(harm in harms(), goal in prop::sample::select(&[0.8, 0.9, 0.95][..])) {
         let best = Caches::best(&harm, goal);
@@ -225,8 +219,8 @@ proptest! {
     }
 }
 
-/// The same machines, and a program that does the other no harm: it naps no more than it takes to learn that, for nobody who has run all the time
-/// is made to nap before a pause has told that the machine does not merely give less.
+/// The same machines, and a program that does the other no harm: it naps no more than it takes to learn that, for
+/// nobody who has run all the time is made to nap before a pause has told that the machine does not merely give less.
 #[test]
 fn who_does_no_harm_naps_little() {
     let swings = [(0.2, 0.3), (0.2, 1.0), (0.2, 3.0), (0.4, 1.0), (0.4, 3.0)];
@@ -241,9 +235,10 @@ fn who_does_no_harm_naps_little() {
     assert!(mean >= 0.82 && ran.iter().all(|ran| *ran >= 0.68), "{mean}: {ran:?}");
 }
 
-/// What the machine gives changes by a fifth or two up and down, as on shared hosts, and lasts for 0.3 to 3 s. A single run is chance to a few
-/// points; the mean over eight of 30 s is at most two points below the goal in four of five such worlds, five in any, and not below it over all of them.
-/// What the policy says of itself is off by seven points at most, and the other program is not starved by it.
+/// What the machine gives changes by a fifth or two up and down, as on shared hosts, and lasts for 0.3 to 3 s. A single
+/// run is chance to a few points; the mean over eight of 30 s is at most two points below the goal in four of five such
+/// worlds, five in any, and not below it over all of them. What the policy says of itself is off by seven points at
+/// most, and the other program is not starved by it.
 #[test]
 fn the_goal_holds_where_the_machine_gives_more_and_less() {
     let (mut all, mut best_of_all) = (Vec::new(), 0.0);

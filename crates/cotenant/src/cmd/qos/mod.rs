@@ -37,7 +37,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let controller = args.controller(&metrics)?;
     let mode: Mode = args.mode.map_or(Mode::Enforce, Into::into);
     let settings = QosConfig {
-        high: (0..).zip(&metrics).map(|(app, metric)| High { app: AppId(app), metric: metric.for_policy() }).collect(),
+        high: (0..)
+            .zip(&metrics)
+            .map(|(app, metric)| High { app: AppId(app), metric: metric.for_policy().into() })
+            .collect(),
         low: (high.len()..high.len() + low.len()).map(|app| AppId(app as u32)).collect(),
         place: args.means.place(),
         limits: args.means.limits(),

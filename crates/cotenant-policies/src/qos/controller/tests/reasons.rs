@@ -32,9 +32,11 @@ fn reasons(name: &str, speeds: &[f64]) -> Vec<String> {
 
 #[test]
 fn simple_says_why() {
-    // A run, then what follows from its speed: 0.4 and 0.7 are low or in the middle for all. What a nap says changes nothing.
+    // A run, then what follows from its speed: 0.4 and 0.7 are low or in the middle for all. What a nap says changes
+    // nothing.
     let speeds = [0.4, 9.0, 0.7, 9.0, 1.2, 1.2, NONE, 0.4];
-    // Below 1.0 a nap; 1.2 is high, and high needs none: the run goes on, twice. Then nothing is known, and then it is low again.
+    // Below 1.0 a nap; 1.2 is high, and high needs none: the run goes on, twice. Then nothing is known, and then it is
+    // low again.
     let expected = [BETWEEN, CONTENTION, BETWEEN, CONTENTION, BETWEEN, FINE, FINE, UNKNOWN, CONTENTION];
     assert_eq!(reasons("utilisation-biased", &speeds), expected);
     // 1.2 is in the middle up to 1.5; for qos-biased it is high, and even that is answered by a nap.
@@ -47,17 +49,18 @@ fn simple_says_why() {
 #[test]
 fn targeted_says_why() {
     let speeds = [100.0, 91.0, 100.0, 97.0, 50.0, NONE, 80.0];
-    // Naps from 0.4 · 0.1 and 0.4 · 0.2 on: Δ = 0.09 is contention, and Δ = 0.03 behind the nap is none. Execution, whatever its speed (50);
-    // the next look sees nothing; and then it looks again.
+    // Naps from 0.4 · 0.1 and 0.4 · 0.2 on: Δ = 0.09 is contention, and Δ = 0.03 behind the nap is none. Execution,
+    // whatever its speed (50); the next look sees nothing; and then it looks again.
     let expected = [CHECK, CHECK, CONTENTION, BETWEEN, FINE, CHECK, UNKNOWN, CHECK];
     for name in ["conservative-90", "conservative-80"] {
         assert_eq!(reasons(name, &speeds), expected, "{name}");
     }
-    // From 1.0 · 0.1 on: Δ = 0.09 is none, the 100 is that of the execution; the next look finds 97 and 50, Δ = 0.48; nothing is known in the
-    // nap that follows.
+    // From 1.0 · 0.1 on: Δ = 0.09 is none, the 100 is that of the execution; the next look finds 97 and 50, Δ = 0.48;
+    // nothing is known in the nap that follows.
     let expected = [CHECK, CHECK, FINE, CHECK, CHECK, CONTENTION, UNKNOWN, CHECK];
     assert_eq!(reasons("relaxed-90", &speeds), expected);
-    // Ours, from 0.7 · 0.1 on, by means: 0.09, then 1 − (91 + 0.3 · 6) / 100 = 0.072, and nothing is known in the run behind the second nap.
+    // Ours, from 0.7 · 0.1 on, by means: 0.09, then 1 − (91 + 0.3 · 6) / 100 = 0.072, and nothing is known in the run
+    // behind the second nap.
     let expected = [CHECK, CHECK, CONTENTION, BETWEEN, CONTENTION, BETWEEN, UNKNOWN, CHECK];
     assert_eq!(reasons("targeted", &speeds), expected);
 }
@@ -67,8 +70,8 @@ fn steady_says_why() {
     // 99 and 95 are above 0.9 · 1.03 = 0.927 of the speed alone, 92 is between that and the goal, 80 below.
     let expected = [BASELINE, INCREASE, INCREASE, HOLD, DECREASE, UNKNOWN, INCREASE];
     assert_eq!(reasons("steady", &[100.0, 99.0, 92.0, 80.0, NONE, 95.0]), expected);
-    // 0.25, 0.125, 0.0875, 0.061, 0.043, 0.03, 0.021: three misses at 0.05 and below put the baseline in doubt; it is kept as it was, and
-    // there is no doubling any more.
+    // 0.25, 0.125, 0.0875, 0.061, 0.043, 0.03, 0.021: three misses at 0.05 and below put the baseline in doubt; it is
+    // kept as it was, and there is no doubling any more.
     let expected = [&[BASELINE, INCREASE][..], &[DECREASE; 6], &[BASELINE, HOLD]].concat();
     assert_eq!(reasons("steady", &[&[100.0][..], &[50.0; 7], &[100.0]].concat()), expected);
 }
@@ -82,8 +85,8 @@ fn steady_says_that_it_asks_whose_doing_it_is() {
 
 #[test]
 fn tracking_says_why() {
-    // Four parts of a pause, until the speed rises no more; the first turn. Then, as worked out where its duties are tested, 0.1 becomes 0.167
-    // and 0.195, more than a tenth more each; 30 % lost are more than is allowed.
+    // Four parts of a pause, until the speed rises no more; the first turn. Then, as worked out where its duties are
+    // tested, 0.1 becomes 0.167 and 0.195, more than a tenth more each; 30 % lost are more than is allowed.
     let expected = [BASELINE, BASELINE, BASELINE, BASELINE, BETWEEN, INCREASE, INCREASE, CONTENTION];
     assert_eq!(reasons("tracking", &[60.0, 80.0, 99.0, 100.0, 95.0, 91.67, 70.0]), expected);
     // Nothing is lost: 0.1, 0.2, 0.4, 0.8, and all.

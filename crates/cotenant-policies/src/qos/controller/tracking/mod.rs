@@ -1,18 +1,31 @@
-//! For speeds that can be told within a fraction of a second (ours): the duty of the low-priority programs follows what whole turns of
-//! running and napping come to, from a speed alone that is measured in pauses long enough for caches to fill.
+//! For speeds that can be told within a fraction of a second (ours): the duty of the low-priority programs follows what
+//! whole turns of running and napping come to, from a speed alone that is measured in pauses long enough for caches to
+//! fill.
 //!
-//! `targeted` takes the speed in a nap of some milliseconds for the speed alone. A program whose data others have pushed out of a cache of
-//! some MB has not got it back by then: it is as slow asleep as awake, no difference is seen, and nobody naps. Here a pause goes on until
-//! the speed has stopped rising, and what naps really gain, cold caches included, is in the mean over a turn.
+//! `targeted` takes the speed in a nap of some milliseconds for the speed alone. A program whose data others have
+//! pushed out of a cache of some MB has not got it back by then: it is as slow in a nap as in a run, no difference is
+//! seen, and nothing is throttled. Here a pause goes on until the speed has stopped rising, and what naps really gain,
+//! cold caches included, is in the mean over a turn.
 //!
-//! The promise is about the mean over everything, pauses and learning included. So it begins with a pause and a small duty, keeps an account
-//! of what was gained or lost against the goal, pays debts within a second or so and spends credit slowly. Where the machine gives more or less
-//! from second to second, a speed alone that is seconds old is wrong to both sides, and errors do not cancel: too low a one lets the others take
-//! what it likes, too high a one cannot make the program faster than alone. So it is measured as often as costs nothing, and what the account
-//! took it for is put right when it is known better. Progress that comes in batches
-//! is counted over as many turns as it takes to see enough of them; no batch is lost between two such windows, so the account stays right.
+//! The promise is about the mean over everything, pauses and learning included. So it begins with a pause and a small
+//! duty, and keeps [an account](account) of what was gained or lost against the goal. On a machine that gives more or
+//! less from second to second, a speed alone that is seconds old is wrong, and errors do not cancel: too low a one lets
+//! the others take what they like, too high a one cannot make the program faster than alone. So it is measured as often
+//! as costs nothing. Progress that comes in batches is counted over as many turns as it takes to see enough of them; no
+//! batch is lost between two such windows, so the account stays right.
+//!
+//! ```text
+//!   start ──▶ Pause ────────────────────────────────▶ Turn ↺ the duty follows the loss over whole turns
+//!             ↺ while the speed rises: twice as long    │
+//!             ▲                                         │ due, in doubt, or before the first throttling
+//!             ├─────────────────────────────────────────┘
+//!             │ a speed is known, and pauses that told nothing are far enough apart
+//!          Unknown ◀── no progress for long, from anywhere
+//! ```
 
-use super::{Figure, Held, Lasts, Phase, Seen, Why, nap, phase, usable};
+mod account;
+
+use crate::qos::phase::{Figure, Held, Lasts, Phase, Seen, Why, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -22,21 +35,8 @@ pub(super) const LEAST: f64 = 0.05;
 /// The first duty.
 const FIRST: f64 = 0.1;
 
-/// From here on there are no naps: the shortest one would be shorter than is well obeyed.
-const ALL: f64 = 0.95;
-
-/// The duty rises by no more than this factor at a time.
-const RISE: f64 = 2.0;
-
-/// Part of the way to the duty that the last turns say is right, in logarithms: steps of all of it overshoot where loss grows faster than
-/// the duty.
-const DAMPING: f64 = 0.7;
-
 /// Weight of a new measurement against those before.
 const WEIGHT: f64 = 0.5;
-
-/// A speed alone that differs by more than this is that of another phase of the program: the ones before do not count.
-const OTHER: f64 = 0.1;
 
 /// A part of a pause that is faster than the one before by less than this share of the allowed loss is not faster.
 const RISEN: f64 = 0.2;
@@ -44,41 +44,33 @@ const RISEN: f64 = 0.2;
 /// A program that is faster than alone by more than this was slower when that was measured.
 const TOO_FAST: f64 = 0.1;
 
-/// A pause lasts so long at least: shorter ones are at the mercy of noise; where progress comes in batches, of when these come.
+/// A pause lasts at least this long, without and with batches of progress: noise, or the moments of the batches, spoil
+/// shorter ones.
 const SHORTEST_PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
 /// And at most, however long the speed goes on rising.
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
-/// Without any progress for so long, and four batches, nothing is known any more.
+/// Without any progress for this long, and the time of four batches, nothing is known any more.
 const SILENT: Duration = Duration::from_millis(500);
 
-/// So many batches tell a speed.
+/// This many batches tell a speed.
 const BATCHES: u32 = 20;
 
-/// Debts are paid back, and credit is spent, within about so many seconds.
-const HORIZON_S: [f64; 2] = [1.0, 4.0];
-
-/// For that, the allowed loss is multiplied by no less and no more.
-const ALLOWANCE: [f64; 2] = [0.3, 1.25];
-
-/// The account holds at most so many seconds of allowed loss: debt, and credit.
-const ACCOUNT_S: [f64; 2] = [5.0, 1.0];
-
-/// Where nobody needs naps, the speed alone is measured so much less often.
+/// Where no naps are needed, the speed alone is measured this much less often.
 const CALM: u32 = 4;
 
-/// Where they are needed it is measured more often, since shared machines give more and less from second to second: so that pauses take this
-/// share of the time in which the others sleep anyway.
+/// Where they are needed, it is measured more often, since shared machines give more and less from second to second:
+/// pauses take this share of the time in which the others nap anyway.
 const PAUSED: f64 = 0.5;
 
-/// But no more than so much more often.
+/// But at most this much more often.
 const OFTEN: u32 = 4;
 
 /// Pauses that told nothing make the next ones rarer: twice as rare each, up to so often.
 const FAILURES: u32 = 5;
 
-/// Its parameters.
+/// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tracking {
     /// Share of its speed alone that a program is to keep, 0–1, exclusive.
@@ -91,14 +83,14 @@ pub struct Tracking {
     pub between: Duration,
 }
 
-/// What it remembers.
+/// State.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrackingState {
     step: Step,
     /// Length of the phase that goes on.
     lasts: Duration,
     /// Speed alone of each program.
-    alone: Vec<Option<f64>>,
+    pub(super) alone: Vec<Option<f64>>,
     /// Speeds in the part of a pause before.
     before: Vec<Option<f64>>,
     /// What each program did since this was looked at last.
@@ -126,7 +118,8 @@ pub struct TrackingState {
     behind: Duration,
     /// Whether a pause that was taken in doubt told what was known, and the doubt goes on.
     sure: bool,
-    /// Whether the speed alone is but the least that it can be: programs have been faster beside the others since the last pause.
+    /// Whether the speed alone is but the least that it can be: programs have been faster beside the others since the
+    /// last pause.
     #[serde(default)]
     raised: bool,
 }
@@ -154,8 +147,8 @@ enum Step {
 }
 
 impl Tracking {
-    /// With the parameters that the tests hold: turns of 200 ms, since caches of some MB take tens of milliseconds to fill, and fill once
-    /// per turn.
+    /// With the parameters that the tests hold: turns of 200 ms, since caches of some MB take tens of milliseconds to
+    /// fill, and fill once per turn.
     pub fn new(goal: f64) -> Self {
         let ms = Duration::from_millis;
         Self { goal, turn: ms(200), shortest: ms(25), between: ms(4_000) }
@@ -166,7 +159,7 @@ impl Tracking {
     }
 
     pub(super) fn next(&self, mut state: TrackingState, seen: &Seen) -> (Phase, TrackingState) {
-        let known = seen.speeds.iter().any(|speed| usable(*speed).is_some());
+        let known = seen.is_known();
         let heard = seen.counted.iter().any(|speed| usable(*speed).is_some());
         state.silent = if heard { Duration::ZERO } else { state.silent.saturating_add(state.lasts) };
         state.grain = seen.grain.unwrap_or(state.grain);
@@ -189,7 +182,7 @@ impl Tracking {
                 if more && state.paused < LONGEST_PAUSE {
                     state.before.clone_from(&seen.speeds);
                     (state.lasts, state.paused) = (state.paused, state.paused * 2);
-                    return (phase(0.0, state.lasts, Why::Baseline), state);
+                    return (Phase::new(0.0, state.lasts, Why::Baseline), state);
                 }
                 if !known {
                     let failed = (state.failed + 1).min(FAILURES);
@@ -218,8 +211,8 @@ impl Tracking {
                 let held = Held::new(high, Figure::Lost, loss * duty, self.allowed(&state));
                 let why = self.adapt(&mut state, loss);
                 if duty >= 1.0 && state.duty < 1.0 && !first {
-                    // All have run, and somebody is to nap. A pause is a nap as well, and tells at once whether it is not only the machine that
-                    // gives less.
+                    // All have run, and somebody is to nap. A pause is a nap as well, and tells at once whether it is
+                    // not only the machine that gives less.
                     return self.pause(TrackingState { duty, loss: None, ..state });
                 }
                 let too_fast = kept > 1.0 + TOO_FAST;
@@ -236,54 +229,6 @@ impl Tracking {
                 (phase.by(held), state)
             }
         }
-    }
-
-    /// The duty that is right where the loss is in proportion to it, or some of the way there.
-    fn adapt(&self, state: &mut TrackingState, loss: f64) -> Why {
-        let before = state.duty;
-        let way = self.allowed(state) / (loss * before).max(f64::MIN_POSITIVE);
-        state.duty = (before * way.powf(DAMPING).min(RISE)).clamp(LEAST, 1.0);
-        if state.duty > ALL {
-            state.duty = 1.0;
-        }
-        match () {
-            () if state.duty >= 1.0 => Why::Fine,
-            () if state.duty > before * 1.1 => Why::Increase,
-            () => Why::Contention,
-        }
-    }
-
-    /// The loss that is allowed now, so that the account comes back to nothing.
-    fn allowed(&self, state: &TrackingState) -> f64 {
-        let [pay, spend] = HORIZON_S;
-        let horizon = if state.credit_s < 0.0 { pay } else { spend };
-        let allowance = (1.0 + state.credit_s / ((1.0 - self.goal) * horizon)).clamp(ALLOWANCE[0], ALLOWANCE[1]);
-        (1.0 - self.goal) * allowance
-    }
-
-    /// Enters what was done since this was looked at last into the account. Share of its speed alone that the program that suffers most,
-    /// by its place, kept in that time.
-    fn settle(&self, state: &mut TrackingState) -> Option<(usize, f64)> {
-        let share = |(high, (work, alone)): (usize, (&Work, &Option<f64>))| {
-            (work.seconds > 0.0).then_some((high, work.done / work.seconds / (*alone)?, work.seconds))
-        };
-        let kept = state.work.iter().zip(&state.alone).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1));
-        state.work.clear();
-        state.window_s = [0.0; 2];
-        let (high, kept, seconds) = kept?;
-        let [debt, credit] = ACCOUNT_S.map(|seconds| seconds * (1.0 - self.goal));
-        state.credit_s = (state.credit_s + (kept - self.goal) * seconds).clamp(-debt, credit);
-        Some((high, kept))
-    }
-
-    /// Enters into the account that the speed alone was not what it was taken for since the pause before: on average it was the mean of what the
-    /// two pauses told. In work and not in shares of it, so that errors to both sides cancel.
-    fn correct(&self, state: &mut TrackingState, before: &[Option<f64>]) {
-        let ratio = |(before, now): (&Option<f64>, &Option<f64>)| Some((*now)? / (*before)?);
-        let Some(ratio) = before.iter().zip(&state.alone).filter_map(ratio).max_by(f64::total_cmp) else { return };
-        let missed_s = self.goal * state.behind.as_secs_f64() * (ratio - 1.0) / 2.0;
-        let [debt, credit] = ACCOUNT_S.map(|seconds| seconds * (1.0 - self.goal));
-        state.credit_s = ((state.credit_s - missed_s) / ratio).clamp(-debt, credit);
     }
 
     /// Time from the last pause to the next.
@@ -303,7 +248,7 @@ impl Tracking {
 
     fn turn(&self, mut state: TrackingState, why: Why) -> (Phase, TrackingState) {
         (state.step, state.lasts) = (Step::Turn, self.turn);
-        (phase(state.duty, self.turn, why), state)
+        (Phase::new(state.duty, self.turn, why), state)
     }
 
     fn pause(&self, state: TrackingState) -> (Phase, TrackingState) {
@@ -311,7 +256,7 @@ impl Tracking {
         let (before, work, window_s, behind) = (Vec::new(), Vec::new(), [0.0; 2], state.since);
         let (since, raised) = (Duration::ZERO, false);
         let state = TrackingState { step, lasts, before, work, window_s, paused, since, behind, raised, ..state };
-        (nap(paused, Why::Baseline), state)
+        (Phase::nap(paused, Why::Baseline), state)
     }
 
     /// A run until something is known.
@@ -320,59 +265,6 @@ impl Tracking {
         state.since += self.turn;
         (state.step, state.lasts) = (Step::Unknown, self.turn);
         let lasts = if self.waits(&state) { Lasts::For(self.turn) } else { Lasts::UntilKnown(self.turn) };
-        (Phase { duty: 1.0, lasts, why: Why::Unknown, held: None, background: false }, state)
-    }
-}
-
-impl TrackingState {
-    pub(super) fn alone(&self) -> &[Option<f64>] {
-        &self.alone
-    }
-
-    /// Adds what was done in the phase that has ended.
-    fn count(&mut self, seen: &Seen, duty: f64) {
-        let seconds = self.lasts.as_secs_f64();
-        self.window_s = [self.window_s[0] + seconds, self.window_s[1] + seconds * duty];
-        self.work.resize(seen.counted.len(), Work::default());
-        for (work, speed) in self.work.iter_mut().zip(&seen.counted) {
-            // None in this phase is a speed, too: the next batch is on its way.
-            if let Some(speed) = speed.filter(|speed| speed.is_finite() && *speed >= 0.0) {
-                *work = Work { done: work.done + speed * seconds, seconds: work.seconds + seconds };
-            }
-        }
-    }
-
-    /// Whether any program is still getting faster in the pause, by more than a share.
-    fn rises(&self, seen: &Seen, by: f64) -> bool {
-        let before = |i: usize| self.before.get(i).copied().flatten().and_then(|speed| usable(Some(speed)));
-        seen.speeds.iter().enumerate().any(|(i, speed)| match (before(i), usable(*speed)) {
-            (Some(before), Some(now)) => now > before * (1.0 + by),
-            (None, now) => now.is_some(),
-            _ => false,
-        })
-    }
-
-    /// Nobody is faster beside others than alone: who seems to be by this factor was slower when that was measured.
-    fn raise(&mut self, by: f64) {
-        (self.raised, self.loss) = (true, None);
-        self.alone.iter_mut().flatten().for_each(|alone| *alone *= by);
-    }
-
-    fn learn(&mut self, speeds: &[Option<f64>]) {
-        self.failed = 0;
-        self.alone.resize(speeds.len(), None);
-        for (alone, speed) in self.alone.iter_mut().zip(speeds) {
-            // A program without a speed has none of before either: it may be another by now.
-            *alone = usable(*speed).map(|speed| match *alone {
-                Some(before) if (speed / before - 1.0).abs() <= OTHER => before + WEIGHT * (speed - before),
-                other => {
-                    self.sure = false;
-                    if other.is_some() {
-                        self.loss = None; // it was about another speed
-                    }
-                    speed
-                }
-            });
-        }
+        (Phase { lasts, ..Phase::new(1.0, self.turn, Why::Unknown) }, state)
     }
 }

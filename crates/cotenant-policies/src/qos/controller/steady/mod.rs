@@ -1,37 +1,46 @@
-//! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive increase and
-//! multiplicative decrease, from a baseline that pauses measure. They run in the background, since a latency suffers most from whom it has to
-//! wait for a CPU behind; beside the others only where the goal is kept although they run all the time.
+//! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive
+//! increase and multiplicative decrease, from a baseline that pauses measure. They run in the background, since
+//! latencies suffer most where a request has to wait for a CPU; beside the high-priority programs only where the goal
+//! is kept although they run all the time.
+//!
+//! ```text
+//!                           goal kept: the duty rises, up to the background all the time, then beside the others
+//!   start ──▶ Baseline ──▶ Run ↺ missed: the duty falls, or back to the background
+//!                ▲          │
+//!                ├──────────┤ 60 readings, misses at the least duty, or faster than alone again and again
+//!                │          ├── missed at a duty of 1 ──────────▶ Blame ──▶ Run, throttled if the pause keeps the goal
+//!                │          └── more answers beyond than may be ─▶ MakeUp ↺ until they are made up for ──▶ Run
+//!   No speed known, in any phase: they run for a second, and it goes on as after Run.
+//! ```
 
-use super::{Excess, Figure, Held, Lasts, Phase, Seen, Why, phase, usable};
+mod baseline;
+
+use crate::qos::phase::{Excess, Figure, Held, Lasts, Phase, Seen, Why};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// How long the low-priority programs run while nothing is known.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// Weight of a new baseline against those before.
-const BASELINE_WEIGHT: f64 = 0.5;
-
 /// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
 const DOUBT: u32 = 3;
 
-/// That is, by so much: p99s of a few hundred answers each differ by some hundredths.
+/// Readings this many times as fast as alone count as faster: p99s of a few hundred answers each differ by some
+/// hundredths.
 const FASTER: f64 = 1.25;
 
 /// The duty from which on they do so downwards: with so little there is hardly anybody left to blame.
 const HARDLY: f64 = 0.05;
 
-/// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each time that it did not do.
+/// Readings in the background, at a duty of 1 and above the goal, until more is tried again: twice as many after each
+/// time that it did not do.
 const WAIT: [u32; 2] = [4, 64];
 
-/// So many answers beyond the goal may be had ahead at most, and are owed at most: a trial takes about as many as the first.
-const ACCOUNT: [f64; 2] = [3.0, 10.0];
-
-/// Its parameters.
+/// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
-    /// Share of its speed alone that a program is to keep, 0–1, exclusive. Speeds are inverse latencies, so 0.9 allows a latency of
-    /// baseline / 0.9.
+    /// Share of its speed alone that a program is to keep, 0–1, exclusive. Speeds are inverse latencies, so 0.9 allows
+    /// a latency of baseline / 0.9.
     pub goal: f64,
     /// The first duty, 0–1.
     pub first: f64,
@@ -39,9 +48,10 @@ pub struct Steady {
     pub least: f64,
     /// Added to the duty while the goal is kept, but no more than half of it.
     pub increase: f64,
-    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive; the first time it is halved, as it was doubled before.
+    /// The duty is multiplied by this when the goal is missed, 0–1, exclusive; the first time it is halved, as it was
+    /// doubled before.
     pub decrease: f64,
-    /// Up to so much above the goal, relatively, the duty stays as it is.
+    /// Up to this share above the goal, the duty stays as it is.
     pub hold: f64,
     /// Readings of a pause.
     #[serde(alias = "first_baseline")]
@@ -50,12 +60,12 @@ pub struct Steady {
     pub between_baselines: u32,
 }
 
-/// What it remembers.
+/// State.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct SteadyState {
     /// Speed alone of each program.
-    baseline: Vec<Option<f64>>,
+    pub(super) baseline: Vec<Option<f64>>,
     /// The duty that is asked for.
     duty: f64,
     /// Whether the last phase was a pause for the baseline.
@@ -69,8 +79,8 @@ pub struct SteadyState {
     misses: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
-    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the duty if it is; with
-    /// how many answers were beyond the goal.
+    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the
+    /// duty if it is; with how many answers were beyond the goal.
     #[serde(default)]
     accused: Option<(f64, Option<Excess>)>,
     /// Pauses since the speed alone was measured in which the goal was missed as well.
@@ -91,7 +101,7 @@ pub struct SteadyState {
     /// Readings until that is tried again, and as many as there were to be.
     #[serde(default)]
     wait: [u32; 2],
-    /// So many answers more than may be were beyond the goal of each program, where single ones are known.
+    /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
     /// Whether the last phase was a pause that makes up for that.
@@ -120,10 +130,10 @@ impl Steady {
     }
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
-        if !seen.speeds.iter().any(|speed| usable(*speed).is_some()) {
+        if !seen.is_known() {
             (state.pause, state.accused, state.making_up) = (false, None, false);
             let background = !state.beside;
-            return (Phase { background, ..phase(1.0, UNKNOWN, Why::Unknown) }, state);
+            return (Phase { background, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
         }
         state.note(seen);
         if state.pause {
@@ -195,7 +205,8 @@ impl Steady {
         (if state.making_up { pause } else { together(&state, why) }.by(held), state)
     }
 
-    /// All the time in the background, then beside the others: where single answers soon tell that it is too much, at once, else by steps.
+    /// All the time in the background, then beside the others: where single answers soon tell that it is too much, at
+    /// once, else by steps.
     fn try_more(&self, state: &mut SteadyState, full: bool, told: bool) {
         if full {
             state.beside = true;
@@ -227,7 +238,8 @@ impl Steady {
         self.go_on(state, why, None)
     }
 
-    /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less than in `trial`.
+    /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less
+    /// than in `trial`.
     fn is_others_doing(&self, state: &mut SteadyState, seen: &Seen, trial: Option<Excess>) -> bool {
         let Some((high, speed)) = state.relative(seen) else { return false };
         if speed >= self.goal {
@@ -253,57 +265,6 @@ impl Steady {
 
     fn pause(&self, state: &SteadyState) -> Phase {
         Phase { duty: 0.0, lasts: Lasts::Readings(self.baseline), ..together(state, Why::Baseline) }
-    }
-}
-
-impl SteadyState {
-    pub(super) fn alone(&self) -> &[Option<f64>] {
-        &self.baseline
-    }
-
-    /// What was tried last did not do: in the background again where they were beside the others, else for this share of the time.
-    fn retreat(&mut self, duty: f64) {
-        self.wait = [(self.wait[1] * 2).clamp(WAIT[0], WAIT[1]); 2];
-        self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
-    }
-
-    /// Enters what was beyond the goal.
-    fn note(&mut self, seen: &Seen) {
-        self.owed.resize(seen.excess.len(), 0.0);
-        for (owed, excess) in self.owed.iter_mut().zip(&seen.excess) {
-            *owed = (*owed + excess.map_or(0.0, |excess| excess.over)).clamp(-ACCOUNT[0], ACCOUNT[1]);
-        }
-    }
-
-    fn measured(&mut self, seen: &Seen) {
-        self.baseline.resize(seen.speeds.len(), None);
-        // Who is faster alone as well has another load now, and what was before tells nothing of that.
-        let faster = self.faster >= DOUBT;
-        let weight = if faster { 1.0 } else { BASELINE_WEIGHT };
-        (self.faster, self.slow) = (0, 0);
-        let before = self.baseline.clone();
-        for (high, (baseline, speed)) in self.baseline.iter_mut().zip(&seen.speeds).enumerate() {
-            if let Some(alone) = seen.alone.get(high).copied().flatten() {
-                *baseline = Some(alone);
-            } else if let Some(speed) = usable(*speed) {
-                *baseline = Some(baseline.map_or(speed, |before| before + weight * (speed - before)));
-            }
-        }
-        let confirms = |(now, before): (&Option<f64>, &Option<f64>)| {
-            now.zip(*before).is_some_and(|(now, before)| now >= FASTER * before)
-        };
-        if self.baseline.iter().zip(&before).any(confirms) {
-            self.unconfirmed = 0;
-        } else if faster {
-            self.unconfirmed += 1;
-        }
-    }
-
-    /// The speed of the program that is furthest below its baseline, by its place, as a share of that.
-    fn relative(&self, seen: &Seen) -> Option<(usize, f64)> {
-        let share =
-            |(high, (speed, alone)): (usize, (&Option<f64>, &Option<f64>))| Some((high, usable(*speed)? / (*alone)?));
-        seen.speeds.iter().zip(&self.baseline).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 

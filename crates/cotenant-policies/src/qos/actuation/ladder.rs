@@ -1,46 +1,45 @@
-//! The means behind another place: naps, and where these are not obeyed or do not keep the goal, limits of CPU time; where hardly any CPU
-//! time is left, or none can be limited, limits of cache ways and memory bandwidth.
+//! Naps first. Where these are not obeyed or do not keep the goal, limits of CPU time; where hardly any CPU time is
+//! left, or it cannot be limited, limits of cache ways and memory bandwidth.
 
-use super::{Limits, QosConfig, Step};
-use crate::qos::controller::{Phase, Why};
-use cotenant_model::action::{Action, ActionOutcome, Outcome};
-use cotenant_model::ids::Time;
+use super::steps::Step;
+use crate::qos::phase::{Phase, Why};
+use crate::qos::settings::{Limits, QosConfig};
 use cotenant_model::policy::Ctx;
-use cotenant_model::signal::Signal;
-use cotenant_model::view::View;
+use cotenant_model::{Action, ActionOutcome, Outcome, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// So many naps in a row that are refused are enough.
+/// Refused naps in a row after which naps are given up.
 const REFUSED: u32 = 3;
 
-/// What programs really did is looked at over so many seconds.
+/// Seconds over which programs are checked for obeying naps.
 const WINDOW_S: f64 = 3.0;
 
-/// So many windows in a row in which naps were not obeyed are enough.
+/// Windows in a row without obedience after which naps are given up.
 const WINDOWS: u32 = 2;
 
-/// Programs that slept for less than this part of what they were to, do not obey.
+/// Programs that slept for less than this part of what was ordered do not obey.
 const SLEPT: f64 = 0.5;
 
-/// Where they were to sleep for less than this share of the time, they are not judged by it.
+/// A window with naps for less than this share of the time tells nothing.
 const ASKED: f64 = 0.05;
 
-/// Seconds for which the goal is missed at the least duty before more than naps is tried.
+/// Seconds for which the goal is missed at the least duty before limits are tried.
 const MISSED_S: f64 = 3.0;
 
-/// Up to so many times the least duty, a duty is the least.
+/// A duty up to this many times the least duty counts as the least.
 const ABOUT: f64 = 1.2;
 
-/// Up to so many thousandths of all CPUs, cache ways and bandwidth are limited besides: of CPU time a program can hardly have less.
-pub(super) const LAST: u32 = 100;
+/// Up to this many thousandths of all CPUs, cache ways and bandwidth are limited as well: a program can hardly have
+/// less CPU time.
+pub(in crate::qos) const LAST: u32 = 100;
 
-/// Which means is in force, and what speaks against it.
+/// Whether naps or limits are in force, and what speaks against them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
     /// Why limits are in force; `None`: naps are.
     climbed: Option<Climbed>,
-    /// Limits were refused: naps it is.
+    /// Limits were refused: only naps are left.
     stuck: bool,
     /// Whether limits of CPU time were refused.
     #[serde(default)]
@@ -50,7 +49,8 @@ pub struct Ladder {
     no_caches: bool,
     /// Naps in a row that were refused.
     refused: u32,
-    /// Of this window: its seconds, for how many of them the programs were to run, and the CPU time of their threads, seconds.
+    /// Of this window: its seconds, for how many of them the programs were to run, and the CPU time of their threads,
+    /// seconds.
     window: [f64; 3],
     /// Threads that ran in it.
     threads: usize,
@@ -83,8 +83,8 @@ impl fmt::Display for Climbed {
 }
 
 impl Ladder {
-    /// Why a step is by these means, where it is not by those that are mildest.
-    pub(super) fn reason(&self, step: Step) -> Option<String> {
+    /// Why a step is not by the mildest means, where it is not.
+    pub(in crate::qos) fn reason(&self, step: Step) -> Option<String> {
         match step {
             Step::Limit(Some(_)) | Step::Caches(Some(_)) => {
                 self.climbed.map(|climbed| format!("limits, since {climbed}"))
@@ -101,9 +101,10 @@ impl Ladder {
         self.climbed.is_some()
     }
 
-    /// Of what a limit of this share of all CPUs, in thousandths, is: of CPU time; of cache ways and memory bandwidth, each `None` where
-    /// not of that. The latter alone where the user wants that, or where CPU time cannot be limited; else besides, as the last rung.
-    pub(super) fn kinds(&self, config: &QosConfig, permille: Option<u32>) -> [Option<u32>; 2] {
+    /// Of what a limit of this share of all CPUs, in thousandths, is: of CPU time; of cache ways and memory bandwidth,
+    /// each `None` where not of that. The latter alone where the user wants that, or where CPU time cannot be limited;
+    /// else besides, as the last rung.
+    pub(in crate::qos) fn kinds(&self, config: &QosConfig, permille: Option<u32>) -> [Option<u32>; 2] {
         let alone = config.limits == Some(Limits::Caches) || self.no_cpu && config.climb;
         let caches = alone || config.climb && !self.no_caches && permille.is_some_and(|permille| permille <= LAST);
         [permille.filter(|_| !alone), permille.filter(|_| caches)]
@@ -114,8 +115,8 @@ impl Ladder {
         self.climbed
     }
 
-    /// Takes note of how orders were obeyed, and climbs where that was not well.
-    pub(super) fn note(
+    /// Notes how orders were obeyed, and climbs where they were obeyed badly.
+    pub(in crate::qos) fn note(
         &mut self,
         ctx: &Ctx<'_>,
         config: &QosConfig,
@@ -158,7 +159,7 @@ impl Ladder {
         };
     }
 
-    /// Compares what the programs did with what they were to do.
+    /// Compares what the programs did with what was ordered.
     fn watch(&mut self, ctx: &Ctx<'_>, config: &QosConfig, view: &View, phase: Phase) {
         let seconds = view.interval.as_secs_f64();
         self.window[0] += seconds;

@@ -1,23 +1,22 @@
-//! The mildest means: programs of low priority run where those of high priority do not, as far away as there is room.
+//! The mildest means: low-priority programs run where those of high priority do not, as far away as there is room.
 
-use super::QosConfig;
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, Time};
+use super::NOBODY;
+use crate::qos::phase::{Phase, Why};
+use crate::qos::settings::QosConfig;
 use cotenant_model::policy::Ctx;
-use cotenant_model::signal::Signal;
-use cotenant_model::topology::Topology;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::view::TaskView;
+use cotenant_model::{Action, CpuId, CpuSet, Proposal, Reason, Signal, Time, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A CPU on which programs of high priority ran for less of the time than this is not theirs.
+/// High-priority programs own a CPU on which they run for at least this share of the time.
 const THEIRS: f64 = 0.1;
 
-/// Weight of a new look at where programs run against those before.
+/// Weight of a new look at where programs run against the older ones.
 const WEIGHT: f64 = 0.2;
 
-/// Where they run may change: after so long, contention is answered by another place, if there is one.
+/// Programs may move: after this long, contention is answered by another place, if there is one.
 const LASTS: Duration = Duration::from_secs(5);
 
 /// Where programs of high priority run, and where the others were sent.
@@ -35,8 +34,8 @@ pub struct Away {
 }
 
 impl Away {
-    /// Takes note of who runs where. A view of no news counts for nothing: not every look is at the threads.
-    pub(super) fn note(&mut self, config: &QosConfig, view: &View) {
+    /// Notes where programs run. A view without news counts for nothing: not every round looks at the threads.
+    fn note(&mut self, config: &QosConfig, view: &View) {
         let seconds = view.interval.as_secs_f64();
         self.since_s += seconds;
         // Seconds that it ran since the last look at it, which may be longer ago than the last view.
@@ -66,8 +65,45 @@ impl Away {
         }
     }
 
-    /// Where the others are to run from now on, where that is somewhere else than up to now.
-    pub(super) fn send(&mut self, ctx: &Ctx<'_>, now: Time) -> Option<CpuSet> {
+    /// Moves the low-priority programs away where a phase that begins now answers contention, and lets them run
+    /// anywhere without one. Naps and limits keep what is then left to be kept.
+    pub(in crate::qos) fn proposals(
+        &mut self,
+        ctx: &Ctx<'_>,
+        config: &QosConfig,
+        view: &View,
+        phase: Option<(Phase, Time)>,
+        now: Time,
+    ) -> Vec<Proposal> {
+        self.note(config, view);
+        let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
+        let Some((phase, began)) = phase else {
+            let back = self.sent.take().is_some();
+            let release = |task: &TaskView| Proposal {
+                action: Action::Release { task: task.info.id },
+                reason: Reason::new("place", NOBODY),
+            };
+            return low.filter(|_| back).map(release).collect();
+        };
+        if began != now || !matches!(phase.why, Why::Contention | Why::Decrease) {
+            return Vec::new();
+        }
+        let Some(contexts) = self.send(ctx, now) else { return Vec::new() };
+        let reason = Reason {
+            what: format!("{}contention: away from the programs of high priority", phase.figures()).into(),
+            app: config.beneficiary(&phase),
+            ..Reason::new("place", "")
+        };
+        let place = |task: &TaskView| {
+            let contexts = contexts.and(&task.info.allowed); // a thread that may not go there naps
+            let action = Action::Place { task: task.info.id, contexts };
+            Proposal { action, reason: reason.clone() }
+        };
+        low.filter(|task| task.info.allowed.intersects(&contexts)).map(place).collect()
+    }
+
+    /// Where the others run from now on, if not where they do already.
+    fn send(&mut self, ctx: &Ctx<'_>, now: Time) -> Option<CpuSet> {
         if self.sent.as_ref().is_some_and(|(_, at)| now - *at < LASTS) {
             return None;
         }
@@ -78,19 +114,14 @@ impl Away {
         new.then_some(place)
     }
 
-    /// They may run anywhere again; whether they were sent somewhere.
-    pub(super) fn take_back(&mut self) -> bool {
-        self.sent.take().is_some()
-    }
-
     /// Where the others were sent.
     pub fn place(&self) -> Option<&CpuSet> {
         self.sent.as_ref().map(|(place, _)| place)
     }
 }
 
-/// The CPUs that share no package with `theirs`; where these are too few for so many threads, those that share no last-level cache, no
-/// core, no CPU. `None` where nothing is left, or where all is.
+/// The CPUs that share no package with `theirs`; where these are fewer than the threads, those that share no last-level
+/// cache, no core, no CPU. `None` where nothing is left, or where all is.
 fn place(topology: &Topology, theirs: &CpuSet, threads: usize) -> Option<CpuSet> {
     if theirs.is_empty() {
         return None;

@@ -1,0 +1,253 @@
+//! How fast an application is, by whichever source tells it.
+
+use crate::ids::{AppId, Time};
+use crate::sample::{Direction, Reading};
+use crate::signal::Signal;
+use crate::view::{AppView, View};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What tells an application's speed. Its text is the name that users give; [`by_name`] serialises it so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Instructions per second of its threads. The text, `instructions/s`, is for people only: as a name it cannot be
+    /// given.
+    Instructions,
+    /// Instructions per cycle of its threads: `ipc`.
+    Ipc,
+    /// Units of work per second, as the program reports them: `progress`.
+    Progress,
+    /// A percentile of the latencies that the program reports, seconds: `latency_p99_s`.
+    Latency(Percentile),
+    /// The metric of this name, from outside the program.
+    Metric(String),
+}
+
+/// A percentile, in millionths of a percent: 0–100,000,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Percentile(u32);
+
+impl Percentile {
+    const P50: Self = Self(50_000_000);
+    const P99: Self = Self(99_000_000);
+
+    fn percent(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+
+    /// The same as a quantile, 0–1.
+    pub fn quantile(self) -> f64 {
+        self.percent() / 100.0
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instructions => f.write_str("instructions/s"),
+            Self::Ipc => f.write_str("ipc"),
+            Self::Progress => f.write_str("progress"),
+            Self::Latency(percentile) => write!(f, "latency_p{}_s", percentile.percent()),
+            Self::Metric(name) => f.write_str(name),
+        }
+    }
+}
+
+impl From<String> for Source {
+    /// Every name that means nothing else is that of a metric.
+    fn from(name: String) -> Self {
+        let percent = name.strip_prefix("latency_p").and_then(|rest| rest.strip_suffix("_s")?.parse::<f64>().ok());
+        match (name.as_str(), percent) {
+            ("ipc", _) => Self::Ipc,
+            ("progress", _) => Self::Progress,
+            (_, Some(percent)) if (0.0..=100.0).contains(&percent) => {
+                Self::Latency(Percentile((percent * 1e6).round() as u32))
+            }
+            _ => Self::Metric(name),
+        }
+    }
+}
+
+/// Serialises a source as its name.
+pub mod by_name {
+    use super::Source;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(source)
+    }
+
+    /// # Errors
+    /// Where it is no text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Source, D::Error> {
+        String::deserialize(deserializer).map(Source::from)
+    }
+}
+
+impl Source {
+    /// The latest reading in a view, in the source's own unit; of a metric also where it is older than the interval.
+    /// `None` where nothing is known.
+    pub fn reading(&self, view: &View, app: &AppView) -> Option<Reading> {
+        let higher = |value, count| (value, Direction::HigherIsBetter, count);
+        let (value, direction, count) = match self {
+            Self::Instructions => higher(instructions_per_s(view, app.id)?, 1),
+            Self::Ipc => {
+                let [instructions, cycles] = instructions_and_cycles_per_s(view, app.id);
+                (cycles > 0.0).then(|| higher(instructions / cycles, 1))?
+            }
+            Self::Progress => {
+                let per_s = app.progress_per_s?;
+                higher(per_s, (per_s * view.interval.as_secs_f64()).round() as u64)
+            }
+            Self::Latency(percentile) => {
+                let latency = app.latency_ns.as_ref()?;
+                (latency.quantile(percentile.quantile())? / 1e9, Direction::LowerIsBetter, latency.count())
+            }
+            Self::Metric(name) => {
+                return app.metrics.iter().find(|(other, _)| other == name).map(|(_, reading)| *reading);
+            }
+        };
+        Some(Reading { value, direction, window: view.interval, count, at: view.at })
+    }
+
+    /// With its latest reading as a speed.
+    pub fn speed(self, view: &View, app: &AppView) -> Option<(Self, Reading)> {
+        self.reading(view, app)?.as_speed().map(|reading| (self, reading))
+    }
+
+    /// What the interval adds to a mean speed: speed × weight, and the weight. That is seconds for what is counted per
+    /// second, cycles for IPC, and 1 for a reading of a latency or metric, each of which counts once. `None` where
+    /// nothing new is known.
+    pub fn term(&self, view: &View, app: &AppView) -> Option<[f64; 2]> {
+        let seconds = view.interval.as_secs_f64();
+        match self {
+            Self::Instructions | Self::Progress => self.reading(view, app).map(|read| [read.value * seconds, seconds]),
+            Self::Ipc => {
+                let sums = instructions_and_cycles_per_s(view, app.id);
+                (sums[1] > 0.0).then(|| sums.map(|per_s| per_s * seconds))
+            }
+            Self::Latency(_) | Self::Metric(_) => {
+                let reading = self.reading(view, app).filter(|reading| view.is_new(reading))?;
+                reading.as_speed().map(|reading| [reading.value, 1.0])
+            }
+        }
+    }
+}
+
+/// The best source besides counters, with its reading as a speed: the first metric from outside, because the user asked
+/// for it; else the progress that the program reports.
+pub fn told(view: &View, app: &AppView) -> Option<(Source, Reading)> {
+    let metrics = app.metrics.iter().map(|(name, _)| Source::Metric(name.clone()));
+    metrics.chain([Source::Progress]).find_map(|source| source.speed(view, app))
+}
+
+/// Whether a value can be a speed.
+pub fn usable(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+impl Reading {
+    /// The same as a speed: higher is better. `None` where the value cannot be one.
+    pub fn as_speed(self) -> Option<Self> {
+        let value = match self.direction {
+            Direction::HigherIsBetter => self.value,
+            Direction::LowerIsBetter => self.value.recip(),
+        };
+        usable(value).then_some(Self { value, direction: Direction::HigherIsBetter, ..self })
+    }
+
+    /// When the time that it summarises began.
+    pub fn since(&self) -> Time {
+        Time(self.at.0.saturating_sub(self.window.as_nanos() as u64))
+    }
+}
+
+impl View {
+    /// The reading of every source that an application itself or its metrics tell, with p50 and p99 of its latencies.
+    pub fn readings(&self, app: &AppView) -> Vec<(Source, Reading)> {
+        let own = [Source::Progress, Source::Latency(Percentile::P50), Source::Latency(Percentile::P99)];
+        let all = own.into_iter().chain(app.metrics.iter().map(|(name, _)| Source::Metric(name.clone())));
+        all.filter_map(|source| source.reading(self, app).map(|reading| (source, reading))).collect()
+    }
+}
+
+/// Of all threads of an application that are in view; `None` where one is not counted, or none ran.
+fn instructions_per_s(view: &View, app: AppId) -> Option<f64> {
+    let mut threads = view.tasks.iter().filter(|t| t.info.app == app && t.ran() != Some(false));
+    threads.try_fold(0.0, |sum, t| Some(sum + t.per_s(Signal::Instructions)?)).filter(|sum| usable(*sum))
+}
+
+/// Of those threads of an application of which both are counted.
+fn instructions_and_cycles_per_s(view: &View, app: AppId) -> [f64; 2] {
+    let threads = view.tasks.iter().filter(|t| t.info.app == app);
+    threads
+        .filter_map(|t| Some([t.per_s(Signal::Instructions)?, t.per_s(Signal::Cycles)?]))
+        .fold([0.0; 2], |sum, thread| [sum[0] + thread[0], sum[1] + thread[1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Histogram;
+    use crate::sample::{AppSample, Sample};
+    use std::time::Duration;
+
+    #[test]
+    fn names_come_back() {
+        for name in ["ipc", "progress", "latency_p50_s", "latency_p99.9_s", "latency_p2.5_s", "queue", "latency_p99"] {
+            assert_eq!(Source::from(name.to_owned()).to_string(), name);
+        }
+        let quantile = |name: &str| match Source::from(name.to_owned()) {
+            Source::Latency(percentile) => Some(percentile.quantile()),
+            _ => None,
+        };
+        assert_eq!(
+            ["latency_p50_s", "latency_p99_s", "latency_p2.5_s"].map(quantile),
+            [Some(0.5), Some(0.99), Some(0.025)]
+        );
+        assert_eq!(["latency_p101_s", "latency_px_s", "latency_p99", "p99"].map(quantile), [None; 4]);
+        assert_ne!(Source::from(Source::Instructions.to_string()), Source::Instructions);
+    }
+
+    #[test]
+    fn every_source_reads_alike() {
+        let at = |ms, progress, slow, metric_ms| {
+            let buckets = [(1_000.0, 2_000.0, 50), (1e9, 3e9, slow)].map(Into::into);
+            let metric = Reading {
+                value: 7.0,
+                direction: Direction::LowerIsBetter,
+                window: Duration::from_secs(1),
+                count: 1,
+                at: Time::from_millis(metric_ms),
+            };
+            let app = AppSample {
+                progress: Some(progress),
+                latency_ns: Some(Histogram::new(buckets)),
+                metrics: vec![("queue".into(), metric)],
+                ..AppSample::default()
+            };
+            Sample { at: Time::from_millis(ms), apps: vec![app], ..Sample::default() }
+        };
+        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 60, 10, 900));
+        let app = &view.apps[0];
+        let told = |(source, r): &(Source, Reading)| (source.to_string(), r.value, r.count, source.term(&view, app));
+        // 50 units in 0.5 s; ten latencies, all between 1 and 3 s; a metric that is older than the interval.
+        assert_eq!(
+            view.readings(app).iter().map(told).collect::<Vec<_>>(),
+            [
+                ("progress".to_owned(), 100.0, 50, Some([50.0, 0.5])),
+                ("latency_p50_s".to_owned(), 2.0, 10, Some([0.5, 1.0])),
+                ("latency_p99_s".to_owned(), 2.98, 10, Some([1.0 / 2.98, 1.0])),
+                ("queue".to_owned(), 7.0, 1, None),
+            ]
+        );
+        let view = View::new(&at(1_000, 10, 0, 900), &at(1_500, 10, 0, 1_200));
+        let readings = view.readings(&view.apps[0]);
+        assert_eq!(readings.len(), 2, "no latency in the interval: nothing is known about it");
+        assert_eq!(readings[1].0.term(&view, &view.apps[0]), Some([1.0 / 7.0, 1.0]));
+        assert_eq!(super::told(&view, &view.apps[0]).map(|(source, _)| source.to_string()).as_deref(), Some("queue"));
+    }
+}

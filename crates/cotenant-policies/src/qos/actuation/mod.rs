@@ -1,0 +1,12 @@
+//! From phases to actions, the mildest means first: another place, naps, limits of CPU time, limits of caches and
+//! memory bandwidth.
+
+mod away;
+pub(super) mod ladder;
+pub(super) mod steps;
+
+pub use away::Away;
+pub use ladder::{Climbed, Ladder};
+
+/// Why orders are taken back in the end.
+pub(super) const NOBODY: &str = "nobody is to be kept from contention any more";

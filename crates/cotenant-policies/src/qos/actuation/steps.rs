@@ -1,0 +1,175 @@
+//! What a phase means for the low-priority programs: naps, turns of running and napping, limits, and the background.
+
+use super::Ladder;
+use crate::qos::phase::{LONGEST_NAP, Lasts, Phase};
+use crate::qos::settings::{High, QosConfig};
+use cotenant_model::policy::Ctx;
+use cotenant_model::speed::Source;
+use cotenant_model::{Action, AppId, Time};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A turn of running and napping where a duty is kept by both.
+pub(in crate::qos) const TURN: Duration = Duration::from_millis(20);
+
+/// The same where all answers are short: each falls into one part of a turn anyway, and each switch disturbs those
+/// under way.
+pub(in crate::qos) const LONG_TURN: Duration = Duration::from_millis(200);
+
+/// Answers are short up to here, seconds: half of a short turn. Longer ones fall into both parts.
+const SHORT_ANSWER_S: f64 = 0.01;
+
+/// Neither part of a turn is shorter, except runs between the longest naps: programs look for naps every 2 ms or so.
+const SHORTEST: Duration = Duration::from_millis(5);
+
+/// In a pause that has no end yet, naps are ordered this far ahead: rounds each 100 ms, which come anyway, renew them.
+const AHEAD: Duration = Duration::from_millis(150);
+
+/// Naps that go on are ordered anew this long before they end.
+pub(in crate::qos) const RENEWED: Duration = Duration::from_millis(50);
+
+/// An order to all low-priority programs.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::qos) enum Step {
+    Nap(Time),
+    /// Thousandths of all CPUs.
+    Limit(Option<u32>),
+    Caches(Option<u32>),
+    Background(bool),
+}
+
+impl Step {
+    pub(in crate::qos) fn of(self, app: AppId, ctx: &Ctx<'_>) -> Action {
+        match self {
+            Self::Nap(until) => Action::Nap { app, until },
+            Self::Limit(share) => {
+                let cpus = ctx.topology.usable().len() as u32;
+                Action::Limit { app, cpu_permille: share.map(|permille| (permille * cpus).max(1)) }
+            }
+            Self::Caches(permille) => Action::LimitCaches { app, permille },
+            Self::Background(on) => Action::Background { app, on },
+        }
+    }
+}
+
+/// What was ordered last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ordered {
+    /// When the naps end.
+    pub napping_until: Time,
+    /// Where a duty is kept by turns, when the present turn ends.
+    pub turn_ends: Time,
+    /// Whether the programs run in the background.
+    #[serde(default)]
+    background: bool,
+    /// The limit of CPU time, thousandths of all CPUs.
+    limited: Option<u32>,
+    /// The limit of cache ways and memory bandwidth, thousandths.
+    #[serde(default)]
+    caches: Option<u32>,
+}
+
+/// What orders depend on.
+pub(in crate::qos) struct Moment<'a> {
+    pub config: &'a QosConfig,
+    pub ladder: &'a Ladder,
+    /// `None`: everything is taken back.
+    pub phase: Option<Phase>,
+    pub began: Time,
+    /// Whether the phase begins now.
+    pub new: bool,
+    pub now: Time,
+    /// Speed alone of each high-priority program.
+    pub alone: &'a [Option<f64>],
+}
+
+impl Ordered {
+    /// Whether any limit is in force.
+    pub fn is_limited(&self) -> bool {
+        (self.limited, self.caches) != (None, None)
+    }
+
+    /// The orders that are due now. Naps are counted in `naps`.
+    pub(in crate::qos) fn steps(&mut self, at: &Moment<'_>, naps: &mut u64) -> Vec<Step> {
+        let on = at.config.climb && at.phase.is_some_and(|phase| phase.background);
+        let background = (std::mem::replace(&mut self.background, on) != on).then_some(Step::Background(on));
+        background.into_iter().chain(self.naps_and_limits(at, naps)).collect()
+    }
+
+    fn naps_and_limits(&mut self, at: &Moment<'_>, naps: &mut u64) -> Vec<Step> {
+        let (new, now) = (at.new, at.now);
+        let Some(Phase { duty, lasts, .. }) = at.phase.filter(|phase| phase.duty < 1.0) else {
+            return self.run(at, None);
+        };
+        if duty <= 0.0 {
+            let end = match lasts {
+                Lasts::For(time) | Lasts::UntilKnown(time) => at.began + time,
+                Lasts::Readings(_) => now + AHEAD,
+            };
+            // A nap whose end is not yet ordered is renewed when that is near.
+            let due = self.napping_until < end && self.napping_until - now <= RENEWED;
+            *naps += u64::from(new);
+            let mut steps = Vec::new();
+            if new || due {
+                steps.push(self.nap(end.min(now + LONGEST_NAP)));
+            }
+            // A program that does not obey naps well is limited as far as that goes, too.
+            if at.ladder.limits() {
+                steps.extend(self.limit(at, Some(1)));
+            }
+            return steps;
+        }
+        if at.config.limits.is_some() || at.ladder.limits() {
+            return self.run(at, Some(((duty * 1e3).round() as u32).max(1)));
+        }
+        let mut steps = self.limit(at, None);
+        let (run, nap) = match lasts {
+            // A phase with an end is one turn.
+            Lasts::For(time) if new => (time.mul_f64(duty), time.mul_f64(1.0 - duty).min(LONGEST_NAP)),
+            Lasts::Readings(_) if now >= self.turn_ends => turn(duty, turn_length(at)),
+            _ => return steps,
+        };
+        // The turn begins with its nap.
+        self.turn_ends = now + run + nap;
+        *naps += 1;
+        steps.push(self.nap(now + nap));
+        steps
+    }
+
+    /// Ends naps; with this share of all CPUs as the limit.
+    fn run(&mut self, at: &Moment<'_>, permille: Option<u32>) -> Vec<Step> {
+        let nap = (self.napping_until > at.now).then_some(Step::Nap(at.now));
+        self.napping_until = self.napping_until.min(at.now);
+        nap.into_iter().chain(self.limit(at, permille)).collect()
+    }
+
+    /// The orders that make this share of all CPUs the limit, where it is not.
+    fn limit(&mut self, at: &Moment<'_>, permille: Option<u32>) -> Vec<Step> {
+        let [cpu, caches] = at.ladder.kinds(at.config, permille);
+        let cpu = (std::mem::replace(&mut self.limited, cpu) != cpu).then_some(Step::Limit(cpu));
+        let caches = (std::mem::replace(&mut self.caches, caches) != caches).then_some(Step::Caches(caches));
+        cpu.into_iter().chain(caches).collect()
+    }
+
+    fn nap(&mut self, until: Time) -> Step {
+        self.napping_until = until;
+        Step::Nap(until)
+    }
+}
+
+fn turn_length(at: &Moment<'_>) -> Duration {
+    let alone = at.alone.iter().copied().chain(std::iter::repeat(None));
+    let is_short = |(high, alone): (&High, Option<f64>)| {
+        matches!(high.metric, Source::Latency(_)) && alone.is_some_and(|per_s| per_s * SHORT_ANSWER_S >= 1.0)
+    };
+    if at.config.high.iter().zip(alone).all(is_short) { LONG_TURN } else { TURN }
+}
+
+/// Run and nap of a turn of about this length.
+pub(in crate::qos) fn turn(duty: f64, length: Duration) -> (Duration, Duration) {
+    let (run, nap) = (length.as_secs_f64() * duty, length.as_secs_f64() * (1.0 - duty));
+    let longer = (SHORTEST.as_secs_f64() / run.min(nap).max(1e-6)).max(1.0);
+    // A duty that is to have longer naps than there are has shorter runs.
+    let longer = longer.min(LONGEST_NAP.as_secs_f64() / nap.max(1e-6));
+    [run, nap].map(|part| Duration::from_secs_f64((part * longer).min(1.0))).into()
+}

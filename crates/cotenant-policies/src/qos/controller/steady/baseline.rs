@@ -1,0 +1,58 @@
+//! The baseline that pauses measure, and what is owed against the goal.
+
+use super::{DOUBT, FASTER, SteadyState, WAIT};
+use crate::qos::phase::{Seen, usable};
+
+/// Weight of a new baseline against those before.
+const BASELINE_WEIGHT: f64 = 0.5;
+
+/// Answers beyond the goal that may be saved up at most, and owed at most: a trial takes about as many as the first.
+const ACCOUNT: [f64; 2] = [3.0, 10.0];
+
+impl SteadyState {
+    /// What was tried last did not do: in the background again where they were beside the others, else for this share
+    /// of the time.
+    pub(super) fn retreat(&mut self, duty: f64) {
+        self.wait = [(self.wait[1] * 2).clamp(WAIT[0], WAIT[1]); 2];
+        self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
+    }
+
+    /// Enters what was beyond the goal.
+    pub(super) fn note(&mut self, seen: &Seen) {
+        self.owed.resize(seen.excess.len(), 0.0);
+        for (owed, excess) in self.owed.iter_mut().zip(&seen.excess) {
+            *owed = (*owed + excess.map_or(0.0, |excess| excess.over)).clamp(-ACCOUNT[0], ACCOUNT[1]);
+        }
+    }
+
+    pub(super) fn measured(&mut self, seen: &Seen) {
+        self.baseline.resize(seen.speeds.len(), None);
+        // A program that is faster alone as well has another load now: older measurements tell nothing of it.
+        let faster = self.faster >= DOUBT;
+        let weight = if faster { 1.0 } else { BASELINE_WEIGHT };
+        (self.faster, self.slow) = (0, 0);
+        let before = self.baseline.clone();
+        for (high, (baseline, speed)) in self.baseline.iter_mut().zip(&seen.speeds).enumerate() {
+            if let Some(alone) = seen.alone.get(high).copied().flatten() {
+                *baseline = Some(alone);
+            } else if let Some(speed) = usable(*speed) {
+                *baseline = Some(baseline.map_or(speed, |before| before + weight * (speed - before)));
+            }
+        }
+        let confirms = |(now, before): (&Option<f64>, &Option<f64>)| {
+            now.zip(*before).is_some_and(|(now, before)| now >= FASTER * before)
+        };
+        if self.baseline.iter().zip(&before).any(confirms) {
+            self.unconfirmed = 0;
+        } else if faster {
+            self.unconfirmed += 1;
+        }
+    }
+
+    /// The speed of the program that is furthest below its baseline, by its place, as a share of that.
+    pub(super) fn relative(&self, seen: &Seen) -> Option<(usize, f64)> {
+        let share =
+            |(high, (speed, alone)): (usize, (&Option<f64>, &Option<f64>))| Some((high, usable(*speed)? / (*alone)?));
+        seen.speeds.iter().zip(&self.baseline).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}

@@ -1,0 +1,108 @@
+//! `steady`, by speeds.
+
+use super::*;
+
+#[test]
+fn steady_doubles_then_climbs_and_falls() {
+    let controller = preset("steady");
+    let mut plant = Plant::new(&controller, 0.0);
+    let rounded = |came: &Came| came.duties.iter().map(|d| (d * 1e4).round() / 1e4).collect::<Vec<f64>>();
+    // Loss 0.16: the goal 0.9 is kept up to a duty of 0.625. Pause (3 readings), then 0.25, 0.5: speeds 0.96, 0.92.
+    // At 0.5 the speed 0.92 is below 0.9 · 1.03 = 0.927: held.
+    let came = plant.run(5, 0.16);
+    assert_eq!(came.duties, [0.25, 0.5, 0.5, 0.5]);
+    // It gets worse: 1 − 0.6 · 0.5 = 0.7 < 0.9: 0.35 (0.79), 0.245 (0.853), 0.1715 (0.897), 0.1201 (0.928): above, up
+    // by 0.05.
+    let came = plant.run(6, 0.6);
+    assert_eq!(rounded(&came), [0.5, 0.35, 0.245, 0.1715, 0.12, 0.17]);
+    // And better: down once more for what was before, then up by 0.05, no doubling any more.
+    let came = plant.run(3, 0.0);
+    assert_eq!(rounded(&came), [0.119, 0.169, 0.219]);
+    // Worse by far: 0.7 times until 0.0452 (0.864) is missed and 0.0317 (0.905) is not: held.
+    let came = plant.run(10, 3.0);
+    assert_eq!(rounded(&came)[5..], [0.0452, 0.0317, 0.0317, 0.0317, 0.0317]);
+}
+
+/// What of each phase of `steady` behind the first.
+fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
+    let controller = preset("steady");
+    let (_, mut state) = controller.start();
+    let mut next = |speed: &f64| {
+        let (phase, after) = controller.next(state.clone(), &Seen::one(*speed));
+        state = after;
+        what(phase)
+    };
+    speeds.iter().map(&mut next).collect()
+}
+
+#[test]
+fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
+    let duties = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background));
+    let (back, beside) = ((1.0, true), (0.25, false));
+    // Alone; above the goal at 0.25, 0.5, 1, but not beside the others, where it begins at 0.25 again; four times above
+    // it until that is tried again.
+    let speeds = [100.0, 99.0, 99.0, 99.0, 80.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0];
+    let expected = [(0.25, true), (0.5, true), back, beside, back, back, back, back, back, beside, back];
+    assert_eq!(duties(&speeds), expected);
+    // The first miss halves, as it was doubled before; the second does not.
+    assert_eq!(duties(&[100.0, 99.0, 80.0, 80.0]), [(0.25, true), (0.5, true), (0.25, true), (0.175, true)]);
+    // Beside the others it climbs as at first.
+    let climbs = [beside, (0.5, false), (1.0, false), (1.0, false)];
+    assert_eq!(duties(&[100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0])[3..], climbs);
+}
+
+#[test]
+fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
+    let phases = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background, phase.why == Why::Blame));
+    // Above the goal at 0.25 and 0.5, below it at 1. It is kept in the pause: theirs, and halved. It is not: somebody
+    // else's.
+    let until = [100.0, 99.0, 99.0, 80.0];
+    assert_eq!(phases(&[&until[..], &[99.0]].concat())[3..], [(0.0, true, true), (0.5, true, false)]);
+    assert_eq!(phases(&[&until[..], &[80.0]].concat())[3..], [(0.0, true, true), (1.0, true, false)]);
+    // Beside the others: in the background again.
+    let until = [100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0];
+    assert_eq!(phases(&[&until[..], &[99.0]].concat())[7..], [(0.0, false, true), (1.0, true, false)]);
+    assert_eq!(phases(&[&until[..], &[80.0]].concat())[7..], [(0.0, false, true), (1.0, false, false)]);
+}
+
+#[test]
+fn steady_measures_its_baseline_again() {
+    let controller = preset("steady");
+    let pauses = |phases: usize, loss: f64, slower: f64| {
+        let mut plant = Plant::new(&controller, 0.0);
+        plant.run(1, loss);
+        plant.slower = slower;
+        let came = plant.run(phases, loss);
+        phases - came.duties.len()
+    };
+    assert_eq!(pauses(61, 0.2, 0.0), 1, "after 60 readings");
+    // It has half the speed, whoever runs beside it: after three misses at 0.05 or less the load may be another one.
+    // From 0.25 on it takes seven phases for the first three of them, then three each; the baseline goes from 100 to
+    // 75, 62.5, 56.25 and 53.1, which is near enough.
+    assert_eq!(pauses(40, 0.0, 0.5), 4);
+    // It has twice the speed, and the other one, who takes 0.2 of that, would seem to do no harm: three readings of
+    // 1.9, 1.8 and 1.6 times the speed alone, which is measured again, and a duty of 1 misses the goal by that.
+    let mut plant = Plant::new(&controller, 0.0);
+    plant.run(1, 0.2);
+    plant.slower = -1.0;
+    assert_eq!(plant.run(4, 0.2).duties, [0.25, 0.5, 1.0]);
+    assert_eq!(plant.state.as_ref().and_then(State::alone), Some(&[Some(200.0)][..]));
+    assert!(plant.run(40, 0.2).quality > 0.9);
+}
+
+#[test]
+fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
+    let controller = preset("steady");
+    let (mut phase, mut state) = controller.start();
+    let mut readings = vec![0];
+    // 100 in each pause, 130 whatever else: confirmed by none of them.
+    while readings.len() <= 7 {
+        let speed = if phase.why == Why::Baseline { 100.0 } else { 130.0 };
+        (phase, state) = controller.next(state, &Seen::one(speed));
+        match phase.why {
+            Why::Baseline => readings.push(0),
+            _ => *readings.last_mut().unwrap() += 1,
+        }
+    }
+    assert_eq!(readings[..7], [3, 6, 12, 24, 48, 60, 60]);
+}

@@ -1,0 +1,157 @@
+//! Latencies, gathered until they tell a speed.
+
+use super::Told;
+use crate::qos::phase::{Excess, Why};
+use cotenant_model::{Histogram, Time, View};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A reading takes at least this long, and this many latencies.
+const LATENCY_WINDOW: Duration = Duration::from_secs(1);
+const LATENCY_COUNT: u64 = 100;
+
+/// And at most this long, where they do not tell whether the goal is kept.
+const LONGEST_WINDOW: Duration = Duration::from_secs(5);
+
+/// Where this many are expected beyond a quantile, it is no chance (5 %) if none is.
+const FEW: f64 = 3.0;
+
+/// This many beyond it tell a quantile well enough for older ones to be forgotten.
+const MANY: f64 = 10.0;
+
+/// What a reading is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// It covers the time from here on.
+    pub from: Time,
+    /// It has to be as good as this many.
+    pub readings: u32,
+    /// The speed alone to compare it with; without one it is compared with itself.
+    pub alone: Option<f64>,
+    /// The share of it that is the goal.
+    pub goal: Option<f64>,
+    /// Whether the low-priority programs run all the time in it.
+    pub full: bool,
+    /// Why the phase is as it is.
+    pub why: Why,
+}
+
+/// Latencies on the way to a reading.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Gathered {
+    histogram: Histogram,
+    since: Option<Time>,
+    /// Those of the pauses so far: the last ones, and as many before.
+    #[serde(default)]
+    pauses: [Histogram; 2],
+    /// How many came in a second of the last of these.
+    #[serde(default)]
+    pace: Option<f64>,
+}
+
+impl Gathered {
+    /// Whether nothing was seen yet.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.count() == 0
+    }
+
+    /// Adds the latencies of an interval; a reading when there are enough.
+    pub fn add(&mut self, view: &View, latencies: Option<&Histogram>, q: f64, wanted: &Wanted) -> Option<Told> {
+        let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
+        if self.since.is_some_and(|begin| begin < wanted.from) {
+            self.begin(); // of the phase before
+        }
+        if since < wanted.from {
+            return None;
+        }
+        let begin = *self.since.get_or_insert(since);
+        if let Some(latencies) = latencies {
+            self.histogram.add(latencies);
+        }
+        let Wanted { readings, alone, goal, full, why, .. } = *wanted;
+        let window = view.at - begin;
+        let (count, value) = (self.histogram.count(), self.histogram.quantile(q).map(|ns| 1e9 / ns));
+        let excess = alone.or(value).zip(goal).map(|(alone, goal)| {
+            let edge_ns = 1e9 / (alone * goal);
+            let mut excess = Excess::of(self.histogram.above(edge_ns), count, q);
+            // Where a server was asked more often, each answer stands for less of the time.
+            let share = self.pace.map_or(1.0, |pace| (pace * window.as_secs_f64() / count.max(1) as f64).min(1.0));
+            excess.over *= share;
+            excess
+        });
+        let compared = excess.filter(|_| alone.is_some());
+        if !compared.is_some_and(|excess| full && excess.is_alarming()) {
+            // Programs that run all the time are soon stopped where that was a mistake. A pause that tells whose doing
+            // a miss was pays back what it cost, and takes its time until it says that the low-priority programs were
+            // not the cause.
+            let enough = |excess: Excess| match why {
+                Why::Blame | Why::MakeUp if excess.over > 0.0 => excess.is_alarming(),
+                _ => excess.is_sure() || full && excess.is_likely_kept(),
+            };
+            let unsure = compared.is_some_and(|excess| !enough(excess));
+            let least = if unsure { LONGEST_WINDOW } else { LATENCY_WINDOW * readings };
+            if window < least || count < LATENCY_COUNT * u64::from(readings) {
+                return None;
+            }
+        }
+        let histogram = self.begin();
+        if why == Why::Baseline {
+            self.pace = Some(count as f64 / window.as_secs_f64());
+        }
+        let alone = (why == Why::Baseline).then(|| self.note_pause(histogram, q)).flatten();
+        let weight = window.as_secs_f64();
+        let told = |value| Told { speed: value * weight, weight, since: begin, readings, excess, alone };
+        value.filter(|value| value.is_finite()).map(told)
+    }
+
+    /// Begins anew; what was gathered.
+    fn begin(&mut self) -> Histogram {
+        self.since = None;
+        std::mem::take(&mut self.histogram)
+    }
+
+    /// The speed alone by all pauses, this one among them.
+    fn note_pause(&mut self, histogram: Histogram, q: f64) -> Option<f64> {
+        let all = |pauses: &[Histogram; 2]| {
+            let mut all = pauses[0].clone();
+            all.add(&pauses[1]);
+            all.quantile(q)
+        };
+        // A long pause without any that slow: it is another load.
+        let is_faster = histogram.count() as f64 * (1.0 - q) >= FEW
+            && all(&self.pauses).is_some_and(|before| histogram.above(before) <= 0.0);
+        if is_faster {
+            self.pauses = [histogram, Histogram::default()];
+        } else {
+            self.pauses[0].add(&histogram);
+            if self.pauses[0].count() as f64 * (1.0 - q) >= MANY {
+                self.pauses[1] = std::mem::take(&mut self.pauses[0]);
+            }
+        }
+        all(&self.pauses).map(|ns| 1e9 / ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_add_up_until_one_is_faster() {
+        let of = |values: &[(u64, u64)]| {
+            let bucket = |(ms, count): &(u64, u64)| (*ms as f64 * 1e6, (*ms + 1) as f64 * 1e6, *count).into();
+            Histogram::new(values.iter().map(bucket))
+        };
+        let mut gathered = Gathered::default();
+        let mut p99_ms = |values: &[(u64, u64)]| 1e3 / gathered.note_pause(of(values), 0.99).unwrap();
+        let close = |is: f64, to: f64| assert!((is - to).abs() < 1e-6, "{is} is not {to}");
+        // Of 300, three are to be beyond: half of the six at 10 ms. Of 400, four: 2/3.
+        close(p99_ms(&[(1, 294), (10, 6)]), 10.5);
+        close(p99_ms(&[(1, 100)]), 10.0 + 2.0 / 6.0);
+        // Some moments that are slower tell at once: 4.2 of 420 are beyond, of twenty.
+        close(p99_ms(&[(50, 20)]), 50.0 + 15.8 / 20.0);
+        // A hundred that are fast tell nothing yet, three hundred do.
+        close(p99_ms(&[(1, 100)]), 50.0 + 14.8 / 20.0);
+        close(p99_ms(&[(1, 300)]), 1.99);
+    }
+}

@@ -1,0 +1,205 @@
+//! How fast the high-priority programs are in a phase; higher is better, in any unit.
+
+mod latencies;
+
+use super::phase::{Excess, Seen, Why};
+use cotenant_model::speed::Source;
+use cotenant_model::view::AppView;
+use cotenant_model::{Time, View};
+pub use latencies::{Gathered, Wanted};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What became known of a speed.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Speed times weight.
+    pub speed: f64,
+    pub weight: f64,
+    /// When that measurement began.
+    pub since: Time,
+    /// How many readings it is as good as.
+    pub readings: u32,
+    /// How far single latencies are from the goal.
+    pub excess: Option<Excess>,
+    /// The speed alone by the latencies of all pauses.
+    pub alone: Option<f64>,
+}
+
+/// What an interval tells of a program's speed; `None` where nothing new is known.
+pub fn speed(view: &View, app: &AppView, source: &Source, gathered: &mut Gathered, wanted: &Wanted) -> Option<Told> {
+    if let Source::Latency(percentile) = source {
+        return gathered.add(view, app.latency_ns.as_ref(), percentile.quantile(), wanted);
+    }
+    let since = source.reading(view, app)?.since();
+    let [speed, weight] = source.term(view, app)?;
+    Some(Told { speed, weight, since, readings: 1, excess: None, alone: None })
+}
+
+/// The speed of a program in the phase that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sum {
+    pub speed: f64,
+    pub weight: f64,
+    pub readings: u32,
+    #[serde(default)]
+    pub batches: Batches,
+    /// Of the last reading.
+    #[serde(default)]
+    pub excess: Option<Excess>,
+    /// The speed alone by all pauses so far, where single answers tell it.
+    #[serde(default)]
+    alone: Option<f64>,
+}
+
+impl Sum {
+    /// Adds what became known.
+    pub fn add(&mut self, told: &Told, view: &View, source: &Source, why: Why) {
+        self.speed += told.speed;
+        self.weight += told.weight;
+        self.readings += told.readings;
+        (self.excess, self.alone) = (told.excess, told.alone);
+        if *source == Source::Progress && why == Why::Baseline {
+            self.batches.look(told.speed, view.at);
+        }
+    }
+
+    /// By all that was counted.
+    fn counted(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.speed / self.weight)
+    }
+
+    /// From batch to batch where progress comes in such, and was looked at often enough for that.
+    fn mean(&self) -> Option<f64> {
+        if self.batches.are_seen() { self.batches.per_second() } else { self.counted() }
+    }
+}
+
+/// What the controller is told of a phase.
+pub fn seen(sums: &[Sum]) -> Seen {
+    Seen {
+        speeds: sums.iter().map(Sum::mean).collect(),
+        counted: sums.iter().map(Sum::counted).collect(),
+        excess: sums.iter().map(|sum| sum.excess).collect(),
+        alone: sums.iter().map(|sum| sum.alone).collect(),
+        grain: sums.iter().filter_map(|sum| sum.batches.grain()).max(),
+    }
+}
+
+/// This many batches tell how fast they come.
+const ENOUGH: u32 = 4;
+
+/// Progress in a pause. Where some looks at it saw none, it comes in batches: how many of them fit into the pause is
+/// chance, and the time from the first to the last tells the speed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Batches {
+    looks: u32,
+    count: u32,
+    first: Time,
+    last: Time,
+    /// Units behind the first batch.
+    units: f64,
+}
+
+impl Batches {
+    /// Adds the units since the last look.
+    pub fn look(&mut self, units: f64, at: Time) {
+        self.looks += 1;
+        if units <= 0.0 {
+            return;
+        }
+        if self.count == 0 {
+            self.first = at;
+        } else {
+            self.units += units;
+        }
+        self.count += 1;
+        self.last = at;
+    }
+
+    /// Whether progress comes in batches, as far as could be seen.
+    pub fn are_seen(&self) -> bool {
+        self.count < self.looks
+    }
+
+    /// Whether that is so, or cannot be known yet.
+    pub fn may_be(&self) -> bool {
+        self.are_seen() || self.looks < ENOUGH
+    }
+
+    /// Units per second; `None` where there were too few of them.
+    pub fn per_second(&self) -> Option<f64> {
+        (self.count >= ENOUGH).then(|| self.units / (self.last - self.first).as_secs_f64())
+    }
+
+    /// Time from one to the next; `None` where that is not known.
+    pub fn grain(&self) -> Option<Duration> {
+        match (self.looks, self.count) {
+            (looks, count) if looks == count && looks > 1 => Some(Duration::ZERO),
+            (_, 0 | 1) => None,
+            (_, count) => Some((self.last - self.first) / (count - 1)),
+        }
+    }
+}
+
+/// Sums over all phases.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QosSums {
+    /// Seconds in which decisions were made.
+    pub seconds: f64,
+    /// Of these, as many as the low-priority programs were to run.
+    pub duty_s: f64,
+    /// Naps that were ordered.
+    pub naps: u64,
+    /// Speed of each high-priority program times its weight, added up; over `weights`, its mean.
+    pub speeds: Vec<f64>,
+    /// Seconds for progress and latencies, cycles for IPC, readings for metrics.
+    pub weights: Vec<f64>,
+    /// Its speed alone, added up likewise. Between two measurements the speed alone is the mean of both.
+    #[serde(default)]
+    alones: Vec<f64>,
+    /// The weights since the last of these measurements.
+    #[serde(default)]
+    pending: Vec<f64>,
+}
+
+impl QosSums {
+    /// Enters what was pending where a speed alone was measured anew.
+    pub(super) fn settle(&mut self, before: &[Option<f64>], now: &[Option<f64>]) {
+        self.alones.resize(self.pending.len(), 0.0);
+        for (i, (sum, pending)) in self.alones.iter_mut().zip(&mut self.pending).enumerate() {
+            let of = |alone: &[Option<f64>]| alone.get(i).copied().flatten();
+            // None before: it is known from here on. None now: what was known stays.
+            let alone = match (of(before), of(now)) {
+                (Some(before), Some(now)) if before.to_bits() != now.to_bits() => f64::midpoint(before, now),
+                (None, Some(now)) => now,
+                (Some(before), None) => before,
+                _ => continue,
+            };
+            *sum += alone * std::mem::take(pending);
+        }
+    }
+
+    /// Adds an interval in which the low-priority programs were to run for a share of the time.
+    pub(super) fn pass(&mut self, seconds: f64, duty: f64, programs: usize) {
+        self.seconds += seconds;
+        self.duty_s += seconds * duty;
+        for sums in [&mut self.speeds, &mut self.weights, &mut self.pending] {
+            sums.resize(programs, 0.0);
+        }
+    }
+
+    /// Adds what became known of a program's speed.
+    pub(super) fn add(&mut self, high: usize, told: &Told) {
+        self.speeds[high] += told.speed;
+        self.weights[high] += told.weight;
+        self.pending[high] += told.weight;
+    }
+
+    /// What a program did, as a share of what it would have done alone, whose present speed is given.
+    pub(super) fn kept(&self, high: usize, alone: f64) -> Option<f64> {
+        let of = |sums: &[f64]| sums.get(high).copied().unwrap_or(0.0);
+        let alone = of(&self.alones) + of(&self.pending) * alone;
+        (alone > 0.0).then(|| of(&self.speeds) / alone)
+    }
+}

@@ -1,0 +1,241 @@
+//! What measurement, controllers and actuation tell each other: a [`Phase`] is what the low-priority programs do next,
+//! for how long, and why; [`Seen`] is how it went.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// The longest nap. Only the pauses that measure are longer; they are ordered in pieces of at most this.
+pub const LONGEST_NAP: Duration = Duration::from_millis(200);
+
+/// Differences of this many standard deviations are not chance.
+const SURE: f64 = 2.0;
+
+/// This many answers beyond the goal are no chance among a few dozen.
+const ALARMING: f64 = 3.0;
+
+/// What the low-priority programs do for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Share of the time in which they run: 0 = they nap, 1 = they run, between = both in quick turns.
+    pub duty: f64,
+    /// For how long.
+    pub lasts: Lasts,
+    /// Why.
+    pub why: Why,
+    /// Whether they run in the background: only where no other program wants the CPU, as far as the kernel can do that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
+    /// The figures that decided, where any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+}
+
+impl Phase {
+    /// A phase of fixed length.
+    pub(super) fn new(duty: f64, lasts: Duration, why: Why) -> Self {
+        Self { duty, lasts: Lasts::For(lasts), why, held: None, background: false }
+    }
+
+    /// A nap, cut to the longest that is allowed.
+    pub(super) fn nap(lasts: Duration, why: Why) -> Self {
+        Self::new(0.0, lasts.min(LONGEST_NAP), why)
+    }
+
+    /// The same with the figures that decided.
+    pub(super) fn by(self, held: Option<Held>) -> Self {
+        Self { held, ..self }
+    }
+
+    /// These figures as the beginning of a reason.
+    pub(super) fn figures(&self) -> String {
+        self.held.map_or_else(String::new, |held| format!("{held}; "))
+    }
+}
+
+/// A figure of a high-priority program, and the threshold that it was compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// The program, by its place among those of high priority.
+    pub high: usize,
+    /// What the figure is.
+    pub figure: Figure,
+    /// The figure.
+    pub value: f64,
+    /// The threshold.
+    pub threshold: f64,
+}
+
+/// What is compared with a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// A speed.
+    Speed,
+    /// The share of its speed alone that a program kept.
+    Kept,
+    /// The share of its speed alone that it lost.
+    Lost,
+}
+
+impl Held {
+    /// `None` where one is no finite number, which recordings do not hold.
+    pub(super) fn new(high: usize, figure: Figure, value: f64, threshold: f64) -> Option<Self> {
+        (value.is_finite() && threshold.is_finite()).then_some(Self { high, figure, value, threshold })
+    }
+}
+
+impl fmt::Display for Held {
+    /// `{app} kept 0.871 of its speed alone < 0.900`: the reader of a reason knows the program's name, and puts it in.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figure, value, threshold, .. } = *self;
+        let relation = if value < threshold { '<' } else { '≥' };
+        match figure {
+            Figure::Speed => write!(f, "{{app}} had a speed of {value:.3e} {relation} {threshold:.3e}"),
+            Figure::Kept => write!(f, "{{app}} kept {value:.3} of its speed alone {relation} {threshold:.3}"),
+            Figure::Lost => write!(f, "{{app}} lost {value:.3} of its speed alone {relation} {threshold:.3}"),
+        }
+    }
+}
+
+/// How long a phase lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lasts {
+    /// This long.
+    For(Duration),
+    /// This long at most, and only until a speed is known.
+    UntilKnown(Duration),
+    /// Until the source has been read this many times about this phase alone.
+    Readings(u32),
+}
+
+/// Why a phase is as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The speed alone is measured.
+    Baseline,
+    /// A pause that tells whether the low-priority programs caused a miss.
+    Blame,
+    /// A pause that makes up for answers beyond the goal.
+    MakeUp,
+    /// Contention is looked for: a short nap, then a short run.
+    Check,
+    /// Nothing is wrong.
+    Fine,
+    /// Naps keep the goal.
+    Contention,
+    /// Between naps.
+    Between,
+    /// The speed is not known: nothing is throttled for it.
+    Unknown,
+    /// A higher duty is tried.
+    Increase,
+    /// The goal was missed.
+    Decrease,
+    /// At the goal.
+    Hold,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Baseline => "a pause that measures the speed alone",
+            Self::Blame => "a pause that tells whose doing that is",
+            Self::MakeUp => "a pause that makes up for what was beyond the goal",
+            Self::Check => "looks for contention",
+            Self::Fine => "no contention",
+            Self::Contention => "contention",
+            Self::Between => "runs between naps",
+            Self::Unknown => "the speed is not known",
+            Self::Increase => "above the goal, more is tried",
+            Self::Decrease => "below the goal",
+            Self::Hold => "at the goal",
+        })
+    }
+}
+
+/// How a phase went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Mean speed of each high-priority program in it, higher is better, in any unit; `None` where nothing is known.
+    pub speeds: Vec<Option<f64>>,
+    /// The same by all that was counted in it, however coarsely: nothing is lost between one phase and the next.
+    pub counted: Vec<Option<f64>>,
+    /// How far each is from its goal, where single latencies tell that.
+    pub excess: Vec<Option<Excess>>,
+    /// The speed alone by all pauses so far, where single latencies tell that, and this was one.
+    pub alone: Vec<Option<f64>>,
+    /// Time between two batches of progress, where the phase showed that; the longest of all programs.
+    pub grain: Option<Duration>,
+}
+
+impl Seen {
+    /// Whether the speed of any program is known.
+    pub(super) fn is_known(&self) -> bool {
+        self.speeds.iter().any(|speed| usable(*speed).is_some())
+    }
+}
+
+/// A usable speed.
+pub(super) fn usable(speed: Option<f64>) -> Option<f64> {
+    speed.filter(|speed| cotenant_model::speed::usable(*speed))
+}
+
+/// How many latencies are beyond the goal for their quantile, over how many may be. Single latencies tell more than
+/// their quantile does: while few are disturbed, their number is in proportion to the time in which others disturb
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Excess {
+    /// As it was seen; 1 is at the goal.
+    pub seen: f64,
+    /// How many were beyond it.
+    beyond: f64,
+    /// Distance from the goal, in standard deviations.
+    deviations: f64,
+    /// At most, given how few were seen.
+    pub most: f64,
+    /// How many more than may be were beyond it; below 0: fewer.
+    pub over: f64,
+}
+
+impl Excess {
+    /// Where `beyond` of `count` latencies are beyond the goal for their quantile `q` (0–1).
+    pub fn of(beyond: f64, count: u64, q: f64) -> Self {
+        let may = (1.0 - q) * count as f64;
+        // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3
+        // (Poisson, one-sided).
+        let most = beyond + 1.0 + SURE * (beyond + 1.0).sqrt();
+        Self {
+            seen: beyond / may,
+            beyond,
+            deviations: (beyond - may).abs() / (q * may).sqrt(),
+            most: most / may,
+            over: beyond - may,
+        }
+    }
+
+    /// Whether it is certain on which side of the goal this is.
+    pub fn is_sure(&self) -> bool {
+        self.deviations >= SURE
+    }
+
+    /// Whether this is no chance, however often it is asked: square roots of counts have a deviation of a half,
+    /// whatever the count.
+    pub fn is_alarming(&self) -> bool {
+        self.beyond >= ALARMING && 2.0 * (self.beyond.sqrt() - (self.beyond / self.seen).sqrt()) >= 1.3 * SURE
+    }
+
+    /// Whether surely a larger share of the answers is beyond it than in `other`, where some were: by the square roots
+    /// of both shares.
+    pub fn is_worse_than(&self, other: &Self) -> bool {
+        let variance = |excess: &Self| 0.25 * excess.seen / excess.beyond.max(1.0);
+        self.seen.sqrt() - other.seen.sqrt() >= SURE * (variance(self) + variance(other)).sqrt()
+    }
+
+    /// Whether the goal is likely enough kept, where a miss would soon be seen.
+    pub fn is_likely_kept(&self) -> bool {
+        self.seen <= 0.5
+    }
+}

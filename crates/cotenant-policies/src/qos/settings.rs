@@ -1,0 +1,72 @@
+//! Settings of `qos`.
+
+use super::controller::Controller;
+use super::phase::{LONGEST_NAP, Lasts, Phase, Why};
+use cotenant_model::AppId;
+use cotenant_model::speed::{Source, by_name};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A program that is to keep its speed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct High {
+    /// The program.
+    pub app: AppId,
+    /// What tells its speed.
+    #[serde(with = "by_name")]
+    pub metric: Source,
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limits {
+    /// CPU time.
+    CpuTime,
+    /// Ways of the last-level cache, and memory bandwidth.
+    Caches,
+}
+
+/// Settings of `qos`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QosConfig {
+    /// What decides.
+    pub controller: Controller,
+    /// The high-priority programs, which are to keep the goal.
+    pub high: Vec<High>,
+    /// The low-priority programs, which are throttled for it.
+    pub low: Vec<AppId>,
+    /// Answer contention first by moving the low-priority programs, where there is room elsewhere.
+    #[serde(default)]
+    pub place: bool,
+    /// Keep duties between nap and run by these limits instead of turns.
+    pub limits: Option<Limits>,
+    /// Turn to limits where naps are not obeyed or do not keep the goal; run throttled programs in the background where
+    /// the controller wants that.
+    #[serde(default)]
+    pub climb: bool,
+    /// How late naps may take effect: this much of the beginning of a phase is not measured; at most half of the phase.
+    pub settle: Duration,
+    /// How long to wait for a reading of a metric.
+    pub patience: Duration,
+}
+
+impl QosConfig {
+    /// The high-priority program that a phase is for: that of the figures that decided, else the only one.
+    pub(super) fn beneficiary(&self, phase: &Phase) -> Option<AppId> {
+        let only = (self.high.len() == 1).then_some(0);
+        let high = phase.held.map(|held| held.high).or(only)?;
+        self.high.get(high).map(|high| high.app)
+    }
+
+    /// How much of the beginning of a phase is not measured.
+    pub(super) fn settling(&self, phase: &Phase) -> Duration {
+        match phase.lasts {
+            _ if self.controller.counts_all() => Duration::ZERO,
+            Lasts::For(time) | Lasts::UntilKnown(time) => self.settle.min(time / 2),
+            // Answers that had to wait before come first.
+            Lasts::Readings(_) if phase.why == Why::Blame => LONGEST_NAP,
+            Lasts::Readings(_) => self.settle,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The clock of `qos`: when a phase is over, and when to look next.
+
+use super::actuation::steps::{Moment, Ordered, RENEWED, Step};
+use super::actuation::{Away, Ladder, NOBODY};
+use super::controller;
+use super::measurement::{self, Gathered, QosSums, Sum, Wanted};
+use super::phase::{Lasts, Phase, Why};
+use super::settings::{High, QosConfig};
+use cotenant_model::speed::Source;
+use cotenant_model::{Reason, Time, View};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How often to look at progress in a pause that measures: where it comes in batches, which are counted from one to the
+/// other, and else.
+const FINE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(10)];
+
+/// How often to look whether an unknown speed has become known.
+const KNOWN: Duration = Duration::from_millis(25);
+
+/// After programs begin to run all the time, look as often for this long, and ask servers more often.
+const TRIAL: Duration = Duration::from_secs(1);
+
+/// Weight of a new speed alone against those before.
+const ALONE_WEIGHT: f64 = 0.1;
+
+/// What `qos` remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QosState {
+    /// State of the controller; `None`: nothing is to be kept now.
+    controller: Option<controller::State>,
+    /// The phase that goes on.
+    pub phase: Option<Phase>,
+    /// When it began.
+    pub(super) began: Time,
+    /// Since when the low-priority programs do something else than before.
+    #[serde(default)]
+    tried: Time,
+    /// Speed in this phase, by high-priority program.
+    sums: Vec<Sum>,
+    #[serde(flatten)]
+    ordered: Ordered,
+    /// Where programs run.
+    #[serde(default)]
+    pub away: Away,
+    /// Whether naps or limits throttle them.
+    #[serde(default)]
+    pub ladder: Ladder,
+    /// Latencies on the way to a reading, by high-priority program.
+    #[serde(default)]
+    gathered: Vec<Gathered>,
+    /// Speed of each high-priority program in phases without the others; a moving mean.
+    pub alone: Vec<Option<f64>>,
+    /// Sums since the beginning.
+    pub total: QosSums,
+}
+
+impl QosState {
+    /// What a high-priority program, by its place, did since the beginning, as a share of what it would have done
+    /// alone.
+    pub fn kept(&self, high: usize) -> Option<f64> {
+        self.total.kept(high, self.alone.get(high).copied().flatten()?)
+    }
+
+    /// Mean speed of a high-priority program, by its place, since the beginning.
+    pub fn mean(&self, high: usize) -> Option<f64> {
+        let (speed, weight) = (self.total.speeds.get(high)?, self.total.weights.get(high)?);
+        (*weight > 0.0).then(|| speed / weight)
+    }
+
+    /// Goes on to the next phase where this one is over; whether it did.
+    pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, now: Time) -> bool {
+        let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
+            let (phase, controller) = config.controller.start();
+            self.begin(phase, controller, now, config);
+            return true;
+        };
+        self.measure(config, view, phase);
+        if !self.is_over(config, phase, now) {
+            return false;
+        }
+        let Some(state) = self.controller.take() else { return false };
+        let seen = measurement::seen(&self.sums);
+        let before = self.alone.clone();
+        if phase.duty <= 0.0 && state.alone().is_none() {
+            self.note_alone(&seen.speeds);
+        }
+        let (phase, controller) = config.controller.next(state, &seen);
+        if let Some(alone) = controller.alone() {
+            self.alone = alone.to_vec();
+        }
+        self.total.settle(&before, &self.alone);
+        self.begin(phase, controller, now, config);
+        true
+    }
+
+    /// Nothing is to be kept any more.
+    pub(super) fn let_go(&mut self) -> bool {
+        (self.controller, self.phase) = (None, None);
+        false
+    }
+
+    fn begin(&mut self, phase: Phase, controller: controller::State, now: Time, config: &QosConfig) {
+        let as_before = |before: Phase| (before.duty, before.background) == (phase.duty, phase.background);
+        if !self.phase.is_some_and(as_before) {
+            self.tried = now;
+        }
+        self.controller = Some(controller);
+        self.phase = Some(phase);
+        self.began = now;
+        self.ordered.turn_ends = now;
+        self.sums = vec![Sum::default(); config.high.len()];
+    }
+
+    /// What is to be ordered now, in a phase that has just begun or goes on; without one, everything is taken back.
+    pub(super) fn steps(&mut self, config: &QosConfig, new: bool, now: Time) -> Vec<Step> {
+        let Self { ladder, alone, phase, began, .. } = self;
+        let moment = Moment { config, ladder, phase: *phase, began: *began, new, now, alone };
+        self.ordered.steps(&moment, &mut self.total.naps)
+    }
+
+    /// Why a step is taken, with the figures that decided.
+    pub(super) fn reason(&self, config: &QosConfig, step: Step) -> Reason {
+        let Some(phase) = self.phase else { return Reason::new("controller", NOBODY) };
+        let duty =
+            if phase.duty > 0.0 && phase.duty < 1.0 { format!(", duty {:.3}", phase.duty) } else { String::new() };
+        let limits = self.ladder.reason(step).map_or_else(String::new, |why| format!("; {why}"));
+        let what = format!("{}{}{duty}{limits}", phase.figures(), phase.why).into();
+        Reason { what, app: config.beneficiary(&phase), ..Reason::new("controller", "") }
+    }
+
+    fn note_alone(&mut self, speeds: &[Option<f64>]) {
+        self.alone.resize(speeds.len(), None);
+        for (alone, speed) in self.alone.iter_mut().zip(speeds) {
+            if let Some(speed) = speed {
+                *alone = Some(alone.map_or(*speed, |mean| mean + ALONE_WEIGHT * (speed - mean)));
+            }
+        }
+    }
+
+    /// Adds what the view tells of the speeds.
+    fn measure(&mut self, config: &QosConfig, view: &View, phase: Phase) {
+        self.total.pass(view.interval.as_secs_f64(), phase.duty, config.high.len());
+        self.gathered.resize_with(config.high.len(), Gathered::default);
+        let from = self.began + config.settling(&phase);
+        let readings = if let Lasts::Readings(n) = phase.lasts { n } else { 1 };
+        // In a pause that measures the speed alone, answers are compared with themselves.
+        let state = self.controller.as_ref().filter(|_| phase.why != Why::Baseline);
+        let alone = state.and_then(controller::State::alone).unwrap_or_default();
+        for (i, high) in config.high.iter().enumerate() {
+            let Some(app) = view.apps.iter().find(|app| app.id == high.app) else { continue };
+            let alone = alone.get(i).copied().flatten();
+            let (goal, full, why) = (config.controller.goal(), phase.duty >= 1.0, phase.why);
+            let wanted = Wanted { from, readings, alone, goal, full, why };
+            let told = measurement::speed(view, app, &high.metric, &mut self.gathered[i], &wanted);
+            let Some(told) = told else { continue };
+            self.total.add(i, &told);
+            if told.since >= from {
+                self.sums[i].add(&told, view, &high.metric, why);
+            }
+        }
+    }
+
+    fn is_over(&self, config: &QosConfig, phase: Phase, now: Time) -> bool {
+        match phase.lasts {
+            Lasts::For(time) => now >= self.began + time,
+            Lasts::UntilKnown(time) => {
+                now >= self.began + time || self.sums.iter().any(|sum| sum.weight > 0.0 && sum.speed > 0.0)
+            }
+            Lasts::Readings(n) => {
+                let known = || self.sums.iter().filter(|sum| sum.readings > 0);
+                let any = known().next().is_some();
+                let enough = any && known().all(|sum| sum.readings >= n);
+                // After the time of one reading without any sign, nothing more is waited for.
+                let silent = !any && self.gathered.iter().all(Gathered::is_empty);
+                let alarming = |sum: &Sum| sum.excess.is_some_and(|excess| excess.is_alarming());
+                let alarm = phase.duty >= 1.0 && self.sums.iter().any(alarming);
+                enough || alarm || now >= self.began + config.patience * if silent { 1 } else { n }
+            }
+        }
+    }
+
+    /// When the trial of letting the low-priority programs run all the time ends.
+    pub(super) fn trial_ends(&self) -> Option<Time> {
+        self.phase.filter(|phase| phase.duty >= 1.0).map(|_| self.tried + TRIAL)
+    }
+
+    /// When something is due.
+    pub(super) fn next(&self, config: &QosConfig, now: Time) -> Time {
+        let Some(phase) = self.phase else { return Time(u64::MAX) };
+        let Ordered { napping_until, turn_ends, .. } = self.ordered;
+        // Before it ends: a program that is released and stopped again has run in between.
+        let renewed = Time(napping_until.0.saturating_sub(RENEWED.as_nanos() as u64)).max(now);
+        let settled = self.began + config.settling(&phase);
+        match phase.lasts {
+            // A phase is looked at when it has settled and when it ends, however seldom else: counts between the two
+            // are its own.
+            Lasts::For(time) => {
+                let next = if now < settled { settled } else { self.began + time };
+                let napping = phase.duty <= 0.0 && napping_until < self.began + time;
+                let next = if napping { next.min(renewed) } else { next };
+                let told = |(high, sum): (&High, &Sum)| (high.metric == Source::Progress).then(|| sum.batches.may_be());
+                let fine = config.high.iter().zip(&self.sums).filter_map(told).max();
+                let fine = fine.filter(|_| phase.why == Why::Baseline).map(|batches| FINE[usize::from(!batches)]);
+                fine.map_or(next, |fine| next.min(now + fine))
+            }
+            Lasts::UntilKnown(time) => (self.began + time).min(now + KNOWN),
+            Lasts::Readings(_) if now < settled => settled,
+            Lasts::Readings(_) if phase.duty <= 0.0 => renewed,
+            Lasts::Readings(_) if phase.duty < 1.0 && !self.ordered.is_limited() => turn_ends.max(now),
+            Lasts::Readings(_) => {
+                // What is tried is stopped soon where it does harm.
+                let answers = || config.high.iter().any(|high| matches!(high.metric, Source::Latency(_)));
+                let tries = self.trial_ends().is_some_and(|end| now < end) && answers();
+                if tries { now + KNOWN } else { Time(u64::MAX) }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Which means throttle: places, naps, limits.
+
+use super::*;
+use crate::qos::actuation::ladder::LAST;
+use crate::qos::actuation::steps::{LONG_TURN, TURN, turn};
+
+#[test]
+fn another_place_comes_before_naps() {
+    let mut plant = Plant::new(0.4, 6);
+    plant.topology = machine(2, 1, 2, 1);
+    plant.allowed = Some(plant.topology.usable().clone());
+    let mut config = config("tracking", "progress", false);
+    config.pin = cotenant_model::pin::Pin::Cpu;
+    let napping = run(&mut plant, &config);
+    assert!(napping.1 < 0.4, "without: {}", napping.1);
+
+    let mut plant = Plant { topology: plant.topology, ..Plant::new(0.4, 16) };
+    plant.allowed = Some(plant.topology.usable().clone());
+    plant.high_ends = Time::from_secs(15);
+    config = with(config, |qos| qos.place = true);
+    let (_, utilisation, state) = run(&mut plant, &config);
+    let quality = state.mean(0).unwrap() / state.alone[0].unwrap();
+    assert!(quality > 0.95 && utilisation > 0.9, "{quality} {utilisation}");
+    let moves: Vec<&Action> = plant.actions.iter().filter(|action| action.task().is_some()).collect();
+    let to = plant.topology.packages()[1].clone();
+    let task = TaskId(1);
+    assert_eq!(moves, [&Action::Place { task, contexts: to }, &Action::Release { task }], "and back in the end");
+    let why: Vec<&str> = plant.reasons.iter().filter_map(|reason| reason.strip_prefix("place: ")).collect();
+    let [away, back] = why[..] else { panic!("{why:?}") };
+    // With the figure that told of contention: about the tenth that is allowed, give or take what the account holds.
+    let figure = away.strip_suffix("; contention: away from the programs of high priority").unwrap();
+    assert!(figure.starts_with("app 0 lost 0.") && figure.contains(" of its speed alone "), "{figure}");
+    assert_eq!(back, "nobody is to be kept from contention any more");
+    assert_eq!(state.away.place(), None);
+
+    // Only as far as its own mask goes: CPU 2, and no other CPU at all.
+    for (mask, to) in [("0,2", Some("2")), ("0-1", None)] {
+        let mut plant = Plant { topology: plant.topology.clone(), ..Plant::new(0.4, 6) };
+        plant.mask = CpuSet::parse_list(mask).ok();
+        plant.allowed.clone_from(&plant.mask);
+        run(&mut plant, &config);
+        let moves: Vec<&Action> = plant.actions.iter().filter(|action| action.task().is_some()).collect();
+        let expected = to.map(|to| Action::Place { task, contexts: CpuSet::parse_list(to).unwrap() });
+        assert_eq!(moves, expected.iter().collect::<Vec<_>>(), "{mask}");
+        assert!(plant.actions.iter().any(|action| matches!(action, Action::Nap { .. })));
+    }
+}
+
+#[test]
+fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
+    use Outcome::{Applied, Denied, NotThisMachine};
+    let cases = [
+        ([Applied, Applied], 1.0, 0.3, 0.9, None),
+        ([Denied, Applied], 1.0, 0.3, 0.9, Some(Climbed::Refused)),
+        ([Applied, Applied], 0.3, 0.3, 0.9, Some(Climbed::Disobeyed)),
+        ([Applied, Applied], 1.0, 0.9, 0.99, Some(Climbed::Missed)),
+        ([NotThisMachine, Denied], 1.0, 0.3, 0.9, None),
+    ];
+    for (outcomes, obeys, loss, goal, expected) in cases {
+        let mut plant = Plant { outcomes, obeys, ..Plant::new(loss, 60) };
+        plant.allowed = Some(plant.topology.usable().clone());
+        let mut config = Config { interval: MS(25), ..config("tracking", "progress", false) };
+        config =
+            with(config, |qos| (qos.climb, qos.controller) = (true, Controller::preset("tracking", goal).unwrap()));
+        let (quality, _, state) = run(&mut plant, &config);
+        let case = format!("{outcomes:?}, {obeys} obeyed, {loss} lost: {quality} kept");
+        assert_eq!(state.ladder.climbed(), expected, "{case}");
+        let limits = plant.actions.iter().filter(|action| matches!(action, Action::Limit { .. })).count();
+        assert_eq!(limits > 0, expected.is_some() || outcomes[0] != Applied, "{case}");
+        if expected != Some(Climbed::Missed) && outcomes[1] == Applied {
+            // It takes 6 s to find out that naps are not obeyed.
+            let least = if expected == Some(Climbed::Disobeyed) { 0.86 } else { 0.88 };
+            assert!((least..0.92).contains(&quality), "{case}");
+        }
+        if outcomes[1] != Applied {
+            assert!(limits <= 4, "{limits} limits were tried; {case}");
+        }
+        // And say why they come, and why they go where they were refused.
+        let said = |of: fn(&Action) -> bool| -> Vec<&str> {
+            let all = plant.actions.iter().zip(&plant.reasons);
+            all.filter(|(action, _)| of(action)).map(|(_, reason)| reason.as_str()).collect()
+        };
+        let limited = said(|action| matches!(action, Action::Limit { cpu_permille: Some(_), .. }));
+        if let Some(climbed) = expected.or((limits > 0).then_some(Climbed::Refused)) {
+            assert!(
+                limited.iter().all(|why| why.ends_with(&format!("; limits, since {climbed}"))),
+                "{case}: {limited:?}"
+            );
+        }
+        let lifted = said(|action| matches!(action, Action::LimitCaches { permille: None, .. }));
+        assert_eq!(
+            lifted.iter().any(|why| why.ends_with("; limits were refused")),
+            outcomes[1] != Applied,
+            "{case}: {lifted:?}"
+        );
+    }
+}
+
+#[test]
+fn the_last_rung_limits_caches_too() {
+    use Outcome::{Applied, Denied, NotThisMachine};
+    // Naps are refused; at a loss of 0.9 the duty that keeps the goal is 0.11: on both sides of a tenth in time.
+    let came = |limits: Outcome, of_caches, caches: bool| {
+        let outcomes = [Denied, limits];
+        let mut plant = Plant { outcomes, of_caches, ..Plant::new(0.9, 30) };
+        let mut config = Config { interval: MS(25), ..config("tracking", "progress", false) };
+        config = with(config, |qos| (qos.climb, qos.limits) = (!caches, caches.then_some(Limits::Caches)));
+        let (quality, _, state) = run(&mut plant, &config);
+        let of_cpu = |action: &Action| match action {
+            Action::Limit { cpu_permille: Some(cpu), .. } => Some(cpu / 2), // of two CPUs
+            _ => None,
+        };
+        let of_caches = |action: &Action| match action {
+            Action::LimitCaches { permille: Some(permille), .. } => Some(*permille),
+            _ => None,
+        };
+        let cpu: Vec<u32> = plant.actions.iter().filter_map(of_cpu).collect();
+        let caches: Vec<u32> = plant.actions.iter().filter_map(of_caches).collect();
+        (quality, cpu, caches, state.ladder.limits())
+    };
+    // Caches beside CPU time at a tenth or less, with the same share.
+    let (_, cpu, caches, climbed) = came(Applied, Applied, false);
+    assert!(climbed && cpu.iter().any(|permille| *permille > LAST), "{cpu:?}");
+    let last: Vec<u32> = cpu.iter().copied().filter(|permille| *permille <= LAST).collect();
+    assert_eq!(caches, last);
+    // Where caches cannot be limited, that is tried once.
+    let (quality, cpu, caches, _) = came(Applied, NotThisMachine, false);
+    assert!(cpu.len() > 5 && caches.len() == 1 && quality > 0.88, "{quality} {cpu:?} {caches:?}");
+    // Where CPU time cannot, that is tried once, and caches alone keep the goal.
+    let (quality, cpu, caches, climbed) = came(NotThisMachine, Applied, false);
+    assert!(climbed && cpu.len() == 1 && caches.iter().any(|permille| *permille > LAST), "{cpu:?} {caches:?}");
+    assert!((0.88..0.93).contains(&quality), "{quality}");
+    // And where the user wants that.
+    let (_, cpu, caches, _) = came(Applied, Applied, true);
+    assert!(cpu.is_empty() && !caches.is_empty());
+    let (_, cpu, caches, climbed) = came(NotThisMachine, Denied, false);
+    assert!(!climbed && cpu.len() <= 2 && caches.len() <= 2, "{cpu:?} {caches:?}");
+}
+
+#[test]
+fn turns_are_long_enough_to_be_obeyed() {
+    assert_eq!(turn(0.5, TURN), (MS(10), MS(10)));
+    assert_eq!(turn(0.75, TURN), (MS(15), MS(5)));
+    assert_eq!(turn(0.05, TURN), (MS(5), MS(95)));
+    assert_eq!(
+        [0.5, 0.05, 0.99].map(|duty| turn(duty, LONG_TURN)),
+        [(MS(100), MS(100)), (MS(10), MS(190)), (MS(495), MS(5))]
+    );
+    for (permille, length) in (1..1000).flat_map(|permille| [(permille, TURN), (permille, LONG_TURN)]) {
+        let duty = f64::from(permille) / 1e3;
+        let (run, nap) = turn(duty, length);
+        let case = format!("{permille}: {run:?} {nap:?}");
+        assert!(nap >= MS(4) && nap <= LONGEST_NAP + Duration::from_nanos(1), "{case}");
+        // The longest naps are cut neither long nor short: between them is less than the shortest run.
+        assert!(run >= MS(4) || nap >= LONGEST_NAP.mul_f64(0.999), "{case}");
+        assert!(
+            run == Duration::from_secs(1) || (run.as_secs_f64() / (run + nap).as_secs_f64() - duty).abs() < 1e-6,
+            "{case}"
+        );
+    }
+}
