@@ -1,13 +1,13 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
-use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, ScopeArgs};
+use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs};
 use crate::store::{Loaded, Store};
 use crate::{calibrated, names, registry, units};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
 use cotenant_linux::sense::executable;
-use cotenant_linux::sense::memory;
+use cotenant_linux::sense::memory::{self, Choice};
 use cotenant_model::parse;
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, Settings};
 use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
@@ -130,6 +130,8 @@ pub(crate) struct Setup {
     pub mode: Mode,
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
+    /// How it is learned which memory is accessed, and what part of a CPU that may cost.
+    collector: (Choice, f64),
 }
 
 impl Setup {
@@ -258,21 +260,38 @@ impl Setup {
             return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
         }
         let topology = calibrated::measured(&machine, topology)?;
-        let setup =
-            Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
+        let mut setup = Self::of((topology, machine), apps, config, policy)?;
+        setup.mode = mode.map_or(Mode::Enforce, Into::into);
+        setup.cpus = cpus;
+        if let Some(scope) = live.map(|manage| &manage.scope) {
+            setup.collector.0 = scope.collector.unwrap_or_default();
+            setup.collector.1 = scope.collector_budget.map_or(setup.collector.1, |percent| percent / 100.0);
+        }
+        Ok(setup)
+    }
+
+    /// For a command with a policy of its own, which is asked whether it can work there.
+    pub fn of(
+        (topology, machine): (Topology, MachineProfile),
+        apps: BTreeMap<String, AppProfile>,
+        config: Config,
+        policy: Box<dyn DynPolicy>,
+    ) -> Result<Self> {
+        let collector = (Choice::default(), memory::Options::default().budget);
+        let setup = Self { topology, machine, apps, config, policy, mode: Mode::Enforce, cpus: None, collector };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
         Ok(setup)
     }
 
     /// What is to be looked at of the memory of programs. A recording is for other policies, too.
-    pub fn memory(&self, scope: &ScopeArgs, recorded: bool) -> memory::Options {
+    pub fn memory(&self, recorded: bool) -> memory::Options {
         // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
         memory::Options {
             placement: differs && (recorded || self.policy.needs().pages),
             accesses: differs && self.policy.needs().accesses,
-            choice: scope.collector.unwrap_or_default(),
-            budget: scope.collector_budget.map_or(memory::Options::default().budget, |percent| percent / 100.0),
+            choice: self.collector.0,
+            budget: self.collector.1,
         }
     }
 

@@ -1,8 +1,7 @@
 //! `cotenant attach`: manage what runs already.
 
-use super::managed;
 use crate::cli::ManageArgs;
-use crate::recorder;
+use crate::run::{one, recorder, summary};
 use crate::settings::{self, Setup};
 use crate::{names, units};
 use anyhow::Result;
@@ -70,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let topology = topology.allowing(&target.cpus());
     let setup = Setup::live(&args.manage, topology, machine, args.target.program())?;
-    let summary = managed::attached(&setup, &args.manage, args.record.target(), target)?;
-    managed::report(&summary, &args.manage.output)?;
-    Ok(ExitCode::SUCCESS)
+    let summary = one::attached(&setup, &args.manage, args.record.target(), target)?;
+    summary::report(&summary, &args.manage.output)?;
+    summary.exit()
 }

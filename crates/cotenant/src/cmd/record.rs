@@ -1,8 +1,8 @@
 //! `cotenant record`: watch, and keep raw samples and decisions.
 
-use super::{attach, managed};
+use super::attach;
 use crate::cli::{ManageArgs, ModeArg};
-use crate::recorder;
+use crate::run::{one, recorder, summary};
 use crate::settings::{self, Setup};
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -61,11 +61,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let program = settings::program_of(&args.command).or_else(|| args.target.program());
     let setup = Setup::live(&manage, topology, machine, program)?;
     let summary = match (args.target.target(), args.command.is_empty()) {
-        (None, false) => managed::command(&setup, &manage, to, managed::Start::shown(&args.command))?,
-        (Some(target), true) => managed::attached(&setup, &manage, to, target)?,
+        (None, false) => one::command(&setup, &manage, to, (&args.command, true), None)?,
+        (Some(target), true) => one::attached(&setup, &manage, to, target)?,
         (Some(_), false) => return Err(usage("give either a command to start or what runs already, not both")),
         (None, true) => return Err(usage("nothing to record; give a command after --, or -p PID, or --cgroup PATH")),
     };
-    managed::report(&summary, &manage.output)?;
-    Ok(ExitCode::from(summary.exit_code))
+    summary::report(&summary, &manage.output)?;
+    summary.exit()
 }

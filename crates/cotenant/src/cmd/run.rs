@@ -1,8 +1,7 @@
 //! `cotenant run`: start a command and manage it.
 
-use super::managed;
 use crate::cli::ManageArgs;
-use crate::recorder;
+use crate::run::{one, recorder, summary};
 use crate::settings::{self, Setup};
 use anyhow::Result;
 use std::ffi::OsString;
@@ -37,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
-    let summary = managed::command(&setup, &args.manage, args.record.target(), managed::Start::shown(&args.command))?;
-    managed::report(&summary, &args.manage.output)?;
-    Ok(ExitCode::from(summary.exit_code))
+    let summary = one::command(&setup, &args.manage, args.record.target(), (&args.command, true), None)?;
+    summary::report(&summary, &args.manage.output)?;
+    summary.exit()
 }

@@ -1,5 +1,6 @@
 //! Recording to a file: opened before anything is started, and never a reason for a run to end.
 
+use cotenant_cli::usage;
 use cotenant_model::host::Round;
 use cotenant_record::{Header, MAGIC, RecordWriter, Status, WriteError};
 use std::ffi::OsString;
@@ -46,6 +47,14 @@ impl Args {
 pub(crate) struct Target<'a> {
     pub path: &'a Path,
     pub how: &'a How,
+}
+
+impl Target<'_> {
+    /// Opens it, with the header that says what is recorded; whether it is redacted is known here.
+    pub fn open(&self, header: impl FnOnce(bool) -> anyhow::Result<Header>) -> anyhow::Result<Recorder> {
+        let header = header(self.how.record_redacted)?;
+        Recorder::create(self.path, &header, self.how.record_limit).map_err(|e| usage(e.to_string()))
+    }
 }
 
 /// Why a recording cannot be started.
