@@ -1,6 +1,6 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
-use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs};
+use crate::cli::{ManageArgs, PinArg, PolicyArgs};
 use crate::store::{Loaded, Store};
 use crate::{calibrated, names, registry, units};
 use anyhow::Result;
@@ -182,31 +182,14 @@ impl Setup {
         let cpus = live.and_then(|manage| manage.scope.cpus.as_deref());
         let (file, file_path) = read_file(args.config.as_deref())?;
         let in_file = |key: &str| format!("{file_path}: {key}");
-        let choice = |key: &str, text: &Option<String>, known: &str| {
-            usage(format!("{} = '{}' is not known; use {known}", in_file(key), text.as_deref().unwrap_or_default()))
-        };
         let mut config = Config::default();
         if let Some(text) = &file.interval {
             config.interval = units::interval(text).map_err(|why| usage(format!("{}: {why}", in_file("interval"))))?;
         }
         config.interval = args.interval.unwrap_or(config.interval);
-        let pin = match (args.pin, file.pin.as_deref()) {
-            (Some(pin), _) => Some(pin),
-            (None, None) => None,
-            (None, Some(text)) => {
-                Some(value::<PinArg>(text).ok_or_else(|| choice("pin", &file.pin, "cpu, llc or node"))?)
-            }
-        };
-        if let Some(pin) = pin {
-            config.pin = pin.into();
-        }
-        let mode = match (mode, file.mode.as_deref()) {
-            (Some(mode), _) => Some(mode),
-            (None, None) => None,
-            (None, Some(text)) => {
-                Some(value::<ModeArg>(text).ok_or_else(|| choice("mode", &file.mode, "observe, advise or enforce"))?)
-            }
-        };
+        let pin = chosen(args.pin, file.pin.as_deref(), "cpu, llc or node", || in_file("pin"))?;
+        config.pin = pin.map_or(config.pin, PinArg::into);
+        let mode = chosen(mode, file.mode.as_deref(), "observe, advise or enforce", || in_file("mode"))?;
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
         config.settings = settings_of(args, &name, &file, in_file)?;
         config.move_pages = args.move_pages;
@@ -238,21 +221,10 @@ impl Setup {
                  use 'cotenant schedule', or see what it would do with 'cotenant sim' or 'cotenant decide'"
             )));
         }
-        let mut apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
-            Some(path) => {
-                let mut apps = read_profiles(path)?;
-                for app in apps.values_mut() {
-                    app.stamp = None;
-                }
-                apps
-            }
-            None if policy.needs().profiles => {
-                let Loaded { apps, notes } = load(&topology);
-                notes.iter().for_each(tell);
-                apps
-            }
-            None => BTreeMap::new(),
-        };
+        let wanted = policy.needs().profiles;
+        let mut apps = profiles(args.profiles.as_ref().or(file.profiles.as_ref()), || {
+            if wanted { load(&topology) } else { Loaded::default() }
+        })?;
         for name in sensitive {
             apps.entry((*name).to_owned()).or_default().latency_sensitive = true;
         }
@@ -332,8 +304,16 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
     Ok(settings)
 }
 
-fn value<T: clap::ValueEnum>(text: &str) -> Option<T> {
-    T::from_str(text, true).ok()
+/// What the user chose: on the command line, else in the file.
+fn chosen<T: clap::ValueEnum>(
+    given: Option<T>,
+    in_file: Option<&str>,
+    known: &str,
+    key: impl Fn() -> String,
+) -> Result<Option<T>> {
+    let of_file =
+        |text| T::from_str(text, true).map_err(|_| usage(format!("{} = '{text}' is not known; use {known}", key())));
+    given.map_or_else(|| in_file.map(of_file).transpose(), |given| Ok(Some(given)))
 }
 
 /// CPUs that the user named, of which some must be there.
@@ -367,12 +347,31 @@ pub(crate) fn simulated_profiles(
     wanted: bool,
     machine: &str,
 ) -> Result<BTreeMap<String, AppProfile>> {
-    if let Some(path) = file {
-        return read_profiles(path);
-    }
     let store = if wanted { Store::of_machine(machine) } else { None };
-    let Loaded { apps, notes } = store.map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
-    notes.iter().for_each(tell);
+    profiles(file, || store.map(|store| store.load(&BTreeMap::new())).unwrap_or_default())
+}
+
+/// Profiles of a file, else those that are stored; remarks about these are told. None has a stamp.
+fn profiles(file: Option<impl AsRef<Path>>, stored: impl FnOnce() -> Loaded) -> Result<BTreeMap<String, AppProfile>> {
+    let Some(path) = file else {
+        let Loaded { apps, notes } = stored();
+        notes.iter().for_each(tell);
+        return Ok(apps);
+    };
+    let unstamped = |(name, app)| (name, AppProfile { stamp: None, ..app });
+    Ok(read_profiles(path.as_ref())?.into_iter().map(unstamped).collect())
+}
+
+/// Profiles of programs on this machine, by the names that profiles have them under: those of the file, else those that are stored.
+pub(crate) fn profiles_here(
+    file: Option<&Path>,
+    topology: &Topology,
+    running: &BTreeMap<String, Executable>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, AppProfile>> {
+    let stored = || Store::of_this_machine(topology).map(|store| store.load(running)).unwrap_or_default();
+    let mut apps = profiles(file, stored)?;
+    apps.retain(|name, _| is_wanted(name));
     Ok(apps)
 }
 

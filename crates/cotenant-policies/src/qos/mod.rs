@@ -11,10 +11,10 @@ use crate::qos::controller::{Controller, Excess, LONGEST_NAP, Lasts, Phase, Seen
 pub use away::Away;
 use cotenant_model::action::{Action, ActionOutcome, Decision, Proposal, Reason};
 use cotenant_model::ids::{AppId, Time};
-use cotenant_model::policy::{Ctx, Policy, Refusal};
+use cotenant_model::policy::{Ctx, Policy, Refusal, settings};
 use cotenant_model::view::{TaskView, View};
 pub use ladder::{Climbed, Ladder};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use speed::{Batches, Gathered, IPC, PROGRESS, Told, Wanted, quantile_of, speed};
 use std::time::Duration;
 use steps::{RENEWED, Step};
@@ -55,6 +55,7 @@ pub enum Limits {
 
 /// Whom `qos` serves, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QosConfig {
     /// What decides.
     pub controller: Controller,
@@ -71,9 +72,15 @@ pub struct QosConfig {
     #[serde(default)]
     pub climb: bool,
     /// How late naps may be obeyed: so much of the beginning of a phase tells nothing of it; at most half of the phase.
+    #[serde(deserialize_with = "a_while")]
     pub settle: Duration,
     /// How long a reading of a metric is waited for.
+    #[serde(deserialize_with = "a_while")]
     pub patience: Duration,
+}
+
+fn a_while<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    settings::duration(from, &(Duration::ZERO..=Duration::MAX))
 }
 
 /// What `qos` remembers.

@@ -1,8 +1,8 @@
 //! `cotenant run`: start a command and manage it.
 
 use crate::cli::ManageArgs;
-use crate::run::{one, recorder, summary};
-use crate::settings::{self, Setup};
+use crate::run::one::{self, One};
+use crate::run::recorder;
 use anyhow::Result;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -34,9 +34,5 @@ pub struct Args {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
-    let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
-    let summary = one::command(&setup, &args.manage, args.record.target(), (&args.command, true), None)?;
-    summary::report(&summary, &args.manage.output)?;
-    summary.exit()
+    one::run(&args.manage, args.record.target(), One::Command(&args.command))
 }

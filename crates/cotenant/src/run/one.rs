@@ -1,10 +1,10 @@
 //! Runs of one application: a command that is started, or what runs already.
 
-use super::summary::{Summary, outcome_name};
+use super::summary::{self, Summary, outcome_name};
 use super::{Observer, Run, recorder, targets};
 use crate::cli::ManageArgs;
 use crate::names;
-use crate::settings::Setup;
+use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
@@ -14,7 +14,33 @@ use cotenant_model::Round;
 use cotenant_record::moves::Move;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
+
+/// Whom a run is about.
+pub(crate) enum One<'a> {
+    /// A command that is started.
+    Command(&'a [OsString]),
+    /// What runs already.
+    Running(Target),
+}
+
+/// Manages one application and tells what that came to.
+pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<'_>) -> Result<ExitCode> {
+    let (topology, machine) = settings::live_machine(Some(&args.policy))?;
+    let summary = match one {
+        One::Command(words) => {
+            let setup = Setup::live(args, topology, machine, settings::program_of(words))?;
+            command(&setup, args, to, (words, true), None)?
+        }
+        One::Running(target) => {
+            let topology = topology.allowing(&target.cpus());
+            let setup = Setup::live(args, topology, machine, targets::program(&target))?;
+            attached(&setup, args, to, target)?
+        }
+    };
+    summary::report(&summary, &args.output)?;
+    summary.exit()
+}
 
 /// A command as it is started, its own output let through or not.
 pub(crate) fn prepare(command: &[OsString], shown: bool) -> Command {
@@ -44,12 +70,7 @@ pub(crate) fn command(
 }
 
 /// Manages what runs already until it ends, or a signal asks to stop.
-pub(crate) fn attached(
-    setup: &Setup,
-    args: &ManageArgs,
-    to: Option<recorder::Target<'_>>,
-    target: Target,
-) -> Result<Summary> {
+fn attached(setup: &Setup, args: &ManageArgs, to: Option<recorder::Target<'_>>, target: Target) -> Result<Summary> {
     if let Some(why) = targets::missing(&target) {
         bail!(why);
     }

@@ -2,7 +2,7 @@
 
 use crate::names;
 use cotenant_linux::sense::processes::Target;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is not there, in words; `None` where all is.
 pub(crate) fn missing(target: &Target) -> Option<String> {
@@ -15,6 +15,13 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
             format!("there is no control group {}; name its folder, such as /sys/fs/cgroup/my.slice", path.display())
         }),
     }
+}
+
+/// What a process that is alone is called, and its file.
+pub(crate) fn program(target: &Target) -> Option<(String, PathBuf)> {
+    let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };
+    let [pid] = pids[..] else { return None };
+    Some((names::of_process(pid)?, std::fs::read_link(format!("/proc/{pid}/exe")).ok()?))
 }
 
 /// The name of a process that is alone, or the last folder of a control group.

@@ -4,17 +4,14 @@ mod args;
 mod rules;
 mod show;
 
-use crate::run::Run;
+use crate::run::{Run, targets};
 use crate::settings::{self, Setup};
-use crate::store::Store;
 use anyhow::Result;
 pub use args::Args;
 use args::{Cast, MetricArg, Program};
 use cotenant_cli::usage;
-use cotenant_cli::words::tell;
 use cotenant_linux::host::{AppSpec, HostOptions, Until, What, probe_tier};
 use cotenant_linux::sense::executable;
-use cotenant_linux::sense::processes::Target;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Policy, Settings};
 use cotenant_model::profile::AppProfile;
@@ -39,9 +36,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cast = args.cast()?;
     let (topology, machine) = settings::live_machine(None)?;
     let cpus = args.cpus.as_deref().map(|text| settings::user_cpus(text, &topology)).transpose()?;
+    let topology = cpus.as_ref().map_or_else(|| topology.clone(), |cpus| topology.limited_to(cpus));
     let config = config(args, &cast)?;
     let qos = config.settings.of::<Qos>()?;
-    let apps = profiles(&topology, &cast);
+    let apps = profiles(&topology, &cast)?;
     let mut setup = Setup::of((topology, machine), apps, config, Box::new(Qos(qos.clone())))?;
     (setup.mode, setup.cpus) = (args.mode.map_or(Mode::Enforce, Into::into), cpus);
     let Cast { high, low, metrics, notes } = cast;
@@ -92,16 +90,11 @@ fn config(args: &Args, cast: &Cast) -> Result<Config> {
 }
 
 /// What is stored of these programs: rates stand in for signals that cannot be counted here.
-fn profiles(topology: &Topology, cast: &Cast) -> BTreeMap<String, AppProfile> {
+fn profiles(topology: &Topology, cast: &Cast) -> Result<BTreeMap<String, AppProfile>> {
     let programs = || cast.high.iter().chain(&cast.low);
-    let running = programs().filter_map(|Program { name, what }| {
-        let What::Running(Target::Trees(pids)) = what else { return None };
-        let path = std::fs::read_link(format!("/proc/{}/exe", pids.first()?)).ok()?;
-        Some((name.clone(), executable::look(&path)?))
+    let running = programs().filter_map(|Program { name, what }| match what {
+        What::Running(target) => Some((name.clone(), executable::look(&targets::program(target)?.1)?)),
+        What::Command(_) => None,
     });
-    let loaded = Store::of_this_machine(topology).map(|store| store.load(&running.collect())).unwrap_or_default();
-    loaded.notes.iter().for_each(tell);
-    let mut apps = loaded.apps;
-    apps.retain(|name, _| programs().any(|program| program.name == *name));
-    apps
+    settings::profiles_here(None, topology, &running.collect(), |name| programs().any(|p| p.name == name))
 }

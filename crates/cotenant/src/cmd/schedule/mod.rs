@@ -9,7 +9,6 @@ mod screen;
 use crate::cli::SetArgs;
 use crate::run::{Run, recorder};
 use crate::settings::{self, Setup};
-use crate::store::{Loaded, Store};
 use crate::{registry, units};
 use anyhow::Result;
 use clap::ValueEnum;
@@ -259,18 +258,8 @@ fn default_logs(file: &Path) -> PathBuf {
 }
 
 fn profiles(args: &Args, topology: &Topology, specs: &[JobSpec]) -> Result<BTreeMap<String, AppProfile>> {
-    let mut apps = if let Some(path) = &args.profiles {
-        settings::read_profiles(path)?
-    } else {
-        let Loaded { apps, notes } =
-            Store::of_this_machine(topology).map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
-        notes.iter().for_each(tell);
-        apps
-    };
-    apps.retain(|name, _| specs.iter().any(|spec| spec.app == *name));
-    for app in apps.values_mut() {
-        app.stamp = None;
-    }
+    let is_wanted = |name: &str| specs.iter().any(|spec| spec.app == name);
+    let mut apps = settings::profiles_here(args.profiles.as_deref(), topology, &BTreeMap::new(), is_wanted)?;
     for spec in specs {
         let threads = apps.entry(spec.app.clone()).or_default().threads.get_or_insert(1);
         *threads = spec.threads.try_into().unwrap_or(u32::MAX).max(*threads);

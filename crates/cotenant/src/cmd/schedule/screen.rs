@@ -3,7 +3,7 @@
 use super::NAME;
 use super::queue::{self, Job, Jobs, Shared, State};
 use crate::run::Observer;
-use crate::run::live_view::{LiveView, cut};
+use crate::run::live_view::{LiveView, cut, fit};
 use cotenant_cli::progress::about;
 use cotenant_cli::words::count;
 use cotenant_linux::host::LinuxHost;
@@ -47,8 +47,8 @@ impl Observer for Screen {
         account(&mut self.jobs.0.borrow_mut(), round);
     }
 
-    fn view(&mut self, (width, height): (usize, usize)) -> Option<String> {
-        Some(text(&self.jobs.0.borrow(), self.start.elapsed(), width, height))
+    fn view(&mut self, room: (usize, usize)) -> Option<String> {
+        Some(text(&self.jobs.0.borrow(), self.start.elapsed(), room))
     }
 
     fn end(&mut self, host: &LinuxHost) {
@@ -104,25 +104,23 @@ fn account(jobs: &mut Jobs, round: &Round<'_>) {
 }
 
 /// The table as text: at most so many characters per line, and so many lines.
-pub(super) fn text(jobs: &Jobs, elapsed: Duration, width: usize, height: usize) -> String {
-    let done = jobs.done();
+fn text(jobs: &Jobs, elapsed: Duration, room: (usize, usize)) -> String {
+    let height = room.1;
+    let (done, left) = (jobs.done(), queue::left(jobs.done_here(), elapsed));
     let over = jobs.all.iter().filter(|job| job.is_over()).count();
     let failed = jobs.all.iter().filter(|job| job.is_over() && !job.is_ok()).count();
     let mut lines = vec![format!(
         "{} {over} of {} jobs, {failed} failed, {}",
         cotenant_cli::progress::bar(done),
         jobs.all.len(),
-        estimate(jobs.done_here(), elapsed)
+        left.map_or_else(|| "no estimate yet".to_owned(), |left| format!("about {} left", about(left)))
     )];
-    let mut shown: Vec<&Job> = jobs.all.iter().filter(|job| is_shown(&job.state)).collect();
-    let room = height.saturating_sub(1).max(1);
-    let mut rows = shown.len();
-    if rows > room {
-        rows = room - 1;
+    let mut shown: Vec<&Job> = jobs.all.iter().filter(|job| matches!(job.state, State::Started { .. })).collect();
+    if shown.len() >= height {
         shown.sort_by_key(|job| !matches!(job.state, State::Started { runs: true, .. }));
     }
-    let name = shown.iter().take(rows).map(|job| job.spec.name.chars().count()).max().unwrap_or(0).min(NAME);
-    for job in shown.iter().take(rows) {
+    let name = shown.iter().map(|job| job.spec.name.chars().count()).max().unwrap_or(0).min(NAME);
+    for job in shown {
         let State::Started { since, runs } = job.state else { continue };
         let mut line = format!("  {:name$}  {}", cut(&job.spec.name, name), if runs { "runs " } else { "waits" });
         let _ = write!(line, "  {:>7}", about(since.elapsed()));
@@ -131,21 +129,7 @@ pub(super) fn text(jobs: &Jobs, elapsed: Duration, width: usize, height: usize) 
         }
         lines.push(line);
     }
-    if rows < shown.len() {
-        lines.push(format!("  and {} more", shown.len() - rows));
-    }
-    lines.iter().fold(String::new(), |text, line| text + &cut(line, width) + "\n")
-}
-
-/// How long the batch takes still, in words.
-fn estimate(done: f64, elapsed: Duration) -> String {
-    queue::left(done, elapsed)
-        .map_or_else(|| "no estimate yet".to_owned(), |left| format!("about {} left", about(left)))
-}
-
-/// Whether a job stands in the live table.
-fn is_shown(state: &State) -> bool {
-    matches!(state, State::Started { .. })
+    fit(lines, room)
 }
 
 #[cfg(test)]
@@ -167,7 +151,7 @@ mod tests {
             job.state = State::Started { since, runs: [0, 39].contains(&i) };
             job.rate = Some(12.345);
         }
-        let text = text(&jobs, Duration::from_secs(1), width, height);
+        let text = text(&jobs, Duration::from_secs(1), (width, height));
         std::fs::remove_dir_all(&folder).unwrap();
         text
     }
