@@ -15,7 +15,7 @@ use cotenant_model::{CpuSet, Mode, Topology};
 use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Static, StaticSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -377,12 +377,7 @@ pub(crate) fn profiles_here(
 
 /// What a command is called, and its file; `None` where there is no such file.
 pub(crate) fn program_of(command: &[OsString]) -> Option<(String, PathBuf)> {
-    Some((names::of_command(command), executable_of(command.first()?)?))
-}
-
-/// The file of a command that is to be started.
-pub(crate) fn executable_of(command: &OsStr) -> Option<PathBuf> {
-    executable::find(command)
+    Some((names::of_command(command), executable::find(command.first()?)?))
 }
 
 /// Reads thresholds: a machine file, or a file with the keys of a profile alone.

@@ -129,8 +129,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = Report { metrics: compared, ..judge(policy, pairs, moves, tier) };
     cotenant_cli::print(|out| {
         if output.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report)?;
         } else {
             print_report(out, &report)?;
         }

@@ -3,7 +3,6 @@
 //! A command brings a [`Setup`] (machine, profiles, settings, policy), the applications or the queue that it manages, and observers of
 //! its own. Recording, metrics, live view, summary and exit code are the runner's, and the same for all.
 
-pub(crate) mod live_view;
 pub(crate) mod one;
 pub(crate) mod progress;
 pub mod recorder;
@@ -12,6 +11,7 @@ pub(crate) mod targets;
 
 use crate::settings::Setup;
 use anyhow::Result;
+use cotenant_cli::live_view::LiveView;
 use cotenant_cli::words::tell;
 use cotenant_linux::host::queue::Queue;
 use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
@@ -20,7 +20,6 @@ use cotenant_measure::live::others::Stolen;
 use cotenant_model::host::drive_all;
 use cotenant_model::{Mode, Round, Rule};
 use cotenant_record::{Header, HostDescription};
-use live_view::LiveView;
 use recorder::Recorder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use summary::{Recorded, Summary, Tally};
@@ -81,13 +80,17 @@ impl<'a> Run<'a> {
         if let Some((queue, grace)) = queue {
             live = live.with_queue(queue, grace);
         }
-        observers.iter_mut().for_each(|observer| observer.begin(&live));
+        for observer in observers.iter_mut() {
+            observer.begin(&live);
+        }
         let sources = live.metrics();
         let mut tally = Tally::default();
         let rules = [Rule::all(setup.policy.as_ref(), &setup.ctx())];
         let ended = drive_all(&mut live, &rules, setup.mode, |round| {
             tally.add(&setup.topology, round);
-            observers.iter_mut().for_each(|observer| observer.round(round));
+            for observer in observers.iter_mut() {
+                observer.round(round);
+            }
             for line in sources.iter().flat_map(|metrics| metrics.news()) {
                 if told {
                     view.iter_mut().for_each(LiveView::aside);
@@ -101,7 +104,9 @@ impl<'a> Run<'a> {
             }
             tally.notes.extend(recorder.as_mut().and_then(|recorder| recorder.round(round)));
         });
-        observers.iter_mut().for_each(|observer| observer.end(&live));
+        for observer in observers.iter_mut() {
+            observer.end(&live);
+        }
         drop(view);
         let tier = live.tier().to_string();
         let progress = live.reported().map(|reported| tally.progress.summary(&reported));

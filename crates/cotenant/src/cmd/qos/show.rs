@@ -2,9 +2,9 @@
 
 use super::args::{Args, MetricArg, Output};
 use crate::run::Observer;
-use crate::run::live_view::{LiveView, fit};
 use crate::run::summary::{self, Summary};
 use anyhow::Result;
+use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::words::{count, tell};
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;

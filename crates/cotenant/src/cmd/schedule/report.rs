@@ -2,9 +2,9 @@
 
 use super::queue::JobReport;
 use super::{Args, NAME};
-use crate::run::live_view::cut;
 use crate::run::summary::Summary;
 use anyhow::Result;
+use cotenant_cli::live_view::cut;
 use cotenant_cli::words::count;
 use cotenant_linux::act::pause::Mechanism;
 use cotenant_linux::host::queue::Gaps;
@@ -59,8 +59,7 @@ impl Report<'_> {
     pub fn print(&self, args: &Args) -> Result<()> {
         if args.json {
             cotenant_cli::print(|out| {
-                serde_json::to_writer_pretty(&mut *out, self)?;
-                writeln!(out)?;
+                cotenant_cli::pretty(out, self)?;
                 Ok(ExitCode::SUCCESS)
             })?;
             return Ok(());

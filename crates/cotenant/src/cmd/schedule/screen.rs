@@ -3,7 +3,7 @@
 use super::NAME;
 use super::queue::{self, Job, Jobs, Shared, State};
 use crate::run::Observer;
-use crate::run::live_view::{LiveView, cut, fit};
+use cotenant_cli::live_view::{LiveView, cut, fit};
 use cotenant_cli::progress::about;
 use cotenant_cli::words::count;
 use cotenant_linux::host::LinuxHost;

@@ -1,7 +1,7 @@
 //! Lines on the terminal that are drawn again and again in the same place.
 
-use cotenant_cli::words;
-use std::io::IsTerminal;
+use crate::progress::is_drawn;
+use crate::words;
 use std::time::{Duration, Instant};
 use terminal_size::{Height, Width, terminal_size_of};
 
@@ -10,7 +10,7 @@ const SIZE: (usize, usize) = (80, 24);
 
 /// How a run stands, drawn again and again.
 #[derive(Debug)]
-pub(crate) struct LiveView {
+pub struct LiveView {
     /// `None`: each time below what was written before.
     table: Option<LiveTable>,
     next: Instant,
@@ -22,8 +22,7 @@ pub(crate) struct LiveView {
 impl LiveView {
     /// On the terminal, for the first time after `first`; `None` where standard error is none.
     pub fn on_terminal(first: Duration, every: Duration, stays: bool) -> Option<Self> {
-        let on = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        on.then(|| Self { table: Some(LiveTable::default()), ..Self::as_lines(first, every, stays) })
+        is_drawn().then(|| Self { table: Some(LiveTable::default()), ..Self::as_lines(first, every, stays) })
     }
 
     /// As plain lines, wherever standard error goes.
@@ -113,7 +112,7 @@ fn size() -> (usize, usize) {
 }
 
 /// Lines as text: at most so many, and of so many characters each.
-pub(crate) fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> String {
+pub fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> String {
     if lines.len() > height.max(1) {
         let more = lines.len() - height.saturating_sub(1);
         lines.truncate(height.saturating_sub(1));
@@ -123,7 +122,7 @@ pub(crate) fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> St
 }
 
 /// At most so many characters, the last one an ellipsis where some are left out. What moves the cursor is no character.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, most: usize) -> String {
     let plain: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if plain.len() > most {
         plain.iter().take(most.saturating_sub(1)).chain(most.checked_sub(1).map(|_| &'…')).collect()
