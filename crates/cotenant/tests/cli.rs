@@ -530,9 +530,9 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
     fs::write(&snapshot, "{\"interval_s\": 0.1,\n \"tasks\": [{\"id\": 1, \"app\": \"a\", \"cpu\": 4000}]}").unwrap();
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/two-sockets-sam.rec");
     let queue = folder.file("queue");
-    fs::write(&queue, format!("touch {touched}\n")).unwrap();
-    let touches = format!("touch {touched}");
-    let qos = ["qos", "--high", &touches, "--low", &touches];
+    let line = format!("touch {touched}");
+    fs::write(&queue, &line).unwrap();
+    let qos = ["qos", "--high", &line, "--low", &line];
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "--interval", "0", "--", "touch", &touched], 2, "1ms"),
         (&["run", "--policy", "fastest", "--", "touch", &touched], 2, "known: none"),
