@@ -1,12 +1,14 @@
 //! What the command lines of Cotenant's programs share.
 #![forbid(unsafe_code)]
 
+pub mod live_view;
 pub mod machine_arg;
 pub mod progress;
 pub mod scratch;
 pub mod words;
 
 use clap::error::ErrorKind;
+use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -66,6 +68,16 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> 
         Err(e) if broken_pipe(&e) => Ok(ExitCode::SUCCESS),
         result => result,
     }
+}
+
+/// Writes JSON for people and programs, with the end of its last line.
+///
+/// # Errors
+/// Where `out` takes no more.
+pub fn pretty(out: &mut dyn Write, value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)?;
+    Ok(())
 }
 
 fn broken_pipe(error: &anyhow::Error) -> bool {

@@ -24,8 +24,7 @@ pub struct Progress {
 impl Progress {
     /// A line, if anybody can see it and `wanted`.
     pub fn new(wanted: bool) -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        Self { on: wanted && !dumb && io::stderr().is_terminal(), start: Instant::now(), drawn: None, visible: false }
+        Self { on: wanted && is_drawn(), start: Instant::now(), drawn: None, visible: false }
     }
 
     /// Whether the line is drawn at all.
@@ -61,6 +60,11 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
     }
+}
+
+/// Whether standard error is a terminal on which lines can be drawn again.
+pub(crate) fn is_drawn() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// A bar for `done` (0–1), with percent.

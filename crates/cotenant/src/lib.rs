@@ -4,11 +4,10 @@
 mod calibrated;
 pub mod cli;
 pub mod cmd;
-mod live_table;
 mod names;
-pub mod recorder;
 mod replace;
 pub mod report;
+pub mod run;
 mod settings;
 mod store;
 mod units;

@@ -1,13 +1,13 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
-use crate::cli::{ManageArgs, ModeArg, PinArg, PolicyArgs, ScopeArgs};
+use crate::cli::{ManageArgs, PinArg, PolicyArgs};
 use crate::store::{Loaded, Store};
 use crate::{calibrated, names, registry, units};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
 use cotenant_linux::sense::executable;
-use cotenant_linux::sense::memory;
+use cotenant_linux::sense::memory::{self, Choice};
 use cotenant_model::parse;
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, Settings};
 use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
@@ -15,7 +15,7 @@ use cotenant_model::{CpuSet, Mode, Topology};
 use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Static, StaticSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -130,6 +130,8 @@ pub(crate) struct Setup {
     pub mode: Mode,
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
+    /// How it is learned which memory is accessed, and what part of a CPU that may cost.
+    collector: (Choice, f64),
 }
 
 impl Setup {
@@ -180,31 +182,14 @@ impl Setup {
         let cpus = live.and_then(|manage| manage.scope.cpus.as_deref());
         let (file, file_path) = read_file(args.config.as_deref())?;
         let in_file = |key: &str| format!("{file_path}: {key}");
-        let choice = |key: &str, text: &Option<String>, known: &str| {
-            usage(format!("{} = '{}' is not known; use {known}", in_file(key), text.as_deref().unwrap_or_default()))
-        };
         let mut config = Config::default();
         if let Some(text) = &file.interval {
             config.interval = units::interval(text).map_err(|why| usage(format!("{}: {why}", in_file("interval"))))?;
         }
         config.interval = args.interval.unwrap_or(config.interval);
-        let pin = match (args.pin, file.pin.as_deref()) {
-            (Some(pin), _) => Some(pin),
-            (None, None) => None,
-            (None, Some(text)) => {
-                Some(value::<PinArg>(text).ok_or_else(|| choice("pin", &file.pin, "cpu, llc or node"))?)
-            }
-        };
-        if let Some(pin) = pin {
-            config.pin = pin.into();
-        }
-        let mode = match (mode, file.mode.as_deref()) {
-            (Some(mode), _) => Some(mode),
-            (None, None) => None,
-            (None, Some(text)) => {
-                Some(value::<ModeArg>(text).ok_or_else(|| choice("mode", &file.mode, "observe, advise or enforce"))?)
-            }
-        };
+        let pin = chosen(args.pin, file.pin.as_deref(), "cpu, llc or node", || in_file("pin"))?;
+        config.pin = pin.map_or(config.pin, PinArg::into);
+        let mode = chosen(mode, file.mode.as_deref(), "observe, advise or enforce", || in_file("mode"))?;
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
         config.settings = settings_of(args, &name, &file, in_file)?;
         config.move_pages = args.move_pages;
@@ -236,21 +221,10 @@ impl Setup {
                  use 'cotenant schedule', or see what it would do with 'cotenant sim' or 'cotenant decide'"
             )));
         }
-        let mut apps = match args.profiles.as_ref().or(file.profiles.as_ref()) {
-            Some(path) => {
-                let mut apps = read_profiles(path)?;
-                for app in apps.values_mut() {
-                    app.stamp = None;
-                }
-                apps
-            }
-            None if policy.needs().profiles => {
-                let Loaded { apps, notes } = load(&topology);
-                notes.iter().for_each(tell);
-                apps
-            }
-            None => BTreeMap::new(),
-        };
+        let wanted = policy.needs().profiles;
+        let mut apps = profiles(args.profiles.as_ref().or(file.profiles.as_ref()), || {
+            if wanted { load(&topology) } else { Loaded::default() }
+        })?;
         for name in sensitive {
             apps.entry((*name).to_owned()).or_default().latency_sensitive = true;
         }
@@ -258,21 +232,38 @@ impl Setup {
             return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
         }
         let topology = calibrated::measured(&machine, topology)?;
-        let setup =
-            Self { topology, machine, apps, config, policy, mode: mode.map_or(Mode::Enforce, Into::into), cpus };
+        let mut setup = Self::of((topology, machine), apps, config, policy)?;
+        setup.mode = mode.map_or(Mode::Enforce, Into::into);
+        setup.cpus = cpus;
+        if let Some(scope) = live.map(|manage| &manage.scope) {
+            setup.collector.0 = scope.collector.unwrap_or_default();
+            setup.collector.1 = scope.collector_budget.map_or(setup.collector.1, |percent| percent / 100.0);
+        }
+        Ok(setup)
+    }
+
+    /// For a command with a policy of its own, which is asked whether it can work there.
+    pub fn of(
+        (topology, machine): (Topology, MachineProfile),
+        apps: BTreeMap<String, AppProfile>,
+        config: Config,
+        policy: Box<dyn DynPolicy>,
+    ) -> Result<Self> {
+        let collector = (Choice::default(), memory::Options::default().budget);
+        let setup = Self { topology, machine, apps, config, policy, mode: Mode::Enforce, cpus: None, collector };
         setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
         Ok(setup)
     }
 
     /// What is to be looked at of the memory of programs. A recording is for other policies, too.
-    pub fn memory(&self, scope: &ScopeArgs, recorded: bool) -> memory::Options {
+    pub fn memory(&self, recorded: bool) -> memory::Options {
         // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
         memory::Options {
             placement: differs && (recorded || self.policy.needs().pages),
             accesses: differs && self.policy.needs().accesses,
-            choice: scope.collector.unwrap_or_default(),
-            budget: scope.collector_budget.map_or(memory::Options::default().budget, |percent| percent / 100.0),
+            choice: self.collector.0,
+            budget: self.collector.1,
         }
     }
 
@@ -313,8 +304,16 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
     Ok(settings)
 }
 
-fn value<T: clap::ValueEnum>(text: &str) -> Option<T> {
-    T::from_str(text, true).ok()
+/// What the user chose: on the command line, else in the file.
+fn chosen<T: clap::ValueEnum>(
+    given: Option<T>,
+    in_file: Option<&str>,
+    known: &str,
+    key: impl Fn() -> String,
+) -> Result<Option<T>> {
+    let of_file =
+        |text| T::from_str(text, true).map_err(|_| usage(format!("{} = '{text}' is not known; use {known}", key())));
+    given.map_or_else(|| in_file.map(of_file).transpose(), |given| Ok(Some(given)))
 }
 
 /// CPUs that the user named, of which some must be there.
@@ -348,23 +347,37 @@ pub(crate) fn simulated_profiles(
     wanted: bool,
     machine: &str,
 ) -> Result<BTreeMap<String, AppProfile>> {
-    if let Some(path) = file {
-        return read_profiles(path);
-    }
     let store = if wanted { Store::of_machine(machine) } else { None };
-    let Loaded { apps, notes } = store.map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
-    notes.iter().for_each(tell);
+    profiles(file, || store.map(|store| store.load(&BTreeMap::new())).unwrap_or_default())
+}
+
+/// Profiles of a file, else those that are stored; remarks about these are told. None has a stamp.
+fn profiles(file: Option<impl AsRef<Path>>, stored: impl FnOnce() -> Loaded) -> Result<BTreeMap<String, AppProfile>> {
+    let Some(path) = file else {
+        let Loaded { apps, notes } = stored();
+        notes.iter().for_each(tell);
+        return Ok(apps);
+    };
+    let unstamped = |(name, app)| (name, AppProfile { stamp: None, ..app });
+    Ok(read_profiles(path.as_ref())?.into_iter().map(unstamped).collect())
+}
+
+/// Profiles of programs on this machine, by the names that profiles have them under: those of the file, else those that are stored.
+pub(crate) fn profiles_here(
+    file: Option<&Path>,
+    topology: &Topology,
+    running: &BTreeMap<String, Executable>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, AppProfile>> {
+    let stored = || Store::of_this_machine(topology).map(|store| store.load(running)).unwrap_or_default();
+    let mut apps = profiles(file, stored)?;
+    apps.retain(|name, _| is_wanted(name));
     Ok(apps)
 }
 
 /// What a command is called, and its file; `None` where there is no such file.
 pub(crate) fn program_of(command: &[OsString]) -> Option<(String, PathBuf)> {
-    Some((names::of_command(command), executable_of(command.first()?)?))
-}
-
-/// The file of a command that is to be started.
-pub(crate) fn executable_of(command: &OsStr) -> Option<PathBuf> {
-    executable::find(command)
+    Some((names::of_command(command), executable::find(command.first()?)?))
 }
 
 /// Reads thresholds: a machine file, or a file with the keys of a profile alone.

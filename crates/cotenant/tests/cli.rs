@@ -529,6 +529,10 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
     let snapshot = folder.file("snapshot.json");
     fs::write(&snapshot, "{\"interval_s\": 0.1,\n \"tasks\": [{\"id\": 1, \"app\": \"a\", \"cpu\": 4000}]}").unwrap();
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/two-sockets-sam.rec");
+    let queue = folder.file("queue");
+    let line = format!("touch {touched}");
+    fs::write(&queue, &line).unwrap();
+    let qos = ["qos", "--high", &line, "--low", &line];
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "--interval", "0", "--", "touch", &touched], 2, "1ms"),
         (&["run", "--policy", "fastest", "--", "touch", &touched], 2, "known: none"),
@@ -537,6 +541,18 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["run", "--policy", "static", "--", "touch", &touched], 2, "--map"),
         (&["run", "--cpus", "9000", "--", "touch", &touched], 2, "usable:"),
         (&["run", "--cpus", "a", "--", "touch", &touched], 2, "0-3,8"),
+        (
+            &["run", "--set", "sam.nonsense=1", "--policy", "sam", "--", "touch", &touched],
+            2,
+            "unknown field `nonsense`",
+        ),
+        (&[&qos[..], &["--set", "qos.nonsense=1"]].concat(), 2, "--set qos.nonsense=1: unknown field `nonsense`"),
+        (&[&qos[..], &["--set", "qos.patience=x"]].concat(), 2, "--set qos.patience=x"),
+        (&[&qos[..], &["--set", "sam.cooldown=false"]].concat(), 2, "the policy here is qos"),
+        (&[&qos[..], &["--cpus", "9000"]].concat(), 2, "usable:"),
+        (&["schedule", &queue, "--policy", "mas", "--set", "mas.nonsense=1"], 2, "unknown field `nonsense`"),
+        (&["schedule", &queue, "--set", "sam.cooldown=false"], 2, "which has no such settings"),
+        (&["schedule", &queue, "--record", "/proc/nonexistent/file"], 2, "/proc/nonexistent/file"),
         (&["run", "--record", "/proc/nonexistent/file", "--", "touch", &touched], 2, "/proc/nonexistent/file"),
         (&["run", "--record", "/dev/full", "--", "touch", &touched], 2, "No space left"),
         (&["run", "--metric", "uptime", "--", "touch", &touched], 2, "cmd:COMMAND"),

@@ -232,6 +232,43 @@ fn another_place_comes_before_naps_on_real_cpus() {
 }
 
 #[test]
+fn no_place_outside_the_users_cpus_is_taken() {
+    let Some(pin) = Pin::find() else { return };
+    let state = State::new("qos-cpus");
+    let options = [&ALWAYS[..], &["--cpus", &pin.cpu]].concat();
+    let mut run = Run::start_on(&state, ["busy", "plain"], [Some(&pin.cpu), None], &options);
+    let low = run.pid_of("plain");
+    // The other CPU would be the milder means.
+    let table = run.hear(&["low ", " pauses by "]);
+    assert!(!table.contains("low on CPUs") && all_have(low, &pin.own), "{table}: {:?}", masks(low));
+    let (said, _) = run.terminate();
+    assert!(!said.iter().any(|line| line.contains("low on CPUs")), "{said:?}");
+}
+
+#[test]
+fn what_cannot_be_counted_comes_from_the_store() {
+    let state = State::new("qos-store");
+    let folder = TempDir::new("qos-store-data");
+    let file = folder.path().join("sleep.toml");
+    fs::write(&file, "[app.sleep]\nalone_s = 1\nper_cpu_s = { llc_misses = 3e6 }\n").unwrap();
+    let cotenant = |args: &[&str]| {
+        let output = state.cotenant(args).env("XDG_DATA_HOME", folder.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    cotenant(&["profiles", "import", file.to_str().unwrap()]);
+    let said = cotenant(&["qos", "--json", "--high", "exec sleep 0.5", "--low", "exec sleep 0.5"]);
+    let summary: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&summary["policy"], &summary["mode"]), (&"qos".into(), &"enforce".into()), "{summary}");
+    if !summary["tier"].as_str().unwrap().starts_with("software only") {
+        world::skip("LLC misses may be counted here");
+        return;
+    }
+    let stands_in = "sleep: what cannot be counted here is taken from its profile";
+    assert!(summary["notes"].to_string().contains(stands_in), "{summary}");
+}
+
+#[test]
 fn a_limit_is_kept_and_told() {
     let state = State::new("qos-quota");
     // Both on the same CPU: else nothing may be wrong after a second, and the limit is lifted before it is told.

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use cotenant::cmd::{replay, why};
-use cotenant::recorder::{self, Recorder};
+use cotenant::run::recorder::{self, Recorder};
 use cotenant_model::TaskId;
 use cotenant_model::host::{Mode, drive};
 use cotenant_record::testing::{Gather, Role, Scripted, header};

@@ -201,6 +201,25 @@ fn rates_that_cannot_be_counted_come_from_the_store() {
 }
 
 #[test]
+fn a_recorded_batch_is_decided_the_same_again() {
+    let queue = Queue::of_loops("record", 3);
+    let batch = queue.mas(&["--record", "batch.rec", "--set", "mas.quantum=30ms"]);
+    // Each has had several turns on the one CPU.
+    eventually("all run", || (1..=3).all(|job| queue.beats(job) > 10));
+    queue.stop();
+    let summary = json(&batch.output());
+    assert_eq!(results(&summary), ["done"; 3]);
+    assert_eq!((&summary["recording"]["path"], &summary["quantum_ms"]), (&"batch.rec".into(), &30.0.into()));
+    let recording = queue.path("batch.rec");
+    let replayed = queue.state.cotenant(&["replay", "--json", recording.to_str().unwrap()]).output().unwrap();
+    let replayed = json(&replayed);
+    assert_eq!((&replayed["policy"], &replayed["tail"]["kind"]), (&"mas".into(), &"complete".into()));
+    assert!(replayed["summary"]["recorded_applied"].as_u64() > Some(3), "{}", replayed["summary"]);
+    assert_eq!(replayed["summary"]["differing_rounds"], 0, "{}", replayed["summary"]);
+    assert_eq!(replayed["summary"]["rounds"], summary["rounds"], "every round is recorded");
+}
+
+#[test]
 fn wrong_words_are_told_before_anything_runs() {
     let queue = Queue::new("wrong", "q.toml", "[[job]]\ncommand = 'touch ran'\nmemory = '1T'\n");
     for (args, expected) in [

@@ -172,8 +172,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn show(results: &[Outcome], json: bool) -> anyhow::Result<ExitCode> {
     print(|out| {
         if json {
-            serde_json::to_writer_pretty(&mut *out, results)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, results)?;
         } else {
             for (i, result) in results.iter().enumerate() {
                 if i > 0 {

@@ -384,6 +384,14 @@ impl Topology {
         Self::new(parts).unwrap_or_else(|_| self.clone())
     }
 
+    /// The same machine where no other CPUs than these may be used.
+    #[must_use]
+    pub fn limited_to(&self, cpus: &CpuSet) -> Self {
+        let mut parts = self.parts.clone();
+        parts.cpus.iter_mut().for_each(|cpu| cpu.allowed &= cpus.contains(cpu.id));
+        Self::new(parts).unwrap_or_else(|_| self.clone())
+    }
+
     /// What it was built from, sorted.
     pub fn parts(&self) -> &Parts {
         &self.parts

@@ -31,6 +31,7 @@ fn other_programs_may_be_allowed_more_than_we() {
     assert_eq!(theirs.usable(), &set("0-2"));
     assert!(theirs.nodes()[1].allowed);
     assert_eq!(theirs.allowing(&set("")), theirs);
+    assert_eq!(theirs.limited_to(&set("1-9")).usable(), &set("1-2"));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use super::controller::Controller;
 use super::phase::{LONGEST_NAP, Lasts, Phase, Why};
 use cotenant_model::AppId;
+use cotenant_model::policy::settings;
 use cotenant_model::speed::{Source, by_name};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Duration;
 
 /// A program that is to keep its speed.
@@ -29,6 +30,7 @@ pub enum Limits {
 
 /// Settings of `qos`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QosConfig {
     /// What decides.
     pub controller: Controller,
@@ -46,9 +48,15 @@ pub struct QosConfig {
     #[serde(default)]
     pub climb: bool,
     /// How late naps may take effect: this much of the beginning of a phase is not measured; at most half of the phase.
+    #[serde(deserialize_with = "a_while")]
     pub settle: Duration,
     /// How long to wait for a reading of a metric.
+    #[serde(deserialize_with = "a_while")]
     pub patience: Duration,
+}
+
+fn a_while<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    settings::duration(from, &(Duration::ZERO..=Duration::MAX))
 }
 
 impl QosConfig {

@@ -1,10 +1,9 @@
 //! `cotenant attach`: manage what runs already.
 
-use super::managed;
 use crate::cli::ManageArgs;
-use crate::recorder;
-use crate::settings::{self, Setup};
-use crate::{names, units};
+use crate::run::one::{self, One};
+use crate::run::recorder;
+use crate::units;
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::sense::processes::Target;
@@ -44,14 +43,6 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// What the program is called, and its file, where it is one process.
-    pub(super) fn program(&self) -> Option<(String, PathBuf)> {
-        match self.pid[..] {
-            [pid] => Some((names::of_process(pid)?, std::fs::read_link(format!("/proc/{pid}/exe")).ok()?)),
-            _ => None,
-        }
-    }
-
     /// As the observer takes it; `None` where nothing is named.
     pub(super) fn target(&self) -> Option<Target> {
         match &self.cgroup {
@@ -67,10 +58,5 @@ impl TargetArgs {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
-    let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
-    let topology = topology.allowing(&target.cpus());
-    let setup = Setup::live(&args.manage, topology, machine, args.target.program())?;
-    let summary = managed::attached(&setup, &args.manage, args.record.target(), target)?;
-    managed::report(&summary, &args.manage.output)?;
-    Ok(ExitCode::SUCCESS)
+    one::run(&args.manage, args.record.target(), One::Running(target))
 }

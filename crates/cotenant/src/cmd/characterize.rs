@@ -2,7 +2,7 @@
 
 use crate::replace::replace;
 use crate::store::{self, Store};
-use crate::{calibrated, names, settings, units};
+use crate::{calibrated, names, units};
 use anyhow::{Context, Result};
 use cotenant_cli::print;
 use cotenant_cli::progress::{Progress, about};
@@ -175,7 +175,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let on = &injectors.cpus;
         return Err(usage(format!("--injectors {on}: no CPU is left for the command; it may use {cpus}")));
     }
-    let file = settings::executable_of(&args.command[0])
+    let file = executable::find(&args.command[0])
         .ok_or_else(|| StartError::Launch(LaunchError::NotFound(args.command[0].clone())))?;
     let program = executable::look(&file);
     let name = args.name.clone().unwrap_or_else(|| names::of_command(&args.command));
@@ -226,8 +226,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &json(&name, &path, &found))?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &json(&name, &path, &found))?;
         } else {
             table(out, &name, &found, &cpus)?;
             let (runs, time) = (count(found.runs as u64, "run"), about(begin.elapsed()));

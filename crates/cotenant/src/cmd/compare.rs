@@ -1,7 +1,7 @@
 //! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval.
 
-use super::managed;
 use crate::cli::ManageArgs;
+use crate::run::{Observer, one, progress};
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
 use cotenant_cli::progress::{Progress, about};
@@ -11,8 +11,8 @@ use cotenant_linux::sense::metrics::{MetricSummary, Metrics};
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::compare::{Compared, Interval, Pair, alternate};
-use cotenant_model::Direction;
 use cotenant_model::metric::Metric;
+use cotenant_model::{Direction, Round};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
@@ -81,11 +81,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let run = |managed: bool| {
         watch.begin(if managed { format!("with {policy}") } else { "without".to_owned() });
         let run = if managed {
-            let mut progress = || watch.show();
-            let start =
-                managed::Start { command: &args.command, shown: args.show_output, progress: Some(&mut progress) };
-            let summary = managed::command(&setup, &args.manage, None, start)?;
-            moves += summary.moves;
+            let command = (&args.command[..], args.show_output);
+            let mut summary = one::command(&setup, &args.manage, None, command, Some(&mut watch))?;
+            summary.check()?;
+            moves += summary.tally.moves;
             tier = summary.tier;
             let (seconds, exit_code, signal) = (summary.seconds, summary.exit_code, summary.signal);
             Run { seconds, exit_code, signal, metrics: summary.metrics }
@@ -130,8 +129,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = Report { metrics: compared, ..judge(policy, pairs, moves, tier) };
     cotenant_cli::print(|out| {
         if output.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report)?;
         } else {
             print_report(out, &report)?;
         }
@@ -186,12 +184,18 @@ impl Watch {
     }
 }
 
+impl Observer for Watch {
+    fn round(&mut self, _: &Round<'_>) {
+        self.show();
+    }
+}
+
 /// A run without Cotenant: started alike, left alone.
 fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watch) -> Result<Run> {
     let start = Instant::now();
     let mut waiter = Waiter::new().map_err(StartError::Wait)?;
     let metrics = Metrics::start(metrics, start).map_err(StartError::Metrics)?;
-    let child = Child::spawn_command(managed::Start::prepare(command, shown)).map_err(StartError::Launch)?;
+    let child = Child::spawn_command(one::prepare(command, shown)).map_err(StartError::Launch)?;
     waiter.watch(&child);
     let mut signal = None;
     loop {
@@ -237,8 +241,8 @@ fn line(Compared { name, direction, pairs, gain }: &Compared) -> String {
         (_, true) => "worse",
         _ => "no difference that these runs can show",
     };
-    let side = |i: usize| super::progress::digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
-    let way = super::progress::better(*direction);
+    let side = |i: usize| progress::digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
+    let way = progress::better(*direction);
     format!(
         "metric {name} ({way} is better): {} without, {} with; {verdict}: {mean:.3} times as good (95 % interval {low:.3} to {high:.3})",
         side(0),

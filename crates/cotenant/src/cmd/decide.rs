@@ -55,8 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let answer = snapshot.decide(&setup.ctx(), setup.policy.as_ref());
     print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &answer)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &answer)?;
             return Ok(ExitCode::SUCCESS);
         }
         for step in &answer.moves {

@@ -67,8 +67,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     cotenant_cli::print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report)?;
         } else {
             print(out, &report)?;
         }

@@ -96,8 +96,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let code = print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &as_json(&report))?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &as_json(&report))?;
         } else {
             table(out, &report)?;
         }
@@ -235,8 +234,7 @@ fn list(out: &mut dyn Write, caches: &Caches, as_json: bool) -> Result<ExitCode>
                 "bytes_per_unit": kernel.bytes_per_unit,
             })
         });
-        serde_json::to_writer_pretty(&mut *out, &rows.collect::<Vec<_>>())?;
-        writeln!(out)?;
+        cotenant_cli::pretty(out, &rows.collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
     writeln!(out, "{:<15} {:<16} {:<25} what it does", "kernel", "unit", "settings (one thread)")?;

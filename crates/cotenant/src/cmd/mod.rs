@@ -1,4 +1,4 @@
-//! The subcommands: each has its arguments and a function that runs them.
+//! The subcommands: each has its arguments and a function that runs them, and is listed here: as a module, in [`Command`] and in [`run`].
 
 pub mod attach;
 pub mod bench;
@@ -9,9 +9,7 @@ pub mod compare;
 pub mod decide;
 pub mod doctor;
 pub mod kernel;
-mod managed;
 pub mod profiles;
-mod progress;
 pub mod qos;
 pub mod record;
 pub mod regions;
@@ -24,7 +22,7 @@ pub mod sim;
 pub mod topo;
 pub mod why;
 
-use crate::cli::Command;
+use clap::Subcommand;
 use cotenant_cli::progress::Metered;
 use cotenant_cli::{usage, words};
 use cotenant_linux::sys::waiter::Waiter;
@@ -33,6 +31,162 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
+
+/// The subcommands. What each does is said here alone: the first line in the list of commands, all of it in its own
+/// help.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a command and manage it; its exit code and signals pass through
+    ///
+    /// The command keeps its terminal, standard streams, process group and signals: Ctrl-C and Ctrl-Z do what they
+    /// always do, and SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 that are sent to cotenant are passed on.
+    /// The exit code is the command's own, 128 + signal if a signal ended it, 127 if it was not found, 126 if it
+    /// cannot be executed. A short summary follows on standard error, and every changed mask is given back.
+    ///
+    /// Without --, everything from the command on belongs to the command.
+    Run(run::Args),
+    /// Manage programs that run already
+    ///
+    /// Ends when the targets end, or when Ctrl-C, SIGTERM or SIGHUP asks it to stop, with exit code 0; then every
+    /// changed mask is given back. The targets are never signalled. Cotenant itself is never managed.
+    ///
+    /// Threads are placed on CPUs that Cotenant may use itself, and on those that the targets may use when it
+    /// attaches: their cpuset may be another one, such as a partition.
+    Attach(attach::Args),
+    /// Did it help? Run a command in turn with and without Cotenant
+    ///
+    /// The order alternates from pair to pair, so that drift hits both sides alike. The answer is the speed-up (time
+    /// without / time with, geometric mean) with its 95 % confidence interval; the verdict is "faster" or "slower"
+    /// only if the interval excludes 1. A run that fails ends the comparison with exit code 1; Ctrl-C ends it with
+    /// the complete pairs and exit code 128 + signal.
+    Compare(compare::Args),
+    /// The same for a workload of many programs that come and go
+    ///
+    /// The programs of the file start real processes on this machine; if the file names a `machine`, they are
+    /// simulated there. Each workload runs as often as the file says, in turn left to Linux and under each policy.
+    /// The answer is the average response time and the throughput of each, with the improvement over Linux, its 95 %
+    /// confidence interval, and a paired t-test. A program that fails or takes longer than `timeout_s` ends it with
+    /// exit code 1; Ctrl-C ends it with the complete rounds and exit code 128 + signal. Either way nothing is left
+    /// running.
+    Bench(bench::Args),
+    /// Record raw samples of a command, or of programs that run already
+    ///
+    /// By default it only observes. With --mode advise or enforce the decisions and what became of them are recorded,
+    /// too. The recording is self-contained: `cotenant replay` and `cotenant why` read it on any machine.
+    Record(record::Args),
+    /// What would another policy have decided on a recording?
+    ///
+    /// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is
+    /// decided: the answer is about single decisions and says nothing about speed. Moves that only the recorded
+    /// policy made are marked `-`, those that only the replayed one makes `+`, and those of both `=`. A policy that
+    /// needs thresholds which neither the recording nor --profile has refuses with exit code 2.
+    Replay(replay::Args),
+    /// Why was a task moved or not, an application throttled or not?
+    ///
+    /// The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after
+    /// it. The exit code is 1 if the recording has nothing of that name.
+    Why(why::Args),
+    /// One page with tables and figures from recordings, simulations and reproductions
+    ///
+    /// The page is one HTML file that needs nothing else: no network, no scripts. Nothing is written unless all files
+    /// are understood (exit code 2). What is damaged in a recording is left out, and page and standard error say so.
+    Report(report::Args),
+    /// One decision from files, printed with its reasons
+    ///
+    /// Nothing is changed and nothing of this machine is read: any machine and any situation can be tried.
+    Decide(decide::Args),
+    /// What this machine can measure and do, what is missing, and the least that would help
+    ///
+    /// ✓ is there, ~ is there in part, ✗ is missing, with what that costs and the least-privileged remedy. Changes
+    /// nothing. Whether progress reports can be received is tried with a report of its own.
+    Doctor(doctor::Args),
+    /// Undo whatever a killed Cotenant left behind
+    ///
+    /// Needed only if Cotenant and its guardian process were both killed at once. Masks that another program has
+    /// changed since are left alone. The exit code is 1 if something could not be given back.
+    Restore(restore::Args),
+    /// Which CPUs share what: caches, cores, memory nodes and distances of a machine
+    Topo(topo::Args),
+    /// Measure this machine once: thresholds, latencies, bandwidths
+    ///
+    /// Takes some seconds to minutes and keeps the machine busy meanwhile; best while nothing else runs. Writes a
+    /// profile that the policies find by themselves. What this machine cannot tell is left out, with the reason. If
+    /// interrupted, it writes nothing, and the exit code is 1.
+    Calibrate(calibrate::Args),
+    /// Measure an application once: what sharing costs it, what it costs others, how much cache it needs
+    ///
+    /// Runs the command from its start to its end, again and again: alone on CPUs that share a resource and on CPUs
+    /// that do not, beside programs of known behaviour, and on simulated caches. Takes the command's own time × 2 ×
+    /// shared resources × --runs, and as much again for everything that runs beside it; best while nothing else runs.
+    /// The profile goes into the store, where policies find it. The command's standard input is empty. If the command
+    /// fails, is too short or too long, or if interrupted, it writes nothing, leaves nothing of the command running,
+    /// and the exit code is 1.
+    Characterize(characterize::Args),
+    /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
+    ///
+    /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C, SIGTERM or SIGHUP
+    /// ends one early with the result so far and exit code 0. The exit code is 2 if the name, a size, a number of
+    /// threads or a CPU is not possible here, and 1 if a limit of the system stands against it, or a checked result
+    /// is wrong.
+    Kernel(kernel::Args),
+    /// List, show, remove, export and import what was measured of applications
+    ///
+    /// The profiles are below the data folder, one TOML file per machine and application, to be read and edited.
+    /// Policies that need profiles find them there; --profiles takes precedence. NAME is what `list` shows, or the
+    /// application alone if there is one build of it. A damaged file is named with line and column, and the others
+    /// are used.
+    Profiles(profiles::Args),
+    /// Keep high-priority programs at their goal; the low-priority ones run less
+    ///
+    /// Measures how fast the high-priority programs are while the low-priority ones run and while they nap, and
+    /// throttles these no more than the goal asks for. Programs that were built by `cotenant cc` nap by themselves;
+    /// all others are paused. Ends when the high-priority programs and all that were started have ended; whatever
+    /// happens to Cotenant, nothing stays paused. The exit code is that of the first high-priority program, 128 +
+    /// signal if a signal ended it, 0 if it was not started here.
+    ///
+    /// Commands are lines for `sh -c`. Low-priority commands lead sessions of their own and get the signals that
+    /// cotenant gets. No program may have both priorities. A control group that naps is frozen as a whole, with those
+    /// below it, so it is refused if Cotenant itself is in it, or a process that is to be left alone: another user's
+    /// (without --all-users), a real-time one, or one that another Cotenant manages.
+    Qos(qos::Args),
+    /// Find the contentious code of a command: how much it brings into shared caches
+    ///
+    /// Samples the processor's counters, or runs the command under cachegrind, with this machine's cache sizes in the
+    /// nearest geometry that it can simulate: some fifty times slower, and the same each time. Writes a region file,
+    /// which `cotenant cc` reads, the most contentious function first. Build the command with -g or
+    /// -gline-tables-only. The exit code is the command's own.
+    Regions(regions::Args),
+    /// Clang for C with the compiler pass: the program naps when Cotenant orders it, or by itself
+    ///
+    /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own, --help and
+    /// --version too. Needs clang 19 and the pass, which scripts/install-pass builds and installs. If one of these or
+    /// libcotenant is missing, or an option below is wrong, the exit code is 2.
+    ///
+    /// When clang is about to link a program, the mode `markers` adds libcotenant (statically: the program runs where
+    /// there is no Cotenant), and -flto the linker lld with the pass.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Cc(cc::Args),
+    /// The same for C++
+    ///
+    /// See `cotenant help cc`.
+    #[command(name = "c++", disable_help_flag = true, disable_version_flag = true)]
+    Cxx(cc::Args),
+    /// Run a queue of jobs of which not all can run at once
+    ///
+    /// Which jobs run together decides how fast all of them end. Jobs run in a session of their own, without terminal
+    /// and without standard input; their output goes to files. The exit code is 1 if a job failed, 128 + signal if
+    /// Ctrl-C or SIGTERM ended the batch: jobs get SIGTERM then, and SIGKILL when asked twice or after --grace.
+    /// However Cotenant ends, no job stays stopped.
+    Schedule(schedule::Args),
+    /// Simulate programs and policies on a machine that you do not have
+    ///
+    /// Runs the scenario under each policy and prints per application the seconds of a run and how much slower than
+    /// alone that is. With --mix it predicts a steady state: every program on a core of its own, restarted until the
+    /// slowest has ended once; they share the last-level cache and the memory. Everything comes from each program's
+    /// measurements alone. Wrong input ends with exit code 2, a scenario that is not done at its end, or whose speeds
+    /// do not settle, with 1.
+    Sim(sim::Args),
+}
 
 /// Runs a subcommand.
 ///

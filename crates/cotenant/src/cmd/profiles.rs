@@ -128,8 +128,7 @@ fn list(store: &Store, json: bool) -> Result<ExitCode> {
     let entries = entries(store);
     print(|out| {
         if json {
-            serde_json::to_writer_pretty(&mut *out, &entries.iter().map(Row::from).collect::<Vec<_>>())?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &entries.iter().map(Row::from).collect::<Vec<_>>())?;
             return Ok(ExitCode::SUCCESS);
         }
         if entries.is_empty() {
@@ -176,8 +175,7 @@ fn show(store: &Store, names: &[String], json: bool) -> Result<ExitCode> {
     print(|out| {
         if json {
             let profiles: BTreeMap<&str, &AppProfile> = found.iter().map(|e| (e.key.as_str(), &e.profile)).collect();
-            serde_json::to_writer_pretty(&mut *out, &profiles)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &profiles)?;
         } else {
             for entry in &found {
                 let text = std::fs::read_to_string(&entry.path);

@@ -1,9 +1,9 @@
 //! `cotenant record`: watch, and keep raw samples and decisions.
 
-use super::{attach, managed};
+use super::attach;
 use crate::cli::{ManageArgs, ModeArg};
-use crate::recorder;
-use crate::settings::{self, Setup};
+use crate::run::one::{self, One};
+use crate::run::recorder;
 use anyhow::Result;
 use cotenant_cli::usage;
 use std::ffi::OsString;
@@ -56,16 +56,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut manage = args.manage.clone();
     manage.scope.mode = Some(manage.scope.mode.unwrap_or(ModeArg::Observe));
     let to = Some(recorder::Target { path: &args.output, how: &args.how });
-    let (topology, machine) = settings::live_machine(Some(&manage.policy))?;
-    let topology = args.target.target().map_or_else(|| topology.clone(), |target| topology.allowing(&target.cpus()));
-    let program = settings::program_of(&args.command).or_else(|| args.target.program());
-    let setup = Setup::live(&manage, topology, machine, program)?;
-    let summary = match (args.target.target(), args.command.is_empty()) {
-        (None, false) => managed::command(&setup, &manage, to, managed::Start::shown(&args.command))?,
-        (Some(target), true) => managed::attached(&setup, &manage, to, target)?,
+    let one = match (args.target.target(), args.command.is_empty()) {
+        (None, false) => One::Command(&args.command),
+        (Some(target), true) => One::Running(target),
         (Some(_), false) => return Err(usage("give either a command to start or what runs already, not both")),
         (None, true) => return Err(usage("nothing to record; give a command after --, or -p PID, or --cgroup PATH")),
     };
-    managed::report(&summary, &manage.output)?;
-    Ok(ExitCode::from(summary.exit_code))
+    one::run(&manage, to, one)
 }

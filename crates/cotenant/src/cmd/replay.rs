@@ -205,8 +205,7 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if args.json {
         let recorded = recorded(&header);
         let json = Json { recorded, policy: policy.name(), rounds: &shown, summary: &summary, notes: &notes, tail };
-        serde_json::to_writer_pretty(&mut *out, &json)?;
-        writeln!(out)?;
+        cotenant_cli::pretty(out, &json)?;
     } else {
         for note in notes {
             writeln!(out, "remark of {}: {note}", policy.name())?;

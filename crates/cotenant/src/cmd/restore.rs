@@ -20,8 +20,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::act::restore(&cotenant_linux::undo::default_state_dir()?);
     cotenant_cli::print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report)?;
         } else {
             writeln!(
                 out,

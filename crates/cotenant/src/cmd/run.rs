@@ -1,9 +1,8 @@
 //! `cotenant run`: start a command and manage it.
 
-use super::managed;
 use crate::cli::ManageArgs;
-use crate::recorder;
-use crate::settings::{self, Setup};
+use crate::run::one::{self, One};
+use crate::run::recorder;
 use anyhow::Result;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -35,9 +34,5 @@ pub struct Args {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
-    let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
-    let summary = managed::command(&setup, &args.manage, args.record.target(), managed::Start::shown(&args.command))?;
-    managed::report(&summary, &args.manage.output)?;
-    Ok(ExitCode::from(summary.exit_code))
+    one::run(&args.manage, args.record.target(), One::Command(&args.command))
 }

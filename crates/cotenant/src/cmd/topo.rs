@@ -88,8 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report::json(topology))?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report::json(topology))?;
         } else if args.svg.is_none() && args.gather.is_none() {
             write!(out, "{}", render::text(topology))?;
         }

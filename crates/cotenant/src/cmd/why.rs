@@ -64,8 +64,7 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let answer = why(&header, recording.by_ref(), &args.what, args.at);
     let tail = recording.tail().unwrap_or(&Tail::Complete);
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &Json { answer: &answer, tail })?;
-        writeln!(out)?;
+        cotenant_cli::pretty(out, &Json { answer: &answer, tail })?;
     } else {
         write!(out, "{answer}")?;
         if *tail != Tail::Complete {

@@ -1,7 +1,6 @@
 //! This machine as a launcher of workloads.
 
 use super::file::Program;
-use crate::cli::ScopeArgs;
 use crate::settings::Setup;
 use anyhow::Result;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until};
@@ -76,13 +75,8 @@ pub(super) fn once(
     setup: Option<&Setup>,
     shown: bool,
 ) -> Result<Went> {
-    let options = setup.map_or_else(HostOptions::default, |setup| HostOptions {
-        cpus: setup.cpus.clone(),
-        act: true,
-        memory: setup.memory(&ScopeArgs::default(), false),
-        profiles: setup.apps.clone(),
-        ..HostOptions::default()
-    });
+    let options =
+        setup.map_or_else(HostOptions::default, |setup| HostOptions { act: true, ..setup.host_options(false) });
     let options = HostOptions { until: Until::Asked, ..options };
     let ours = children();
     let mut live =

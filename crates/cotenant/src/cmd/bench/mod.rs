@@ -89,8 +89,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = Report { machine: found.machine, rounds: found.rounds, over_linux, notes };
     print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report)?;
         } else {
             report.table(out)?;
         }

@@ -98,8 +98,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
         if args.json {
             let answer =
                 serde_json::json!({"contentiousness": fitted, "points": model.points, "doubt": doubt, "path": path});
-            serde_json::to_writer_pretty(&mut *out, &answer)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &answer)?;
         } else {
             table(out, &model, &fitted)?;
             writeln!(

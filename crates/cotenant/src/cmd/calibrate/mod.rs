@@ -125,8 +125,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &record)?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &record)?;
         } else {
             table(out, &calibration, &record, &cpus)?;
             writeln!(out, "written to {}", path.display())?;

@@ -1,8 +1,9 @@
 //! What the user says.
 
 use super::rules;
-use crate::cli::ModeArg;
-use crate::{names, recorder, units};
+use crate::cli::{ModeArg, SetArgs};
+use crate::run::{recorder, targets};
+use crate::{names, units};
 use anyhow::Result;
 use clap::ValueEnum;
 use cotenant_cli::usage;
@@ -89,6 +90,12 @@ pub struct Args {
     /// Observe only, say what would be done, or do it [default: enforce]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<ModeArg>,
+    /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Settings of the policy qos
+    #[command(flatten)]
+    pub set: SetArgs,
     /// Ask the programs that Cotenant started to end after this time
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub time: Option<Duration>,
@@ -397,13 +404,9 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: b
         programs.push(Program { name, what: What::Running(Target::Trees(vec![*pid])) });
     }
     for path in cgroups {
-        if !path.join("cgroup.procs").exists() {
-            return Err(usage(format!(
-                "there is no control group {}; name its folder, such as /sys/fs/cgroup/my.slice",
-                path.display()
-            )));
-        }
-        programs.push(Program { name: names::base(path), what: What::Running(Target::Cgroup(path.clone())) });
+        let target = Target::Cgroup(path.clone());
+        targets::missing(&target).map_or(Ok(()), |why| Err(usage(why)))?;
+        programs.push(Program { name: names::base(path), what: What::Running(target) });
     }
     Ok(programs)
 }

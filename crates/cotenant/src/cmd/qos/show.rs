@@ -1,55 +1,50 @@
 //! How it stands: a table while it runs, and the summary.
 
-use super::args::{Args, MetricArg};
-use crate::live_table::{LiveTable, fit};
+use super::args::{Args, MetricArg, Output};
+use crate::run::Observer;
+use crate::run::summary::{self, Summary};
 use anyhow::Result;
-use cotenant_cli::words::{self, count, tell};
+use cotenant_cli::live_view::{LiveView, fit};
+use cotenant_cli::words::{count, tell};
 use cotenant_linux::act::throttle::Slept;
-use cotenant_linux::sense::metrics::MetricSummary;
-use cotenant_model::{Mode, Round, Signal};
+use cotenant_linux::host::LinuxHost;
+use cotenant_model::{Round, Signal};
 use cotenant_policies::{Climbed, Qos, QosConfig, QosState};
 use serde::Serialize;
-use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Time between two tables.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What a run came to; `--json` prints it.
+/// What `--json` prints beside what every run comes to.
 #[derive(Debug, Serialize)]
-pub struct Summary {
-    pub mode: Mode,
-    pub controller: String,
+struct Report<'a> {
+    #[serde(flatten)]
+    run: &'a Summary,
+    controller: &'a str,
     /// Absent for controllers without one.
-    pub goal: Option<f64>,
-    pub exit_code: u8,
-    pub seconds: f64,
-    pub rounds: u64,
-    pub high: Vec<HighRow>,
-    pub low: Vec<LowRow>,
+    goal: Option<f64>,
+    high: Vec<HighRow>,
+    low: Vec<LowRow>,
     /// Share of the time in which the programs of low priority were to run.
-    pub duty_asked: Option<f64>,
+    duty_asked: Option<f64>,
     /// Naps that were ordered.
-    pub naps_ordered: u64,
+    naps_ordered: u64,
     /// CPUs to which the programs of low priority were sent; absent where they run where they did.
-    pub place: Option<String>,
+    place: Option<&'a str>,
     /// Why limits came behind naps; absent where they did not.
-    pub climbed: Option<Climbed>,
-    /// CPU time of Cotenant itself as a fraction of one CPU.
-    pub overhead: f64,
-    pub tier: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub metrics: Vec<MetricSummary>,
+    climbed: Option<Climbed>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub recording: Option<PathBuf>,
-    pub notes: Vec<String>,
+    recording: Option<PathBuf>,
 }
 
 /// A program of high priority.
 #[derive(Debug, Serialize)]
-pub struct HighRow {
+struct HighRow {
     pub name: String,
     pub metric: String,
     /// Speed while the others napped; of latencies, their inverse.
@@ -70,7 +65,7 @@ impl HighRow {
 
 /// A program of low priority.
 #[derive(Debug, Serialize)]
-pub struct LowRow {
+struct LowRow {
     pub name: String,
     /// CPU time per second.
     pub cpus: f64,
@@ -88,14 +83,7 @@ pub struct Table {
     controller: String,
     goal: Option<f64>,
     high: usize,
-    /// Whether anything is said while it runs.
-    told: bool,
-    live: bool,
-    plain: bool,
-    drawn: LiveTable,
-    next: Instant,
     start: Instant,
-    rounds: u64,
     state: QosState,
     /// Where the programs of low priority were sent last.
     place: Option<String>,
@@ -103,49 +91,27 @@ pub struct Table {
     cpu_s: Vec<f64>,
     /// How long each of low priority was there, seconds.
     there_s: Vec<f64>,
+    /// As of the last full look.
+    told: Rc<RefCell<Vec<Slept>>>,
     slept: Vec<Slept>,
-    notes: BTreeSet<String>,
+    notes: Vec<String>,
 }
 
-impl Table {
-    pub fn new(args: &Args, names: &[String], metrics: &[MetricArg], config: Option<&QosConfig>) -> Self {
-        let terminal = io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        let told = !args.output.quiet && !args.output.json;
-        let controller = config.map(|qos| &qos.controller);
-        Self {
-            names: names.to_vec(),
-            metrics: metrics.iter().map(MetricArg::name).collect(),
-            controller: args.controller_name(metrics),
-            goal: controller.and_then(cotenant_policies::qos::controller::Controller::goal),
-            high: metrics.len(),
-            told,
-            live: told && terminal && !args.output.verbose,
-            plain: told && args.output.verbose,
-            drawn: LiveTable::default(),
-            next: Instant::now() + EVERY,
-            start: Instant::now(),
-            rounds: 0,
-            state: QosState::default(),
-            place: None,
-            cpu_s: vec![0.0; names.len()],
-            there_s: vec![0.0; names.len()],
-            slept: Vec::new(),
-            notes: BTreeSet::new(),
-        }
+/// The table once a second, where anybody wants it.
+pub fn live_view(args: &Args) -> Option<LiveView> {
+    match args.output {
+        Output { quiet: true, .. } | Output { json: true, .. } => None,
+        Output { verbose: true, .. } => Some(LiveView::as_lines(EVERY, EVERY, true)),
+        Output { .. } => LiveView::on_terminal(EVERY, EVERY, true),
+    }
+}
+
+impl Observer for Table {
+    fn begin(&mut self, host: &LinuxHost) {
+        self.told = host.told();
     }
 
-    /// Whether it is to be drawn now.
-    fn is_due(&self) -> bool {
-        (self.live || self.plain) && Instant::now() >= self.next
-    }
-
-    /// How the programs slept in all.
-    pub fn slept(&mut self, slept: Vec<Slept>) {
-        self.slept = slept;
-    }
-
-    pub fn round(&mut self, round: &Round<'_>, slept: &[Slept]) {
-        self.rounds += 1;
+    fn round(&mut self, round: &Round<'_>) {
         let seconds = round.view.interval.as_secs_f64();
         for task in &round.view.tasks {
             if let (Some(sum), Some(rate)) = (self.cpu_s.get_mut(task.info.app.index()), task.per_s(Signal::CpuTime)) {
@@ -159,28 +125,10 @@ impl Table {
             self.state = state.into_owned();
             self.place = self.state.away.place().map(ToString::to_string).or(self.place.take());
         }
-        if self.is_due() {
-            self.slept = slept.to_vec();
-            self.draw();
-        }
     }
 
-    /// Says at once what is wrong with a metric: without it nobody naps for long, and nobody would know why.
-    pub fn news(&mut self, line: String) {
-        if self.told {
-            self.drawn.erase();
-            tell(line);
-        } else {
-            self.notes.insert(line);
-        }
-    }
-
-    pub fn note(&mut self, note: Option<String>) {
-        self.notes.extend(note);
-    }
-
-    fn draw(&mut self) {
-        self.next = Instant::now() + EVERY;
+    fn view(&mut self, room: (usize, usize)) -> Option<String> {
+        self.slept.clone_from(&self.told.borrow());
         let goal = self.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
         let doing = self.state.phase.map_or_else(|| "waits".to_owned(), |phase| phase.why.to_string());
         let seconds = self.start.elapsed().as_secs_f64();
@@ -188,10 +136,41 @@ impl Table {
         let mut lines = vec![format!("{seconds:.0} s{goal}; {doing}{means}")];
         lines.extend(self.high_rows().iter().map(|row| format!("  {}", high_line(row))));
         lines.extend(self.low_rows().iter().map(|row| format!("  {}", low_line(row))));
-        if self.live {
-            self.drawn.draw(&fit(lines, LiveTable::room()));
-        } else {
-            words::raw(&(lines.join("\n") + "\n"));
+        Some(fit(lines, room))
+    }
+
+    fn end(&mut self, host: &LinuxHost) {
+        self.slept = host.slept();
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+}
+
+impl Table {
+    pub fn new(
+        args: &Args,
+        names: Vec<String>,
+        metrics: &[MetricArg],
+        config: Option<&QosConfig>,
+        notes: Vec<String>,
+    ) -> Self {
+        let programs = names.len();
+        Self {
+            names,
+            metrics: metrics.iter().map(MetricArg::name).collect(),
+            controller: args.controller_name(metrics),
+            goal: config.and_then(|qos| qos.controller.goal()),
+            high: metrics.len(),
+            start: Instant::now(),
+            state: QosState::default(),
+            place: None,
+            cpu_s: vec![0.0; programs],
+            there_s: vec![0.0; programs],
+            told: Rc::default(),
+            slept: Vec::new(),
+            notes,
         }
     }
 
@@ -221,34 +200,53 @@ impl Table {
         self.names.iter().enumerate().skip(self.high).map(row).collect()
     }
 
-    pub fn summary(
-        &self,
-        mode: Mode,
-        seconds: f64,
-        overhead: f64,
-        tier: String,
-        metrics: Vec<MetricSummary>,
-        notes: Vec<String>,
-    ) -> Summary {
+    /// Says what it came to.
+    pub fn report(&self, mut run: Summary, args: &Args) -> Result<ExitCode> {
         let total = &self.state.total;
-        Summary {
-            mode,
-            controller: self.controller.clone(),
+        let recording = run.recording.take().map(|recorded| recorded.path);
+        let report = Report {
+            run: &run,
+            controller: &self.controller,
             goal: self.goal,
-            exit_code: 0,
-            seconds,
-            rounds: self.rounds,
             high: self.high_rows().into_iter().map(HighRow::over_all).collect(),
             low: self.low_rows(),
             duty_asked: (total.seconds > 0.0).then(|| total.duty_s / total.seconds),
             naps_ordered: total.naps,
-            place: self.place.clone(),
+            place: self.place.as_deref(),
             climbed: self.climbed(),
-            overhead,
-            tier,
-            metrics,
-            recording: None,
-            notes: notes.into_iter().chain(self.notes.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
+            recording,
+        };
+        match args.output {
+            Output { json: true, .. } => summary::json(&report)?,
+            Output { quiet: true, .. } => {}
+            Output { .. } => report.tell(),
+        }
+        run.exit()
+    }
+}
+
+impl Report<'_> {
+    fn tell(&self) {
+        let goal = self.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
+        tell(format_args!(
+            "{:.1} s with {}{goal}; {} ordered; own cost {:.2} % of a CPU in {}",
+            self.run.seconds,
+            self.controller,
+            count(self.naps_ordered, "nap"),
+            self.run.overhead * 100.0,
+            count(self.run.tally.rounds, "round")
+        ));
+        self.high.iter().for_each(|row| tell(high_line(row)));
+        self.low.iter().for_each(|row| tell(low_line(row)));
+        if let Some(duty) = self.duty_asked {
+            tell(format_args!("the programs of low priority were to run {:.1} % of the time", duty * 100.0));
+        }
+        if let Some(means) = means(self.place, self.climbed).strip_prefix("; ") {
+            tell(format_args!("means besides naps: {means}"));
+        }
+        self.run.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
+        if let Some(path) = &self.recording {
+            tell(format_args!("recorded to {}", path.display()));
         }
     }
 }
@@ -288,38 +286,4 @@ fn means(place: Option<&str>, climbed: Option<Climbed>) -> String {
     let place = place.map_or_else(String::new, |cpus| format!("; low on CPUs {cpus}"));
     let limits = climbed.map_or_else(String::new, |climbed| format!("; limits, since {climbed}"));
     format!("{place}{limits}")
-}
-
-/// Says the summary.
-pub fn report(summary: &Summary, args: &Args) -> Result<()> {
-    if args.output.json {
-        words::raw(&format!("{}\n", serde_json::to_string(summary)?));
-        return Ok(());
-    }
-    if args.output.quiet {
-        return Ok(());
-    }
-    let goal = summary.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
-    tell(format_args!(
-        "{:.1} s with {}{goal}; {} ordered; own cost {:.2} % of a CPU in {}",
-        summary.seconds,
-        summary.controller,
-        count(summary.naps_ordered, "nap"),
-        summary.overhead * 100.0,
-        count(summary.rounds, "round")
-    ));
-    summary.high.iter().for_each(|row| tell(high_line(row)));
-    summary.low.iter().for_each(|row| tell(low_line(row)));
-    if let Some(duty) = summary.duty_asked {
-        tell(format_args!("the programs of low priority were to run {:.1} % of the time", duty * 100.0));
-    }
-    let means = means(summary.place.as_deref(), summary.climbed);
-    if let Some(means) = means.strip_prefix("; ") {
-        tell(format_args!("means besides naps: {means}"));
-    }
-    summary.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
-    if let Some(path) = &summary.recording {
-        tell(format_args!("recorded to {}", path.display()));
-    }
-    Ok(())
 }

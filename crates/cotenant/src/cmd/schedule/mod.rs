@@ -3,28 +3,30 @@
 mod jobs;
 mod ledger;
 mod queue;
+mod report;
 mod screen;
 
-use crate::live_table::cut;
-use crate::store::{Loaded, Store};
-use crate::{registry, settings, units};
-use anyhow::{Context, Result};
+use crate::cli::SetArgs;
+use crate::run::{Run, recorder};
+use crate::settings::{self, Setup};
+use crate::{registry, units};
+use anyhow::Result;
 use clap::ValueEnum;
-use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
 use cotenant_linux::act::pause::{Mechanism, Method};
-use cotenant_linux::host::queue::{Gaps, SIGNALS};
-use cotenant_linux::host::{HostOptions, LinuxHost, probe_tier};
+use cotenant_linux::host::queue::SIGNALS;
+use cotenant_linux::host::{HostOptions, probe_tier};
 use cotenant_linux::sys;
 use cotenant_linux::{act, undo};
-use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings};
+use cotenant_model::policy::{Config, Settings};
 use cotenant_model::profile::AppProfile;
-use cotenant_model::{Mode, Round, Signal, Topology, host};
-use cotenant_policies::{CoSchedule, QuantumSettings, wanted as cpus_wanted};
+use cotenant_model::{Mode, Signal, Topology};
+use cotenant_policies::{CoSchedule, QuantumSettings};
 use jobs::JobSpec;
 use ledger::{Earlier, Ledger};
-use queue::{JobReport, Jobs, Limits, Shared, State};
+use queue::{JobReport, Jobs, Limits, Shared};
+use report::{GapUs, Report};
 use screen::Screen;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -33,7 +35,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -125,59 +127,18 @@ pub struct Args {
     /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles]
     #[arg(long, value_name = "FILE")]
     profiles: Option<PathBuf>,
+    /// Settings of the policy that chooses
+    #[command(flatten)]
+    set: SetArgs,
     /// Print the summary as JSON on standard output
     #[arg(long)]
     json: bool,
     /// Print no summary and no progress
     #[arg(short, long)]
     quiet: bool,
-}
-
-/// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Summary {
-    policy: &'static str,
-    /// Why this one, under `auto`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chosen: Option<String>,
-    /// How jobs were let wait; absent where none was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pause: Option<Mechanism>,
-    quantum_ms: f64,
-    cpus: usize,
-    makespan_s: f64,
-    jobs: Vec<JobReport>,
-    failed: usize,
-    /// Quanta in which all were stopped and resumed.
-    quanta: u64,
-    /// Time between the first stop and the last resume, microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gap_us: Option<GapUs>,
-    /// CPU time of Cotenant itself as a fraction of one CPU.
-    overhead: f64,
-    tier: String,
-    notes: Vec<String>,
-    #[serde(skip)]
-    signal: Option<i32>,
-}
-
-#[derive(Debug, Serialize)]
-struct GapUs {
-    mean: f64,
-    longest: f64,
-    /// Fraction of the makespan.
-    share: f64,
-}
-
-impl GapUs {
-    fn of(gaps: &Gaps, makespan: Duration) -> Option<Self> {
-        let us = |d: Duration| d.as_secs_f64() * 1e6;
-        (gaps.count > 0).then(|| Self {
-            mean: us(gaps.total) / gaps.count as f64,
-            longest: us(gaps.longest),
-            share: gaps.total.as_secs_f64() / makespan.as_secs_f64().max(f64::MIN_POSITIVE),
-        })
-    }
+    /// Whether and where to record
+    #[command(flatten)]
+    record: recorder::Args,
 }
 
 /// Runs the queue; exit code 1 where a job failed, 128 + signal where one asked to stop.
@@ -192,83 +153,60 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let apps = profiles(args, &topology, &specs)?;
     let (rival, chosen) = choose(args.policy, &topology, &apps, &specs, usable.len())?;
     let limits = limits(args, rival, usable.len(), &specs)?;
+    let config = config(args)?;
+    let quantum = config.interval;
+    let policy = registry().make(rival.policy(), &config).map_err(usage)?;
+    let mut setup = Setup::of((topology, machine), apps, config, policy)?;
+    setup.mode = if rival.pauses() { Mode::Enforce } else { Mode::Observe };
+    setup.cpus = cpus;
+    let names = specs.iter().map(|spec| spec.name.clone()).collect();
+    let mut run = Run::new(&setup, args.record.target(), names)?;
+
     let logs = args.logs.clone().unwrap_or_else(|| default_logs(&args.file));
     std::fs::create_dir_all(&logs).map_err(|e| usage(format!("{}: {e}; name a folder with --logs", logs.display())))?;
     let (ledger, earlier) = Ledger::open(&logs, &specs, args.resume)?;
     let shared = Shared(Rc::new(RefCell::new(Jobs::new(specs, limits, &logs, ledger, &earlier))));
     wait_for_left(&shared, &earlier)?;
 
-    let method = match (rival, args.pause) {
-        (Rival::Linux | Rival::Fifo | Rival::Auto, _) => None,
-        (_, how) => Some(method(how)?),
-    };
-    let config = Config {
-        interval: args.quantum,
-        settings: Settings::default().with::<CoSchedule>(&QuantumSettings { quantum: args.quantum }),
-        ..Config::default()
-    };
-    let policy = policy_of(rival, &config);
-    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-    policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
-    let mode = if method.is_some() { Mode::Enforce } else { Mode::Observe };
+    let method = if rival.pauses() { Some(method(args.pause)?) } else { None };
     let pause = method.as_ref().map(Method::mechanism);
-    let options = HostOptions {
-        cpus,
-        act: method.is_some(),
-        signals: Some(SIGNALS.to_vec()),
-        profiles: apps.clone(),
-        method,
-        ..HostOptions::default()
-    };
-    let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
-    let host = LinuxHost::new(&topology, Vec::new(), options)?;
-    let mut live = host.with_queue(Box::new(shared.clone()), args.grace);
-    let mut screen = Screen::new(!args.quiet && !args.json);
-    let mut decided = std::collections::BTreeSet::new();
-    let ended = host::drive(&mut live, policy.as_ref(), &ctx, mode, |round| {
-        let mut jobs = shared.0.borrow_mut();
-        account(&mut jobs, round);
-        decided.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
-        screen.show(&jobs, start.elapsed());
-    });
-    drop(screen);
-    let makespan = start.elapsed();
-    let (tier, gaps, live_notes) = (live.tier().to_string(), live.gaps(), live.notes());
-    let end = live.finish();
+    run.options = HostOptions { signals: Some(SIGNALS.to_vec()), method, ..run.options };
+    run.queue = Some((Box::new(shared.clone()), args.grace));
+    run.told = !args.quiet && !args.json;
+    run.view = if run.told { screen::live_view() } else { None };
+    let mut screen = Screen::new(shared.clone());
+    let mut run = run.go(&mut [&mut screen])?;
     let jobs = shared.0.borrow();
-    let mut notes: Vec<String> = decided.into_iter().chain(live_notes).collect();
-    notes.extend(end.restored.notes);
-    notes.extend(jobs.notes.iter().cloned());
-    let silent = jobs.all.iter().filter(|job| job.spec.memory.is_none()).count();
-    if silent > 0 && silent < jobs.all.len() {
-        notes.push(format!(
-            "{} not say how much memory they need: they count as needing none",
-            count(silent as u64, "job") + if silent == 1 { " does" } else { " do" }
-        ));
-    }
-    let summary = Summary {
-        policy: rival.name(),
+    let failed = jobs.all.iter().filter(|job| !job.is_ok()).count();
+    run.policy = rival.name();
+    run.exit_code = run.signal.map_or(u8::from(failed > 0), |signal| (128 + signal) as u8);
+    let makespan = screen.makespan;
+    let report = Report {
+        run: &run,
         chosen,
         pause,
-        quantum_ms: args.quantum.as_secs_f64() * 1e3,
+        quantum_ms: quantum.as_secs_f64() * 1e3,
         cpus: usable.len(),
         makespan_s: makespan.as_secs_f64(),
         jobs: jobs.all.iter().map(|job| JobReport::of(job, &logs)).collect(),
-        failed: jobs.all.iter().filter(|job| !job.is_ok()).count(),
-        quanta: gaps.count,
-        gap_us: GapUs::of(&gaps, makespan),
-        overhead: sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64()
-            / makespan.as_secs_f64().max(f64::MIN_POSITIVE),
-        tier,
-        notes,
-        signal: end.signal,
+        failed,
+        quanta: screen.gaps.count,
+        gap_us: GapUs::of(&screen.gaps, makespan),
     };
-    report(&summary, args)?;
-    ended.context("the loop ended early; jobs that still run go on")?;
-    Ok(match summary.signal {
-        Some(signal) => ExitCode::from((128 + signal) as u8),
-        None => ExitCode::from(u8::from(summary.failed > 0)),
-    })
+    report.print(args)?;
+    run.exit()
+}
+
+/// The quantum, with what `--set` changes of it.
+fn config(args: &Args) -> Result<Config> {
+    let mut settings = Settings::default().with::<CoSchedule>(&QuantumSettings { quantum: args.quantum });
+    let policies = match args.policy {
+        Rival::Auto => vec![Rival::Mas, Rival::Cas, Rival::Das],
+        named => vec![named],
+    };
+    args.set.apply(&mut settings, policies.into_iter().map(Rival::policy))?;
+    let interval = settings.of::<CoSchedule>()?.quantum;
+    Ok(Config { interval, settings, ..Config::default() })
 }
 
 impl Rival {
@@ -283,15 +221,20 @@ impl Rival {
             Self::Overhead => "overhead",
         }
     }
-}
 
-/// `fifo` starts no more than may run, so that nobody has to wait; `linux` and `overhead` choose nobody.
-fn policy_of(rival: Rival, config: &Config) -> Box<dyn DynPolicy> {
-    let name = match rival {
-        Rival::Mas | Rival::Cas | Rival::Das => rival.name(),
-        Rival::Auto | Rival::Linux | Rival::Fifo | Rival::Overhead => "none",
-    };
-    registry().make(name, config).expect("a name of ours, and sound settings")
+    /// The name of what decides while the jobs run: `fifo` starts no more than may run, so that nobody has to wait; `linux` and
+    /// `overhead` choose nobody.
+    fn policy(self) -> &'static str {
+        match self {
+            Self::Mas | Self::Cas | Self::Das => self.name(),
+            Self::Auto | Self::Linux | Self::Fifo | Self::Overhead => "none",
+        }
+    }
+
+    /// Whether jobs are stopped and resumed.
+    fn pauses(self) -> bool {
+        !matches!(self, Self::Auto | Self::Linux | Self::Fifo)
+    }
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -315,18 +258,8 @@ fn default_logs(file: &Path) -> PathBuf {
 }
 
 fn profiles(args: &Args, topology: &Topology, specs: &[JobSpec]) -> Result<BTreeMap<String, AppProfile>> {
-    let mut apps = if let Some(path) = &args.profiles {
-        settings::read_profiles(path)?
-    } else {
-        let Loaded { apps, notes } =
-            Store::of_this_machine(topology).map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
-        notes.iter().for_each(tell);
-        apps
-    };
-    apps.retain(|name, _| specs.iter().any(|spec| spec.app == *name));
-    for app in apps.values_mut() {
-        app.stamp = None;
-    }
+    let is_wanted = |name: &str| specs.iter().any(|spec| spec.app == name);
+    let mut apps = settings::profiles_here(args.profiles.as_deref(), topology, &BTreeMap::new(), is_wanted)?;
     for spec in specs {
         let threads = apps.entry(spec.app.clone()).or_default().threads.get_or_insert(1);
         *threads = spec.threads.try_into().unwrap_or(u32::MAX).max(*threads);
@@ -436,118 +369,4 @@ fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
         shared.0.borrow_mut().left_ended(job);
     }
     Ok(())
-}
-
-/// Adds what happened since the last sample to the jobs.
-fn account(jobs: &mut Jobs, round: &Round<'_>) {
-    let seconds = round.view.interval.as_secs_f64();
-    let mut rates: BTreeMap<usize, f64> = BTreeMap::new();
-    let mut wanted: BTreeMap<usize, f64> = BTreeMap::new();
-    for task in &round.view.tasks {
-        let Some(&key) = jobs.apps.get(task.info.app.0 as usize) else { continue };
-        if task.ran() == Some(true) {
-            *wanted.entry(key).or_default() += cpus_wanted(task);
-        }
-        for &signal in &[
-            Signal::CpuTime,
-            Signal::LlcMisses,
-            Signal::PrivateMisses,
-            Signal::L1Misses,
-            Signal::L2LinesIn,
-            Signal::L3LinesIn,
-        ] {
-            if let Some(rate) = task.per_s(signal) {
-                *jobs.all[key].events.entry(signal).or_default() += rate * seconds;
-            }
-        }
-        if let (Some(rate), Some(true)) = (task.per_s(Signal::LlcMisses), task.ran()) {
-            *rates.entry(key).or_default() += rate / 1e6;
-        }
-    }
-    for (key, rate) in rates {
-        jobs.all[key].rate = Some(rate);
-    }
-    for (key, wanted) in wanted {
-        jobs.all[key].width = wanted.round() as usize;
-    }
-}
-
-fn report(summary: &Summary, args: &Args) -> Result<()> {
-    if args.json {
-        cotenant_cli::print(|out| {
-            serde_json::to_writer_pretty(&mut *out, summary)?;
-            writeln!(out)?;
-            Ok(ExitCode::SUCCESS)
-        })?;
-        return Ok(());
-    }
-    if args.quiet {
-        return Ok(());
-    }
-    cotenant_cli::print(|out| {
-        let width = summary.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).clamp(4, NAME);
-        writeln!(
-            out,
-            "{:width$}  {:>12}  {:>8}  {:>9}  {:>8}  LLC misses/µs",
-            "job", "result", "attempts", "seconds", "CPU s"
-        )?;
-        for job in &summary.jobs {
-            let result = job
-                .exit_code
-                .filter(|code| *code != 0)
-                .map_or_else(|| job.result.to_owned(), |code| format!("failed ({code})"));
-            let rate = job
-                .per_cpu_us
-                .get(Signal::LlcMisses.name())
-                .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
-            writeln!(
-                out,
-                "{:width$}  {result:>12}  {:>8}  {:>9.2}  {:>8.2}  {rate:>13}",
-                cut(&job.name, width),
-                job.attempts,
-                job.seconds,
-                job.cpu_s
-            )?;
-        }
-        let chosen = summary.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
-        writeln!(
-            out,
-            "{} under {}{chosen} in {:.2} s, {} failed; own cost {:.2} % of a CPU",
-            count(summary.jobs.len() as u64, "job"),
-            summary.policy,
-            summary.makespan_s,
-            summary.failed,
-            summary.overhead * 100.0
-        )?;
-        if let (Some(pause), Some(gap)) = (&summary.pause, &summary.gap_us) {
-            writeln!(
-                out,
-                "{} by {pause}: {:.0} µs from the first stop to the last resume on average, {:.0} at most, {:.2} % of the time",
-                count(summary.quanta, "quantum").replace("quantums", "quanta"),
-                gap.mean,
-                gap.longest,
-                gap.share * 100.0
-            )?;
-        }
-        writeln!(out, "counters: {}", summary.tier)?;
-        for job in summary.jobs.iter().filter(|job| job.why.is_some()) {
-            writeln!(out, "{}: {}", cut(&job.name, NAME), job.why.as_deref().unwrap_or_default())?;
-        }
-        for note in &summary.notes {
-            writeln!(out, "note: {note}")?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })?;
-    Ok(())
-}
-
-/// How long the batch takes still, in words.
-fn estimate(done: f64, elapsed: Duration) -> String {
-    queue::left(done, elapsed)
-        .map_or_else(|| "no estimate yet".to_owned(), |left| format!("about {} left", about(left)))
-}
-
-/// Whether a job stands in the live table.
-fn is_shown(state: &State) -> bool {
-    matches!(state, State::Started { .. })
 }

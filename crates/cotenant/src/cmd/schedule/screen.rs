@@ -1,63 +1,126 @@
-//! The live table: a bar, and a line per job that is started. Nothing where standard error is no terminal.
+//! Who watches a batch: adds up what jobs do, and draws a bar and a line per job that is started.
 
-use super::queue::{Job, Jobs, State};
-use super::{NAME, estimate, is_shown};
-use crate::live_table::{LiveTable, cut};
-use cotenant_cli::progress::{Progress, about};
+use super::NAME;
+use super::queue::{self, Job, Jobs, Shared, State};
+use crate::run::Observer;
+use cotenant_cli::live_view::{LiveView, cut, fit};
+use cotenant_cli::progress::about;
+use cotenant_cli::words::count;
+use cotenant_linux::host::LinuxHost;
+use cotenant_linux::host::queue::Gaps;
+use cotenant_model::{Round, Signal};
+use cotenant_policies::wanted as cpus_wanted;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// What is on the terminal.
+/// Batches that take less need no table.
+const FIRST: Duration = Duration::from_secs(2);
+
+/// Time between two tables.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// The table, where standard error is a terminal; its place is the summary's in the end.
+pub(super) fn live_view() -> Option<LiveView> {
+    LiveView::on_terminal(FIRST, EVERY, false)
+}
+
+/// What is seen of a batch.
 #[derive(Debug)]
 pub(super) struct Screen {
-    progress: Progress,
-    drawn: Option<Instant>,
-    table: LiveTable,
+    jobs: Shared,
+    start: Instant,
+    /// How long the batch took.
+    pub makespan: Duration,
+    /// What stopping and resuming took.
+    pub gaps: Gaps,
 }
 
 impl Screen {
-    pub fn new(wanted: bool) -> Self {
-        Self { progress: Progress::new(wanted), drawn: None, table: LiveTable::default() }
-    }
-
-    /// Draws it where it is time.
-    pub fn show(&mut self, jobs: &Jobs, elapsed: Duration) {
-        let due = self.drawn.map_or_else(|| self.progress.next(), |drawn| drawn + Duration::from_millis(500));
-        if !self.progress.is_on() || Instant::now() < due {
-            return;
-        }
-        self.drawn = Some(Instant::now());
-        let (width, height) = LiveTable::room();
-        self.table.draw(&text(jobs, elapsed, width, height));
+    pub fn new(jobs: Shared) -> Self {
+        Self { jobs, start: Instant::now(), makespan: Duration::ZERO, gaps: Gaps::default() }
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        self.table.erase();
+impl Observer for Screen {
+    fn round(&mut self, round: &Round<'_>) {
+        account(&mut self.jobs.0.borrow_mut(), round);
+    }
+
+    fn view(&mut self, room: (usize, usize)) -> Option<String> {
+        Some(text(&self.jobs.0.borrow(), self.start.elapsed(), room))
+    }
+
+    fn end(&mut self, host: &LinuxHost) {
+        (self.makespan, self.gaps) = (self.start.elapsed(), host.gaps());
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        let jobs = self.jobs.0.borrow();
+        let mut notes: Vec<String> = jobs.notes.iter().cloned().collect();
+        let silent = jobs.all.iter().filter(|job| job.spec.memory.is_none()).count();
+        if silent > 0 && silent < jobs.all.len() {
+            notes.push(format!(
+                "{} not say how much memory they need: they count as needing none",
+                count(silent as u64, "job") + if silent == 1 { " does" } else { " do" }
+            ));
+        }
+        notes
+    }
+}
+
+/// Adds what happened since the last sample to the jobs.
+fn account(jobs: &mut Jobs, round: &Round<'_>) {
+    let seconds = round.view.interval.as_secs_f64();
+    let mut rates: BTreeMap<usize, f64> = BTreeMap::new();
+    let mut wanted: BTreeMap<usize, f64> = BTreeMap::new();
+    for task in &round.view.tasks {
+        let Some(&key) = jobs.apps.get(task.info.app.0 as usize) else { continue };
+        if task.ran() == Some(true) {
+            *wanted.entry(key).or_default() += cpus_wanted(task);
+        }
+        for &signal in &[
+            Signal::CpuTime,
+            Signal::LlcMisses,
+            Signal::PrivateMisses,
+            Signal::L1Misses,
+            Signal::L2LinesIn,
+            Signal::L3LinesIn,
+        ] {
+            if let Some(rate) = task.per_s(signal) {
+                *jobs.all[key].events.entry(signal).or_default() += rate * seconds;
+            }
+        }
+        if let (Some(rate), Some(true)) = (task.per_s(Signal::LlcMisses), task.ran()) {
+            *rates.entry(key).or_default() += rate / 1e6;
+        }
+    }
+    for (key, rate) in rates {
+        jobs.all[key].rate = Some(rate);
+    }
+    for (key, wanted) in wanted {
+        jobs.all[key].width = wanted.round() as usize;
     }
 }
 
 /// The table as text: at most so many characters per line, and so many lines.
-pub(super) fn text(jobs: &Jobs, elapsed: Duration, width: usize, height: usize) -> String {
-    let done = jobs.done();
+fn text(jobs: &Jobs, elapsed: Duration, room: (usize, usize)) -> String {
+    let height = room.1;
+    let (done, left) = (jobs.done(), queue::left(jobs.done_here(), elapsed));
     let over = jobs.all.iter().filter(|job| job.is_over()).count();
     let failed = jobs.all.iter().filter(|job| job.is_over() && !job.is_ok()).count();
     let mut lines = vec![format!(
         "{} {over} of {} jobs, {failed} failed, {}",
         cotenant_cli::progress::bar(done),
         jobs.all.len(),
-        estimate(jobs.done_here(), elapsed)
+        left.map_or_else(|| "no estimate yet".to_owned(), |left| format!("about {} left", about(left)))
     )];
-    let mut shown: Vec<&Job> = jobs.all.iter().filter(|job| is_shown(&job.state)).collect();
-    let room = height.saturating_sub(1).max(1);
-    let mut rows = shown.len();
-    if rows > room {
-        rows = room - 1;
+    let mut shown: Vec<&Job> = jobs.all.iter().filter(|job| matches!(job.state, State::Started { .. })).collect();
+    if shown.len() >= height {
         shown.sort_by_key(|job| !matches!(job.state, State::Started { runs: true, .. }));
     }
-    let name = shown.iter().take(rows).map(|job| job.spec.name.chars().count()).max().unwrap_or(0).min(NAME);
-    for job in shown.iter().take(rows) {
+    let name = shown.iter().map(|job| job.spec.name.chars().count()).max().unwrap_or(0).min(NAME);
+    for job in shown {
         let State::Started { since, runs } = job.state else { continue };
         let mut line = format!("  {:name$}  {}", cut(&job.spec.name, name), if runs { "runs " } else { "waits" });
         let _ = write!(line, "  {:>7}", about(since.elapsed()));
@@ -66,10 +129,7 @@ pub(super) fn text(jobs: &Jobs, elapsed: Duration, width: usize, height: usize) 
         }
         lines.push(line);
     }
-    if rows < shown.len() {
-        lines.push(format!("  and {} more", shown.len() - rows));
-    }
-    lines.iter().fold(String::new(), |text, line| text + &cut(line, width) + "\n")
+    fit(lines, room)
 }
 
 #[cfg(test)]
@@ -91,7 +151,7 @@ mod tests {
             job.state = State::Started { since, runs: [0, 39].contains(&i) };
             job.rate = Some(12.345);
         }
-        let text = text(&jobs, Duration::from_secs(1), width, height);
+        let text = text(&jobs, Duration::from_secs(1), (width, height));
         std::fs::remove_dir_all(&folder).unwrap();
         text
     }

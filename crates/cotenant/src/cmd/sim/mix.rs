@@ -35,8 +35,7 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
     print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report(&machine.name, &apps, together.memory_ns, gbs))?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report(&machine.name, &apps, together.memory_ns, gbs))?;
             return Ok(ExitCode::SUCCESS);
         }
         writeln!(out, "{:<14}{:>9}{:>7}{:>11}{:>8}{:>8}", "program", "slowdown", "IPC", "LLC MiB", "miss %", "GB/s")?;

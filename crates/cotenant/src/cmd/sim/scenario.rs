@@ -76,8 +76,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     }
     print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report(&scenario, &plan, &batch))?;
-            writeln!(out)?;
+            cotenant_cli::pretty(out, &report(&scenario, &plan, &batch))?;
         } else if args.csv {
             csv(out, &plan, &batch)?;
         } else {

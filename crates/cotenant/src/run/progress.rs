@@ -8,7 +8,7 @@ use std::fmt;
 
 /// What a program reported itself.
 #[derive(Debug, Serialize)]
-pub(super) struct ProgressSummary {
+pub(crate) struct ProgressSummary {
     /// Units of work since the program started.
     units: u64,
     /// Units per second, from the first sample that had some to the last; `None` where there is only one.
@@ -27,7 +27,7 @@ struct LatencySummary {
 
 /// The first and the last sample in which the first application reported something.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     first: Option<(Time, u64)>,
     last: Option<(Time, u64)>,
 }
@@ -70,7 +70,7 @@ impl fmt::Display for ProgressSummary {
 }
 
 /// A metric's line.
-pub(super) fn line(metric: &MetricSummary) -> String {
+pub(crate) fn line(metric: &MetricSummary) -> String {
     let MetricSummary { name, direction, readings, mean, last, failed, why } = metric;
     let better = better(*direction);
     let told = match (mean, last) {
@@ -88,7 +88,7 @@ pub(super) fn line(metric: &MetricSummary) -> String {
 }
 
 /// What is better.
-pub(super) fn better(direction: Direction) -> &'static str {
+pub(crate) fn better(direction: Direction) -> &'static str {
     match direction {
         Direction::HigherIsBetter => "higher",
         Direction::LowerIsBetter => "lower",
@@ -96,7 +96,7 @@ pub(super) fn better(direction: Direction) -> &'static str {
 }
 
 /// Three digits, or all before the point.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
         v if v >= 1e-3 => format!("{value:.*}", (2 - v.log10().floor() as i32).max(0) as usize),

@@ -1,14 +1,64 @@
 //! Lines on the terminal that are drawn again and again in the same place.
 
-use cotenant_cli::words;
+use crate::progress::is_drawn;
+use crate::words;
+use std::time::{Duration, Instant};
 use terminal_size::{Height, Width, terminal_size_of};
 
 /// Characters and lines of a terminal that does not tell.
 const SIZE: (usize, usize) = (80, 24);
 
+/// How a run stands, drawn again and again.
+#[derive(Debug)]
+pub struct LiveView {
+    /// `None`: each time below what was written before.
+    table: Option<LiveTable>,
+    next: Instant,
+    every: Duration,
+    /// Whether the last drawing is left on the terminal.
+    stays: bool,
+}
+
+impl LiveView {
+    /// On the terminal, for the first time after `first`; `None` where standard error is none.
+    pub fn on_terminal(first: Duration, every: Duration, stays: bool) -> Option<Self> {
+        is_drawn().then(|| Self { table: Some(LiveTable::default()), ..Self::as_lines(first, every, stays) })
+    }
+
+    /// As plain lines, wherever standard error goes.
+    pub fn as_lines(first: Duration, every: Duration, stays: bool) -> Self {
+        Self { table: None, next: Instant::now() + first, every, stays }
+    }
+
+    /// Draws it where it is time.
+    pub fn show(&mut self, text: impl FnOnce((usize, usize)) -> Option<String>) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + self.every;
+        match &mut self.table {
+            Some(table) => text(LiveTable::room()).iter().for_each(|text| table.draw(text)),
+            None => text((usize::MAX, usize::MAX)).iter().for_each(|text| words::raw(text)),
+        }
+    }
+
+    /// Makes room for something else that is to be said.
+    pub fn aside(&mut self) {
+        self.table.iter_mut().for_each(LiveTable::erase);
+    }
+}
+
+impl Drop for LiveView {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.aside();
+        }
+    }
+}
+
 /// What is on the terminal.
 #[derive(Debug, Default)]
-pub(crate) struct LiveTable {
+struct LiveTable {
     /// Characters of each line above the cursor.
     lines: Vec<usize>,
     /// Lines of the terminal when these were drawn.
@@ -20,13 +70,13 @@ pub(crate) struct LiveTable {
 impl LiveTable {
     /// Characters and lines that a table may have now: the terminal may have been resized. A line is the cursor's; and of characters one
     /// less than there are, so that no terminal wraps a full line.
-    pub fn room() -> (usize, usize) {
+    fn room() -> (usize, usize) {
         let (width, height) = size();
         (width.saturating_sub(1), height.saturating_sub(1))
     }
 
     /// Draws lines, each with its end, over those that were drawn last.
-    pub fn draw(&mut self, text: &str) {
+    fn draw(&mut self, text: &str) {
         let (width, height) = size();
         let back = self.back(width, height);
         self.lines = text.lines().map(|line| line.chars().count()).collect();
@@ -34,7 +84,7 @@ impl LiveTable {
     }
 
     /// Erases what was drawn.
-    pub fn erase(&mut self) {
+    fn erase(&mut self) {
         if !self.lines.is_empty() {
             let (width, height) = size();
             words::raw(&format!("{}\x1b[J", self.back(width, height)));
@@ -62,7 +112,7 @@ fn size() -> (usize, usize) {
 }
 
 /// Lines as text: at most so many, and of so many characters each.
-pub(crate) fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> String {
+pub fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> String {
     if lines.len() > height.max(1) {
         let more = lines.len() - height.saturating_sub(1);
         lines.truncate(height.saturating_sub(1));
@@ -72,7 +122,7 @@ pub(crate) fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> St
 }
 
 /// At most so many characters, the last one an ellipsis where some are left out. What moves the cursor is no character.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, most: usize) -> String {
     let plain: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if plain.len() > most {
         plain.iter().take(most.saturating_sub(1)).chain(most.checked_sub(1).map(|_| &'…')).collect()

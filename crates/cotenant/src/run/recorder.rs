@@ -1,5 +1,7 @@
 //! Recording to a file: opened before anything is started, and never a reason for a run to end.
 
+use anyhow::Result;
+use cotenant_cli::usage;
 use cotenant_model::host::Round;
 use cotenant_record::{Header, MAGIC, RecordWriter, Status, WriteError};
 use std::ffi::OsString;
@@ -48,31 +50,11 @@ pub(crate) struct Target<'a> {
     pub how: &'a How,
 }
 
-/// Why a recording cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum RecorderError {
-    /// The file cannot be made.
-    #[error("cannot record to {path}: {why}; give --record a file in a folder that you may write to")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        why: io::Error,
-    },
-    /// Something else lives there.
-    #[error("cannot record to {0}: it exists and is not a recording; remove it or give --record another name")]
-    Occupied(PathBuf),
-    /// It is a folder.
-    #[error("cannot record to {0}: it is a folder; give --record a file name in it")]
-    Folder(PathBuf),
-    /// The header cannot be written.
-    #[error("cannot record to {path}: {why}")]
-    Start {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        why: WriteError,
-    },
+impl Target<'_> {
+    /// Opens it, with the header that says what is recorded; whether it is redacted is known here.
+    pub fn open(&self, header: impl FnOnce(bool) -> Result<Header>) -> Result<Recorder> {
+        Recorder::create(self.path, &header(self.how.record_redacted)?, self.how.record_limit)
+    }
 }
 
 /// Records rounds to a file.
@@ -89,10 +71,10 @@ impl Recorder {
     ///
     /// # Errors
     /// One line with the path and the remedy.
-    pub fn create(path: &Path, header: &Header, limit: u64) -> Result<Self, RecorderError> {
+    pub fn create(path: &Path, header: &Header, limit: u64) -> Result<Self> {
         let file = open(path)?;
-        let writer = RecordWriter::new(file, header, limit)
-            .map_err(|why| RecorderError::Start { path: path.to_owned(), why })?;
+        let failed = |why| usage(format!("cannot record to {}: {why}", path.display()));
+        let writer = RecordWriter::new(file, header, limit).map_err(failed)?;
         Ok(Self { path: path.to_owned(), writer, limit })
     }
 
@@ -131,12 +113,13 @@ impl Recorder {
 }
 
 /// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as they are.
-fn open(path: &Path) -> Result<File, RecorderError> {
-    let failed = |why| RecorderError::Open { path: path.to_owned(), why };
+fn open(path: &Path) -> Result<File> {
+    let no = |why: &dyn std::fmt::Display| usage(format!("cannot record to {}: {why}", path.display()));
+    let failed = |why: io::Error| no(&format!("{why}; give --record a file in a folder that you may write to"));
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
-        Ok(meta) if meta.is_dir() => return Err(RecorderError::Folder(path.to_owned())),
+        Ok(meta) if meta.is_dir() => return Err(no(&"it is a folder; give --record a file name in it")),
         Ok(meta) if !meta.is_file() => return OpenOptions::new().write(true).open(path).map_err(failed),
         // As `mktemp` leaves it.
         Ok(meta) if meta.len() == 0 => return OpenOptions::new().write(true).open(path).map_err(failed),
@@ -144,7 +127,7 @@ fn open(path: &Path) -> Result<File, RecorderError> {
             let mut start = [0; MAGIC.len()];
             let known = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == MAGIC;
             if !known {
-                return Err(RecorderError::Occupied(path.to_owned()));
+                return Err(no(&"it exists and is not a recording; remove it or give --record another name"));
             }
             let mut old = OsString::from(path);
             old.push(".old");

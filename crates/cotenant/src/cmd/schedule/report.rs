@@ -1,0 +1,129 @@
+//! What a batch came to, as a table or JSON.
+
+use super::queue::JobReport;
+use super::{Args, NAME};
+use crate::run::summary::Summary;
+use anyhow::Result;
+use cotenant_cli::live_view::cut;
+use cotenant_cli::words::count;
+use cotenant_linux::act::pause::Mechanism;
+use cotenant_linux::host::queue::Gaps;
+use cotenant_model::Signal;
+use serde::Serialize;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What `--json` prints beside what every run comes to.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    #[serde(flatten)]
+    pub run: &'a Summary,
+    /// Why this one, under `auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+    /// How jobs were let wait; absent where none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Mechanism>,
+    pub quantum_ms: f64,
+    pub cpus: usize,
+    pub makespan_s: f64,
+    pub jobs: Vec<JobReport>,
+    pub failed: usize,
+    /// Quanta in which all were stopped and resumed.
+    pub quanta: u64,
+    /// Time between the first stop and the last resume, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap_us: Option<GapUs>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct GapUs {
+    mean: f64,
+    longest: f64,
+    /// Fraction of the makespan.
+    share: f64,
+}
+
+impl GapUs {
+    pub fn of(gaps: &Gaps, makespan: Duration) -> Option<Self> {
+        let us = |d: Duration| d.as_secs_f64() * 1e6;
+        (gaps.count > 0).then(|| Self {
+            mean: us(gaps.total) / gaps.count as f64,
+            longest: us(gaps.longest),
+            share: gaps.total.as_secs_f64() / makespan.as_secs_f64().max(f64::MIN_POSITIVE),
+        })
+    }
+}
+
+impl Report<'_> {
+    pub fn print(&self, args: &Args) -> Result<()> {
+        if args.json {
+            cotenant_cli::print(|out| {
+                cotenant_cli::pretty(out, self)?;
+                Ok(ExitCode::SUCCESS)
+            })?;
+            return Ok(());
+        }
+        if args.quiet {
+            return Ok(());
+        }
+        cotenant_cli::print(|out| {
+            let width = self.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).clamp(4, NAME);
+            writeln!(
+                out,
+                "{:width$}  {:>12}  {:>8}  {:>9}  {:>8}  LLC misses/µs",
+                "job", "result", "attempts", "seconds", "CPU s"
+            )?;
+            for job in &self.jobs {
+                let result = job
+                    .exit_code
+                    .filter(|code| *code != 0)
+                    .map_or_else(|| job.result.to_owned(), |code| format!("failed ({code})"));
+                let rate = job
+                    .per_cpu_us
+                    .get(Signal::LlcMisses.name())
+                    .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
+                writeln!(
+                    out,
+                    "{:width$}  {result:>12}  {:>8}  {:>9.2}  {:>8.2}  {rate:>13}",
+                    cut(&job.name, width),
+                    job.attempts,
+                    job.seconds,
+                    job.cpu_s
+                )?;
+            }
+            let chosen = self.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
+            writeln!(
+                out,
+                "{} under {}{chosen} in {:.2} s, {} failed; own cost {:.2} % of a CPU",
+                count(self.jobs.len() as u64, "job"),
+                self.run.policy,
+                self.makespan_s,
+                self.failed,
+                self.run.overhead * 100.0
+            )?;
+            if let (Some(pause), Some(gap)) = (&self.pause, &self.gap_us) {
+                writeln!(
+                    out,
+                    "{} by {pause}: {:.0} µs from the first stop to the last resume on average, {:.0} at most, {:.2} % of the time",
+                    count(self.quanta, "quantum").replace("quantums", "quanta"),
+                    gap.mean,
+                    gap.longest,
+                    gap.share * 100.0
+                )?;
+            }
+            writeln!(out, "counters: {}", self.run.tier)?;
+            for job in self.jobs.iter().filter(|job| job.why.is_some()) {
+                writeln!(out, "{}: {}", cut(&job.name, NAME), job.why.as_deref().unwrap_or_default())?;
+            }
+            for note in &self.run.notes {
+                writeln!(out, "note: {note}")?;
+            }
+            if let Some(recorded) = &self.run.recording {
+                writeln!(out, "{recorded}")?;
+            }
+            Ok(ExitCode::SUCCESS)
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! One run on this machine, whichever command asks for it: setup → host → observers → end.
+//!
+//! A command brings a [`Setup`] (machine, profiles, settings, policy), the applications or the queue that it manages, and observers of
+//! its own. Recording, metrics, live view, summary and exit code are the runner's, and the same for all.
+
+pub(crate) mod one;
+pub(crate) mod progress;
+pub mod recorder;
+pub(crate) mod summary;
+pub(crate) mod targets;
+
+use crate::settings::Setup;
+use anyhow::Result;
+use cotenant_cli::live_view::LiveView;
+use cotenant_cli::words::tell;
+use cotenant_linux::host::queue::Queue;
+use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
+use cotenant_linux::sys;
+use cotenant_measure::live::others::Stolen;
+use cotenant_model::host::drive_all;
+use cotenant_model::{Mode, Round, Rule};
+use cotenant_record::{Header, HostDescription};
+use recorder::Recorder;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use summary::{Recorded, Summary, Tally};
+
+/// Somebody who watches a run.
+pub(crate) trait Observer {
+    /// The programs run, and the loop is about to begin.
+    fn begin(&mut self, _host: &LinuxHost) {}
+
+    /// A round of the loop is over.
+    fn round(&mut self, round: &Round<'_>);
+
+    /// How it stands, for the live view: at most so many characters and lines. `None`: others tell.
+    fn view(&mut self, _room: (usize, usize)) -> Option<String> {
+        None
+    }
+
+    /// The loop has ended, and nothing has been given back yet.
+    fn end(&mut self, _host: &LinuxHost) {}
+
+    /// Remarks for the summary, when everything has been given back.
+    fn notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A run that is about to begin.
+pub(crate) struct Run<'a> {
+    setup: &'a Setup,
+    recorder: Option<Recorder>,
+    /// What is managed from the beginning.
+    pub apps: Vec<AppSpec>,
+    /// Jobs that are started when they may, and how long they have to end when somebody asks to stop.
+    pub queue: Option<(Box<dyn Queue>, Duration)>,
+    /// What the setup says, for the command to add to.
+    pub options: HostOptions,
+    /// How it stands, again and again.
+    pub view: Option<LiveView>,
+    /// Whether anything is said while it runs; what fails stands in the notes anyway.
+    pub told: bool,
+}
+
+impl<'a> Run<'a> {
+    /// Opens the recording, if there is to be one: a path that cannot be written must not cost the user a run. `command` is what stands
+    /// in it as the command line.
+    pub fn new(setup: &'a Setup, to: Option<recorder::Target<'_>>, command: Vec<String>) -> Result<Self> {
+        let recorder = to.map(|to| to.open(|redacted| header(setup, command, redacted))).transpose()?;
+        let options = setup.host_options(recorder.is_some());
+        Ok(Self { setup, recorder, apps: Vec::new(), queue: None, options, view: None, told: true })
+    }
+
+    /// Runs it to its end, and gives everything back.
+    pub fn go(self, observers: &mut [&mut dyn Observer]) -> Result<Summary> {
+        let Self { setup, mut recorder, apps, queue, options, mut view, told } = self;
+        let (start, cpu_before, stolen) = (Instant::now(), sys::own_cpu_time(), Stolen::watch());
+        let mut live = LinuxHost::new(&setup.topology, apps, options)?;
+        let remedy = if queue.is_some() { "jobs that still run go on" } else { "everything was given back" };
+        if let Some((queue, grace)) = queue {
+            live = live.with_queue(queue, grace);
+        }
+        for observer in observers.iter_mut() {
+            observer.begin(&live);
+        }
+        let sources = live.metrics();
+        let mut tally = Tally::default();
+        let rules = [Rule::all(setup.policy.as_ref(), &setup.ctx())];
+        let ended = drive_all(&mut live, &rules, setup.mode, |round| {
+            tally.add(&setup.topology, round);
+            for observer in observers.iter_mut() {
+                observer.round(round);
+            }
+            for line in sources.iter().flat_map(|metrics| metrics.news()) {
+                if told {
+                    view.iter_mut().for_each(LiveView::aside);
+                    tell(line);
+                } else {
+                    tally.notes.insert(line);
+                }
+            }
+            if let Some(view) = &mut view {
+                view.show(|room| observers.iter_mut().find_map(|observer| observer.view(room)));
+            }
+            tally.notes.extend(recorder.as_mut().and_then(|recorder| recorder.round(round)));
+        });
+        for observer in observers.iter_mut() {
+            observer.end(&live);
+        }
+        drop(view);
+        let tier = live.tier().to_string();
+        let progress = live.reported().map(|reported| tally.progress.summary(&reported));
+        let mut notes: Vec<String> = std::mem::take(&mut tally.notes).into_iter().chain(live.notes()).collect();
+        drop(sources); // the host waits for their commands to end
+        let metrics = live.summaries();
+        let Finish { exit_code, signal, restored } = live.finish();
+        let seconds = start.elapsed().as_secs_f64();
+        notes.extend(restored.notes);
+        notes.extend(stolen.and_then(|stolen| stolen.note()));
+        notes.extend(observers.iter_mut().flat_map(|observer| observer.notes()));
+        let recording = recorder.map(|recorder| Recorded::finish(recorder, &mut notes));
+        let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
+        Ok(Summary {
+            policy: setup.policy.name(),
+            mode: setup.mode,
+            exit_code,
+            seconds,
+            tally,
+            tier,
+            overhead,
+            restored: restored.restored,
+            progress,
+            metrics,
+            recording,
+            signal,
+            notes,
+            failed: ended.err().map(|why| (why, remedy)),
+        })
+    }
+}
+
+impl Setup {
+    /// How the host is to be made. A recording is for other policies, too.
+    pub(crate) fn host_options(&self, recorded: bool) -> HostOptions {
+        HostOptions {
+            cpus: self.cpus.clone(),
+            act: self.mode == Mode::Enforce,
+            profiles: self.apps.clone(),
+            memory: self.memory(recorded),
+            move_pages: self.config.move_pages,
+            ..HostOptions::default()
+        }
+    }
+}
+
+/// What a recording says of the run.
+fn header(setup: &Setup, command: Vec<String>, redacted: bool) -> Result<Header> {
+    Ok(Header {
+        cotenant: env!("CARGO_PKG_VERSION").to_owned(),
+        topology: setup.topology.clone(),
+        machine: setup.machine.clone(),
+        apps: setup.apps.clone(),
+        config: setup.config.clone(),
+        policy: setup.policy.name().to_owned(),
+        rules: Vec::new(),
+        mode: setup.mode,
+        seeds: Vec::new(),
+        host: HostDescription { kernel: kernel_release(), tier: probe_tier(&setup.topology)?.to_string() },
+        command,
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|d| d.as_secs()),
+        redacted,
+    })
+}
+
+fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
+}

@@ -1,0 +1,131 @@
+//! Runs of one application: a command that is started, or what runs already.
+
+use super::summary::{self, Summary, outcome_name};
+use super::{Observer, Run, recorder, targets};
+use crate::cli::ManageArgs;
+use crate::names;
+use crate::settings::{self, Setup};
+use anyhow::{Result, bail};
+use cotenant_cli::usage;
+use cotenant_cli::words::tell;
+use cotenant_linux::host::{AppSpec, LinuxHost, What};
+use cotenant_linux::sense::processes::Target;
+use cotenant_model::Round;
+use cotenant_record::moves::Move;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::{Command, ExitCode, Stdio};
+
+/// Whom a run is about.
+pub(crate) enum One<'a> {
+    /// A command that is started.
+    Command(&'a [OsString]),
+    /// What runs already.
+    Running(Target),
+}
+
+/// Manages one application and tells what that came to.
+pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<'_>) -> Result<ExitCode> {
+    let (topology, machine) = settings::live_machine(Some(&args.policy))?;
+    let summary = match one {
+        One::Command(words) => {
+            let setup = Setup::live(args, topology, machine, settings::program_of(words))?;
+            command(&setup, args, to, (words, true), None)?
+        }
+        One::Running(target) => {
+            let topology = topology.allowing(&target.cpus());
+            let setup = Setup::live(args, topology, machine, targets::program(&target))?;
+            attached(&setup, args, to, target)?
+        }
+    };
+    summary::report(&summary, &args.output)?;
+    summary.exit()
+}
+
+/// A command as it is started, its own output let through or not.
+pub(crate) fn prepare(command: &[OsString], shown: bool) -> Command {
+    let mut child = Command::new(&command[0]);
+    child.args(&command[1..]);
+    if !shown {
+        child.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    child
+}
+
+/// Starts a command and manages it until it ends.
+pub(crate) fn command(
+    setup: &Setup,
+    args: &ManageArgs,
+    to: Option<recorder::Target<'_>>,
+    (command, shown): (&[OsString], bool),
+    observer: Option<&mut dyn Observer>,
+) -> Result<Summary> {
+    if command[0].is_empty() {
+        return Err(usage("the command is empty; name a program to start"));
+    }
+    let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let run = Run::new(setup, to, words)?;
+    let what = What::Command(prepare(command, shown));
+    go(run, args, names::of_command(command), what, None, observer)
+}
+
+/// Manages what runs already until it ends, or a signal asks to stop.
+fn attached(setup: &Setup, args: &ManageArgs, to: Option<recorder::Target<'_>>, target: Target) -> Result<Summary> {
+    if let Some(why) = targets::missing(&target) {
+        bail!(why);
+    }
+    let name = targets::name(&target).unwrap_or_else(|| "attached".to_owned());
+    let run = Run::new(setup, to, Vec::new())?;
+    let greeting = "attached; Ctrl-C ends it and gives everything back, the programs go on";
+    let mut summary = go(run, args, name, What::Running(target), Some(greeting), None)?;
+    summary.check()?;
+    if summary.tally.tasks == 0 && summary.signal.is_none() {
+        bail!(
+            "nothing could be managed: what was attached to ended at once, or has no tasks that may be managed \
+             (kernel threads and real-time tasks never, other users' tasks with --all-users only)"
+        );
+    }
+    summary.exit_code = 0; // a signal is how attaching ends
+    Ok(summary)
+}
+
+fn go(
+    mut run: Run<'_>,
+    args: &ManageArgs,
+    name: String,
+    what: What,
+    greeting: Option<&'static str>,
+    observer: Option<&mut dyn Observer>,
+) -> Result<Summary> {
+    let name = args.scope.name.clone().unwrap_or(name);
+    run.apps = vec![AppSpec { metrics: args.scope.metric.clone(), ..AppSpec::new(name, what) }];
+    run.options.other_users = args.scope.all_users;
+    run.told = !args.output.quiet && !args.output.json;
+    let greeting = greeting.filter(|_| run.told && std::io::stderr().is_terminal());
+    let mut moves = Moves { greeting, told: args.output.verbose > 0 };
+    let mut observers: Vec<&mut dyn Observer> = vec![&mut moves];
+    if let Some(observer) = observer {
+        observers.push(observer);
+    }
+    run.go(&mut observers)
+}
+
+/// Says what is done as it is done.
+struct Moves {
+    greeting: Option<&'static str>,
+    told: bool,
+}
+
+impl Observer for Moves {
+    fn begin(&mut self, _: &LinuxHost) {
+        self.greeting.iter().for_each(tell);
+    }
+
+    fn round(&mut self, round: &Round<'_>) {
+        for (order, outcome) in round.orders.iter().zip(round.outcomes).filter(|_| self.told) {
+            let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
+            let moved = Move::new(round.sample, order);
+            tell(format_args!("{:.1} s: {moved}{result}", round.sample.at.as_secs_f64()));
+        }
+    }
+}

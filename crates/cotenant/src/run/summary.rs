@@ -1,0 +1,194 @@
+//! What every run comes to, and how it is told.
+
+use super::progress::{self, ProgressSummary, Seen};
+use super::recorder::Recorder;
+use crate::cli::OutputArgs;
+use anyhow::{Context, Result};
+use cotenant_cli::words::{self, count, tell};
+use cotenant_linux::sense::metrics::MetricSummary;
+use cotenant_model::host::HostError;
+use cotenant_model::{Mode, Outcome, Round, TaskId, Topology, view};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Where a recording went.
+#[derive(Debug, Serialize)]
+pub(crate) struct Recorded {
+    pub path: PathBuf,
+    bytes: u64,
+}
+
+impl Recorded {
+    /// Ends a recording; what went wrong is noted.
+    pub(super) fn finish(recorder: Recorder, notes: &mut Vec<String>) -> Self {
+        let path = recorder.path().to_owned();
+        notes.extend(recorder.finish());
+        let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        Self { path, bytes }
+    }
+}
+
+impl fmt::Display for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, bytes) = (self.path.display(), self.bytes);
+        write!(f, "recorded {bytes} bytes to {path}; read them with `cotenant replay` and `cotenant why`")
+    }
+}
+
+/// What a run came to; `--json` prints it, with what else a command has to say.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    pub policy: &'static str,
+    pub mode: Mode,
+    pub exit_code: u8,
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub tally: Tally,
+    /// What could be counted, in words.
+    pub tier: String,
+    /// CPU time of Cotenant itself as a fraction of one CPU.
+    pub overhead: f64,
+    /// Masks given back at the end.
+    pub restored: usize,
+    /// What the first program reported itself; absent where it reported nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressSummary>,
+    /// What `--metric` told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricSummary>,
+    /// Where it was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<Recorded>,
+    /// The last signal that asked to stop.
+    #[serde(skip)]
+    pub signal: Option<i32>,
+    pub notes: Vec<String>,
+    /// Why the loop ended early, and what has become of the programs.
+    #[serde(skip)]
+    pub failed: Option<(HostError, &'static str)>,
+}
+
+impl Summary {
+    /// The error that ended the loop, if one did.
+    pub fn check(&mut self) -> Result<()> {
+        let Some((why, remedy)) = self.failed.take() else { return Ok(()) };
+        Err(why).with_context(|| format!("the loop ended early; {remedy}"))
+    }
+
+    /// The exit code, or what ended the loop.
+    pub fn exit(mut self) -> Result<ExitCode> {
+        self.check()?;
+        Ok(ExitCode::from(self.exit_code))
+    }
+}
+
+/// What is added up while it runs.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Tally {
+    pub rounds: u64,
+    pub tasks: u64,
+    pub moves: u64,
+    /// Orders that were not carried out, by outcome.
+    not_applied: BTreeMap<&'static str, u64>,
+    /// Accesses to memory × distance, in the unit of the machine's distances; absent where no accesses were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access_distance: Option<f64>,
+    /// The highest id so far: ids are given in ascending order and only once.
+    #[serde(skip)]
+    last: Option<TaskId>,
+    #[serde(skip)]
+    pub(super) notes: BTreeSet<String>,
+    #[serde(skip)]
+    pub(super) progress: Seen,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, topology: &Topology, round: &Round<'_>) {
+        let seconds = (round.sample.at - round.prev.at).as_secs_f64();
+        if let Some(rate) = view::access_distance(topology, round.view) {
+            *self.access_distance.get_or_insert(0.0) += rate * seconds;
+        }
+        self.rounds += 1;
+        let ids = round.sample.tasks.iter().rev().map(|t| t.info.id);
+        self.tasks += ids.take_while(|id| Some(*id) > self.last).count() as u64;
+        self.last = self.last.max(round.sample.tasks.last().map(|t| t.info.id));
+        for outcome in round.outcomes {
+            match outcome_name(*outcome) {
+                None => self.moves += 1,
+                Some(name) => *self.not_applied.entry(name).or_default() += 1,
+            }
+        }
+        self.progress.add(round);
+        self.notes.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
+    }
+}
+
+/// The name of an outcome other than [`Outcome::Applied`].
+pub(super) fn outcome_name(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Applied => None,
+        Outcome::Gone => Some("gone"),
+        Outcome::Stale => Some("stale"),
+        Outcome::Denied => Some("denied"),
+        Outcome::NotThisMachine => Some("advised"),
+    }
+}
+
+/// Says the summary: a few lines on standard error, or JSON there, so that the command's own output stays its own.
+pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
+    if args.json {
+        return json(summary);
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    let tally = &summary.tally;
+    let verb = match summary.mode {
+        Mode::Observe => "observed",
+        Mode::Advise => "advised on",
+        Mode::Enforce => "managed",
+    };
+    if tally.rounds == 0 {
+        tell(format_args!(
+            "{verb} nothing: it ended after {:.3} s, before the first interval was over",
+            summary.seconds
+        ));
+    } else {
+        let what = match summary.mode {
+            Mode::Observe => String::new(),
+            _ => format!(" with {}: {}", summary.policy, count(tally.moves, "move")),
+        };
+        tell(format_args!(
+            "{verb} {} for {:.1} s{what} in {}; own cost {:.2} % of a CPU",
+            count(tally.tasks, "task"),
+            summary.seconds,
+            count(tally.rounds, "round"),
+            summary.overhead * 100.0
+        ));
+        tell(format_args!("counters: {}", summary.tier));
+    }
+    if let Some(sum) = tally.access_distance {
+        tell(format_args!("accesses × distance: {sum:.3e}"));
+    }
+    if let Some(progress) = &summary.progress {
+        tell(format_args!("progress: {progress}"));
+    }
+    summary.metrics.iter().for_each(|metric| tell(progress::line(metric)));
+    for (outcome, orders) in &tally.not_applied {
+        tell(format_args!("{} {outcome}", count(*orders, "order")));
+    }
+    for note in &summary.notes {
+        tell(format_args!("note: {note}"));
+    }
+    summary.recording.iter().for_each(tell);
+    Ok(())
+}
+
+/// A line of JSON on standard error, so that the command's own output stays its own.
+pub(crate) fn json(summary: &impl Serialize) -> Result<()> {
+    words::raw(&format!("{}\n", serde_json::to_string(summary)?));
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! What runs already, as users name it.
+
+use crate::names;
+use cotenant_linux::sense::processes::Target;
+use std::path::{Path, PathBuf};
+
+/// What is not there, in words; `None` where all is.
+pub(crate) fn missing(target: &Target) -> Option<String> {
+    match target {
+        Target::Pids(pids) | Target::Trees(pids) => {
+            let gone = pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+            gone.map(|pid| format!("there is no process {pid}"))
+        }
+        Target::Cgroup(path) => (!path.join("cgroup.procs").exists()).then(|| {
+            format!("there is no control group {}; name its folder, such as /sys/fs/cgroup/my.slice", path.display())
+        }),
+    }
+}
+
+/// What a process that is alone is called, and its file.
+pub(crate) fn program(target: &Target) -> Option<(String, PathBuf)> {
+    let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };
+    let [pid] = pids[..] else { return None };
+    Some((names::of_process(pid)?, std::fs::read_link(format!("/proc/{pid}/exe")).ok()?))
+}
+
+/// The name of a process that is alone, or the last folder of a control group.
+pub(crate) fn name(target: &Target) -> Option<String> {
+    let name = match target {
+        Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => names::of_process(pids[0]),
+        Target::Cgroup(path) => Some(names::base(path)),
+        Target::Pids(_) | Target::Trees(_) => None,
+    };
+    name.filter(|name| !name.is_empty())
+}
