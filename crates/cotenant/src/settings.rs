@@ -362,7 +362,7 @@ fn profiles(file: Option<impl AsRef<Path>>, stored: impl FnOnce() -> Loaded) -> 
     Ok(read_profiles(path.as_ref())?.into_iter().map(unstamped).collect())
 }
 
-/// Profiles of programs on this machine, by the names that profiles have them under: those of the file, else those that are stored.
+/// Profiles of programs on this machine, by the names of these: those of the file, else those that are stored.
 pub(crate) fn profiles_here(
     file: Option<&Path>,
     topology: &Topology,

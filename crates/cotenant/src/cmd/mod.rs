@@ -1,4 +1,5 @@
-//! The subcommands: each has its arguments and a function that runs them, and is listed here: as a module, in [`Command`] and in [`run`].
+//! The subcommands: each has its arguments and a function that runs them in a file of its own, and is listed here: as a
+//! module, in [`Command`] and in [`run`].
 
 pub mod attach;
 pub mod bench;

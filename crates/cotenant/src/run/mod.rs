@@ -1,7 +1,7 @@
 //! One run on this machine, whichever command asks for it: setup → host → observers → end.
 //!
-//! A command brings a [`Setup`] (machine, profiles, settings, policy), the applications or the queue that it manages, and observers of
-//! its own. Recording, metrics, live view, summary and exit code are the runner's, and the same for all.
+//! A command brings a [`Setup`] (machine, profiles, settings, policy), the applications or the queue that it manages,
+//! and observers of its own. Recording, metrics, live view, summary and exit code are the runner's: the same for all.
 
 pub(crate) mod one;
 pub(crate) mod progress;
@@ -63,8 +63,8 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Opens the recording, if there is to be one: a path that cannot be written must not cost the user a run. `command` is what stands
-    /// in it as the command line.
+    /// Opens the recording, if there is to be one: a path that cannot be written must not cost the user a run.
+    /// `command` is the command line that it holds.
     pub fn new(setup: &'a Setup, to: Option<recorder::Target<'_>>, command: Vec<String>) -> Result<Self> {
         let recorder = to.map(|to| to.open(|redacted| header(setup, command, redacted))).transpose()?;
         let options = setup.host_options(recorder.is_some());

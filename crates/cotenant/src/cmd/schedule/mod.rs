@@ -222,8 +222,8 @@ impl Rival {
         }
     }
 
-    /// The name of what decides while the jobs run: `fifo` starts no more than may run, so that nobody has to wait; `linux` and
-    /// `overhead` choose nobody.
+    /// The name of the policy while the jobs run. `fifo` starts no more than may run, so that none has to wait; `linux`
+    /// and `overhead` choose none.
     fn policy(self) -> &'static str {
         match self {
             Self::Mas | Self::Cas | Self::Das => self.name(),
