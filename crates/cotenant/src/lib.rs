@@ -1,10 +1,12 @@
 //! The `cotenant` command as a library, so that man pages and completions come from the same definitions.
 #![forbid(unsafe_code)]
 
+mod args;
 mod calibrated;
 pub mod cli;
 pub mod cmd;
 mod names;
+mod registry;
 mod replace;
 pub mod report;
 pub mod run;
@@ -19,14 +21,6 @@ use cotenant_linux::host::StartError;
 use cotenant_linux::sense::metrics;
 use cotenant_model::policy::Registry;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-
-/// The policies that the command knows.
-static REGISTRY: OnceLock<Registry> = OnceLock::new();
-
-pub(crate) fn registry() -> &'static Registry {
-    REGISTRY.get_or_init(cotenant_policies::standard)
-}
 
 /// Runs the command line of this process with our own policies.
 pub fn main() -> ExitCode {
@@ -35,7 +29,7 @@ pub fn main() -> ExitCode {
 
 /// Runs the command line of this process with these policies: `run`, `sim`, `replay` and all others know them.
 pub fn main_with(policies: Registry) -> ExitCode {
-    let _ = REGISTRY.set(policies); // a process has one command line
+    registry::set(policies);
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|first| first == cotenant_linux::undo::SUBCOMMAND) {
         return cotenant_linux::act::guard(args);

@@ -1,8 +1,8 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
-use crate::cli::{ManageArgs, PinArg, PolicyArgs};
+use crate::args::{ManageArgs, PinArg, PolicyArgs};
 use crate::store::{Loaded, Store};
-use crate::{calibrated, names, registry, units};
+use crate::{calibrated, names, registry::registry, units};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;

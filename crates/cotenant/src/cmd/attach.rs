@@ -1,6 +1,6 @@
 //! `cotenant attach`: manage what runs already.
 
-use crate::cli::ManageArgs;
+use crate::args::ManageArgs;
 use crate::run::one::{self, One};
 use crate::run::recorder;
 use crate::units;

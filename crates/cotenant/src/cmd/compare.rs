@@ -1,6 +1,6 @@
 //! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval.
 
-use crate::cli::ManageArgs;
+use crate::args::ManageArgs;
 use crate::run::{Observer, one, progress};
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};

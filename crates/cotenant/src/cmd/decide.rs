@@ -1,6 +1,6 @@
 //! `cotenant decide`: one decision from files, printed with its reasons.
 
-use crate::cli::PolicyArgs;
+use crate::args::PolicyArgs;
 use crate::settings::{Setup, read};
 use anyhow::Result;
 use cotenant_cli::print;

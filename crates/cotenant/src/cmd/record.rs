@@ -1,7 +1,7 @@
 //! `cotenant record`: watch, and keep raw samples and decisions.
 
 use super::attach;
-use crate::cli::{ManageArgs, ModeArg};
+use crate::args::{ManageArgs, ModeArg};
 use crate::run::one::{self, One};
 use crate::run::recorder;
 use anyhow::Result;

@@ -1,8 +1,8 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
 use super::open_recording;
-use crate::cli::SetArgs;
-use crate::registry;
+use crate::args::SetArgs;
+use crate::registry::registry;
 use cotenant_cli::print;
 use cotenant_cli::usage;
 use cotenant_cli::words::count;

@@ -1,6 +1,6 @@
 //! `cotenant run`: start a command and manage it.
 
-use crate::cli::ManageArgs;
+use crate::args::ManageArgs;
 use crate::run::one::{self, One};
 use crate::run::recorder;
 use anyhow::Result;

@@ -2,7 +2,7 @@
 
 use super::summary::{self, Summary, outcome_name};
 use super::{Observer, Run, recorder, targets};
-use crate::cli::ManageArgs;
+use crate::args::ManageArgs;
 use crate::names;
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};

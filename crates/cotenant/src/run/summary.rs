@@ -2,7 +2,7 @@
 
 use super::progress::{self, ProgressSummary, Seen};
 use super::recorder::Recorder;
-use crate::cli::OutputArgs;
+use crate::args::OutputArgs;
 use anyhow::{Context, Result};
 use cotenant_cli::words::{self, count, tell};
 use cotenant_linux::sense::metrics::MetricSummary;

@@ -4,8 +4,8 @@ mod file;
 mod live;
 mod result;
 
-use crate::cli::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
-use crate::registry;
+use crate::args::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
+use crate::registry::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
 use cotenant_cli::print;

@@ -1,7 +1,7 @@
 //! What the user says.
 
 use super::rules;
-use crate::cli::{ModeArg, SetArgs};
+use crate::args::{ModeArg, SetArgs};
 use crate::run::{recorder, targets};
 use crate::{names, units};
 use anyhow::Result;

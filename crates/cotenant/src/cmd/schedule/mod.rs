@@ -6,10 +6,10 @@ mod queue;
 mod report;
 mod screen;
 
-use crate::cli::SetArgs;
+use crate::args::SetArgs;
 use crate::run::{Run, recorder};
 use crate::settings::{self, Setup};
-use crate::{registry, units};
+use crate::{registry::registry, units};
 use anyhow::Result;
 use clap::ValueEnum;
 use cotenant_cli::usage;

@@ -3,7 +3,7 @@
 mod mix;
 mod scenario;
 
-use crate::cli::SetArgs;
+use crate::args::SetArgs;
 use cotenant_model::machine::Machine;
 use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::small;

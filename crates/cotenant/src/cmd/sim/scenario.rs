@@ -1,7 +1,7 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
 use super::Args;
-use crate::{registry, settings};
+use crate::{registry::registry, settings};
 use anyhow::Context as _;
 use cotenant_cli::print;
 use cotenant_cli::progress::Progress;

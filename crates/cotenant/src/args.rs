@@ -1,0 +1,215 @@
+//! Arguments that several subcommands share.
+
+use crate::registry::registry;
+use crate::units;
+use clap::{Args, ValueEnum};
+use cotenant_cli::usage;
+use cotenant_linux::sense::memory::Choice;
+use cotenant_model::Mode;
+use cotenant_model::metric::Metric;
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{Settings, settings};
+use cotenant_policies::{AtomConfig, SamConfig};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `--set`, wherever a policy decides.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SetArgs {
+    /// A setting of a policy, such as sam.cooldown=false or atom.turn=2s; may be repeated
+    #[arg(long, value_name = "POLICY.KEY=VALUE", value_parser = setting)]
+    set: Vec<Setting>,
+}
+
+#[derive(Debug, Clone)]
+struct Setting {
+    /// The section of the settings that the policy reads.
+    section: &'static str,
+    key: String,
+    value: String,
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    let parts = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+    let ((policy, key), value) = parts.ok_or("expected POLICY.KEY=VALUE, as in sam.cooldown=false")?;
+    Ok(Setting { section: registry().section(policy)?, key: key.to_owned(), value: value.to_owned() })
+}
+
+impl SetArgs {
+    /// Changes settings for these policies.
+    ///
+    /// # Errors
+    /// Where none of them has such a setting, or it does not take the value.
+    pub(crate) fn apply<'a>(
+        &self,
+        settings: &mut Settings,
+        policies: impl IntoIterator<Item = &'a str>,
+    ) -> anyhow::Result<()> {
+        let entries: Vec<_> = policies.into_iter().filter_map(|name| registry().find(name).ok()).collect();
+        for Setting { section, key, value } in &self.set {
+            let wrong = |why: &dyn std::fmt::Display| usage(format!("--set {section}.{key}={value}: {why}"));
+            if !entries.iter().any(|entry| entry.reads().contains(section)) {
+                let names: Vec<&str> = entries.iter().map(|entry| entry.name()).collect();
+                return Err(wrong(&format!("the policy here is {}, which has no such settings", names.join(", "))));
+            }
+            settings.set(section, key, settings::value(value));
+            registry().check(section, settings).map_err(|why| wrong(&why.why))?;
+        }
+        Ok(())
+    }
+}
+
+/// What decides and how; common to everything that decides.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "What decides")]
+pub struct PolicyArgs {
+    /// The policy: auto, sam, atom, heuristic, resense, resense-sum, static or none; weighted, brute-force,
+    /// assignment or overhead to place tasks near their memory; numad or dino to compare with; for more jobs than
+    /// CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas or das [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// The mapping of the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . =
+    /// free, as in 'XX..XX..'
+    #[arg(long, value_name = "MAP")]
+    pub map: Option<String>,
+    /// Switches of the policy sam: paper, default, recommended or mph, then +NAME or -NAME of one, as in
+    /// 'default,-cooldown'; auto takes recommended [default: default]
+    #[arg(long, value_name = "SETTING", allow_hyphen_values = true, hide_short_help = true)]
+    pub sam: Option<SamConfig>,
+    /// How the policy atom learns: turn=TIME, rounds=N, settle=PERCENT, classes=N (at most so many compete), all
+    /// (unbalanced ones, too), kernel (its placement competes, too), execute=TIME (then learn again), or paper
+    /// [default: turn=1s,rounds=5,settle=20%,classes=32]
+    #[arg(long, value_name = "SETTING", hide_short_help = true)]
+    pub atom: Option<AtomConfig>,
+    /// Settings of single policies
+    #[command(flatten)]
+    pub set: SetArgs,
+    /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    pub interval: Option<Duration>,
+    /// How far a decided CPU is widened when it is applied [default: llc]
+    #[arg(long, value_name = "TO")]
+    pub pin: Option<PinArg>,
+    /// Let policies that place near memory, numad and dino also move the memory of programs. What the program or its
+    /// user has bound stays; what was moved is not moved back at the end
+    #[arg(long, hide_short_help = true)]
+    pub move_pages: bool,
+    /// What is known of the machine: a machine file, or a TOML file with [thresholds] or `memory_latency`. The rest
+    /// is taken from the machine's own file, if there is one
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub profile: Option<PathBuf>,
+    /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles, see
+    /// cotenant profiles]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub profiles: Option<PathBuf>,
+    /// Settings file; the command line takes precedence [default: cotenant/config.toml in the XDG configuration
+    /// directory]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub config: Option<PathBuf>,
+}
+
+/// How a live machine is managed; common to `run`, `attach`, `compare` and `record`.
+#[derive(Debug, Clone, Args)]
+pub struct ManageArgs {
+    /// What decides
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// What is managed
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+    /// What is said
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+const METRIC: &str = "A metric of the program's speed: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file), \
+    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99, postgres:PORT:p99 or http:PORT/PATH:p99 (time to \
+    answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, ,timeout=TIME, ,q=QUANTILE. May be repeated";
+
+/// What is managed, and how far.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "What is managed")]
+pub struct ScopeArgs {
+    /// Observe only, say what would be done, or do it [default: enforce; record: observe]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<ModeArg>,
+    /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Name of the application, under which profiles know it [default: that of the executable, of the process alone,
+    /// or of the control group]
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Metrics from outside
+    #[arg(long, value_name = "SOURCE[,OPTION]...", help = METRIC)]
+    pub metric: Vec<Metric>,
+    /// How policies learn which memory is accessed: auto (hardware, else accessed), hardware (events), damon (the
+    /// kernel's monitor), accessed (accessed bits of page tables) or placement (where pages are stands in) [default:
+    /// auto]
+    #[arg(long, value_name = "HOW", hide_short_help = true)]
+    pub collector: Option<Choice>,
+    /// What --collector may cost, in percent of one CPU, 0.01 to 100 [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = units::collector_budget, hide_short_help = true)]
+    pub collector_budget: Option<f64>,
+    /// Also manage tasks of other users (needs the right to)
+    #[arg(long, hide_short_help = true)]
+    pub all_users: bool,
+}
+
+/// What is said.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print the summary as JSON; on standard error, since standard output is the command's (compare: on standard
+    /// output)
+    #[arg(long)]
+    pub json: bool,
+    /// Print every move and its reason as it is made
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Print no summary and no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `--pin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PinArg {
+    /// Exactly the decided CPU
+    Cpu,
+    /// The CPUs that share its last-level cache
+    Llc,
+    /// The CPUs of its memory node
+    Node,
+}
+
+impl From<PinArg> for Pin {
+    fn from(pin: PinArg) -> Self {
+        match pin {
+            PinArg::Cpu => Self::Cpu,
+            PinArg::Llc => Self::Llc,
+            PinArg::Node => Self::Node,
+        }
+    }
+}
+
+/// `--mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Sample only
+    Observe,
+    /// Decide, but change nothing
+    Advise,
+    /// Decide and act
+    Enforce,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Observe => Self::Observe,
+            ModeArg::Advise => Self::Advise,
+            ModeArg::Enforce => Self::Enforce,
+        }
+    }
+}
