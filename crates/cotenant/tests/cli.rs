@@ -480,6 +480,33 @@ fn the_settings_file_of_the_reference_means_what_the_options_mean() {
     assert_eq!(answer["moves"], serde_json::json!([]), "the command line goes first: {answer}");
 }
 
+#[test]
+fn settings_of_policies_in_the_file_are_checked_and_give_way_to_the_command_line() {
+    let folder = Folder::new("set");
+    let (config, snapshot) = (folder.file("config.toml"), folder.file("snapshot.json"));
+    fs::write(&snapshot, r#"{"interval_s": 0.1, "tasks": [{"id": 1, "app": "a", "cpu": 3}]}"#).unwrap();
+    let decide = |text: &str, more: &[&str]| {
+        fs::write(&config, text).unwrap();
+        let args = ["decide", "--machine", "core:4 pu:1", "--snapshot", &snapshot, "--config", &config, "--json"];
+        run(&[&args[..], &["--policy", "static", "--pin", "cpu"], more].concat())
+    };
+    let to = |out: &Output| json(out)["moves"][0]["to_cpus"].clone();
+    let file = "[set]\nstatic.map = \"..X.\"\n";
+    assert_eq!(to(&decide(file, &[])), serde_json::json!([2]));
+    assert_eq!(to(&decide(file, &["--set", "static.map=.X.."])), serde_json::json!([1]));
+    assert_eq!(to(&decide(file, &["--map", "X..."])), serde_json::json!([0]));
+    for (line, why) in [
+        ("sam.nope = 1", "settings of sam: unknown field `nope`, expected one of"),
+        ("nope.x = 1", "there is no policy 'nope'; known: none, static"),
+        ("atom.turn = 5", "settings of atom: 5ms is out of range: 10ms to 86400s"),
+    ] {
+        let out = decide(&format!("{file}{line}\n"), &[]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains(&config) && said.contains(why) && said.lines().count() == 1, "{said}");
+    }
+}
+
 /// A profile says what it says; the machine file keeps the rest, and the snapshot's thresholds stand above both.
 #[test]
 fn a_profile_completes_the_machine_file() {
