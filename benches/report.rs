@@ -1,5 +1,5 @@
-//! Shared by the benchmarks of all crates: each prints its rows as JSON lines and keeps them in one file, `target/bench.json`, an array in
-//! which a benchmark replaces its own rows of an earlier run and leaves the others'.
+//! Shared by the benchmarks of all crates: each prints its rows as JSON lines and keeps them in one file,
+//! `target/bench.json`, an array in which a benchmark replaces its own rows of an earlier run and leaves the others'.
 
 use serde_json::Value;
 use std::path::PathBuf;

@@ -84,7 +84,8 @@ fn undocumented_dependencies(root: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Tests and benchmarks that the promises name, as `several_words_with_underscores`, and that no source file defines or is.
+/// Tests and benchmarks that the promises name, as `several_words_with_underscores`, and that no source file defines
+/// or is.
 fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let rust = files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
     let sources: Vec<String> = rust.filter_map(|f| fs::read_to_string(root.join(f)).ok()).collect();

@@ -1,4 +1,5 @@
-//! The guests where something that they need cannot be had: what is missing is skipped, with the command that gets it, and nothing fails.
+//! The guests where something that they need cannot be had: what is missing is skipped, with the command that gets
+//! it, and nothing fails.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

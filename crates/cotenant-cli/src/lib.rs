@@ -38,8 +38,8 @@ pub fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints help or the version where it was asked for; else says in one line what is wrong with this process' arguments, and whose help
-/// tells more.
+/// Prints help or the version where it was asked for; else says in one line what is wrong with this process'
+/// arguments, and whose help tells more.
 pub fn misused(error: &clap::Error, program: &clap::Command) -> ExitCode {
     let shown =
         [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];

@@ -68,8 +68,8 @@ struct LiveTable {
 }
 
 impl LiveTable {
-    /// Characters and lines that a table may have now: the terminal may have been resized. A line is the cursor's; and of characters one
-    /// less than there are, so that no terminal wraps a full line.
+    /// Characters and lines that a table may have now: the terminal may have been resized. A line is the cursor's;
+    /// and of characters one less than there are, so that no terminal wraps a full line.
     fn room() -> (usize, usize) {
         let (width, height) = size();
         (width.saturating_sub(1), height.saturating_sub(1))

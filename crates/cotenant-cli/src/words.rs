@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::io::Write;
 
-/// Says a line on standard error. Who reads it may be gone (`2>&1 | head`), the disk may be full: neither is a reason for a managed
-/// program to suffer.
+/// Says a line on standard error. Who reads it may be gone (`2>&1 | head`), the disk may be full: neither is a reason
+/// for a managed program to suffer.
 pub fn tell(text: impl Display) {
     raw(&format!("cotenant: {text}\n"));
 }

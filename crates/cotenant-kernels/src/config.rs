@@ -5,7 +5,8 @@ use cotenant_model::CpuId;
 use std::io;
 use std::time::Duration;
 
-/// The most threads that are accepted: one for each CPU of the largest machine, so that a typo cannot exhaust the process table.
+/// The most threads that are accepted: one for each CPU of the largest machine, so that a typo cannot exhaust the
+/// process table.
 pub const MAX_THREADS: usize = cotenant_model::topology::MAX_CPUS;
 
 /// Steps of computation between two shared accesses that are accepted: a second's worth.
@@ -32,11 +33,14 @@ pub struct Config {
     pub limit: Option<u64>,
     /// Bytes of each thread's own memory; `None` = [`Kernel::default_size`](crate::Kernel::default_size).
     pub size: Option<u64>,
-    /// Steps of computation between two accesses to shared data; `None` = [`Kernel::default_compute`](crate::Kernel::default_compute).
+    /// Steps of computation between two accesses to shared data; `None` =
+    /// [`Kernel::default_compute`](crate::Kernel::default_compute).
     pub compute: Option<u64>,
-    /// Bytes from one access to the next, a multiple of 8; `None` = [`Kernel::default_stride`](crate::Kernel::default_stride).
+    /// Bytes from one access to the next, a multiple of 8; `None` =
+    /// [`Kernel::default_stride`](crate::Kernel::default_stride).
     pub stride: Option<u64>,
-    /// Units per second and thread, for injectors; `None` = as many as possible. Where it cannot be reached, the report says how many were.
+    /// Units per second and thread, for injectors; `None` = as many as possible. Where it cannot be reached, the
+    /// report says how many were.
     pub rate: Option<f64>,
     /// Thread `i` runs on the CPU `i` modulo the length; empty = wherever the system puts it.
     pub cpus: Vec<CpuId>,

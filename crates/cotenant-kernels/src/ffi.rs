@@ -97,7 +97,8 @@ mod tests {
             let deadline_ns = ck_now_ns() + 1_000_000;
             let rate = if kernel.has_rate() { 1e-3 } else { 0.0 };
             let mut work = Work { knob, rate, deadline_ns, ..work(&memory, &progress, &stop) };
-            // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows, more than coherence kernels share.
+            // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows, more than
+            // coherence kernels share.
             unsafe {
                 if let Some(init) = kernel.init {
                     init(&raw mut work);
@@ -113,7 +114,8 @@ mod tests {
         let (progress, stop) = (AtomicU64::new(0), AtomicU32::new(0));
         let memory = Memory::zeroed(BYTES).unwrap();
         let mut work = Work { limit: 5_000, knob: 4, ..work(&memory, &progress, &stop) };
-        // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows; STREAM shares nothing.
+        // SAFETY: the work's pointers are of live memory of the lengths given that nobody else knows; STREAM shares
+        // nothing.
         unsafe {
             ck_stream_init(&raw mut work);
             ck_stream(&raw mut work);

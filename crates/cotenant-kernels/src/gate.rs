@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// How often the caller is asked whether to go on.
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
-/// A start line that a caller watches. Threads and caller are woken apart: a thousand threads do not wake each other. Nor do threads
-/// that start take a lock: each holder could wait for a turn beside all those that already compute.
+/// A start line that a caller watches. Threads and caller are woken apart: a thousand threads do not wake each other.
+/// Nor do threads that start take a lock: each holder could wait for a turn beside all those that already compute.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,

@@ -26,8 +26,8 @@ pub(crate) enum Footprint {
     None,
     /// None of its own: that many bytes belong to all threads together.
     Shared(u64),
-    /// So many times all last-level caches, divided among the threads, but at least 8 times a private cache: what is touched in turn comes
-    /// from memory.
+    /// So many times all last-level caches, divided among the threads, but at least 8 times a private cache: what is
+    /// touched in turn comes from memory.
     Memory(u64),
     /// Half of the second-level cache, but at least twice the first: what is touched in turn is found in the second.
     SecondLevel,
@@ -59,8 +59,8 @@ pub struct Kernel {
     pub what: &'static str,
     /// Where it comes from.
     pub source: &'static str,
-    /// Bytes that a unit reads and writes, counted as STREAM counts (what the program moves, not what caches add), for kernels that are
-    /// about bandwidth.
+    /// Bytes that a unit reads and writes, counted as STREAM counts (what the program moves, not what caches add),
+    /// for kernels that are about bandwidth.
     pub bytes_per_unit: Option<u64>,
     pub(crate) knob: Knob,
     pub(crate) footprint: Footprint,
@@ -81,7 +81,8 @@ impl Kernel {
         KERNELS.iter().find(|kernel| kernel.name == name)
     }
 
-    /// Steps of computation between two shared accesses where none are asked for; `None` where the kernel does not share.
+    /// Steps of computation between two shared accesses where none are asked for; `None` where the kernel does not
+    /// share.
     pub fn default_compute(&self) -> Option<u64> {
         if let Knob::Compute(steps) = self.knob { Some(steps) } else { None }
     }

@@ -43,8 +43,8 @@ impl Drop for Memory {
     }
 }
 
-/// Bytes that the system says it can still give out without swapping, at most what the control groups that we are in still allow; `None`
-/// where it does not say.
+/// Bytes that the system says it can still give out without swapping, at most what the control groups that we are in
+/// still allow; `None` where it does not say.
 pub fn available() -> Option<u64> {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let groups = from_groups(Path::new("/sys/fs/cgroup"), &text("/proc/self/cgroup"));
@@ -132,7 +132,8 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         assert_eq!(from_groups(&mounts, "0::/\n"), None);
-        // Version 2: a slice of 1,000 of which 700 are used, 300 by the page cache; the session in it has no limit of its own.
+        // Version 2: a slice of 1,000 of which 700 are used, 300 by the page cache; the session in it has no limit of
+        // its own.
         file("user.slice/memory.max", "1000\n");
         file("user.slice/memory.current", "700\n");
         file("user.slice/memory.stat", "anon 400\ninactive_file 100\nactive_file 200\n");

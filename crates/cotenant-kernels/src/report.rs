@@ -16,7 +16,8 @@ pub struct ThreadReport {
     pub cpu: Option<CpuId>,
     /// Units of work.
     pub units: u64,
-    /// Wall-clock seconds from the common start to the end of its loop: also those that it waited for its first turn on a CPU.
+    /// Wall-clock seconds from the common start to the end of its loop: also those that it waited for its first turn
+    /// on a CPU.
     pub seconds: f64,
     /// Seconds of CPU time of its loop: fewer where others, or another thread of ours, had the CPU meanwhile.
     pub cpu_seconds: f64,
@@ -35,8 +36,9 @@ impl ThreadReport {
     }
 }
 
-/// How a set rate was kept. By the thread's own clock, whatever else happens, `units` is at most `rate × (span_s − skipped_s)` and what is
-/// done between two looks at the clock, and at least `rate × (span_s − skipped_s − 0.01)`.
+/// How a set rate was kept. By the thread's own clock, whatever else happens, `units` is at most
+/// `rate × (span_s − skipped_s)` and what is done between two looks at the clock, and at least
+/// `rate × (span_s − skipped_s − 0.01)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Pace {
     /// From the first look at the clock to the last.

@@ -24,8 +24,8 @@ struct Plan<'a> {
 }
 
 impl Kernel {
-    /// Runs the kernel and returns when it has ended: after the duration, at the limit, or when `go_on` says no; that is asked in the
-    /// calling thread about every 20 ms, and may look at the progress meanwhile.
+    /// Runs the kernel and returns when it has ended: after the duration, at the limit, or when `go_on` says no; that
+    /// is asked in the calling thread about every 20 ms, and may look at the progress meanwhile.
     ///
     /// `counter` is asked in thread `i` for the counter that it counts up, once per batch of work; without it, nobody
     /// but the report is told.
@@ -156,7 +156,8 @@ impl<'a> Plan<'a> {
             sum: 0,
         };
         if let Some(init) = self.kernel.init {
-            // SAFETY: the work's pointers are of live memory of the lengths given, aligned to pages; only this thread has its own memory.
+            // SAFETY: the work's pointers are of live memory of the lengths given, aligned to pages; only this thread
+            // has its own memory.
             unsafe { init(&raw mut work) };
         }
         let start = gate.enter();

@@ -1,15 +1,18 @@
-//! What finding out which memory is accessed costs, and how right it is: rate against cost against accuracy, on a program of 1 GB, and of 8 GB where
-//! that much is free, that writes to pages at random in a quarter of its memory. One JSON object per line.
+//! What finding out which memory is accessed costs, and how right it is: rate against cost against accuracy, on a
+//! program of 1 GB, and of 8 GB where that much is free, that writes to pages at random in a quarter of its memory.
+//! One JSON object per line.
 //!
-//! Windows with and without collection alternate. `ratio` is the program's writes per second of its own CPU time with collection over those without
-//! (geometric mean of the pairs; lowest and highest beside it): what other programs take from it cancels out. `cpu_percent` is what the collector itself
-//! took. `share` is the part of what was found that lies in the quarter that is written to (the truth is 1), `pages` how many pages were found over how
-//! many were written to. Of `placement`, which walks all pages, and `drawn`, which asks for some at random, `pages` is what was found resident over what
-//! is; `error` is the standard error that an estimate states, in the same measure.
+//! Windows with and without collection alternate. `ratio` is the program's writes per second of its own CPU time with
+//! collection over those without (geometric mean of the pairs; lowest and highest beside it): what other programs
+//! take from it cancels out. `cpu_percent` is what the collector itself took. `share` is the part of what was found
+//! that lies in the quarter that is written to (the truth is 1), `pages` how many pages were found over how many were
+//! written to. Of `placement`, which walks all pages, and `drawn`, which asks for some at random, `pages` is what was
+//! found resident over what is; `error` is the standard error that an estimate states, in the same measure.
 //!
-//! With `COTENANT_BENCH_SEGMENTS=PAIRS` it measures instead what a look costs the program's throughput, to a few tenths of a percent ([`segments`]); 200
-//! pairs take 19 minutes. `COTENANT_BENCH_THREADS` says how many threads the program has, 1 by default: with as many as there are CPUs the collector
-//! takes its time from the program. `huge` is the share of its memory that the kernel gave huge pages to.
+//! With `COTENANT_BENCH_SEGMENTS=PAIRS` it measures instead what a look costs the program's throughput, to a few
+//! tenths of a percent ([`segments`]); 200 pairs take 19 minutes. `COTENANT_BENCH_THREADS` says how many threads the
+//! program has, 1 by default: with as many as there are CPUs the collector takes its time from the program. `huge` is
+//! the share of its memory that the kernel gave huge pages to.
 
 #[path = "collectors/look.rs"]
 mod look;

@@ -1,5 +1,6 @@
-//! What sampling costs: CPU time of the sampler in percent of one core at 100 ms, and its memory, at 64, 1,000 and 4,000 threads
-//! of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. One JSON object per line.
+//! What sampling costs: CPU time of the sampler in percent of one core at 100 ms, and its memory, at 64, 1,000 and
+//! 4,000 threads of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. One JSON
+//! object per line.
 //!
 //! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs thousands could not do more.
 

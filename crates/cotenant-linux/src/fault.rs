@@ -1,13 +1,14 @@
 //! Crash points: places at which a test lets the process die, to prove that nothing stays changed wherever it happens.
 //!
-//! [`point`] is compiled to nothing unless this is a test build or the feature `fault-injection` is on. There, the environment
-//! variable [`VAR`] says where to die: `ROLE:POINT:N[,…]` kills the process with SIGKILL when a process of that role reaches the
-//! point for the `N`-th time. Roles are `main` (everything but the guardian) and `guardian`.
+//! [`point`] is compiled to nothing unless this is a test build or the feature `fault-injection` is on. There, the
+//! environment variable [`VAR`] says where to die: `ROLE:POINT:N[,…]` kills the process with SIGKILL when a process
+//! of that role reaches the point for the `N`-th time. Roles are `main` (everything but the guardian) and `guardian`.
 
 /// The environment variable that says where to die.
 pub const VAR: &str = "COTENANT_FAULT";
 
-/// The environment variable that names a file to create when a process dies at a crash point, so that a test knows that it did.
+/// The environment variable that names a file to create when a process dies at a crash point, so that a test knows
+/// that it did.
 pub const FIRED_VAR: &str = "COTENANT_FAULT_FIRED";
 
 /// Every crash point. A test drives a process into each of them; one that never fires fails the test.

@@ -29,7 +29,8 @@ impl FsRoot {
         self.path == Path::new("/")
     }
 
-    /// Where `path`, which is written from `/`, lies. `..` is refused by every reader here, so that a dump cannot point outside.
+    /// Where `path`, which is written from `/`, lies. `..` is refused by every reader here, so that a dump cannot
+    /// point outside.
     pub fn path(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))
     }
@@ -37,7 +38,8 @@ impl FsRoot {
     /// The whole file.
     ///
     /// # Errors
-    /// What the system says; `InvalidData` where it is no text, `InvalidInput` where the path climbs (`..`), `FileTooLarge`.
+    /// What the system says; `InvalidData` where it is no text, `InvalidInput` where the path climbs (`..`),
+    /// `FileTooLarge`.
     pub fn read(&self, path: &str) -> io::Result<String> {
         use io::Read;
         let mut text = String::new();

@@ -7,8 +7,8 @@
 //!       └── undo   the journal of what is changed, the guardian, claims, restoring                    uses sys
 //! ```
 //!
-//! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump of another
-//! machine reads like this one.
+//! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump
+//! of another machine reads like this one.
 
 pub mod act;
 pub mod fault;

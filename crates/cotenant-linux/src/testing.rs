@@ -58,8 +58,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Starts a program whose file was written just now: for a moment a child that another thread forked meanwhile has it open for writing, too,
-/// and it cannot be executed.
+/// Starts a program whose file was written just now: for a moment a child that another thread forked meanwhile has it
+/// open for writing, too, and it cannot be executed.
 pub fn spawn_fresh(command: &mut Command) -> Child {
     let mut child = None;
     eventually("nobody writes to it", || {

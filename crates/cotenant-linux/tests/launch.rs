@@ -39,7 +39,8 @@ const TESTS: [(&str, fn()); 11] = [
     ("ctrl_z_stops_both_and_fg_resumes_both", ctrl_z_stops_both_and_fg_resumes_both),
 ];
 
-/// Runs the tests whose names contain the first argument that is no option; `runner CMD…` is the process that they are about.
+/// Runs the tests whose names contain the first argument that is no option; `runner CMD…` is the process that they
+/// are about.
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
@@ -225,8 +226,8 @@ fn sigterm_gives_the_masks_back() {
 fn pty() -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let none = std::ptr::null_mut();
-    // SAFETY: both descriptors are writable; null stands for no name, default settings and default size. The new descriptors
-    // are ours alone.
+    // SAFETY: both descriptors are writable; null stands for no name, default settings and default size. The new
+    // descriptors are ours alone.
     unsafe {
         assert_eq!(libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()), 0);
         (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))

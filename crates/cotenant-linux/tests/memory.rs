@@ -1,4 +1,5 @@
-//! The memory of real processes that are no easy ones: they end at any moment, have as many mappings as the kernel allows, or are somebody else's.
+//! The memory of real processes that are no easy ones: they end at any moment, have as many mappings as the kernel
+//! allows, or are somebody else's.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::memory::{Choice, Memory, Options, areas_of};
@@ -62,7 +63,8 @@ fn processes_may_end_at_any_moment() {
     assert_eq!(notes(&memory), Vec::<String>::new());
 }
 
-/// Not a million, which a kernel's usual limit (`vm.max_map_count`, 65,530) does not allow; `a_million_mappings_are_one_note` makes those up.
+/// Not a million, which a kernel's usual limit (`vm.max_map_count`, 65,530) does not allow;
+/// `a_million_mappings_are_one_note` makes those up.
 #[test]
 fn tens_of_thousands_of_mappings_are_read() {
     let (me, fs) = (std::process::id(), FsRoot::live());
@@ -73,7 +75,8 @@ fn tens_of_thousands_of_mappings_are_read() {
     // SAFETY: takes a constant and has no other effect.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     let pairs = 20_000;
-    // SAFETY: a new mapping that nobody else knows; what is written and protected lies inside it. Every second page is made read-only, which splits it.
+    // SAFETY: a new mapping that nobody else knows; what is written and protected lies inside it. Every second page
+    // is made read-only, which splits it.
     let made = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -100,7 +103,8 @@ fn tens_of_thousands_of_mappings_are_read() {
 #[test]
 fn another_users_process_is_one_note() {
     let looked = std::thread::spawn(|| {
-        // SAFETY: the system call, unlike the C library's function, changes the user of this thread alone, which does nothing else.
+        // SAFETY: the system call, unlike the C library's function, changes the user of this thread alone, which does
+        // nothing else.
         let nobody = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
         if nobody != 0
             && ["numa_maps", "smaps"].iter().any(|file| std::fs::File::open(format!("/proc/1/{file}")).is_ok())

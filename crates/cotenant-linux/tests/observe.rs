@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen, names among it, which are looked at again once a minute; nothing waits for it in vain unless the
-/// test fails.
+/// Long enough for anything that must happen, names among it, which are looked at again once a minute; nothing waits
+/// for it in vain unless the test fails.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 fn machine() -> Topology {
@@ -303,7 +303,8 @@ fn no_descriptor_is_left_behind() {
     assert!(open() > 0);
 }
 
-/// Descriptors that stand for the observed: perf events, and files of `/proc/PID/task`. Other tests run beside this one.
+/// Descriptors that stand for the observed: perf events, and files of `/proc/PID/task`. Other tests run beside this
+/// one.
 fn own_descriptors(watch: &Watch) -> usize {
     watch.observer.descriptors()
 }
@@ -356,8 +357,8 @@ fn descendants_are_found_orphans_too() {
     watch.until("the end", |w| w.last.tasks.is_empty());
 }
 
-/// Whether nobody is left but the leader of a program of that name. In the sample in which that is executed, the others may not be looked at
-/// yet.
+/// Whether nobody is left but the leader of a program of that name. In the sample in which that is executed, the
+/// others may not be looked at yet.
 fn is_all(watch: &Watch, leader: u32, name: &str) -> bool {
     watch.last.tasks.len() == 1 && watch.last.tasks[0].info.tid == leader && watch.last.tasks[0].info.comm == name
 }

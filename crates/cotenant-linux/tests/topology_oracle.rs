@@ -1,5 +1,5 @@
-//! Topologies as hwloc sees them: the dumps of real machines with the views that hwloc's own tests expect, and the installed
-//! `lstopo` on the same dumps, on this machine and on synthetic descriptions.
+//! Topologies as hwloc sees them: the dumps of real machines with the views that hwloc's own tests expect, and the
+//! installed `lstopo` on the same dumps, on this machine and on synthetic descriptions.
 
 mod oracle;
 
@@ -20,7 +20,8 @@ fn same(ours: &Seen, theirs: &Seen, what: &str) {
     assert_eq!(ours, theirs, "{what}");
 }
 
-/// Against the view that hwloc's test expects, and against the installed lstopo: console, XML of format 2 and of format 1.
+/// Against the view that hwloc's test expects, and against the installed lstopo: console, XML of format 2 and of
+/// format 1.
 fn check(name: &str, test: &str) {
     let Some(root) = dump(test, name) else { return };
     let t = read(&root);
@@ -116,7 +117,8 @@ fn changed_dumps() {
     ];
     for name in ["16em64t-4s2c2t", "48amd64-4pa2n6c-sparse"] {
         for (what, change) in changes {
-            // On the second only what concerns nodes. Not the CPU without topology: lstopo 2 then shows its node at the machine.
+            // On the second only what concerns nodes. Not the CPU without topology: lstopo 2 then shows its node at
+            // the machine.
             if name.starts_with("48") && !["no nodes", "one CPU"].contains(&what) {
                 continue;
             }
@@ -165,7 +167,8 @@ fn this_machine() {
     let Some(view) = lstopo(test, &["--of", "xml"]) else { return };
     let theirs = xml::parse(&view).unwrap();
     let (mut ours, mut theirs) = (Seen::ours(&found.topology, Sizes::Exact), Seen::ours(&theirs, Sizes::Exact));
-    // hwloc asks the CPUs themselves too (cpuid), which tells kinds of cores that sysfs may hide, and sets its own cpukinds.
+    // hwloc asks the CPUs themselves too (cpuid), which tells kinds of cores that sysfs may hide, and sets its own
+    // cpukinds.
     ours.kinds.clear();
     theirs.kinds.clear();
     same(&ours, &theirs, "this machine");

@@ -56,8 +56,8 @@ impl Compared {
     }
 }
 
-/// Makes pairs of runs: `run` makes one without (false) or with (true), or ends the comparison; `took` hears each whole pair. What ended it
-/// early is returned.
+/// Makes pairs of runs: `run` makes one without (false) or with (true), or ends the comparison; `took` hears each
+/// whole pair. What ended it early is returned.
 ///
 /// # Errors
 /// Those of `run`.
@@ -67,7 +67,8 @@ pub fn alternate<R, B, E>(
     mut took: impl FnMut(u32, [R; 2]),
 ) -> Result<Option<B>, E> {
     for i in 0..pairs {
-        // Whatever drifts (heat, caches, neighbours) hits the first and the second run of a pair alike over the alternation.
+        // Whatever drifts (heat, caches, neighbours) hits the first and the second run of a pair alike over the
+        // alternation.
         let begins = i % 2 == 1;
         let first = match run(begins)? {
             ControlFlow::Continue(ran) => ran,

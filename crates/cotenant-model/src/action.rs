@@ -47,7 +47,8 @@ pub enum Action {
     LimitCaches {
         /// Which application.
         app: AppId,
-        /// Thousandths of the ways of the caches, and of the bandwidth that it was seen to use without a limit; `None` = as much as it likes.
+        /// Thousandths of the ways of the caches, and of the bandwidth that it was seen to use without a limit;
+        /// `None` = as much as it likes.
         permille: Option<u32>,
     },
     /// Let an application run only where nobody else wants the CPU, or, `on` being false, beside the others again.
@@ -57,8 +58,8 @@ pub enum Action {
         /// Whether it is to.
         on: bool,
     },
-    /// Bring the memory that the task uses to these nodes: its own pages, and with those of the other threads what they have in common.
-    /// Where it runs is as it was.
+    /// Bring the memory that the task uses to these nodes: its own pages, and with those of the other threads what
+    /// they have in common. Where it runs is as it was.
     Pages {
         /// Which task.
         task: TaskId,

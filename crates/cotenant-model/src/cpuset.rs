@@ -5,7 +5,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Highest CPU number that a text may name: far above any kernel's `NR_CPUS`, low enough that a typo cannot exhaust memory.
+/// Highest CPU number that a text may name: far above any kernel's `NR_CPUS`, low enough that a typo cannot exhaust
+/// memory.
 pub const MAX_CPU: u32 = 1 << 16;
 
 /// A set of CPUs. Equal sets compare equal whatever their history.
@@ -71,7 +72,8 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Parses the kernel's mask form, comma-separated 32-bit hexadecimal words, most significant first; `0x` prefixes are allowed.
+    /// Parses the kernel's mask form, comma-separated 32-bit hexadecimal words, most significant first; `0x` prefixes
+    /// are allowed.
     ///
     /// # Errors
     /// On anything else, and on masks with CPUs above [`MAX_CPU`].

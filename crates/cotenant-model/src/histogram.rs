@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Observations by size. A count like any other: it only grows, and what happened between two moments is the difference.
+/// Observations by size. A count like any other: it only grows, and what happened between two moments is the
+/// difference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(Vec<Bucket>);
@@ -49,7 +50,8 @@ impl Histogram {
         self.0.iter().fold(0, |sum, bucket| sum.saturating_add(bucket.count))
     }
 
-    /// Counts one observation, in the bucket of those that begin with the same six binary digits: none is wider than a 32nd of what it holds.
+    /// Counts one observation, in the bucket of those that begin with the same six binary digits: none is wider than
+    /// a 32nd of what it holds.
     pub fn count_one(&mut self, value: u64) {
         let below = (u64::BITS - value.leading_zeros()).saturating_sub(6);
         let low = value >> below << below;
@@ -95,8 +97,8 @@ impl Histogram {
         old.next().is_none().then(|| Self::new(added))
     }
 
-    /// The value below which the fraction `q` (0–1) of the observations lies, taken as evenly spread inside a bucket; the lower bound
-    /// of a bucket without an upper one. `None` without observations.
+    /// The value below which the fraction `q` (0–1) of the observations lies, taken as evenly spread inside a bucket;
+    /// the lower bound of a bucket without an upper one. `None` without observations.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = q * self.count() as f64;
         let mut below = 0.0;

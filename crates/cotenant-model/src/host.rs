@@ -46,8 +46,8 @@ pub trait Host {
     /// Only where nothing can be sampled any more; a vanished task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
-    /// Until then latencies that are measured by asking are wanted more often, see [`Decision::watch_until`]. Hosts that ask nobody do
-    /// nothing.
+    /// Until then latencies that are measured by asking are wanted more often, see [`Decision::watch_until`]. Hosts
+    /// that ask nobody do nothing.
     fn watch(&mut self, until: Time);
 
     /// Carries out orders, one outcome each, in order.
@@ -91,8 +91,8 @@ pub struct Round<'a> {
     pub outcomes: &'a [Outcome],
 }
 
-/// Resolves proposals to orders: adds the mask. A proposal about a task that is not in the sample, or whose contexts are all
-/// outside what it is allowed, cannot be carried out and is dropped.
+/// Resolves proposals to orders: adds the mask. A proposal about a task that is not in the sample, or whose contexts
+/// are all outside what it is allowed, cannot be carried out and is dropped.
 pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order> {
     let allowed = |id: TaskId| -> Option<&CpuSet> {
         let i = sample.tasks.binary_search_by_key(&id, |t| t.info.id).ok()?;
@@ -127,8 +127,8 @@ pub struct Decided {
     pub refused: Vec<ActionOutcome>,
 }
 
-/// View → decide → resolve: the part of a round that is a pure function, whoever calls it. `rule` is the place in `rules` of the one that
-/// decides, `outcomes` are those of its decision before, and `state` is what that returned.
+/// View → decide → resolve: the part of a round that is a pure function, whoever calls it. `rule` is the place in
+/// `rules` of the one that decides, `outcomes` are those of its decision before, and `state` is what that returned.
 pub fn decide_once(
     rules: &[Rule<'_>],
     rule: usize,
@@ -159,8 +159,9 @@ pub fn drive(
     drive_all(host, &[Rule::all(policy, ctx)], mode, observer)
 }
 
-/// Drives a host until it exits: wait → sample → view → decide → apply. Each rule decides when it is due, by what happened since its own
-/// last decision, about what it owns: of orders about anything else its policy hears that they were denied.
+/// Drives a host until it exits: wait → sample → view → decide → apply. Each rule decides when it is due, by what
+/// happened since its own last decision, about what it owns: of orders about anything else its policy hears that they
+/// were denied.
 ///
 /// # Errors
 /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
@@ -201,7 +202,8 @@ pub fn drive_all(
     }
 }
 
-/// One rule's part of a round: from its sample before to the present one, `samples` being the loop's last one and these.
+/// One rule's part of a round: from its sample before to the present one, `samples` being the loop's last one and
+/// these.
 fn decide_for(
     host: &mut dyn Host,
     rules: &[Rule<'_>],

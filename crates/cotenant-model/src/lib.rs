@@ -1,8 +1,9 @@
 //! What things are in Cotenant, as plain values.
 //!
-//! One loop — wait → sample → view → decide → apply — drives every host ([`host`]). This crate holds the words that the loop speaks
-//! ([`topology`], [`sample`], [`view`], [`action`]), the loop itself, and the contract of policies ([`policy`]). It touches no file
-//! system, clock, environment or thread: those belong to the hosts, so that every decision can be tested, recorded and replayed anywhere.
+//! One loop — wait → sample → view → decide → apply — drives every host ([`host`]). This crate holds the words that
+//! the loop speaks ([`topology`], [`sample`], [`view`], [`action`]), the loop itself, and the contract of policies
+//! ([`policy`]). It touches no file system, clock, environment or thread: those belong to the hosts, so that every
+//! decision can be tested, recorded and replayed anywhere.
 #![forbid(unsafe_code)]
 
 pub mod action;

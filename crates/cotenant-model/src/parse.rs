@@ -1,4 +1,5 @@
-//! Values as `/proc` and sysfs print them, and durations as people type them. CPU lists and masks are in [`crate::cpuset`].
+//! Values as `/proc` and sysfs print them, and durations as people type them. CPU lists and masks are in
+//! [`crate::cpuset`].
 
 use crate::ids::CpuId;
 use std::collections::BTreeMap;
@@ -45,8 +46,8 @@ pub fn id(text: &str) -> Result<Option<u32>, ValueError> {
     Ok(u32::try_from(value).ok().filter(|v| *v != u32::MAX))
 }
 
-/// A size in bytes. Without a unit it is bytes; `K`, `M`, `G`, `T` (sysfs) and `KiB` … `TiB` count in 1024s, `kB` … `TB` in 1000s,
-/// as hwloc reads them. `/proc/meminfo`, which writes kB and means KiB, is read by [`mem_total`].
+/// A size in bytes. Without a unit it is bytes; `K`, `M`, `G`, `T` (sysfs) and `KiB` … `TiB` count in 1024s, `kB` …
+/// `TB` in 1000s, as hwloc reads them. `/proc/meminfo`, which writes kB and means KiB, is read by [`mem_total`].
 ///
 /// # Errors
 /// On anything else, and on sizes that do not fit.
@@ -118,7 +119,8 @@ impl CpusetKind {
     }
 }
 
-/// Mount points of cpusets in `/proc/mounts`, in order. A cgroup v2 mount counts only if its `cgroup.controllers` names cpuset.
+/// Mount points of cpusets in `/proc/mounts`, in order. A cgroup v2 mount counts only if its `cgroup.controllers`
+/// names cpuset.
 pub fn cpuset_mounts(mounts: &str) -> Vec<(CpusetKind, &str)> {
     let mount = |line| {
         let mut fields = str::split_ascii_whitespace(line);

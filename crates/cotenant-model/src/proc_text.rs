@@ -145,8 +145,8 @@ pub fn last_pid(loadavg: &[u8]) -> Result<u32, ProcTextError> {
     pid.map(|pid| pid as u32).ok_or_else(|| error("loadavg", "a process id as fifth field", loadavg))
 }
 
-/// Busy clock ticks of each online CPU, from `/proc/stat`: user + nice + system + irq + softirq + steal, appended to `out`.
-/// Guest time is part of user time there and counts once.
+/// Busy clock ticks of each online CPU, from `/proc/stat`: user + nice + system + irq + softirq + steal, appended to
+/// `out`. Guest time is part of user time there and counts once.
 ///
 /// # Errors
 /// On a `cpuN` line with fewer numbers.
@@ -172,8 +172,8 @@ pub fn busy_ticks(stat: &[u8], out: &mut Vec<(CpuId, u64)>) -> Result<(), ProcTe
     Ok(())
 }
 
-/// Clock ticks of all CPUs since the system started: those in which a hypervisor let others run although a CPU was wanted here, and all, from
-/// `/proc/stat`. `None` where that is not told.
+/// Clock ticks of all CPUs since the system started: those in which a hypervisor let others run although a CPU was
+/// wanted here, and all, from `/proc/stat`. `None` where that is not told.
 pub fn stolen_ticks(stat: &[u8]) -> Option<[u64; 2]> {
     let line = stat.split(|b| *b == b'\n').next()?.strip_prefix(b"cpu ")?;
     let ticks: Vec<u64> = words(line).take(8).map_while(unsigned).collect();

@@ -30,8 +30,8 @@ impl Owns {
         self.effects.as_ref().is_none_or(|effects| effects.contains(&effect))
     }
 
-    /// The part of a sample that the policy sees: its own applications and their tasks, and all CPUs. What other tasks do on these
-    /// counts as foreign.
+    /// The part of a sample that the policy sees: its own applications and their tasks, and all CPUs. What other
+    /// tasks do on these counts as foreign.
     pub fn part<'a>(&self, sample: &'a Sample) -> Cow<'a, Sample> {
         if sample.apps.iter().all(|app| self.app(&app.name)) {
             return Cow::Borrowed(sample);
@@ -61,7 +61,8 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The rule that decides about what an order changes: the first one that owns it. `None`: no rule does, or it is about nobody there.
+/// The rule that decides about what an order changes: the first one that owns it. `None`: no rule does, or it is
+/// about nobody there.
 pub fn owner(rules: &[Rule<'_>], sample: &Sample, action: &Action) -> Option<usize> {
     let of_task = |task| {
         let i = sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok()?;
@@ -82,7 +83,8 @@ pub(crate) struct Seat {
     pub wake_at: Time,
 }
 
-/// Takes out of a rule's orders those that another rule decides about. What is left, and the refused ones as their policy hears of them.
+/// Takes out of a rule's orders those that another rule decides about. What is left, and the refused ones as their
+/// policy hears of them.
 pub(crate) fn keep_own(
     rules: &[Rule<'_>],
     rule: usize,

@@ -52,7 +52,8 @@ pub struct TaskSample {
     /// Resident pages by memory node, where they were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages_by_node: Option<Vec<(NodeId, u64)>>,
-    /// Its accesses to the memory of each node, cumulative, where they were counted; lines or pages, as the collector counts.
+    /// Its accesses to the memory of each node, cumulative, where they were counted; lines or pages, as the collector
+    /// counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touches_by_node: Option<Vec<(NodeId, u64)>>,
 }
@@ -76,7 +77,8 @@ pub struct AppSample {
     /// Units of work done, as reported by the program itself; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<u64>,
-    /// Latencies in nanoseconds, as reported by the program itself, or of the answers to questions that somebody asks it; cumulative.
+    /// Latencies in nanoseconds, as reported by the program itself, or of the answers to questions that somebody asks
+    /// it; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Histogram>,
     /// The latest reading of each metric from outside, by name; one that cannot be read now is absent.
@@ -105,7 +107,8 @@ pub struct Reading {
     pub window: Duration,
     /// How many observations it summarises.
     pub count: u64,
-    /// When that time ended: a metric is read at its own pace, and the same reading stands in every sample until the next.
+    /// When that time ended: a metric is read at its own pace, and the same reading stands in every sample until the
+    /// next.
     #[serde(default)]
     pub at: Time,
 }

@@ -58,7 +58,8 @@ signals! {
     L3LinesIn = "l3_lines_in",
     /// Bus transactions (front-side bus machines), else lines moved to and from memory.
     BusTransactions = "bus_transactions",
-    /// Requests to the last-level cache for lines in shared state: others have them, or had them last (Tang §3: `sharing`).
+    /// Requests to the last-level cache for lines in shared state: others have them, or had them last (Tang §3:
+    /// `sharing`).
     SharedRequests = "shared_requests",
     /// Time on a CPU, nanoseconds.
     CpuTime = "cpu_ns",
@@ -88,8 +89,9 @@ impl fmt::Display for Signal {
     }
 }
 
-/// A raw cumulative count. `enabled_ns` is the time during which counting was asked for while the task ran, `running_ns` the part
-/// of it during which a counter was really assigned; software signals have both equal to their task's time or both 1 apart.
+/// A raw cumulative count. `enabled_ns` is the time during which counting was asked for while the task ran,
+/// `running_ns` the part of it during which a counter was really assigned; software signals have both equal to their
+/// task's time or both 1 apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Events since the counter was opened; never scaled.
@@ -109,8 +111,8 @@ impl Count {
 
 /// The counts of one task. What the machine cannot count is absent, never zero.
 ///
-/// A clone shares its counts until one of the two is changed: most tasks sleep most of the time, and the samples of such a task hold
-/// the same counts.
+/// A clone shares its counts until one of the two is changed: most tasks sleep most of the time, and the samples of
+/// such a task hold the same counts.
 #[derive(Clone, Default, Eq)]
 pub struct Counters(Arc<Counts>);
 
@@ -147,8 +149,8 @@ impl Counters {
         self.0.present
     }
 
-    /// Whether both are clones of one another, neither changed since: then they are equal. Cheaper than comparing, and false for
-    /// equal counts of different origin.
+    /// Whether both are clones of one another, neither changed since: then they are equal. Cheaper than comparing,
+    /// and false for equal counts of different origin.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

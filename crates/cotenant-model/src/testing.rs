@@ -80,8 +80,8 @@ pub fn parts(packages: u32, llcs_per_package: u32, cores_per_llc: u32, smt: u32)
     }
 }
 
-/// A machine numbered as Linux does on Intel: cores in order of package and LLC domain, siblings `n` and `n + cores`. One memory
-/// node per package, SLIT 10 local and 21 remote; private L2 caches.
+/// A machine numbered as Linux does on Intel: cores in order of package and LLC domain, siblings `n` and `n + cores`.
+/// One memory node per package, SLIT 10 local and 21 remote; private L2 caches.
 ///
 /// # Panics
 /// Where a count is 0.
@@ -112,7 +112,8 @@ pub fn pages<S>(decision: &Decision<S>) -> String {
     decision.proposals.iter().filter_map(text).collect::<Vec<_>>().join(" ")
 }
 
-/// Builds samples and views from what each task counted in one interval. Methods about a task concern the one added last.
+/// Builds samples and views from what each task counted in one interval. Methods about a task concern the one added
+/// last.
 #[derive(Clone, Debug)]
 pub struct ViewBuilder {
     usable: CpuSet,
@@ -214,7 +215,8 @@ impl ViewBuilder {
         self.with(|t| t.cpu = None)
     }
 
-    /// The fraction of the interval that a CPU was busy, whoever used it. The load of CPUs that are not named is unknown.
+    /// The fraction of the interval that a CPU was busy, whoever used it. The load of CPUs that are not named is
+    /// unknown.
     #[must_use]
     pub fn cpu_busy(mut self, cpu: u32, fraction: f64) -> Self {
         self.cpus.push((CpuId(cpu), fraction));

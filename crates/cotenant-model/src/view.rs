@@ -8,8 +8,8 @@ use crate::topology::Topology;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A counter that really counted for less than this fraction of the time it was enabled is starved: scaling it up would invent
-/// more than it measured.
+/// A counter that really counted for less than this fraction of the time it was enabled is starved: scaling it up
+/// would invent more than it measured.
 pub const STARVED_BELOW: f64 = 0.01;
 
 /// What happened between two samples.
@@ -44,8 +44,8 @@ pub struct TaskView {
 /// Events per second of wall-clock time.
 #[derive(Clone, Debug)]
 enum Rates {
-    /// Nothing was counted; bit `n` tells whether the n-th of [`Signal::ALL`] is present. Most tasks of most samples are so, and
-    /// nothing is computed or stored for them.
+    /// Nothing was counted; bit `n` tells whether the n-th of [`Signal::ALL`] is present. Most tasks of most samples
+    /// are so, and nothing is computed or stored for them.
     Rest(u32),
     /// NaN stands for absent.
     Of(Box<[f64; Signal::COUNT]>),
@@ -184,8 +184,9 @@ impl TaskView {
     }
 }
 
-/// Accesses per second × distance, summed over all tasks whose accesses are counted by node: what their traffic costs in energy grows
-/// with it (Tumanov et al. §2). In the unit of the machine's distances; `None` where nothing is counted, or distances are unknown.
+/// Accesses per second × distance, summed over all tasks whose accesses are counted by node: what their traffic costs
+/// in energy grows with it (Tumanov et al. §2). In the unit of the machine's distances; `None` where nothing is
+/// counted, or distances are unknown.
 pub fn access_distance(topology: &Topology, view: &View) -> Option<f64> {
     let of_task = |task: &TaskView| {
         let way = |(id, rate): &(NodeId, f64)| {
@@ -259,7 +260,8 @@ mod tests {
 
     #[test]
     fn scales_by_enabled_over_running() {
-        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; beside 2e8 cycles in 0.1 s → 2e-5 per cycle.
+        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; beside 2e8 cycles in 0.1 s → 2e-5
+        // per cycle.
         let cycles = |v| (Signal::Cycles, Count::exact(v));
         let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(500, 0, 0)), cycles(0)])]);
         let b = sample(

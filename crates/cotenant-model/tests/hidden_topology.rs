@@ -15,7 +15,8 @@ fn folder() -> Option<PathBuf> {
     found
 }
 
-/// A machine by a part of its file's name, and per level: role, number of groups, CPUs of each. From the makers' data sheets.
+/// A machine by a part of its file's name, and per level: role, number of groups, CPUs of each. From the makers' data
+/// sheets.
 type Known = (&'static str, &'static [(Role, usize, usize)]);
 
 const KNOWN: [Known; 11] = [
@@ -62,8 +63,8 @@ fn measured_machines_show_what_they_are() {
     }
 }
 
-/// Why `machines/knl-7210.toml` gives no coordinates: what latencies between tiles differ by is how far each is from where the lines' directory was, one
-/// constant per tile, and not how far they are from each other.
+/// Why `machines/knl-7210.toml` gives no coordinates: what latencies between tiles differ by is how far each is from
+/// where the lines' directory was, one constant per tile, and not how far they are from each other.
 #[test]
 fn a_meshs_latencies_need_not_tell_where_tiles_are() {
     let Some(folder) = folder() else { return };

@@ -1,8 +1,8 @@
 //! What a decision costs. Prints one JSON object per line, times in microseconds:
 //! `{"bench":"decide","policy":"sam","cpus":40,"tasks":80,"case":"calm","moves":0,"iterations":…,"median_us":…,"min_us":…,"max_us":…}`.
 //!
-//! `cargo bench -p cotenant-model --bench decide [-- POLICY…]`; without names, every policy that accepts the machine. `sam-mph` is `sam`
-//! with its additions after SAM-MPH.
+//! `cargo bench -p cotenant-model --bench decide [-- POLICY…]`; without names, every policy that accepts the machine.
+//! `sam-mph` is `sam` with its additions after SAM-MPH.
 //!
 //! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
 
@@ -39,7 +39,8 @@ fn cases() -> Vec<Case> {
         let topology = machine(packages, llcs, cores, smt);
         // Twice as many tasks as CPUs, all of them running.
         cases.push(case("calm", &topology, 2, |_, _| Role::Cpu));
-        // Sharers all over the machine, memory-bound tasks crowded on the first package, some of them away from their pages.
+        // Sharers all over the machine, memory-bound tasks crowded on the first package, some of them away from their
+        // pages.
         cases.push(case("migrating", &topology, 2, |task, package| match task % 8 {
             0 | 1 => Role::Sharer,
             2 | 3 if package == 0 => Role::Memory,

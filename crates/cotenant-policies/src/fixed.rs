@@ -36,7 +36,8 @@ const SELF: char = 'X';
 /// All applications without a letter of their own.
 const OTHERS: char = '*';
 
-/// The CPUs of each letter, first contexts of cores before second ones, then in topology order. Only cores' marked contexts count.
+/// The CPUs of each letter, first contexts of cores before second ones, then in topology order. Only cores' marked
+/// contexts count.
 type Marks = BTreeMap<char, Vec<CpuId>>;
 
 /// Reads the map of the configuration.
@@ -68,14 +69,16 @@ fn marks(map: Option<&str>, topology: &Topology) -> Result<Marks, (String, &'sta
     Ok(marks.into_iter().map(|(letter, cpus)| (letter, fill(cpus))).collect())
 }
 
-/// The letter of each application: X the first, other letters in alphabetical order the further ones, `*` those that are left.
+/// The letter of each application: X the first, other letters in alphabetical order the further ones, `*` those that
+/// are left.
 fn letters(marks: &Marks, apps: &BTreeSet<AppId>) -> BTreeMap<AppId, char> {
     let own = [SELF].into_iter().chain(marks.keys().copied().filter(|c| ![SELF, OTHERS].contains(c)));
     let all = own.chain(std::iter::repeat(OTHERS));
     apps.iter().copied().zip(all).filter(|(_, letter)| marks.contains_key(letter)).collect()
 }
 
-/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads, who run at the same time.
+/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads, who run at
+/// the same time.
 ///
 /// # Errors
 /// The first such letter's CPUs and threads, and the remedy.
@@ -94,8 +97,8 @@ pub fn map_has_room(ctx: &Ctx<'_>, threads: &BTreeMap<AppId, usize>) -> Result<(
     })
 }
 
-/// One context for each task where the marks suffice, else all marks for all: who has one of them keeps it, the others take what is
-/// free in order of id. Tasks that may not run on any mark are left out.
+/// One context for each task where the marks suffice, else all marks for all: who has one of them keeps it, the
+/// others take what is free in order of id. Tasks that may not run on any mark are left out.
 fn seat(tasks: &[&TaskView], marks: &[CpuId], before: &BTreeMap<TaskId, CpuSet>) -> BTreeMap<TaskId, CpuSet> {
     let all: CpuSet = marks.iter().copied().collect();
     let mut seats = BTreeMap::new();
@@ -292,7 +295,8 @@ mod tests {
 
     #[test]
     fn first_contexts_before_second_ones() {
-        // cores {0,4} {1,5} │ {2,6} {3,7}; topology order 0 4 1 5 2 6 3 7. All CPUs marked, five tasks: one core each, then 4.
+        // cores {0,4} {1,5} │ {2,6} {3,7}; topology order 0 4 1 5 2 6 3 7. All CPUs marked, five tasks: one core
+        // each, then 4.
         let bench = Bench::new(machine(2, 1, 2, 2), "XXXXXXXX");
         let tasks: Vec<(u32, u32)> = (0..5).map(|id| (id, 0)).collect();
         assert_eq!(

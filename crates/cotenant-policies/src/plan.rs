@@ -24,8 +24,8 @@ pub(super) struct Plan {
     placed: BTreeMap<TaskId, CpuSet>,
     /// Tasks whose placement was refused.
     refused: BTreeMap<TaskId, Retry>,
-    /// What each task was allowed in the last round. Where that changes, somebody else has set its mask or changed its cpuset, and a
-    /// placement from before does not hold any more.
+    /// What each task was allowed in the last round. Where that changes, somebody else has set its mask or changed
+    /// its cpuset, and a placement from before does not hold any more.
     #[serde(default)]
     allowed: BTreeMap<TaskId, CpuSet>,
     /// The mapping was made for other [`Self::allowed`].
@@ -99,7 +99,8 @@ impl Plan {
         self.refused.retain(|id, _| here(id));
     }
 
-    /// Whether the mapping was made for exactly these tasks and what they are allowed, and each may still run where it should.
+    /// Whether the mapping was made for exactly these tasks and what they are allowed, and each may still run where
+    /// it should.
     pub(super) fn fits<'a>(&self, ctx: &Ctx<'_>, tasks: impl Iterator<Item = &'a TaskView>) -> bool {
         let mut members = self.members.iter();
         let mut wanted = self.wanted.iter().peekable();
@@ -131,8 +132,8 @@ impl Plan {
         (self.settled, self.outdated) = (false, false);
     }
 
-    /// What is still to be done: places that tasks do not have yet, and tasks to let go that have none any more. Each reason comes
-    /// from `why`.
+    /// What is still to be done: places that tasks do not have yet, and tasks to let go that have none any more. Each
+    /// reason comes from `why`.
     pub(super) fn proposals(&self, now: Time, why: impl Fn(TaskId) -> Reason) -> Vec<Proposal> {
         if self.settled {
             return Vec::new();
@@ -152,8 +153,8 @@ impl Plan {
     }
 }
 
-/// Contexts that some of the tasks may use and that nobody else keeps busy; with those that somebody does, where there would be too
-/// few.
+/// Contexts that some of the tasks may use and that nobody else keeps busy; with those that somebody does, where
+/// there would be too few.
 pub(super) fn free_for(ctx: &Ctx<'_>, view: &View, tasks: &[&TaskView], before: &BTreeMap<TaskId, CpuSet>) -> CpuSet {
     let allowed = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(ctx.topology.usable());
     // What a task does that has no rates yet looks like foreign work.

@@ -165,8 +165,8 @@ proptest! {
         }
     }
 
-    /// After a decision of which nothing was carried out, the policy still takes its tasks to be where they were: whenever it acts
-    /// again in the same situation, it decides the same.
+    /// After a decision of which nothing was carried out, the policy still takes its tasks to be where they were:
+    /// whenever it acts again in the same situation, it decides the same.
     #[test]
     fn what_was_denied_did_not_happen(world in worlds(), fate in prop_oneof![Just(Outcome::Denied), Just(Outcome::Stale), Just(Outcome::NotThisMachine)]) {
         for policy in all(&world) {
@@ -189,7 +189,8 @@ proptest! {
     fn learning_ends(start in worlds()) {
         let policy = make("atom", &start);
         let (mut world, mut state, mut last, mut at) = (start, State::default(), Vec::new(), ROUND);
-        // Half a second of watching, then at most 6 classes, and the kernel's, with 2 turns of 200 ms each and a round to put each in place.
+        // Half a second of watching, then at most 6 classes, and the kernel's, with 2 turns of 200 ms each and a
+        // round to put each in place.
         let bound = Time::from_millis(500 + 7 * 2 * (200 + 100));
         let mut acted = at;
         while at < Time(bound.0 + 2_000_000_000) {
@@ -252,8 +253,8 @@ fn the_worlds_are_worth_it() {
     }
 }
 
-/// Found by `settles`: where packages differ in cores they differ in what makes a task memory-bound (the socket's bandwidth over its
-/// cores), so that a swap can bring home more traffic than it takes away.
+/// Found by `settles`: where packages differ in cores they differ in what makes a task memory-bound (the socket's
+/// bandwidth over its cores), so that a swap can bring home more traffic than it takes away.
 #[test]
 fn sam_does_not_swap_a_socket_into_more_traffic() {
     // CPUs 0-2: 25 M/s make a task memory-bound; CPU 3, with 4 and 5 offline: 75 M/s.

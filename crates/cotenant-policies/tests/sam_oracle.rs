@@ -1,5 +1,5 @@
-//! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as the text restores them: no hyperthreads, chiplets,
-//! masks or missing signals, one task per CPU; slow, and readable beside the figure.
+//! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as the text restores them: no
+//! hyperthreads, chiplets, masks or missing signals, one task per CPU; slow, and readable beside the figure.
 
 use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::{MachineProfile, Thresholds};

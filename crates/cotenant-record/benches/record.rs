@@ -141,7 +141,8 @@ fn main() {
             prev = sample;
         }
         let bytes = writer.finish().expect("memory takes it");
-        // Some rounds end with a block being packed: average over enough rounds to have their share; the median of these averages.
+        // Some rounds end with a block being packed: average over enough rounds to have their share; the median of
+        // these averages.
         let mut means: Vec<f64> =
             spent.chunks_exact(40).map(|rounds| rounds.iter().sum::<Duration>().as_secs_f64() / 40.0).collect();
         means.sort_by(f64::total_cmp);

@@ -92,9 +92,9 @@ impl Encoder {
         }
     }
 
-    /// A task's numbers: its id, its CPU (−1 where unknown), its layout, the added events of each signal in the layout's order, and
-    /// then, for each run of signals with the same clock, how many they are, the nanoseconds added to `enabled`, and how many of
-    /// these were not added to `running`.
+    /// A task's numbers: its id, its CPU (−1 where unknown), its layout, the added events of each signal in the
+    /// layout's order, and then, for each run of signals with the same clock, how many they are, the nanoseconds
+    /// added to `enabled`, and how many of these were not added to `running`.
     fn task(&mut self, task: &TaskSample, before: Option<&Counters>) {
         let mask = task.counters.present();
         let layout = self.layouts.iter().position(|known| *known == mask).unwrap_or_else(|| {

@@ -1,17 +1,19 @@
-//! Blocks: `packed length, raw length, crc32 of both and the payload` as little-endian 32-bit words, then the LZ4-packed payload.
+//! Blocks: `packed length, raw length, crc32 of both and the payload` as little-endian 32-bit words, then the
+//! LZ4-packed payload.
 //!
 //! The checksum covers the lengths, so that a flipped bit in one is found before it is believed any further.
 
 use std::io::{self, Read, Write};
 
-/// Longest payload of a block, unpacked, bytes. Longer ones are refused by writer and reader, which bounds what a damaged or
-/// hostile file can make a reader allocate.
+/// Longest payload of a block, unpacked, bytes. Longer ones are refused by writer and reader, which bounds what a
+/// damaged or hostile file can make a reader allocate.
 pub const MAX_BLOCK: usize = 64 << 20;
 
 /// Bytes before a block's payload.
 const HEAD: usize = 12;
 
-/// Packs `payload` into `packed`, replacing what it held; the result is the whole block. `payload` is at most [`MAX_BLOCK`] long.
+/// Packs `payload` into `packed`, replacing what it held; the result is the whole block. `payload` is at most
+/// [`MAX_BLOCK`] long.
 pub fn pack(payload: &[u8], packed: &mut Vec<u8>) {
     debug_assert!(payload.len() <= MAX_BLOCK);
     packed.clear();

@@ -1,11 +1,12 @@
-//! Recordings: everything that a run knew, saw and decided, in one file; and what reads decisions again: [`replay`], [`mod@why`],
-//! [`snapshot`].
+//! Recordings: everything that a run knew, saw and decided, in one file; and what reads decisions again: [`replay`],
+//! [`mod@why`], [`snapshot`].
 //!
-//! A recording is self-contained (topology, profiles, settings, raw samples, decisions, outcomes), append-only and compressed;
-//! each block carries a checksum, so that whatever a crash left behind can be used up to its last good block. The format is
-//! described in `docs/reference/recording.md`.
+//! A recording is self-contained (topology, profiles, settings, raw samples, decisions, outcomes), append-only and
+//! compressed; each block carries a checksum, so that whatever a crash left behind can be used up to its last good
+//! block. The format is described in `docs/reference/recording.md`.
 //!
-//! This crate has no file system: [`RecordWriter`] writes to any [`std::io::Write`], [`Recording`] reads from any [`std::io::Read`].
+//! This crate has no file system: [`RecordWriter`] writes to any [`std::io::Write`], [`Recording`] reads from any
+//! [`std::io::Read`].
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +40,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The first bytes of every recording. The high bit and the line ends show at once where a transfer mangled bytes (as in PNG).
+/// The first bytes of every recording. The high bit and the line ends show at once where a transfer mangled bytes (as
+/// in PNG).
 pub const MAGIC: [u8; 8] = *b"\x89CTN\r\n\x1a\n";
 
 /// The version that this program writes, and the newest that it reads.

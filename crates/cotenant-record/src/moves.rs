@@ -1,4 +1,5 @@
-//! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and reports.
+//! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and
+//! reports.
 
 use cotenant_model::action::{Action, Effect, Evidence, Order, Reason, Unit};
 use cotenant_model::cpuset::CpuSet;
@@ -37,8 +38,8 @@ pub struct Move {
     /// Until when the application naps, seconds; `None` for all but naps, and where one is ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_s: Option<f64>,
-    /// What the application may have, thousandths of a CPU, or of cache ways and memory bandwidth; `None` for all but limits, and where one
-    /// is lifted.
+    /// What the application may have, thousandths of a CPU, or of cache ways and memory bandwidth; `None` for all but
+    /// limits, and where one is lifted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permille: Option<u32>,
     /// Whether the application is to run only where nobody else wants the CPU.
@@ -166,7 +167,8 @@ fn list(cpus: &[CpuId]) -> String {
 }
 
 impl fmt::Display for Move {
-    /// `task 7 (worker, tid 1007): CPU 3 → 12, may use 10-19; stage 1: …`, or `app 1 (x264) → naps until 0.250 s; controller: …`
+    /// `task 7 (worker, tid 1007): CPU 3 → 12, may use 10-19; stage 1: …`, or
+    /// `app 1 (x264) → naps until 0.250 s; controller: …`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.task, self.app) {
             (Some(task), _) => write!(f, "task {task}")?,

@@ -5,8 +5,8 @@ use super::row::End;
 use super::{Header, MAGIC, RecordError, RecordedRound, Tail, VERSION, frame};
 use std::io::Read;
 
-/// A recording that is being read: an iterator over its rounds. Memory is bounded by one block and two samples, whatever the file's
-/// length. When the rounds are over, [`Recording::tail`] says how it ended.
+/// A recording that is being read: an iterator over its rounds. Memory is bounded by one block and two samples,
+/// whatever the file's length. When the rounds are over, [`Recording::tail`] says how it ended.
 #[derive(Debug)]
 pub struct Recording<R> {
     input: R,
@@ -27,8 +27,8 @@ impl<R: Read> Recording<R> {
     /// Reads the header. Give a buffered reader.
     ///
     /// # Errors
-    /// Where it is no recording, too new, or its header is damaged; anything after the header that is damaged ends the rounds and is
-    /// told by [`Self::tail`].
+    /// Where it is no recording, too new, or its header is damaged; anything after the header that is damaged ends
+    /// the rounds and is told by [`Self::tail`].
     pub fn read(mut input: R) -> Result<Self, RecordError> {
         let mut start = [0; 12];
         let length = frame::fill(&mut input, &mut start)?;

@@ -1,14 +1,14 @@
 //! Replay: what a policy would have decided on the placements that a recording holds.
 //!
-//! The machine of a recording cannot be changed: every round shows the placements that really came about, whatever the replayed
-//! policy asked for in the round before. So replay answers, round by round, "what would P have decided *here*?", and makes no claim
-//! about speed or about what would have followed.
+//! The machine of a recording cannot be changed: every round shows the placements that really came about, whatever
+//! the replayed policy asked for in the round before. So replay answers, round by round, "what would P have decided
+//! *here*?", and makes no claim about speed or about what would have followed.
 //!
 //! What P remembers in a round:
-//! * P is the recorded policy: what the recording says that it remembered, [state](Decision::state) and outcomes. Each round stands
-//!   for itself, and with the same settings each decision equals the recorded one.
-//! * P is another policy, or the run only observed: the state that P's own decision of the round before returned, and outcomes
-//!   [as the recording bears them out](outcome_in).
+//! * P is the recorded policy: what the recording says that it remembered, [state](Decision::state) and outcomes.
+//!   Each round stands for itself, and with the same settings each decision equals the recorded one.
+//! * P is another policy, or the run only observed: the state that P's own decision of the round before returned, and
+//!   outcomes [as the recording bears them out](outcome_in).
 
 use crate::RecordedRound;
 use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome};
@@ -19,7 +19,8 @@ use cotenant_model::sample::Sample;
 use cotenant_model::view::View;
 use std::iter::Peekable;
 
-/// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then` was taken:
+/// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then`
+/// was taken:
 /// * the recorded run gave the same order: what was recorded;
 /// * else the task is no more by then: [`Outcome::Gone`];
 /// * else the task stands by then inside the mask that was ordered: [`Outcome::Applied`], as the policy may rely on it;
@@ -55,8 +56,8 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// Whether the recorded and the replayed decision ask for the same: the same actions, in whatever order. (An action without
-    /// its mask: `--pin` changes how a decision is applied, not the decision.)
+    /// Whether the recorded and the replayed decision ask for the same: the same actions, in whatever order. (An
+    /// action without its mask: `--pin` changes how a decision is applied, not the decision.)
     pub fn agrees(&self) -> bool {
         self.only_recorded().next().is_none() && self.only_replayed().next().is_none()
     }
@@ -92,9 +93,9 @@ pub struct Replay<'a, I: Iterator<Item = RecordedRound>> {
     memory: Vec<Memory>,
 }
 
-/// Replays `rounds`, recorded under the policies named `recorded`, under `rules`, one for each of them, with what their contexts say: the
-/// header's [`ctx`](crate::Header::ctx) for the recorded settings, or another one with thresholds or settings replaced. Rounds of
-/// rules beyond these are passed over.
+/// Replays `rounds`, recorded under the policies named `recorded`, under `rules`, one for each of them, with what
+/// their contexts say: the header's [`ctx`](crate::Header::ctx) for the recorded settings, or another one with
+/// thresholds or settings replaced. Rounds of rules beyond these are passed over.
 pub fn replay<'a, I>(rounds: I, recorded: &[&str], rules: Vec<Rule<'a>>) -> Replay<'a, I::IntoIter>
 where
     I: IntoIterator<Item = RecordedRound>,

@@ -1,9 +1,9 @@
 //! Rows: one round each, with only what changed since the sample before.
 //!
-//! A row is one line of JSON. Where tasks' counts changed, their numbers follow the line: differences as variable-length integers, in
-//! columns that a *layout* names once in JSON. That keeps rows small and cheap (16 counts of 100 tasks as decimal text cost
-//! twice the time), while names, not positions in the code, say what each number is: a reader skips signals and keys that it does
-//! not know.
+//! A row is one line of JSON. Where tasks' counts changed, their numbers follow the line: differences as
+//! variable-length integers, in columns that a *layout* names once in JSON. That keeps rows small and cheap (16
+//! counts of 100 tasks as decimal text cost twice the time), while names, not positions in the code, say what each
+//! number is: a reader skips signals and keys that it does not know.
 
 use cotenant_model::Histogram;
 use cotenant_model::action::{Action, Outcome, Proposal, Reason};
@@ -113,7 +113,8 @@ pub fn plus(old: u64, added: i64) -> u64 {
     old.wrapping_add_signed(added)
 }
 
-/// Appends a number: zigzag, then seven bits per byte, lowest first, the high bit set on all but the last (as in Protocol Buffers).
+/// Appends a number: zigzag, then seven bits per byte, lowest first, the high bit set on all but the last (as in
+/// Protocol Buffers).
 pub fn put(out: &mut Vec<u8>, number: i64) {
     let mut rest = ((number << 1) ^ (number >> 63)).cast_unsigned();
     while rest >= 0x80 {

@@ -1,4 +1,5 @@
-//! The `decide` snapshot: one moment of a machine as JSON, for a decision from files. See `docs/reference/decide-snapshot.md`.
+//! The `decide` snapshot: one moment of a machine as JSON, for a decision from files. See
+//! `docs/reference/decide-snapshot.md`.
 //!
 //! A snapshot becomes two samples, so that it takes the same way to a [`View`] as anything that a host saw.
 
@@ -69,8 +70,8 @@ impl Snapshot {
     /// Reads a snapshot of this machine.
     ///
     /// # Errors
-    /// [`SnapshotError`] on malformed JSON, unknown or missing keys, counts below 0, CPUs, nodes and packages that the machine lacks,
-    /// and tasks, CPUs or applications that stand twice.
+    /// [`SnapshotError`] on malformed JSON, unknown or missing keys, counts below 0, CPUs, nodes and packages that
+    /// the machine lacks, and tasks, CPUs or applications that stand twice.
     pub fn parse(text: &str, topology: &Topology) -> Result<Self, SnapshotError> {
         let mut json = serde_json::Deserializer::from_str(text);
         let parsed = SnapshotSeed(topology).deserialize(&mut json).and_then(|s| json.end().map(|()| s));
@@ -131,7 +132,8 @@ pub struct Answer {
     pub wake_at_s: f64,
     /// What the policy remembers: for the next snapshot.
     pub state: State,
-    /// The outcomes of `moves` if all of them are carried out: for the next snapshot, after changing what went otherwise.
+    /// The outcomes of `moves` if all of them are carried out: for the next snapshot, after changing what went
+    /// otherwise.
     pub outcomes: Vec<ActionOutcome>,
 }
 
@@ -522,7 +524,8 @@ mod tests {
 
     #[test]
     fn an_origin_leads_home() {
-        // 1e-3 remote loads per cycle, above the threshold of 5e-4, and 1 as the origin: SAM's stage 2 takes the task there.
+        // 1e-3 remote loads per cycle, above the threshold of 5e-4, and 1 as the origin: SAM's stage 2 takes the task
+        // there.
         let text = r#"{"tasks":[{"id":4,"app":"a","cpu":0,"cycles":2.2e8,"inter":0,"intra":0,"remote":2.2e5,"llc_misses":1e5,"origin":1}],
             "interval_s":0.1,
             "thresholds":{"coherence_per_cycle":2.5e-4,"socket_bandwidth_per_s":75e6,"remote_per_cycle":5e-4}}"#;
@@ -544,7 +547,8 @@ mod tests {
     }
 
     proptest! {
-        /// The example with a piece cut out and another text put in: refused or read, never a panic, and an error lies in the text.
+        /// The example with a piece cut out and another text put in: refused or read, never a panic, and an error
+        /// lies in the text.
         #[test]
         fn no_text_panics(from in 0usize..EXAMPLE.len(), len in 0usize..40, text in "[0-9a-z{}\\[\\]\",:.e-]{0,8}") {
             let until = (from + len).min(EXAMPLE.len());

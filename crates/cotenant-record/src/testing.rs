@@ -1,7 +1,9 @@
-//! A machine that follows a script, as a host: enough feedback to record, replay and explain whole runs without simulating anything.
+//! A machine that follows a script, as a host: enough feedback to record, replay and explain whole runs without
+//! simulating anything.
 //!
-//! Every task runs alone on its context for the whole tick, at 2.2e8 cycles per 100 ms. Tasks of one app that share data cause
-//! coherence inside the domain while the app is on one package, outside it otherwise; pages lie where the task started.
+//! Every task runs alone on its context for the whole tick, at 2.2e8 cycles per 100 ms. Tasks of one app that share
+//! data cause coherence inside the domain while the app is on one package, outside it otherwise; pages lie where the
+//! task started.
 
 use crate::{Header, HostDescription, RecordWriter};
 use cotenant_model::action::{
@@ -187,8 +189,8 @@ impl Host for Scripted {
     }
 }
 
-/// A policy for tests of what surrounds policies: it gathers tasks with much coherence outside their package on the first package,
-/// and leaves a task that could not be moved alone for one round.
+/// A policy for tests of what surrounds policies: it gathers tasks with much coherence outside their package on the
+/// first package, and leaves a task that could not be moved alone for one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather;
 

@@ -53,8 +53,8 @@ pub enum WriteError {
     TooLarge(usize),
 }
 
-/// Writes a recording. After the first error, or at the size limit, it takes further rounds and drops them, so that a run need not
-/// care.
+/// Writes a recording. After the first error, or at the size limit, it takes further rounds and drops them, so that a
+/// run need not care.
 #[derive(Debug)]
 pub struct RecordWriter<W> {
     out: W,
@@ -72,8 +72,8 @@ pub struct RecordWriter<W> {
 }
 
 impl<W: Write> RecordWriter<W> {
-    /// Starts a recording of at most `limit` bytes; the header is written at once. Where the header says `redacted`, names are
-    /// replaced.
+    /// Starts a recording of at most `limit` bytes; the header is written at once. Where the header says `redacted`,
+    /// names are replaced.
     ///
     /// # Errors
     /// Where the header does not fit, does not read back, or cannot be written.
@@ -114,8 +114,8 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
-    /// Records a round as [`cotenant_model::host::drive`] shows it: `last` is the sample of the round before. Where it is not (by its time
-    /// and number of tasks), it is recorded as a new base.
+    /// Records a round as [`cotenant_model::host::drive`] shows it: `last` is the sample of the round before. Where
+    /// it is not (by its time and number of tasks), it is recorded as a new base.
     ///
     /// # Errors
     /// Once, where writing fails; later rounds are dropped.

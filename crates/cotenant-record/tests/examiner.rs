@@ -1,5 +1,5 @@
-//! Snapshots worked out by hand from the papers, as an examiner would who has not read the policies: `fixtures/decide/*.json` holds
-//! the situations, the tables below what must follow, with the arithmetic.
+//! Snapshots worked out by hand from the papers, as an examiner would who has not read the policies:
+//! `fixtures/decide/*.json` holds the situations, the tables below what must follow, with the arithmetic.
 //!
 //! A move reads `stage task:from>to`, with the decided contexts, and ` =affinity` where `--pin` widens it.
 
@@ -129,7 +129,8 @@ fn check(cases: &[Case]) {
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-/// 2.2e8 cycles in 0.1 s: C = 2.5e-4 is 55,000 events, R = 3.9e-4 is 85,800, m = 7.5e6/s is 750,000 misses, M = 75e6/s is 7.5e6.
+/// 2.2e8 cycles in 0.1 s: C = 2.5e-4 is 55,000 events, R = 3.9e-4 is 85,800, m = 7.5e6/s is 750,000 misses, M =
+/// 75e6/s is 7.5e6.
 #[test]
 #[rustfmt::skip] // one situation, one line
 fn classes_at_and_about_each_threshold() {
@@ -178,10 +179,11 @@ fn stage_1() {
         case("stage1-idle-cpu-mem", FOURS, &["1 11:4>3", "1 12:5>2", "1 3:2>5", "1 13:6>1", "1 2:1>6"]).origins(&[(2, 0)]),
         // I M c . | I I I I: package 1 is full of sharers, so no source; and no destination either.
         case("stage1-full-source", FOURS, &[]),
-        // As printed: package 0 fills up with 11-13; then package 1 draws 1, the only one that has not moved, to the idle CPU 4.
+        // As printed: package 0 fills up with 11-13; then package 1 draws 1, the only one that has not moved, to the
+        // idle CPU 4.
         case("stage1-full-source", FOURS, &["1 11:4>3", "1 12:5>2", "1 3:2>5", "1 13:6>1", "1 2:1>6", "1 1:0>4"]).paper().origins(&[(2, 0)]),
-        // 1 + 18 of 20 contexts share: 100 takes the last one (reluctant 20); 20 = contexts, so 101 stays; package 0 is full, so no
-        // source for package 1.
+        // 1 + 18 of 20 contexts share: 100 takes the last one (reluctant 20); 20 = contexts, so 101 stays; package 0
+        // is full, so no source for package 1.
         case("stage1-capacity", IVY, &["1 100:10>29", "1 20:29>10"]).origins(&[(20, 0)]),
         // 20 sharers on 20 contexts.
         case("stage1-never-displace", IVY, &[]),
@@ -209,8 +211,8 @@ fn stage_1() {
         case("stage1-confined-majority", FOURS, &[]),
         // 11 must stay, so 12 would leave 2 | 1; package 1 then draws 1: all together.
         case("stage1-confined-one", FOURS, &["1 1:0>6"]),
-        // 3 | 2 with two idle contexts on package 1. 11 may only use CPU 2, which 3 holds, so package 0 does not get it; package 1
-        // takes 2 of 3: 2 + 2 > 3.
+        // 3 | 2 with two idle contexts on package 1. 11 may only use CPU 2, which 3 holds, so package 0 does not get
+        // it; package 1 takes 2 of 3: 2 + 2 > 3.
         case("stage1-cpu-level-mask", TENS, &["1 1:0>12", "1 2:1>13"]),
         // Reluctantly from package 0 to package 3.
         case("stage1-origin-first-of-two", XEON4, &["1 100:24>1", "1 2:1>24"]).origins(&[(2, 0)]),
@@ -313,7 +315,8 @@ fn contexts() {
         case("foreign-busy", IVY, &["1 2:10>2"]),
         // 1 and 2 are forbidden to task 2.
         case("allowed-mover", IVY, &["1 2:10>3"]),
-        // 2 may not leave package 1, so that 3 would come alone: 2 | 1 as before; then package 1 takes the only one of package 0.
+        // 2 may not leave package 1, so that 3 would come alone: 2 | 1 as before; then package 1 takes the only one
+        // of package 0.
         case("allowed-mover-confined", IVY, &["1 1:0>12"]),
         // 2 may not go to package 1: 3 makes way.
         case("allowed-victim", FOURS, &["1 11:4>2", "1 3:2>4"]),
@@ -411,7 +414,8 @@ fn every_fixture_is_used() {
     }
 }
 
-/// Rounds in which decisions are carried out: the next snapshot holds the tasks where they were put, the state and the outcomes.
+/// Rounds in which decisions are carried out: the next snapshot holds the tasks where they were put, the state and
+/// the outcomes.
 struct Chain {
     machine: Machine,
     config: Config,
@@ -482,8 +486,8 @@ fn sharers_that_do_not_fit_one_package_come_to_rest() {
     assert!((0..10).all(|_| !chain.moves().is_empty()));
 }
 
-/// Found by a property: 11 may only use CPU 2, which 3 holds. Package 0 could draw 1 and 2 back, but not all sharers of package 1, and
-/// 1 + 2 are not more than the 4 there.
+/// Found by a property: 11 may only use CPU 2, which 3 holds. Package 0 could draw 1 and 2 back, but not all sharers
+/// of package 1, and 1 + 2 are not more than the 4 there.
 #[test]
 fn a_sharer_that_cannot_come_makes_nobody_swing() {
     let mut chain = Chain::new("stage1-cpu-level-mask", TENS, "sam");
@@ -524,8 +528,8 @@ fn coherence_of_a_move_is_not_taken_for_sharing() {
     }
 }
 
-/// Two sharers on two packages, whose speed by what `auto` does with them: together they run at `together` / 1000 instructions per
-/// cycle, apart at 1.0, ± 1 % in turn.
+/// Two sharers on two packages, whose speed by what `auto` does with them: together they run at `together` / 1000
+/// instructions per cycle, apart at 1.0, ± 1 % in turn.
 fn auto_tries(together: u64, rounds: u32) -> Vec<(u32, String)> {
     let mut chain = Chain::new("inter-above", IVY, "auto");
     let mut acts = Vec::new();

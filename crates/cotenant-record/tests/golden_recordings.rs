@@ -1,8 +1,8 @@
-//! Recordings in `fixtures/recordings`: one of each format version, which must stay readable for ever, and a run of `sam` whose
-//! decisions must not change unnoticed.
+//! Recordings in `fixtures/recordings`: one of each format version, which must stay readable for ever, and a run of
+//! `sam` whose decisions must not change unnoticed.
 //!
-//! `COTENANT_BLESS=1 cargo test -p cotenant-model --test golden_recordings` writes the run of `sam` anew after a change that was meant,
-//! and the file of a format version that has none yet; it never replaces the latter.
+//! `COTENANT_BLESS=1 cargo test -p cotenant-model --test golden_recordings` writes the run of `sam` anew after a
+//! change that was meant, and the file of a format version that has none yet; it never replaces the latter.
 
 use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;
@@ -36,7 +36,8 @@ fn write(name: &str, bytes: &[u8]) {
     fs::write(path(name), bytes).unwrap();
 }
 
-/// package 0: sharers 0 and 1 │ package 1: sharer 2 of the same app, sharer 3 that may not be moved, a task that comes and goes
+/// package 0: sharers 0 and 1 │ package 1: sharer 2 of the same app, sharer 3 that may not be moved, a task that
+/// comes and goes
 #[test]
 fn format_1_is_readable() {
     if bless() && VERSION == 1 && !path("format-1.rec").exists() {
@@ -72,8 +73,8 @@ fn format_1_is_readable() {
     assert_eq!(tasks, [4, 5, 5, 4, 4, 4]);
 }
 
-/// Package 1 holds two sharers whose partners are on package 0 (stage 1) and, beside them, memory-bound tasks whose sum is above what
-/// the socket can bear (stage 3).
+/// Package 1 holds two sharers whose partners are on package 0 (stage 1) and, beside them, memory-bound tasks whose
+/// sum is above what the socket can bear (stage 3).
 #[test]
 fn sam_still_decides_as_recorded() {
     if bless() {

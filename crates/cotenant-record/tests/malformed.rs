@@ -1,7 +1,9 @@
-//! Malformed input: every parser of this crate survives mutated versions of good input. An error is a good answer, a panic is not.
+//! Malformed input: every parser of this crate survives mutated versions of good input. An error is a good answer, a
+//! panic is not.
 //!
-//! The mutations are the same in every run; `COTENANT_FUZZ_SECONDS=600 cargo test -p cotenant-model --release --test malformed` goes
-//! on with new ones for that long. A parser gets in with one entry in [`TARGETS`].
+//! The mutations are the same in every run;
+//! `COTENANT_FUZZ_SECONDS=600 cargo test -p cotenant-model --release --test malformed` goes on with new ones for that
+//! long. A parser gets in with one entry in [`TARGETS`].
 
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::host::Mode;
@@ -124,7 +126,8 @@ fn use_recording(bytes: &[u8]) {
     let _ = why(&header, rounds, &Query::Name("worker1".to_owned()), None).to_string();
 }
 
-/// The payloads of a recording's blocks, the header's and the last one: what the frame holds, as `docs/reference/recording.md` says.
+/// The payloads of a recording's blocks, the header's and the last one: what the frame holds, as
+/// `docs/reference/recording.md` says.
 fn rows() -> Vec<Vec<u8>> {
     let bytes = &recordings()[0];
     let mut rest = &bytes[MAGIC.len() + 4..];

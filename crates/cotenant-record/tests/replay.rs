@@ -61,8 +61,8 @@ fn the_recorded_outcomes_are_what_the_policy_remembers() {
 
 #[test]
 fn every_round_stands_on_the_recorded_placements() {
-    // Nothing moved under `none`: the sharers stay apart, and in each round `gather` would move both; it learns from the placements
-    // of the next round that it did not happen, and so waits one round in between.
+    // Nothing moved under `none`: the sharers stay apart, and in each round `gather` would move both; it learns from
+    // the placements of the next round that it did not happen, and so waits one round in between.
     let (mut header, _) = recorded(Mode::Enforce);
     header.policy = "none".to_owned();
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };

@@ -1,4 +1,5 @@
-//! `why` tells what was done and what came of it, and where nothing was done how far the signals were from the thresholds.
+//! `why` tells what was done and what came of it, and where nothing was done how far the signals were from the
+//! thresholds.
 
 use cotenant_model::action::{Order, Outcome};
 use cotenant_model::histogram::{Bucket, Histogram};
@@ -9,7 +10,8 @@ use cotenant_record::why::{Answer, why};
 use cotenant_record::{Header, Recording};
 use std::time::Duration;
 
-/// package 0: task 0 (shares), task 3 (memory) │ package 1: tasks 1 and 2 (share with 0; 2 may not be moved), task 4 (computes)
+/// package 0: task 0 (shares), task 3 (memory) │ package 1: tasks 1 and 2 (share with 0; 2 may not be moved), task 4
+/// (computes)
 fn script() -> Vec<Role> {
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
     vec![sharer(0), sharer(10), sharer(11), Role { misses: 900_000, ..Role::new(1, 1) }, Role::new(2, 12)]

@@ -15,8 +15,8 @@ use std::time::Duration;
 const HIGH: AppId = AppId(0);
 const LOW: AppId = AppId(1);
 
-/// Two threads of low priority beside one of high priority, and a third program that nobody cares for. The machine obeys, but for one limit
-/// of caches.
+/// Two threads of low priority beside one of high priority, and a third program that nobody cares for. The machine
+/// obeys, but for one limit of caches.
 struct Obedient(Scripted);
 
 /// The limit that is refused.

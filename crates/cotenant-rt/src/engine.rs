@@ -1,7 +1,8 @@
 //! The nap engine: what marks call.
 //!
-//! Cotenant decides and writes one absolute time into the program's memory (Tang, chapter 6, has the controller here, in each program);
-//! the engine only obeys: while the order is fresh, and short enough. A monitor that has died leaves a stale order, and nobody napping.
+//! Cotenant decides and writes one absolute time into the program's memory (Tang, chapter 6, has the controller here,
+//! in each program); the engine only obeys: while the order is fresh, and short enough. A monitor that has died
+//! leaves a stale order, and nobody napping.
 
 use crate::layout::{FRESH_NS, LONGEST_NAP_NS, Naps, Orders};
 use crate::{region, thread};
@@ -9,8 +10,9 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What the compiler pass keeps for each thread of a program: `struct cotenant_marker` of the header. All zero at first. Cells, for
-/// marks may count while the engine works: in a signal handler, or in an allocator that is marked itself.
+/// What the compiler pass keeps for each thread of a program: `struct cotenant_marker` of the header. All zero at
+/// first. Cells, for marks may count while the engine works: in a signal handler, or in an allocator that is marked
+/// itself.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Marker {
@@ -25,7 +27,8 @@ pub struct Marker {
 
 const _: () = assert!(size_of::<Marker>() == 64);
 
-/// Time between two calls that is aimed at: half of the 2 ms that an order may go unnoticed, for the estimate is off now and then.
+/// Time between two calls that is aimed at: half of the 2 ms that an order may go unnoticed, for the estimate is off
+/// now and then.
 const AIM_NS: u64 = 1_000_000;
 
 /// What a thread begins with, and the least: some 5 µs, so that calls cannot become what the program does.
@@ -44,7 +47,8 @@ pub fn called(marker: &Marker) {
     });
 }
 
-/// The countdown that takes [`AIM_NS`] if `counted` took `took_ns`; at most 8 times the last one, for the speed may have been a moment's.
+/// The countdown that takes [`AIM_NS`] if `counted` took `took_ns`; at most 8 times the last one, for the speed may
+/// have been a moment's.
 fn tuned(last: i64, counted: i64, took_ns: u64) -> i64 {
     if last == 0 {
         return LEAST;
@@ -81,8 +85,8 @@ fn nap(naps: &Naps, begin: u64, until: u64) -> u64 {
         tv_sec: (until / 1_000_000_000) as libc::time_t,
         tv_nsec: (until % 1_000_000_000) as libc::c_long,
     };
-    // The system call itself: the function of libc is a place where threads are cancelled, and a loop is none. A signal's handler
-    // runs, and the nap goes on: its end is absolute.
+    // The system call itself: the function of libc is a place where threads are cancelled, and a loop is none. A
+    // signal's handler runs, and the nap goes on: its end is absolute.
     let none = ptr::null_mut::<libc::timespec>();
     // SAFETY: the timespec is readable; nothing is written.
     while unsafe {

@@ -6,13 +6,15 @@
 //!  8192  slots    units, sum of latencies, histogram of latencies      2,688 bytes × SLOTS
 //! ```
 //!
-//! Cotenant writes the orders, and nothing else; the program writes all the rest. Version 1.0 had no orders and no naps.
+//! Cotenant writes the orders, and nothing else; the program writes all the rest. Version 1.0 had no orders and no
+//! naps.
 //!
-//! The memory is an anonymous file (`memfd_create`) named [`NAME`], sealed so that it can neither shrink nor grow, of mode 0600. It is
-//! sparse: pages that no thread has used take no room. All numbers are in the machine's own byte order.
+//! The memory is an anonymous file (`memfd_create`) named [`NAME`], sealed so that it can neither shrink nor grow, of
+//! mode 0600. It is sparse: pages that no thread has used take no room. All numbers are in the machine's own byte
+//! order.
 //!
-//! **Versions.** The major version changes when a reader of the old layout would misread the new one; readers refuse other major
-//! versions. The minor version grows when reserved room gets a meaning. Reserved room is zero.
+//! **Versions.** The major version changes when a reader of the old layout would misread the new one; readers refuse
+//! other major versions. The minor version grows when reserved room gets a meaning. Reserved room is zero.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -32,7 +34,8 @@ pub const MINOR: u32 = 1;
 /// The first minor version of which programs obey orders.
 pub const MINOR_WITH_ORDERS: u32 = 1;
 
-/// An order whose heartbeat is older than this, in nanoseconds, is stale: who wrote it is dead, or too slow to decide over others.
+/// An order whose heartbeat is older than this, in nanoseconds, is stale: who wrote it is dead, or too slow to decide
+/// over others.
 pub const FRESH_NS: u64 = 100_000_000;
 
 /// No nap is longer than this, in nanoseconds, whatever the order says.
@@ -44,7 +47,8 @@ pub const SLOTS: usize = 1024;
 /// Steps of the histogram between a power of two and the next: a bucket is at most 1/8 = 12.5 % wide.
 pub const STEPS: usize = 8;
 
-/// Buckets of the histogram: exact below 8 ns, then 8 per power of two up to 2⁴² ns (73 min); what took longer is in the last.
+/// Buckets of the histogram: exact below 8 ns, then 8 per power of two up to 2⁴² ns (73 min); what took longer is in
+/// the last.
 pub const BUCKETS: usize = 320;
 
 /// The seals without which nobody should map a file of another program: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`.
@@ -78,8 +82,8 @@ pub struct Header {
     reserved_page: [AtomicU64; 480 - 16],
 }
 
-/// Written by Cotenant alone. Times are those of `CLOCK_MONOTONIC`, nanoseconds. No field depends on another being of the same
-/// order: any mixture of two orders is a nap that was allowed.
+/// Written by Cotenant alone. Times are those of `CLOCK_MONOTONIC`, nanoseconds. No field depends on another being of
+/// the same order: any mixture of two orders is a nap that was allowed.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Orders {
@@ -87,8 +91,8 @@ pub struct Orders {
     pub nap_until_ns: AtomicU64,
     /// When Cotenant last stood by the order, see [`FRESH_NS`].
     pub heartbeat_ns: AtomicU64,
-    /// Longest nap that may be taken on this order; one that ends later than so far from now is not taken at all. At most
-    /// [`LONGEST_NAP_NS`] counts.
+    /// Longest nap that may be taken on this order; one that ends later than so far from now is not taken at all. At
+    /// most [`LONGEST_NAP_NS`] counts.
     pub cap_ns: AtomicU64,
     reserved: [AtomicU64; 13],
 }

@@ -1,15 +1,17 @@
 //! `libcotenant`: a program tells how fast it goes.
 //!
-//! A program reports *units of work* (requests, frames, iterations, whatever it would call its speed) and *latencies*. Both are
-//! cumulative counts in memory that Cotenant finds and reads; see `docs/how-to/report-progress.md`. Without Cotenant the same program
-//! runs the same: nothing is written to disk, and nothing is left behind when it ends, however it ends.
+//! A program reports *units of work* (requests, frames, iterations, whatever it would call its speed) and
+//! *latencies*. Both are cumulative counts in memory that Cotenant finds and reads; see
+//! `docs/how-to/report-progress.md`. Without Cotenant the same program runs the same: nothing is written to disk, and
+//! nothing is left behind when it ends, however it ends.
 //!
-//! * A report is one or two additions in memory that belongs to the calling thread alone: a few nanoseconds, whatever the number of
-//!   threads (bench `report`). After a thread's first report they make no system call, take no lock and are async-signal-safe.
+//! * A report is one or two additions in memory that belongs to the calling thread alone: a few nanoseconds, whatever
+//!   the number of threads (bench `report`). After a thread's first report they make no system call, take no lock and
+//!   are async-signal-safe.
 //! * Threads beyond the first [`layout::SLOTS`]` - 1` that live at once share one place: as right, not as fast.
 //! * A forked child reports for itself, from zero; a program that is executed anew begins anew.
-//! * A program that is marked, by the compiler pass or by calls of [`mark`], naps when Cotenant orders it. Nobody else waits for anything, and
-//!   nobody who gives no heartbeat is obeyed.
+//! * A program that is marked, by the compiler pass or by calls of [`mark`], naps when Cotenant orders it. Nobody
+//!   else waits for anything, and nobody who gives no heartbeat is obeyed.
 //! * Nothing here panics or fails. Where the system gives no memory, reports go nowhere and [`init`] says so.
 //!
 //! The C interface is `include/cotenant.h`.
@@ -24,8 +26,9 @@ mod thread;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Prepares this process and thread, so that the first report is as quick as the others and Cotenant finds the program early. Optional.
-/// False where the system gave no memory that Cotenant could find, or the program has closed its descriptor.
+/// Prepares this process and thread, so that the first report is as quick as the others and Cotenant finds the
+/// program early. Optional. False where the system gave no memory that Cotenant could find, or the program has closed
+/// its descriptor.
 pub fn init() -> bool {
     let _ = thread::slot();
     thread::keeping_errno(region::is_visible)
@@ -53,14 +56,15 @@ pub fn latency_ns(ns: u64) {
     slot.latency_sum_ns.fetch_add(ns, Ordering::Relaxed);
 }
 
-/// The counter of the calling thread's units, for whoever wants to add to it without a call: `fetch_add` with `Relaxed`. It stays
-/// valid for ever; once the thread has ended it may be another thread's, which only costs speed.
+/// The counter of the calling thread's units, for whoever wants to add to it without a call: `fetch_add` with
+/// `Relaxed`. It stays valid for ever; once the thread has ended it may be another thread's, which only costs speed.
 pub fn units_slot() -> &'static AtomicU64 {
     &thread::slot().units
 }
 
-/// Naps if Cotenant has ordered it and the order is fresh: for the loops of batch programs that the compiler pass has not marked. It
-/// costs a look at the clock, some 30 ns: call it once in 10 µs to 1 ms of work. Waits at most [`layout::LONGEST_NAP_NS`].
+/// Naps if Cotenant has ordered it and the order is fresh: for the loops of batch programs that the compiler pass has
+/// not marked. It costs a look at the clock, some 30 ns: call it once in 10 µs to 1 ms of work. Waits at most
+/// [`layout::LONGEST_NAP_NS`].
 pub fn mark() {
     thread::keeping_errno(|| {
         engine::look();

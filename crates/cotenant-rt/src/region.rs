@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 static REGION: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
 
-/// The file's descriptor and identity; −1 where there is none. The program may close it and open another file under the number.
+/// The file's descriptor and identity; −1 where there is none. The program may close it and open another file under
+/// the number.
 static FD: AtomicI32 = AtomicI32::new(-1);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
 /// The region, if it was made.
 pub fn get() -> Option<&'static Region> {
-    // SAFETY: a pointer that was stored is of a mapping of this size and alignment, zeroed and then only changed through atomics, that
-    // is never unmapped; a forked child replaces it in place.
+    // SAFETY: a pointer that was stored is of a mapping of this size and alignment, zeroed and then only changed
+    // through atomics, that is never unmapped; a forked child replaces it in place.
     unsafe { REGION.load(Ordering::Acquire).as_ref() }
 }
 
@@ -49,8 +50,8 @@ pub fn is_visible() -> bool {
     identity(FD.load(Ordering::Relaxed)) == Some(id)
 }
 
-/// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid. Async-signal-safe.
-/// False where there is none, or it is this process' own already.
+/// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid.
+/// Async-signal-safe. False where there is none, or it is this process' own already.
 pub fn renew() -> bool {
     let Some(region) = get() else { return false };
     // SAFETY: takes nothing and cannot fail.
@@ -120,7 +121,8 @@ struct File {
 }
 
 impl File {
-    /// Of the region's size, sealed, for its owner alone; gone with the last process that has it open or mapped. Async-signal-safe.
+    /// Of the region's size, sealed, for its owner alone; gone with the last process that has it open or mapped.
+    /// Async-signal-safe.
     fn create() -> Option<Self> {
         const NOEXEC_SEAL: c_uint = 8; // MFD_NOEXEC_SEAL; before Linux 6.3 it is refused
         // Beyond the limit of file sizes the kernel would not only refuse, but end the program (SIGXFSZ).
@@ -174,7 +176,8 @@ fn identity(fd: c_int) -> Option<(u64, u64)> {
     }
 }
 
-/// Start time of this process: field 22 of its `stat`, counted behind the last parenthesis of its name. Async-signal-safe.
+/// Start time of this process: field 22 of its `stat`, counted behind the last parenthesis of its name.
+/// Async-signal-safe.
 fn start_ticks() -> Option<u64> {
     let mut buffer = [0u8; 1024];
     // SAFETY: the path is a C string, the buffer writable for its length, the descriptor ours.

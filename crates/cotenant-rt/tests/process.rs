@@ -1,5 +1,5 @@
-//! What this process reports, as another one would find it: in the anonymous file behind `/proc/self/fd`. Each test is a process of its
-//! own, so that none sees the counts of another.
+//! What this process reports, as another one would find it: in the anonymous file behind `/proc/self/fd`. Each test
+//! is a process of its own, so that none sees the counts of another.
 
 use cotenant_rt::layout::{BYTES, MAGIC, MAJOR, Region, SEALS, SLOTS, bucket_of};
 use std::fs::File;
@@ -145,7 +145,8 @@ fn a_forked_child_reports_for_itself() {
     }
     let slot = cotenant_rt::units_slot();
     cotenant_rt::units(5);
-    // SAFETY: the child calls nothing but this library, which is made for that, reads its own file, and leaves by _exit.
+    // SAFETY: the child calls nothing but this library, which is made for that, reads its own file, and leaves by
+    // _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         cotenant_rt::units(7);

@@ -191,7 +191,8 @@ impl Batch {
         all
     }
 
-    /// Speed-up over Linux of the geometric mean of progress, seed by seed: 0.05 = 5 %. `None` with fewer than two seeds.
+    /// Speed-up over Linux of the geometric mean of progress, seed by seed: 0.05 = 5 %. `None` with fewer than two
+    /// seeds.
     pub fn over_linux(&self, series: &Series) -> Option<Estimate> {
         let linux = self.linux.iter().map(|o| mean_progress(&self.alone_s, o));
         let ours = series.outcomes.iter().map(|o| mean_progress(&self.alone_s, o)).cycle();

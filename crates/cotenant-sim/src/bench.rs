@@ -1,4 +1,5 @@
-//! The simulated machine as characterization runs an application on it: the same script measures real and simulated programs.
+//! The simulated machine as characterization runs an application on it: the same script measures real and simulated
+//! programs.
 
 use crate::app::{Program, known};
 use crate::kernel::{Kernel, KernelKind};
@@ -173,7 +174,8 @@ mod tests {
         let (stream, _) = measured("stitcher");
         let (alone, _) = measured("cpu");
         let score = |p: &AppProfile, level: &str| p.sensitivity[level].score;
-        // bigtable's threads use the same lines: they gain from one L2. stitcher streams: two threads on one bus are in each other's way.
+        // bigtable's threads use the same lines: they gain from one L2. stitcher streams: two threads on one bus are
+        // in each other's way.
         assert!(score(&sharer, "l2") > 1.0 && score(&stream, "bus") < -1.0, "{sharer:?} {stream:?}");
         assert!(score(&alone, "l2").abs() < 0.01 && score(&alone, "bus").abs() < 0.01);
         assert_eq!(sharer.sensitivity["l2"].by, By::Cycles);

@@ -14,7 +14,8 @@ use cotenant_policies::Heuristic;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Two mappings whose times differ by less than this are equally good; Tang calls a prediction optimal up to there (§4.1).
+/// Two mappings whose times differ by less than this are equally good; Tang calls a prediction optimal up to there
+/// (§4.1).
 const MARGIN: f64 = 0.01;
 /// Seconds of work per thread and calibration run: long enough for caches to fill.
 const WORK_S: f64 = 0.5;
@@ -47,12 +48,14 @@ impl Scenario {
         }
     }
 
-    /// Gives the applications the profiles that `heuristic` needs (Tang §4.1, equation 4.1), each from one run alone under `kernel` where it is not known, and the
-    /// machine what counts as high on it, unless its file says so: two threads of each program of `workloads/` are run on one last-level cache
-    /// and on two; sharing is high from where one is better, and a footprint, at low sharing, from where two are.
+    /// Gives the applications the profiles that `heuristic` needs (Tang §4.1, equation 4.1), each from one run alone
+    /// under `kernel` where it is not known, and the machine what counts as high on it, unless its file says so: two
+    /// threads of each program of `workloads/` are run on one last-level cache and on two; sharing is high from where
+    /// one is better, and a footprint, at low sharing, from where two are.
     ///
     /// # Errors
-    /// On a machine with one last-level cache and no `[heuristic]`, without a latency-sensitive application, and where no speeds are found.
+    /// On a machine with one last-level cache and no `[heuristic]`, without a latency-sensitive application, and
+    /// where no speeds are found.
     pub fn characterize(&mut self, kernel: KernelKind) -> Result<(), SimError> {
         let refuse = |why: &str, remedy: &str| {
             Refusal { policy: Heuristic.name(), why: why.to_owned(), remedy: remedy.to_owned() }.into()
@@ -103,7 +106,8 @@ impl Scenario {
         })
     }
 
-    /// What counts as high on this machine; `None` where no two cores have different last-level caches, or none the same.
+    /// What counts as high on this machine; `None` where no two cores have different last-level caches, or none the
+    /// same.
     fn high(&self) -> Result<Option<High>, Unsettled> {
         let Some((together, apart)) = self.pairs() else { return Ok(None) };
         // What two threads on one cache gain over two caches, as a fraction.
@@ -131,8 +135,8 @@ impl Scenario {
         Ok(Some(High { sharing: sharing.min(1.0), footprint_per_ms }))
     }
 
-    /// Two CPUs on two cores of one last-level cache, and two with a cache each: on one memory path (Tang: bus) where the machine has such, else
-    /// on one node or package, so that nothing else differs.
+    /// Two CPUs on two cores of one last-level cache, and two with a cache each: on one memory path (Tang: bus) where
+    /// the machine has such, else on one node or package, so that nothing else differs.
     fn pairs(&self) -> Option<([usize; 2], [usize; 2])> {
         let p = crate::places::Places::new(&self.sim);
         let (first, rest) = p.cpus.split_first()?;
@@ -148,8 +152,9 @@ impl Scenario {
     }
 }
 
-/// The value from which on a choice is worth making: of the values seen, the one that loses least where it is made at and above it and not below;
-/// of equals the highest. `gain` is what the choice brings. Above all values where it never does.
+/// The value from which on a choice is worth making: of the values seen, the one that loses least where it is made at
+/// and above it and not below; of equals the highest. `gain` is what the choice brings. Above all values where it
+/// never does.
 fn cut(seen: impl Iterator<Item = (f64, f64)>) -> f64 {
     let mut seen: Vec<(f64, f64)> = seen.collect();
     seen.sort_by(|a, b| a.0.total_cmp(&b.0));

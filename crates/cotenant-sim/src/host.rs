@@ -22,16 +22,17 @@ pub struct Observation {
     pub gaps: f64,
     /// Seconds that each task that ran costs the observer per sample. They are taken from a task where no CPU is idle.
     pub cost_s: f64,
-    /// Seconds that looking at a page costs the observer, per look and page that a process has: accessed bits and page tables. They are taken
-    /// from a task where no CPU is idle.
+    /// Seconds that looking at a page costs the observer, per look and page that a process has: accessed bits and
+    /// page tables. They are taken from a task where no CPU is idle.
     pub page_scan_s: f64,
-    /// Seconds that it costs a task to touch a page for the first time since the last look: page faults, or accessed bits to be set.
+    /// Seconds that it costs a task to touch a page for the first time since the last look: page faults, or accessed
+    /// bits to be set.
     pub page_fault_s: f64,
 }
 
 impl Default for Observation {
-    /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of them every 100 ms,
-    /// `docs/reference/overhead.md`). Nobody looks at pages.
+    /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of
+    /// them every 100 ms, `docs/reference/overhead.md`). Nobody looks at pages.
     fn default() -> Self {
         Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6, page_scan_s: 0.0, page_fault_s: 0.0 }
     }
@@ -61,8 +62,8 @@ struct Told {
 /// Seed of the observer's own randomness, so that what is observed does not change what happens.
 const OBSERVER: u64 = 0x0b5e_77e5;
 
-/// Pages are looked at when a sample is taken, but not more often than this, however often policies are woken: a collector has its own clock
-/// (Tumanov et al. §4.2: 20 Hz), as those of live machines have.
+/// Pages are looked at when a sample is taken, but not more often than this, however often policies are woken: a
+/// collector has its own clock (Tumanov et al. §4.2: 20 Hz), as those of live machines have.
 const LOOKS_EVERY_NS: u64 = 50_000_000;
 
 /// A simulated machine to drive.
@@ -270,8 +271,8 @@ impl Host for SimHost {
 }
 
 impl World {
-    /// Takes a thread off its CPU until [`Self::resume`]. What it holds of the caches counts as lost: others fill a cache of some MB
-    /// within milliseconds.
+    /// Takes a thread off its CPU until [`Self::resume`]. What it holds of the caches counts as lost: others fill a
+    /// cache of some MB within milliseconds.
     pub(crate) fn pause(&mut self, thread: usize) {
         if let Some(cpu) = self.stand(thread, None) {
             let t = &mut self.threads[thread];

@@ -1,4 +1,5 @@
-//! The simulated kernel: which CPU a thread runs on, inside the mask that it has. It runs under every policy; `none` under a kernel is Linux.
+//! The simulated kernel: which CPU a thread runs on, inside the mask that it has. It runs under every policy; `none`
+//! under a kernel is Linux.
 //!
 //! What is modelled and what not: `docs/reference/simulated-kernels.md`.
 
@@ -15,7 +16,8 @@ pub enum Placement {
     /// Linux 6.6 and later: the idlest place at fork and exec, run-queue lengths balanced, wake-ups near the waker.
     #[default]
     Eevdf,
-    /// Linux 7.2 and later, `CONFIG_SCHED_CACHE`: besides, a process's threads are drawn to one last-level cache while it has room.
+    /// Linux 7.2 and later, `CONFIG_SCHED_CACHE`: besides, a process's threads are drawn to one last-level cache
+    /// while it has room.
     CacheAware,
 }
 
@@ -63,7 +65,8 @@ const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
 const PAGE: f64 = 4096.0;
 /// Seconds that a hinting fault takes: assumption.
 const FAULT_S: f64 = 1e-6;
-/// Fraction of a last-level cache's CPUs that may be busy before a process is no longer drawn to it: `llc_overload_pct`.
+/// Fraction of a last-level cache's CPUs that may be busy before a process is no longer drawn to it:
+/// `llc_overload_pct`.
 const LLC_BUSY: f64 = 0.5;
 
 /// A kernel at work.
@@ -112,7 +115,8 @@ impl World {
         }
     }
 
-    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, level by level, of the idlest core, the idlest; equals at random.
+    /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, level by level, of the
+    /// idlest core, the idlest; equals at random.
     pub(crate) fn idlest(&mut self, thread: usize) -> usize {
         let queues = self.queues.clone();
         let may: Vec<usize> = self.threads[thread].mask.iter().map(CpuId::index).collect();
@@ -143,7 +147,8 @@ impl World {
         may[self.rng.usize(..may.len())]
     }
 
-    /// One round of balancing: at each level, one thread from a longer to a shorter queue where two are at least two apart.
+    /// One round of balancing: at each level, one thread from a longer to a shorter queue where two are at least two
+    /// apart.
     fn balance(&mut self) -> bool {
         let p = &self.places;
         let everywhere = vec![p.cpus.clone()];
@@ -196,7 +201,8 @@ impl World {
         false
     }
 
-    /// Threads that wait for each other are woken often; one that shares its CPU goes to an idle one beside its waker, if there is any.
+    /// Threads that wait for each other are woken often; one that shares its CPU goes to an idle one beside its
+    /// waker, if there is any.
     fn wake(&mut self) -> bool {
         let mut moved = false;
         for app in 0..self.apps.len() {
@@ -232,7 +238,8 @@ impl World {
         (0..self.apps.len()).map(|app| draws && self.preferred(app).is_some()).collect()
     }
 
-    /// The last-level cache to which a process is drawn: where most of its threads are, if all of them and its data fit.
+    /// The last-level cache to which a process is drawn: where most of its threads are, if all of them and its data
+    /// fit.
     fn preferred(&self, app: usize) -> Option<usize> {
         let app = &self.apps[app];
         let mut on = vec![0_usize; self.places.llc.groups.len()];
@@ -271,8 +278,9 @@ impl World {
         moved
     }
 
-    /// One scan of NUMA balancing: hinting faults are charged, threads go where most of their pages are if there is an idle CPU, and of
-    /// the pages that a scan covers those go to a thread's node that it alone uses; those in common go where the threads are.
+    /// One scan of NUMA balancing: hinting faults are charged, threads go where most of their pages are if there is
+    /// an idle CPU, and of the pages that a scan covers those go to a thread's node that it alone uses; those in
+    /// common go where the threads are.
     fn scan(&mut self) {
         let mut spreads: Vec<Vec<f64>> = (0..self.apps.len()).map(|app| self.spread(app)).collect();
         for thread in 0..self.threads.len() {

@@ -74,17 +74,20 @@ pub struct SimMachine {
     pub last_level: Option<u8>,
     /// Caches that several cores share before those, from the cores outward.
     pub near: Vec<Near>,
-    /// Whether the last-level caches hold what the nearer caches hold, too. Of use where there are shared ones among these; else [`Self::private`] has it.
+    /// Whether the last-level caches hold what the nearer caches hold, too. Of use where there are shared ones among
+    /// these; else [`Self::private`] has it.
     pub inclusive: bool,
     /// Replacement of all shared caches.
     pub replacement: Replacement,
-    /// Private caches that differ from those that programs were measured with; `None` leaves programs as they were measured.
+    /// Private caches that differ from those that programs were measured with; `None` leaves programs as they were
+    /// measured.
     pub private: Option<Private>,
     /// Latency of an LLC hit.
     pub llc_s: f64,
     /// Idle latency from the CPUs of a node (row) to the memory of a node.
     pub memory_s: Vec<Vec<f64>>,
-    /// Per CPU number, where cores of one node are at different distances (a mesh): idle latency to the memory of each node.
+    /// Per CPU number, where cores of one node are at different distances (a mesh): idle latency to the memory of
+    /// each node.
     pub from_cpu_s: Option<Vec<Vec<f64>>>,
     /// Everything that queues: nodes first, then links (from × nodes + to), buses and caches.
     pub stations: Vec<Station>,
@@ -227,12 +230,13 @@ impl SimMachine {
         })
     }
 
-    /// SAM's thresholds, as its own procedure finds them on this machine: thresholds belong to a machine and its counters, and here every
-    /// line is counted. `None` with one last-level cache: nothing can be apart.
+    /// SAM's thresholds, as its own procedure finds them on this machine: thresholds belong to a machine and its
+    /// counters, and here every line is counted. `None` with one last-level cache: nothing can be apart.
     ///
-    /// Coherence (§2.1): two sharers with `c` seconds of computation per transfer lose `(far − near) / (c + near)` by being apart; where that is
-    /// 5 %, a transfer comes every `21 (far − near)`. Bandwidth (§2.2): what a package's memory delivers to copies without row-buffer locality,
-    /// which write back one line for two that they miss, minus 20 %. Remote loads: the rate whose longer latency costs 5 %.
+    /// Coherence (§2.1): two sharers with `c` seconds of computation per transfer lose `(far − near) / (c + near)` by
+    /// being apart; where that is 5 %, a transfer comes every `21 (far − near)`. Bandwidth (§2.2): what a package's
+    /// memory delivers to copies without row-buffer locality, which write back one line for two that they miss, minus
+    /// 20 %. Remote loads: the rate whose longer latency costs 5 %.
     pub fn thresholds(&self) -> Option<Thresholds> {
         let packages = self.topology.packages().len();
         let far = match (packages, self.caches.len()) {
@@ -260,11 +264,13 @@ impl SimMachine {
         self.from_cpu_s.as_ref().map_or_else(|| self.memory_s[node][to], |rows| rows[cpu][to])
     }
 
-    /// Misses over which latency beyond [`MEASURED_MEMORY_S`] is spread: a program's `mlp`, as far as a core can have so many lines under way.
+    /// Misses over which latency beyond [`MEASURED_MEMORY_S`] is spread: a program's `mlp`, as far as a core can have
+    /// so many lines under way.
     ///
-    /// Above that, `mlp` means latency that prefetching hides, and it hides what it was built for: a prefetcher runs so many lines ahead, not so
-    /// many nanoseconds. What memory takes longer, by load or by distance, each line shows once per lines under way. PROFET's programs on four
-    /// memories bear this out (`docs/reference/workloads-errors-memory.md`).
+    /// Above that, `mlp` means latency that prefetching hides, and it hides what it was built for: a prefetcher runs
+    /// so many lines ahead, not so many nanoseconds. What memory takes longer, by load or by distance, each line
+    /// shows once per lines under way. PROFET's programs on four memories bear this out
+    /// (`docs/reference/workloads-errors-memory.md`).
     pub fn overlap(&self, mlp: f64) -> f64 {
         mlp.min(self.lines_in_flight)
     }
@@ -298,7 +304,8 @@ impl SimMachine {
     }
 }
 
-/// The private caches, where the section says anything of them, or where they lie before shared ones that are not the last.
+/// The private caches, where the section says anything of them, or where they lie before shared ones that are not the
+/// last.
 fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Option<Private>, (usize, String)> {
     if let Some(first) = m.near.first() {
         let guess = near::private_bytes(&m.topology, first.level);
@@ -362,8 +369,8 @@ fn buses(
     Ok(bus_of)
 }
 
-/// Idle latencies, seconds: measured ones as they are; else `hop` more per hop, or `remote` more for every other node, in proportion to the SLIT
-/// where there is one.
+/// Idle latencies, seconds: measured ones as they are; else `hop` more per hop, or `remote` more for every other
+/// node, in proportion to the SLIT where there is one.
 fn latencies(topology: &Topology, nodes: usize, local_ns: f64, remote_ns: f64, hop_ns: f64) -> Vec<Vec<f64>> {
     if let Some(rows) = nanoseconds(topology) {
         return rows.iter().map(|row| row.iter().map(|ns| ns / 1e9).collect()).collect();

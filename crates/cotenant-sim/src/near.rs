@@ -1,4 +1,5 @@
-//! Caches that several cores share before the last level: the second level of a module, of a cluster or of a pair of cores.
+//! Caches that several cores share before the last level: the second level of a module, of a cluster or of a pair of
+//! cores.
 
 use crate::app::{POSITIVE, number};
 use crate::station::Station;

@@ -1,7 +1,8 @@
 //! Who holds how much of a shared cache, as time goes on.
 //!
-//! Both replacements fill linearly while there is room. When there is none, `random` evicts lines in proportion to what each tenant holds;
-//! `lru` evicts the lines older than the one age T at which everything that is younger just fits (Che's approximation; Denning's working set).
+//! Both replacements fill linearly while there is room. When there is none, `random` evicts lines in proportion to
+//! what each tenant holds; `lru` evicts the lines older than the one age T at which everything that is younger just
+//! fits (Che's approximation; Denning's working set).
 
 use crate::app::{Curve, LINE};
 use serde::Deserialize;
@@ -86,7 +87,8 @@ fn sum(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64, sums: &mut [f64]
 /// Part of the bytes accessed by which holdings still change when they count as settled.
 const SETTLED: f64 = 1e-6;
 
-/// Advances all tenants of a cache of `capacity` bytes by `dt` seconds. What they hold afterwards sums to at most the capacity.
+/// Advances all tenants of a cache of `capacity` bytes by `dt` seconds. What they hold afterwards sums to at most the
+/// capacity.
 pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
     // A step in which no more than a sixteenth of the cache is accessed follows the curves closely enough.
     let accessed: f64 = tenants.iter().map(|t| t.rate).sum::<f64>() * LINE * dt;
@@ -128,8 +130,9 @@ fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], gro
     }
 }
 
-/// What each tenant would hold if everything older than the common age T were gone: `d held/dt = inserts(held)` from empty up to T, and
-/// T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then interpolated.
+/// What each tenant would hold if everything older than the common age T were gone: `d held/dt = inserts(held)` from
+/// empty up to T, and T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then
+/// interpolated.
 fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     const STEPS: usize = 64;
     let mut members = none(tenants);

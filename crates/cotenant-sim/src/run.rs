@@ -94,8 +94,8 @@ pub struct Outcome {
     pub migrations: u64,
     /// Accesses to memory × distance, in the unit of the machine's distances; `None` where these are not known.
     pub access_distance: Option<f64>,
-    /// The CPU of each thread, application by application, where they all stood for longest; empty where they never all ran at the same
-    /// time.
+    /// The CPU of each thread, application by application, where they all stood for longest; empty where they never
+    /// all ran at the same time.
     pub places: Vec<usize>,
 }
 
@@ -196,9 +196,10 @@ impl Scenario {
         self.run_of(&[spec], &NoPolicy, kernel, seed, |_| ()).map(|(outcome, _)| outcome.apps[0].time_s)
     }
 
-    /// The best static mapping: `value` is the geometric mean of `alone / time` over the applications, higher is better. Where it has to
-    /// search, it does so from `starts`, too ([`Outcome::places`]; those with several threads on a CPU are passed over), and what it finds
-    /// is at least as good as each of them. It is guided by what instructions would cost if no thread waited for another.
+    /// The best static mapping: `value` is the geometric mean of `alone / time` over the applications, higher is
+    /// better. Where it has to search, it does so from `starts`, too ([`Outcome::places`]; those with several threads
+    /// on a CPU are passed over), and what it finds is at least as good as each of them. It is guided by what
+    /// instructions would cost if no thread waited for another.
     ///
     /// # Errors
     /// Where there are more threads than CPUs, and those of [`Scenario::run`].
@@ -247,7 +248,8 @@ impl Scenario {
         Enumeration::new(&self.machine.topology, &Labels::default(), tenants, false)
     }
 
-    /// The CPU of each thread in a mapping of [`Scenario::mappings`], application by application, as [`Scenario::pinned`] takes it.
+    /// The CPU of each thread in a mapping of [`Scenario::mappings`], application by application, as
+    /// [`Scenario::pinned`] takes it.
     pub fn places(&self, mapping: &[Slot]) -> Vec<usize> {
         places(&self.mappings(), mapping)
     }

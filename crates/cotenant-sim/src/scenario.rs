@@ -1,4 +1,5 @@
-//! Scenarios: a machine, the programs on it, when they come and what decides, as TOML. `docs/reference/scenario.md` describes the keys.
+//! Scenarios: a machine, the programs on it, when they come and what decides, as TOML. `docs/reference/scenario.md`
+//! describes the keys.
 
 use crate::app::{self, AppError, Phase, Program, ProgramTable, number, programs};
 use crate::host::Observation;

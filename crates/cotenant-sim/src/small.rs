@@ -9,8 +9,8 @@ use toml::Spanned;
 /// Most cores of a small machine.
 const MAX_CORES: i64 = 1_024;
 
-/// Bytes of last-level cache per core from which it is taken to include the private caches, where the file does not say: the servers of Intel
-/// that did (up to Broadwell) had 2 to 3 MiB, those that do not have 1.375 to 1.875 MiB.
+/// Bytes of last-level cache per core from which it is taken to include the private caches, where the file does not
+/// say: the servers of Intel that did (up to Broadwell) had 2 to 3 MiB, those that do not have 1.375 to 1.875 MiB.
 const INCLUSIVE_FROM: f64 = 2.0 * 1_048_576.0;
 
 #[derive(Deserialize)]

@@ -11,10 +11,11 @@ pub struct Demand {
     pub limit: Option<f64>,
     /// Seconds per instruction without any queue.
     pub base_s: f64,
-    /// Lines per instruction that occupy a line buffer, over the lines that a core can have under way, times the idle latency: seconds
-    /// per instruction below which no overlap helps (Little's law).
+    /// Lines per instruction that occupy a line buffer, over the lines that a core can have under way, times the idle
+    /// latency: seconds per instruction below which no overlap helps (Little's law).
     pub floor_s: f64,
-    /// Per station: bytes per instruction, waits per instruction that cost time, waits per instruction that hold a line buffer.
+    /// Per station: bytes per instruction, waits per instruction that cost time, waits per instruction that hold a
+    /// line buffer.
     pub uses: Vec<Use>,
     /// Instructions per second that there are to execute, where that is limited: requests that come at a rate.
     pub cap: Option<f64>,
@@ -70,10 +71,11 @@ pub struct Unsettled {
 const CLOSE: f64 = 1e-5;
 const ROUNDS: usize = 2_000;
 
-/// Instructions per second of each thread. `waits` (seconds, one per station) goes in as a first guess and comes out as the answer.
+/// Instructions per second of each thread. `waits` (seconds, one per station) goes in as a first guess and comes out
+/// as the answer.
 ///
-/// The wait at a station with load `u` is `queue · u / (1 − u)`, the fixed point of `wait ← u · (wait + queue)`. Load falls as waits
-/// grow, so that step does not overshoot, also from beyond saturation.
+/// The wait at a station with load `u` is `queue · u / (1 − u)`, the fixed point of `wait ← u · (wait + queue)`. Load
+/// falls as waits grow, so that step does not overshoot, also from beyond saturation.
 ///
 /// # Errors
 /// [`Unsettled`] where it does not settle.
@@ -125,7 +127,8 @@ fn at(demands: &[Demand], waits: &[f64], slowest: &mut [f64], speeds: &mut [f64]
     }
 }
 
-/// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities. The second number of each is of no use afterwards.
+/// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities. The second
+/// number of each is of no use afterwards.
 fn load(machine: &SimMachine, demands: &[Demand], speeds: &[f64], loads: &mut [(f64, f64)]) {
     loads.fill((0.0, 0.0));
     for (d, speed) in demands.iter().zip(speeds) {

@@ -10,7 +10,8 @@ use cotenant_model::Time;
 use cotenant_model::host::{Host, HostError, Round};
 use cotenant_model::policy::DynPolicy;
 
-/// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its order.
+/// A simulated machine on which nothing runs that was not started. Jobs are the applications of the scenario, in its
+/// order.
 pub struct Staged {
     host: SimHost,
     /// Ends of runs, by application, that were told.
@@ -61,8 +62,8 @@ impl Launcher for Staged {
 }
 
 impl Scenario {
-    /// This scenario with the applications that the jobs of a workload name, in their order; `None` where it lacks one. An application that
-    /// several jobs name gets numbers, as in a file.
+    /// This scenario with the applications that the jobs of a workload name, in their order; `None` where it lacks
+    /// one. An application that several jobs name gets numbers, as in a file.
     pub fn for_jobs(&self, workload: &Workload) -> Option<Self> {
         let find = |name: &str| self.apps.iter().position(|app| app.name == name);
         let at: Vec<usize> = workload.jobs.iter().map(|job| find(&job.name)).collect::<Option<_>>()?;
@@ -76,8 +77,9 @@ impl Scenario {
         Some(scenario)
     }
 
-    /// Carries out a workload whose jobs are this scenario's applications, in its order: the same script that starts real programs. What
-    /// the scenario says of arrivals and runs does not count. Without a policy the programs are left to the kernel, and nobody looks.
+    /// Carries out a workload whose jobs are this scenario's applications, in its order: the same script that starts
+    /// real programs. What the scenario says of arrivals and runs does not count. Without a policy the programs are
+    /// left to the kernel, and nobody looks.
     ///
     /// # Errors
     /// Where the policy refuses, no speeds are found, or the scenario ends before the workload.

@@ -1,9 +1,11 @@
-//! What the whole of Cotenant costs, its guardian included: CPU time in percent of one core at an interval of 100 ms, and memory, on
-//! a program of 1,000 threads of which 100 or all run; beside `perf stat -I 100 -p` on the same program. What a tool needs to begin is
-//! left out: its time counts from two seconds after its start. `auto` samples less often than each 100 ms where nothing can be decided,
-//! as without a PMU; `static` moves all threads once, and then looks after them.
+//! What the whole of Cotenant costs, its guardian included: CPU time in percent of one core at an interval of 100 ms,
+//! and memory, on a program of 1,000 threads of which 100 or all run; beside `perf stat -I 100 -p` on the same
+//! program. What a tool needs to begin is left out: its time counts from two seconds after its start. `auto` samples
+//! less often than each 100 ms where nothing can be decided, as without a PMU; `static` moves all threads once, and
+//! then looks after them.
 //!
-//! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each measurement.
+//! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
+//! measurement.
 //!
 //! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs a thousand could not do more.
 

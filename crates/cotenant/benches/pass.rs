@@ -1,13 +1,15 @@
 //! What the compiler pass costs and reaches, as ratios, one JSON object per line.
 //!
-//! * `rate`: share of the time that a program in the mode naps executes, beside equation 5.10 of Tang's dissertation, granularity /
-//!   (granularity + duration). SPECIFICATION.md promises 5 %.
-//! * `inert`: CPU time of each kernel with marks that nobody answers, over that without marks, in programs that have libcotenant and in those
-//!   that have not; and of the kernels without marks over the same, built with its functions elsewhere (`layout`). Where a loop happens to lie
-//!   changes its speed by up to a half, marks or not: so each is built sixteen times, with its functions somewhere else, and the row is the
-//!   median over the builds with its 95 % interval. 2 % is what we want; docs/reference/compiler-pass-cost.md says where it is not reached.
+//! * `rate`: share of the time that a program in the mode naps executes, beside equation 5.10 of Tang's dissertation,
+//!   granularity / (granularity + duration). SPECIFICATION.md promises 5 %.
+//! * `inert`: CPU time of each kernel with marks that nobody answers, over that without marks, in programs that have
+//!   libcotenant and in those that have not; and of the kernels without marks over the same, built with its functions
+//!   elsewhere (`layout`). Where a loop happens to lie changes its speed by up to a half, marks or not: so each is
+//!   built sixteen times, with its functions somewhere else, and the row is the median over the builds with its 95 %
+//!   interval. 2 % is what we want; docs/reference/compiler-pass-cost.md says where it is not reached.
 //!
-//! `cargo bench -p cotenant --bench pass`; needs clang 19, and says so where there is none. `COTENANT_BENCH_PAIRS` of each build (default 7).
+//! `cargo bench -p cotenant --bench pass`; needs clang 19, and says so where there is none. `COTENANT_BENCH_PAIRS` of
+//! each build (default 7).
 
 #[path = "../../../benches/report.rs"]
 mod report;

@@ -1,17 +1,21 @@
-//! What a program of high priority keeps, and a batch program gets, side by side in five ways: as they are, under `nice -n 19`, a CPU quota,
-//! CPU weights, and naps by `cotenant qos` at a goal of 90 %, where a server is what it is to keep, not the client that asks it.
+//! What a program of high priority keeps, and a batch program gets, side by side in five ways: as they are, under
+//! `nice -n 19`, a CPU quota, CPU weights, and naps by `cotenant qos` at a goal of 90 %, where a server is what it is
+//! to keep, not the client that asks it.
 //!
-//! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all five ways, in another order each time, for
-//! `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone for half of that, and every figure is a
-//! ratio to the mean of the two runs alone right before and behind it: shared hosts give memory more or less speed from second to second.
-//! `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses pairs, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are
-//! hardly in each other's way, one core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
-//! `sledge-large`, compilations, stress-ng. `compute/compute`, which have nothing to share, shows what `cotenant qos` itself costs both. What is not installed is left out, and said so. Root: groups of version 1 are made.
+//! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all five ways, in another order
+//! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone
+//! for half of that, and every figure is a ratio to the mean of the two runs alone right before and behind it: shared
+//! hosts give memory more or less speed from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
+//! pairs, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are hardly in each other's way, one
+//! core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
+//! `sledge-large`, compilations, stress-ng. `compute/compute`, which have nothing to share, shows what `cotenant qos`
+//! itself costs both. What is not installed is left out, and said so. Root: groups of version 1 are made.
 //!
-//! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of its interval of at least
-//! 95 % by order statistics (below 6 rounds: of all rounds); `p99_kept`, the same of p99 alone over p99, which is what `cotenant qos` is told to
-//! keep where there is one; `batch_cpus`, median CPU time per second of the batch program; `monitor_cpus`; `stolen`, share of all CPU time in these
-//! rounds that the host gave to other guests.
+//! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of
+//! its interval of at least 95 % by order statistics (below 6 rounds: of all rounds); `p99_kept`, the same of p99
+//! alone over p99, which is what `cotenant qos` is told to keep where there is one; `batch_cpus`, median CPU time per
+//! second of the batch program; `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to
+//! other guests.
 
 #[path = "../../../benches/report.rs"]
 mod report;
@@ -31,7 +35,8 @@ const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const WAYS: [&str; 5] = ["together", "nice", "quota", "weight", "naps"];
 const PORT: u16 = 26_379;
 
-/// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and its p99 where it answers questions.
+/// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and its p99
+/// where it answers questions.
 struct High {
     name: &'static str,
     needs: &'static str,

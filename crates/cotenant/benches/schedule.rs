@@ -1,21 +1,27 @@
-//! Twelve real jobs on two CPUs under every rival of `cotenant schedule`: makespans, times of the jobs, and what the quanta cost.
+//! Twelve real jobs on two CPUs under every rival of `cotenant schedule`: makespans, times of the jobs, and what the
+//! quanta cost.
 //!
-//! `cargo bench -p cotenant --bench schedule`; `COTENANT_BENCH_RUNS` (default 3) repetitions, in each of which the rivals come in another
-//! order; `COTENANT_BENCH_MIB` (default 12) of text that the jobs work on. One JSON object per rival, times in seconds: `makespan_s` of
-//! each repetition, `over_linux` = makespan / that of `linux` in the same repetition, `job_s` the mean time of a job from its start to its
-//! end, `gap_us` from the first stop to the last resume of a quantum, `gap_share` which fraction of the time that is. Why makespans differ
-//! says `job_cpu_s`, the CPU time of each job, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the same jobs where they
-//! disturb each other, idle CPUs where too few run, steal where the host gave the CPUs to others (all means over the repetitions).
+//! `cargo bench -p cotenant --bench schedule`; `COTENANT_BENCH_RUNS` (default 3) repetitions, in each of which the
+//! rivals come in another order; `COTENANT_BENCH_MIB` (default 12) of text that the jobs work on. One JSON object per
+//! rival, times in seconds: `makespan_s` of each repetition, `over_linux` = makespan / that of `linux` in the same
+//! repetition, `job_s` the mean time of a job from its start to its end, `gap_us` from the first stop to the last
+//! resume of a quantum, `gap_share` which fraction of the time that is. Why makespans differ says `job_cpu_s`, the
+//! CPU time of each job, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the same jobs where they
+//! disturb each other, idle CPUs where too few run, steal where the host gave the CPUs to others (all means over the
+//! repetitions).
 //!
-//! `overhead` lets all jobs run like `linux`, and stops and resumes them in every quantum: what the machinery alone costs. That is a last
-//! object, `pairs`: `COTENANT_BENCH_PAIRS` (default 10) runs of both right after one another, either one first in turns; ratios of their
-//! makespans and of the jobs' CPU time, the mean and the half width of its 95 % confidence interval.
+//! `overhead` lets all jobs run like `linux`, and stops and resumes them in every quantum: what the machinery alone
+//! costs. That is a last object, `pairs`: `COTENANT_BENCH_PAIRS` (default 10) runs of both right after one another,
+//! either one first in turns; ratios of their makespans and of the jobs' CPU time, the mean and the half width of its
+//! 95 % confidence interval.
 //!
-//! `COTENANT_BENCH_ONLY=overhead` measures that finer, and nothing else: `COTENANT_BENCH_PAIRS` (default 60) pairs of batches of eight
-//! jobs that only compute, about 2 s each, either first in turns; the median of the ratios with its rank-based 95 % interval, which a
-//! few disturbed pairs do not move: below 1 % of cost can be told from none on a machine that is not quiet.
+//! `COTENANT_BENCH_ONLY=overhead` measures that finer, and nothing else: `COTENANT_BENCH_PAIRS` (default 60) pairs of
+//! batches of eight jobs that only compute, about 2 s each, either first in turns; the median of the ratios with its
+//! rank-based 95 % interval, which a few disturbed pairs do not move: below 1 % of cost can be told from none on a
+//! machine that is not quiet.
 //!
-//! The jobs' rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das` take them in turns.
+//! The jobs' rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das`
+//! take them in turns.
 
 #[path = "../../../benches/report.rs"]
 mod report;
@@ -172,7 +178,8 @@ fn each_job(runs: &[Value]) -> BTreeMap<String, f64> {
     sums
 }
 
-/// Seconds that the first two CPUs were busy, idle, and with others of the host, since the machine started (`proc(5)`, in hundredths).
+/// Seconds that the first two CPUs were busy, idle, and with others of the host, since the machine started
+/// (`proc(5)`, in hundredths).
 fn cpus_s() -> [f64; 3] {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let mut sums = [0.0; 3];

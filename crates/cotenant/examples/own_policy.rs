@@ -1,4 +1,5 @@
-//! A policy of one's own, with `run`, `sim`, `replay` and everything else: `docs/how-to/write-a-policy.md` walks through it.
+//! A policy of one's own, with `run`, `sim`, `replay` and everything else: `docs/how-to/write-a-policy.md` walks
+//! through it.
 
 use cotenant_model::policy::{Ctx, Entry, Policy};
 use cotenant_model::view::TaskView;

@@ -13,7 +13,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes are shared.
+/// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes
+/// are shared.
 pub(crate) fn default_path() -> Option<PathBuf> {
     Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
 }
@@ -56,7 +57,8 @@ pub(crate) fn read(path: &Path) -> Result<MachineProfile> {
     if path.is_file() { settings::read_profile(path) } else { Ok(MachineProfile::default()) }
 }
 
-/// Changes the profile in a file as a whole, from what [`read`] says of it: who else changes it waits, and nothing of it is lost.
+/// Changes the profile in a file as a whole, from what [`read`] says of it: who else changes it waits, and nothing of
+/// it is lost.
 ///
 /// # Errors
 /// What `change` returns; where it cannot be written.
@@ -69,7 +71,8 @@ pub(crate) fn update(path: &Path, change: impl FnOnce(Result<MachineProfile>) ->
         .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))
 }
 
-/// Whether a calibrated profile was made on another machine, or on this one before something changed: a remark for each.
+/// Whether a calibrated profile was made on another machine, or on this one before something changed: a remark for
+/// each.
 pub(crate) fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) -> Vec<String> {
     let Some(record) = &profile.calibration else { return Vec::new() };
     let changes = record.stamp.differences(&stamp(topology));
@@ -91,7 +94,8 @@ pub(crate) fn measured(profile: &MachineProfile, topology: Topology) -> Result<T
     Ok(topology)
 }
 
-/// The contentiousness model of this machine, where there is one that says something; and why not, where there is another.
+/// The contentiousness model of this machine, where there is one that says something; and why not, where there is
+/// another.
 pub(crate) fn contentiousness(
     profile: &MachineProfile,
     topology: &Topology,

@@ -20,7 +20,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The settings file. Every key is optional and means what the option of the same name means; `[[rule]]` is for `cotenant qos`.
+/// The settings file. Every key is optional and means what the option of the same name means; `[[rule]]` is for
+/// `cotenant qos`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct File {
@@ -135,15 +136,15 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Resolves options against a machine that is not this one, and asks the policy whether it can work there. Profiles of its
-    /// applications are stored under its name.
+    /// Resolves options against a machine that is not this one, and asks the policy whether it can work there.
+    /// Profiles of its applications are stored under its name.
     pub fn new(args: &PolicyArgs, name: &str, topology: Topology, machine: MachineProfile) -> Result<Self> {
         let load = |_: &Topology| Store::of_machine(name).map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
         Self::resolve(args, None, load, &[], topology, machine)
     }
 
-    /// The same for a live machine, with mode and CPUs. `running` is the program that it is about: what it is called where the user does
-    /// not say, and its file.
+    /// The same for a live machine, with mode and CPUs. `running` is the program that it is about: what it is called
+    /// where the user does not say, and its file.
     pub fn live(
         args: &ManageArgs,
         topology: Topology,
@@ -155,7 +156,8 @@ impl Setup {
         Self::live_with(args, topology, machine, &known.into_iter().collect(), &[])
     }
 
-    /// The same for several programs, by the names that profiles have them under; some of them the user calls latency-sensitive.
+    /// The same for several programs, by the names that profiles have them under; some of them the user calls
+    /// latency-sensitive.
     pub fn live_with(
         args: &ManageArgs,
         topology: Topology,
@@ -413,7 +415,8 @@ fn default_path() -> Option<PathBuf> {
     Some(dir.join("cotenant/config.toml"))
 }
 
-/// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other; else it is told and left out.
+/// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other;
+/// else it is told and left out.
 pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
     let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;

@@ -1,7 +1,7 @@
 //! The profiles of applications that were measured: one TOML file per machine and application below the data folder.
 //!
-//! Each file is what `--profiles` takes, with one application in it. Writers take the folder's lock, read again, and replace the file as
-//! a whole, so that two at once lose nothing and a reader never sees a half.
+//! Each file is what `--profiles` takes, with one application in it. Writers take the folder's lock, read again, and
+//! replace the file as a whole, so that two at once lose nothing and a reader never sees a half.
 
 use crate::calibrated;
 use crate::replace::replace;
@@ -121,8 +121,8 @@ impl Store {
         changes
     }
 
-    /// One profile per application: of several builds the one that `running` has (by name of the application), else one that is not
-    /// stale, else the latest.
+    /// One profile per application: of several builds the one that `running` has (by name of the application), else
+    /// one that is not stale, else the latest.
     pub fn load(&self, running: &BTreeMap<String, Executable>) -> Loaded {
         let (entries, mut notes) = self.entries();
         let mut chosen: BTreeMap<String, Entry> = BTreeMap::new();
@@ -184,8 +184,8 @@ impl Store {
         self.entry(&self.path(key)).map(drop).map_err(|e| usage(format!("{e:#}; mend or remove it")))
     }
 
-    /// The right to measure on this machine, as long as it is held: two at once would measure each other. Where it cannot be had there
-    /// is none to be had.
+    /// The right to measure on this machine, as long as it is held: two at once would measure each other. Where it
+    /// cannot be had there is none to be had.
     pub fn turn(&self, wait: impl FnOnce()) -> Option<File> {
         let turn = File::options().create(true).append(true).open(self.folder.join(".measuring")).ok()?;
         if sys::flock(&turn, Lock::Try).is_err() {
@@ -226,7 +226,8 @@ impl Store {
     }
 }
 
-/// Under which key an application is stored: the name that the user gave, else its own with the beginning of its build id.
+/// Under which key an application is stored: the name that the user gave, else its own with the beginning of its
+/// build id.
 pub(crate) fn key(given: Option<&str>, name: &str, executable: Option<&Executable>) -> String {
     match (given, executable.and_then(Executable::short_id)) {
         (None, Some(build)) => format!("{name}{BUILD}{build}"),

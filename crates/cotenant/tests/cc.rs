@@ -1,4 +1,5 @@
-//! `cotenant cc` and `cotenant c++` with a real clang, and a program that naps when it is told to. Skipped, aloud, where there is no clang 19.
+//! `cotenant cc` and `cotenant c++` with a real clang, and a program that naps when it is told to. Skipped, aloud,
+//! where there is no clang 19.
 
 mod pass;
 

@@ -1,7 +1,9 @@
-//! What an earlier release wrote and promised: `fixtures/corpus/VERSION` has recordings under every policy, journals with outstanding
-//! changes, ledger, store and profiles, and the interface. The present binary must read, replay and restore all of it.
+//! What an earlier release wrote and promised: `fixtures/corpus/VERSION` has recordings under every policy, journals
+//! with outstanding changes, ledger, store and profiles, and the interface. The present binary must read, replay and
+//! restore all of it.
 //!
-//! Differences that are meant stand in `intended.txt`, line by line; `scripts/corpus` writes a corpus by another binary.
+//! Differences that are meant stand in `intended.txt`, line by line; `scripts/corpus` writes a corpus by another
+//! binary.
 
 #[path = "../../cotenant-linux/src/testing.rs"]
 mod testing;
@@ -41,7 +43,8 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/corpus").join(RELEASE)
 }
 
-/// The programs that are recorded and restored; nothing when it is run as a test. After so many milliseconds it ends; 0: when it is asked to.
+/// The programs that are recorded and restored; nothing when it is run as a test. After so many milliseconds it ends;
+/// 0: when it is asked to.
 #[test]
 fn program() {
     let Ok(role) = std::env::var("COTENANT_CORPUS_ROLE") else { return };
@@ -83,7 +86,8 @@ fn program() {
     });
 }
 
-/// Holds lines of text against those of the release; only what `intended.txt` names may differ. Commands that could not be tried are left out.
+/// Holds lines of text against those of the release; only what `intended.txt` names may differ. Commands that could
+/// not be tried are left out.
 fn compare(table: &str, now: &BTreeSet<String>, skipped: &[&str]) {
     let read = |name: &str| fs::read_to_string(corpus().join(name)).unwrap();
     let tried = |line: &&str| !skipped.iter().any(|name| line.split(' ').nth(1) == Some(name));
@@ -119,7 +123,8 @@ fn recordings_replay_without_a_difference() {
     compare("recordings.txt", &replayed().into_iter().collect(), &[]);
 }
 
-/// One line per recording: what it holds, in how many rounds its own policy now decides otherwise, and whether `why` finds something.
+/// One line per recording: what it holds, in how many rounds its own policy now decides otherwise, and whether `why`
+/// finds something.
 fn replayed() -> Vec<String> {
     let paths = paths("recordings");
     let run = |words: &[&str], path: &Path| {

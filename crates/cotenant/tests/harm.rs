@@ -1,4 +1,5 @@
-//! Do no harm: whatever happens to Cotenant, its guardian or its target, every thread ends up with the mask that is its own.
+//! Do no harm: whatever happens to Cotenant, its guardian or its target, every thread ends up with the mask that is
+//! its own.
 //!
 //! The whole binary, with real processes. The crash points of each step are enumerated in `cotenant-linux`.
 

@@ -1,7 +1,9 @@
-//! The kernels' footprints and accesses, counted by cachegrind: what each function of C really touched, in caches like this machine's.
+//! The kernels' footprints and accesses, counted by cachegrind: what each function of C really touched, in caches
+//! like this machine's.
 //!
-//! Cachegrind simulates two levels, so there is one run per cache level below the first; geometries that it cannot simulate are replaced by the
-//! nearest that it can, and all are printed (`--nocapture`). Without valgrind the tests say so and are skipped.
+//! Cachegrind simulates two levels, so there is one run per cache level below the first; geometries that it cannot
+//! simulate are replaced by the nearest that it can, and all are printed (`--nocapture`). Without valgrind the tests
+//! say so and are skipped.
 
 use cotenant_model::topology::{CacheType, Kind, Resource};
 use std::collections::BTreeMap;
@@ -131,8 +133,8 @@ fn about(misses: f64) -> (f64, f64) {
     (misses * 0.99 - 0.01, misses * 1.01 + 0.01)
 }
 
-/// The same where so many passes went over twice the memory of the cache, which preparing it has filled with one half: that half is found
-/// the first time.
+/// The same where so many passes went over twice the memory of the cache, which preparing it has filled with one
+/// half: that half is found the first time.
 fn beginning((least, most): (f64, f64), passes: f64) -> (f64, f64) {
     (least * (1.0 - 0.5 / passes), most)
 }
@@ -142,8 +144,9 @@ fn random(memory: f64, cache: f64) -> (f64, f64) {
     (0.95 - cache / memory, 1.05 - cache / memory)
 }
 
-/// A lookup in a balanced tree visits a node of each depth d, each of the 2^d with the same probability. An LRU cache of so many lines holds what the
-/// last T lookups touched, where T is such that this is as much as it can hold (Che's approximation).
+/// A lookup in a balanced tree visits a node of each depth d, each of the 2^d with the same probability. An LRU cache
+/// of so many lines holds what the last T lookups touched, where T is such that this is as much as it can hold (Che's
+/// approximation).
 fn tree(memory: f64, cache: f64) -> (f64, f64) {
     let depth = (memory / 32.0).log2().round() as i32;
     // The share of the lookups that come to a depth: all but those that ended above it.
@@ -188,7 +191,8 @@ fn sized(kernel: &str, bytes: u64) -> [String; 3] {
     [kernel.to_owned(), "--size".to_owned(), bytes.to_string()]
 }
 
-/// Units that go over so much memory at least three times, whatever the unit, and are enough for what happens once not to count.
+/// Units that go over so much memory at least three times, whatever the unit, and are enough for what happens once
+/// not to count.
 fn units(expected: &Expected, bytes: u64) -> u64 {
     let units = match expected.kernel {
         "sledge-small" | "blockie-small" => 3 * bytes / 8,
@@ -203,8 +207,8 @@ fn each_footprint_is_what_it_is_said_to_be() {
     let Some(caches) = caches("each_footprint_is_what_it_is_said_to_be") else { return };
     let (first, second) = (caches[0], caches[1]);
     for expected in IN_TURN {
-        // A tree of another number of nodes has leaves of two depths, which its model does not know. The next power of two still fits
-        // where half of the cache was asked for.
+        // A tree of another number of nodes has leaves of two depths, which its model does not know. The next power
+        // of two still fits where half of the cache was asked for.
         let fitting = |bytes: u64| if expected.kernel == "bst-4mb" { bytes.next_power_of_two() } else { bytes };
         let run = |bytes| {
             let args = sized(expected.kernel, bytes);

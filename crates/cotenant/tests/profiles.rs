@@ -112,7 +112,8 @@ fn policies_find_what_is_stored() {
     // web's bus usage is above batch's now: its memory path is spread instead of shared.
     let named = folder.file("named.toml", &APPS.replace("1000", "99_000"));
     assert_ne!(folder.ok(&[&decide[..], &["--profiles", &named]].concat()), stored);
-    // A live command: what is stored is looked up where the policy wants it, and a stale profile of the command is said.
+    // A live command: what is stored is looked up where the policy wants it, and a stale profile of the command is
+    // said.
     folder.ok(&[
         "profiles",
         "import",

@@ -15,7 +15,8 @@ use std::time::Duration;
 use testing::{TempDir, eventually, spawn_fresh};
 use world::{Pin, State, all_have, comm, masks, signal};
 
-/// Tells a copy of this test binary what to be: `high`, `busy`, `marked` or `plain`, and into which folder it writes its process id.
+/// Tells a copy of this test binary what to be: `high`, `busy`, `marked` or `plain`, and into which folder it writes
+/// its process id.
 const ROLE: &str = "COTENANT_QOS_ROLE";
 
 /// The programs that the other tests run; nothing when it is run as a test.

@@ -1,5 +1,5 @@
-//! `cotenant regions`: the code that misses is found, the same each time, and the pass' reader takes the file; what is sampled falls on the
-//! functions and lines that ran.
+//! `cotenant regions`: the code that misses is found, the same each time, and the pass' reader takes the file; what
+//! is sampled falls on the functions and lines that ran.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! `cotenant report`: the page is well-formed, needs nothing from outside, holds the data as text, and opens without a complaint.
+//! `cotenant report`: the page is well-formed, needs nothing from outside, holds the data as text, and opens without
+//! a complaint.
 
 use cotenant_model::host::Mode;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
@@ -118,7 +119,8 @@ const REPRODUCTION: &str = r#"[
               {"label": "SAM: slowest application", "paper": 0.83, "measured": 0.7, "unit": "x"}]},
     {"experiment": "sam-overhead", "rows": [], "verdict": "not run"}]"#;
 
-/// Everything on the page, as text; checks on the way that it is well-formed, accessible, and asks for nothing from outside.
+/// Everything on the page, as text; checks on the way that it is well-formed, accessible, and asks for nothing from
+/// outside.
 fn examined(page: &str) -> String {
     let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
     let document = roxmltree::Document::parse_with_options(page, options).unwrap();

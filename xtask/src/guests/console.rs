@@ -85,8 +85,9 @@ pub fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Co
     let mut command = Command::new(program);
     command.args(guest.arguments()).args(["-nographic", "-nodefaults", "-no-reboot"]);
     command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(initrd);
-    // What protects programs from each other flushes the emulator's TLBs at every system call, and costs it most of its time. Only where a
-    // kernel clears accessed bits and trusts that these are flushed now and then is that needed.
+    // What protects programs from each other flushes the emulator's TLBs at every system call, and costs it most of
+    // its time. Only where a kernel clears accessed bits and trusts that these are flushed now and then is that
+    // needed.
     let fast = if guest.kernel == Kernel::Stable { "mitigations=off" } else { "" };
     command.args(["-append", &format!("console={console} panic=-1 {fast} {append}")]);
     command
@@ -154,8 +155,8 @@ pub fn boot(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// How long a program has been runnable without a CPU: that of its threads that waited longest (`Documentation/scheduler/sched-stats.rst`
-/// of the kernel). Zero where the kernel does not count it.
+/// How long a program has been runnable without a CPU: that of its threads that waited longest
+/// (`Documentation/scheduler/sched-stats.rst` of the kernel). Zero where the kernel does not count it.
 fn waited(pid: u32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |thread: fs::DirEntry| {

@@ -1,5 +1,6 @@
-//! A guest's file system: a cpio archive in the format `newc` (`Documentation/driver-api/early-userspace/buffer-format.rst` of the
-//! kernel), uncompressed, since unpacking is what an emulated CPU is slowest at.
+//! A guest's file system: a cpio archive in the format `newc`
+//! (`Documentation/driver-api/early-userspace/buffer-format.rst` of the kernel), uncompressed, since unpacking is
+//! what an emulated CPU is slowest at.
 
 use super::machine::Guest;
 use super::parts::Parts;

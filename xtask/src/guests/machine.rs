@@ -38,7 +38,8 @@ pub struct Guest {
     pub cores: usize,
     /// Per core.
     pub threads: usize,
-    /// SLIT distances from node to node; the CPUs are shared out evenly among the nodes, in their order. Empty: one node.
+    /// SLIT distances from node to node; the CPUs are shared out evenly among the nodes, in their order. Empty: one
+    /// node.
     pub distances: &'static [&'static [u32]],
     /// How many nodes, the last ones, have memory alone.
     pub memory_only: usize,

@@ -1,7 +1,8 @@
-//! `cargo xtask guests`: machines that nobody here owns, as software-emulated guests that run the binary that users get.
+//! `cargo xtask guests`: machines that nobody here owns, as software-emulated guests that run the binary that users
+//! get.
 //!
-//! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what each scenario came
-//! to; only those lines count, since the emulator exits with 0 even where the guest panicked.
+//! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what
+//! each scenario came to; only those lines count, since the emulator exits with 0 even where the guest panicked.
 
 mod console;
 mod initramfs;
@@ -31,7 +32,8 @@ pub struct Args {
     /// A console in the guest of this name, with the binary and the scenarios; `exit` ends it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "only", "quick"])]
     shell: Option<String>,
-    /// As continuous integration does: its guests only, unless --only names some, and a binary that is built faster than a release
+    /// As continuous integration does: its guests only, unless --only names some, and a binary that is built faster
+    /// than a release
     #[arg(long)]
     quick: bool,
 }
@@ -114,7 +116,8 @@ impl Tally {
         let initrd = initramfs::write(guest, parts)?;
         let start = Instant::now();
         let mut report = console::boot(guest, parts, &initrd)?;
-        // A guest that did not come to its end is the emulator's fault more often than ours; a scenario that failed is not.
+        // A guest that did not come to its end is the emulator's fault more often than ours; a scenario that failed
+        // is not.
         if let End::Early(why) = &report.end {
             println!("guest {}: again, since {why}", guest.name);
             self.retried.push(format!("{}: {why}", guest.name));

@@ -9,7 +9,8 @@ use std::process::Command;
 /// Names a mirror of Ubuntu, which Debian's package lists do not know.
 const MIRROR: &str = "COTENANT_GUESTS_UBUNTU";
 
-/// The one kernel that is from there, of which this machine has no key: a package of Ubuntu 24.04 as it was released, and what it has to be.
+/// The one kernel that is from there, of which this machine has no key: a package of Ubuntu 24.04 as it was released,
+/// and what it has to be.
 const UBUNTU: (&str, &str) = (
     "pool/main/l/linux-signed/linux-image-6.8.0-31-generic_6.8.0-31.31_amd64.deb",
     "fd2ed023c84163e62c73d3b7b613a9b004bd31e335641c23d42bd249e489fbe6",
@@ -60,8 +61,8 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `guests` in cargo's target folder; `profile` is cargo's for the binary. The inner error says what cannot be had here, and
-    /// the command that gets it.
+    /// Gathers what is missing into `guests` in cargo's target folder; `profile` is cargo's for the binary. The inner
+    /// error says what cannot be had here, and the command that gets it.
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.
@@ -178,8 +179,8 @@ fn backports(debian: &Packages) -> Result<String> {
     Ok(format!("deb {mirror} bookworm-backports main\n"))
 }
 
-/// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages change, and nobody needs to
-/// be root.
+/// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages
+/// change, and nobody needs to be root.
 struct Packages {
     at: PathBuf,
     arch: Arch,

@@ -28,7 +28,8 @@ pub fn interactive(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The scenario: on a terminal, reads how to leave, types a command, sees what it prints, leaves. `Ok(Some)` says why it was skipped.
+/// The scenario: on a terminal, reads how to leave, types a command, sees what it prints, leaves. `Ok(Some)` says why
+/// it was skipped.
 ///
 /// # Errors
 /// What did not happen, and what was seen instead.

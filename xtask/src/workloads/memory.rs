@@ -1,11 +1,12 @@
-//! Latency under load: fits of the measured curves, and the check of the memory side on programs that ran on several memories.
+//! Latency under load: fits of the measured curves, and the check of the memory side on programs that ran on several
+//! memories.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// `L(u) = idle + queue · u / (1 − u)`, `u` = bandwidth ÷ `limit`: the wait in a single queue with one server (M/M/1), which grows without
-/// bound at the limit.
+/// `L(u) = idle + queue · u / (1 − u)`, `u` = bandwidth ÷ `limit`: the wait in a single queue with one server
+/// (M/M/1), which grows without bound at the limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Latency without load, ns.
@@ -153,12 +154,14 @@ pub fn runs(memory: &Path) -> Result<BTreeMap<String, BTreeMap<String, Run>>> {
     Ok(all)
 }
 
-/// Lines that a core can have under way to memory. Assumption: the order of the queue behind an L2 (no document was found that states it).
-/// Chosen after a look at the runs below, the page says what others give: on them it is no blind prediction.
+/// Lines that a core can have under way to memory. Assumption: the order of the queue behind an L2 (no document was
+/// found that states it). Chosen after a look at the runs below, the page says what others give: on them it is no
+/// blind prediction.
 pub const LINES_IN_FLIGHT: f64 = 16.0;
 
-/// Predicts the CPI on memory `to` from the run on memory `from`: `CPI' = CPI + lines/instruction · (L'(b') − L(b)) · clock / min(mlp, lines in flight)`, the traffic
-/// `b'` falling as the program slows; no memory delivers more than it sustains, and no core has more than `lines_in_flight`.
+/// Predicts the CPI on memory `to` from the run on memory `from`:
+/// `CPI' = CPI + lines/instruction · (L'(b') − L(b)) · clock / min(mlp, lines in flight)`, the traffic `b'` falling
+/// as the program slows; no memory delivers more than it sustains, and no core has more than `lines_in_flight`.
 pub fn predict(run: &Run, from: &Load, to: &Load, mlp: f64, clock_ghz: f64, lines_in_flight: f64) -> f64 {
     let traffic = run.read_gbs + run.written_gbs;
     // Lines read per instruction, from the bytes that the memory delivered: prefetched ones count, as in `mlp`.

@@ -1,5 +1,6 @@
-//! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/` and the pages of errors.
-//! The measurements lie in `../shared/data` (or `$COTENANT_SHARED/data`) and are not part of the repository; the figures are.
+//! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/`
+//! and the pages of errors. The measurements lie in `../shared/data` (or `$COTENANT_SHARED/data`) and are not part of
+//! the repository; the figures are.
 
 mod distances;
 mod memory;
@@ -64,8 +65,8 @@ struct WriteBacks {
 }
 
 impl WriteBacks {
-    /// From PROFET's counters of the memory controllers, DDR3-1600, where a program reads at least 1 GB/s (below that the figure is the
-    /// rest of the system).
+    /// From PROFET's counters of the memory controllers, DDR3-1600, where a program reads at least 1 GB/s (below that
+    /// the figure is the rest of the system).
     fn of(runs: &BTreeMap<String, BTreeMap<String, memory::Run>>) -> Result<Self> {
         let runs = runs.get("DDR3-1600").context("app_counters_summary.csv: no DDR3-1600")?;
         let busy = runs.iter().filter(|(_, run)| run.read_gbs >= 1.0);

@@ -1,7 +1,8 @@
 //! Parameters of the 55 programs from their solo curves: each ran alone with 1 to 11 ways of a last-level cache.
 //!
-//! The measured machine: 11 ways; 2.0 GHz by the table itself (`llcm_bandwidth` = `llcmpkc`/1000 · clock · 64 B, median 1.992);
-//! ways of 2.5 MiB by the occupancies (27.4 MB of 27.5 with all eleven), which is Intel's Skylake server cache.
+//! The measured machine: 11 ways; 2.0 GHz by the table itself (`llcm_bandwidth` = `llcmpkc`/1000 · clock · 64 B,
+//! median 1.992); ways of 2.5 MiB by the occupancies (27.4 MB of 27.5 with all eleven), which is Intel's Skylake
+//! server cache.
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -10,13 +11,15 @@ use std::collections::BTreeMap;
 pub const CLOCK_GHZ: f64 = 2.0;
 /// Bytes of one way.
 pub const WAY_BYTES: f64 = 2.5 * 1_048_576.0;
-/// Bytes of the measured core's L2, beside which the last-level cache holds other lines: Skylake's server cores (Intel 64 and IA-32 Architectures
-/// Optimization Reference Manual, "Skylake Server Microarchitecture": 1 MiB, the LLC is non-inclusive).
+/// Bytes of the measured core's L2, beside which the last-level cache holds other lines: Skylake's server cores
+/// (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Skylake Server Microarchitecture": 1 MiB, the
+/// LLC is non-inclusive).
 pub const PRIVATE_BYTES: f64 = 1_048_576.0;
-/// Load-to-use latency of idle memory, ns: `memory/mlc/numa-matrices.json`, `2s_48c_DDR4_A`, the local cells (82.1, 81.5),
-/// two sockets of the same kind of cache hierarchy. The machine of the curves gives no figure of its own.
+/// Load-to-use latency of idle memory, ns: `memory/mlc/numa-matrices.json`, `2s_48c_DDR4_A`, the local cells (82.1,
+/// 81.5), two sockets of the same kind of cache hierarchy. The machine of the curves gives no figure of its own.
 pub const MEMORY_NS: f64 = 82.0;
-/// Load-to-use latency of the last-level cache, ns. Assumption: 50 cycles at 2 GHz; only the split between `cpi` and `llc_mlp` depends on it.
+/// Load-to-use latency of the last-level cache, ns. Assumption: 50 cycles at 2 GHz; only the split between `cpi` and
+/// `llc_mlp` depends on it.
 pub const LLC_NS: f64 = 25.0;
 
 /// One row of the table.
@@ -47,7 +50,8 @@ pub struct Program {
     pub llc_apki: f64,
     /// LLC latency over the cycles that a hit really costs, ≥ 1.
     pub llc_mlp: f64,
-    /// Memory latency over the cycles that a miss really costs, ≥ 1: misses in flight together, and latency that prefetching hides.
+    /// Memory latency over the cycles that a miss really costs, ≥ 1: misses in flight together, and latency that
+    /// prefetching hides.
     pub mlp: f64,
     /// Whether the slope of CPI over misses (else the stall cycles) gave `mlp`.
     pub mlp_from_slope: bool,
@@ -97,12 +101,13 @@ pub fn read(text: &str) -> Result<BTreeMap<String, Vec<Row>>> {
 
 /// Derives one program.
 ///
-/// 1. *Curve*: misses ÷ (mean LLC references), against the bytes that the program really held (a small program does not fill its
-///    ways, and with one way it cannot: conflicts), made monotone by pooling adjacent violators.
+/// 1. *Curve*: misses ÷ (mean LLC references), against the bytes that the program really held (a small program does
+///    not fill its ways, and with one way it cannot: conflicts), made monotone by pooling adjacent violators.
 /// 2. *A hit's cost*: cycles stalled on L2 but not on L3 misses, per hit, with all eleven ways.
-/// 3. *A miss's cost*: the larger of (a) a hit's cost plus the slope of CPI over misses per instruction and (b) the cycles stalled on L3
-///    misses, per miss. (a) sees what the stall counter does not (stores, lines that a prefetch fetched too late), but says little
-///    of a program whose misses hardly vary; (b) is a direct count. Never above the whole latency of memory.
+/// 3. *A miss's cost*: the larger of (a) a hit's cost plus the slope of CPI over misses per instruction and (b) the
+///    cycles stalled on L3 misses, per miss. (a) sees what the stall counter does not (stores, lines that a prefetch
+///    fetched too late), but says little of a program whose misses hardly vary; (b) is a direct count. Never above
+///    the whole latency of memory.
 /// 4. `cpi` is what remains, on average over the eleven points.
 pub fn derive(rows: &[Row]) -> Program {
     let mean = |f: &dyn Fn(&Row) -> f64| rows.iter().map(f).sum::<f64>() / rows.len() as f64;
@@ -140,7 +145,8 @@ pub fn derive(rows: &[Row]) -> Program {
     }
 }
 
-/// The bytes that the program held in each partition: measured, but not more than the partition, and never less than in a smaller one.
+/// The bytes that the program held in each partition: measured, but not more than the partition, and never less than
+/// in a smaller one.
 fn sizes(rows: &[Row]) -> Vec<f64> {
     let held = rows.iter().map(|r| r.held.min(f64::from(r.ways) * WAY_BYTES));
     held.scan(0.0f64, |most, bytes| {
@@ -170,8 +176,9 @@ fn curve(rows: &[Row], apki: f64) -> Vec<(f64, f64)> {
     merged.into_iter().map(|(bytes, ratio, _)| (bytes, ratio)).collect()
 }
 
-/// The miss ratio for `bytes` held: between two points on a straight line, below the first on an exponential from (0, 1), which says that
-/// each further byte saves the same share of the remaining misses (the table has nothing below one way), above the last constant.
+/// The miss ratio for `bytes` held: between two points on a straight line, below the first on an exponential from (0,
+/// 1), which says that each further byte saves the same share of the remaining misses (the table has nothing below
+/// one way), above the last constant.
 pub fn ratio(curve: &[(f64, f64)], bytes: f64) -> f64 {
     let Some(&(first, at_first)) = curve.first() else { return 1.0 };
     if bytes <= first {
@@ -185,8 +192,9 @@ pub fn ratio(curve: &[(f64, f64)], bytes: f64) -> f64 {
     curve[curve.len() - 1].1
 }
 
-/// The bytes at which the curve comes within 0.01 of its least value; where that is not small, the program runs through more than the machine
-/// had, and the last quarter of the curve is carried on to zero, up to 1 GiB: an assumption.
+/// The bytes at which the curve comes within 0.01 of its least value; where that is not small, the program runs
+/// through more than the machine had, and the last quarter of the curve is carried on to zero, up to 1 GiB: an
+/// assumption.
 fn footprint(curve: &[(f64, f64)]) -> f64 {
     let Some(&(most, least)) = curve.last() else { return 0.0 };
     if least <= 0.01 {
@@ -197,8 +205,8 @@ fn footprint(curve: &[(f64, f64)]) -> f64 {
     (most + least / slope.max(1e-18)).min(1_073_741_824.0)
 }
 
-/// How good the exponential below the smallest measured size is: the ratio at one way as the points from two ways on would have it, minus the
-/// measured one. None where one way and two hold the same, or nothing is missed.
+/// How good the exponential below the smallest measured size is: the ratio at one way as the points from two ways on
+/// would have it, minus the measured one. None where one way and two hold the same, or nothing is missed.
 pub fn left_out(rows: &[Row]) -> Option<f64> {
     let curve = curve(&rows[1..], rows.iter().map(|r| r.apki).sum::<f64>() / rows.len() as f64);
     let one = rows[0].held.min(WAY_BYTES);

@@ -47,8 +47,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().map(|(name, _)| *name)
 }
 
-/// Resolves an argument: a name in `machines/` (of the user, of the system, of the binary), a TOML file, an lstopo XML file, a folder
-/// that holds a `sys/` tree, or a synthetic description. Without one it is this machine.
+/// Resolves an argument: a name in `machines/` (of the user, of the system, of the binary), a TOML file, an lstopo
+/// XML file, a folder that holds a `sys/` tree, or a synthetic description. Without one it is this machine.
 ///
 /// # Errors
 /// [`MachineArgError`] says what was tried; errors in files name file, line and column.

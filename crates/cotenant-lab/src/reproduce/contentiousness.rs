@@ -1,4 +1,5 @@
-//! The contentiousness model of Tang's dissertation, §5.2.1, fitted on the simulated Nehalem by the script that fits it on real machines.
+//! The contentiousness model of Tang's dissertation, §5.2.1, fitted on the simulated Nehalem by the script that fits
+//! it on real machines.
 
 use super::lab::Lab;
 use super::row::{Found, Row, claim, level, mean, row};
@@ -154,7 +155,8 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
     let model = contentiousness::model(trained).context("the programs are too much alike to fit a model")?;
     let fit = &model.fit;
     rows.extend(coefficients(fit));
-    // Table 5.2: how well each predictor goes with what SPEC programs, which were not used to fit it, really cost others.
+    // Table 5.2: how well each predictor goes with what SPEC programs, which were not used to fit it, really cost
+    // others.
     let predicted = |p: &Point| fit.at(&[p.l2_lines_per_ns - p.l3_lines_per_ns, p.l3_lines_per_ns]);
     let ours = squared_correlation(&spec, &predicted);
     let (miss, requests) =

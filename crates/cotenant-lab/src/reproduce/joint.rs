@@ -22,7 +22,8 @@ pub(super) struct Joint {
     /// Classes, where they can be counted, and how many of them were evaluated.
     pub classes: Option<String>,
     pub evaluations: usize,
-    /// By how much short runs were off at most, as a fraction of the geometric mean, over the mappings that were run whole.
+    /// By how much short runs were off at most, as a fraction of the geometric mean, over the mappings that were run
+    /// whole.
     pub error: f64,
 }
 

@@ -117,8 +117,8 @@ impl Policy for Watch {
     }
 }
 
-/// Watches a run under a policy from a time on, seconds, until it is cut off at its end: `each` gets every view, and its seconds. Returns how
-/// many seconds that were.
+/// Watches a run under a policy from a time on, seconds, until it is cut off at its end: `each` gets every view, and
+/// its seconds. Returns how many seconds that were.
 pub(super) fn watched(
     scenario: &Scenario,
     policy: &dyn DynPolicy,
@@ -248,7 +248,8 @@ impl Lab {
         Ok(cases.iter().map(|case| arms.iter().map(|arm| self.runs[&key(case, arm)].clone()).collect()).collect())
     }
 
-    /// The best static mapping of each application of these cases, alone: what everything is normalised to (§4.2, §4.3).
+    /// The best static mapping of each application of these cases, alone: what everything is normalised to (§4.2,
+    /// §4.3).
     pub fn best(&mut self, cases: &[Case]) -> anyhow::Result<&BTreeMap<App, Static>> {
         let mut wanted: Vec<App> = cases.iter().flat_map(|case| case.apps.clone()).collect();
         wanted.sort();
@@ -266,7 +267,8 @@ impl Lab {
         Ok(&self.best)
     }
 
-    /// The best static mapping of all applications of each case beside each other, searched for from where these arms came to rest, too.
+    /// The best static mapping of all applications of each case beside each other, searched for from where these arms
+    /// came to rest, too.
     pub fn joint(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Joint>> {
         let missing: Vec<Case> = cases.iter().filter(|case| !self.joint.contains_key(&case.label)).cloned().collect();
         if !missing.is_empty() {

@@ -50,8 +50,8 @@ pub struct Args {
     /// How many seeds: where Linux starts threads is drawn anew with each [default: 10; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: Option<u64>,
-    /// On this machine, with real programs: tang-contentiousness, tang-model, tang-padding, tang-naps, tang-qos-compile, tang-rn-simple,
-    /// tang-rn-targeted, tang-rn-overhead [default: all eight]
+    /// On this machine, with real programs: tang-contentiousness, tang-model, tang-padding, tang-naps,
+    /// tang-qos-compile, tang-rn-simple, tang-rn-targeted, tang-rn-overhead [default: all eight]
     #[arg(long, conflicts_with_all = ["list", "seeds"])]
     pub real: bool,
     /// Print JSON instead of tables

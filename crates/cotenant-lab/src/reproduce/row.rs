@@ -179,7 +179,8 @@ pub(super) fn highest(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// How many rows of which the paper says something agree: a level within 10 %, an effect that appears, a bound that holds, words that do.
+/// How many rows of which the paper says something agree: a level within 10 %, an effect that appears, a bound that
+/// holds, words that do.
 pub(super) fn tally(rows: &[Row]) -> String {
     let judged: Vec<bool> = rows.iter().filter_map(|r| r.met).collect();
     let agree = judged.iter().filter(|met| **met).count();

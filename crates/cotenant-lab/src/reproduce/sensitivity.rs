@@ -9,7 +9,8 @@ use super::row::{Found, Row, bound, effect, geometric, highest, row, tally};
 const COHERENCE: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 1.5, 2.0, 3.0, 4.0];
 const BANDWIDTH: [f64; 7] = [0.1, 0.3, 0.7, 0.8, 1.25, 2.0, 3.0];
 
-/// What a setting costs in percent of the speed with the simulated machine's thresholds: on average, and the worst case with its name.
+/// What a setting costs in percent of the speed with the simulated machine's thresholds: on average, and the worst
+/// case with its name.
 struct Loss {
     mean: f64,
     worst: f64,

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// Quartiles, whiskers and outliers (Tukey 1977; quartiles by linear interpolation between order statistics, Hyndman and Fan's definition 7).
+/// Quartiles, whiskers and outliers (Tukey 1977; quartiles by linear interpolation between order statistics, Hyndman
+/// and Fan's definition 7).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Spread {
     /// What is drawn together, `median task`; a group of boxes in it, `16 copies`; and one box of that, `weighted`.

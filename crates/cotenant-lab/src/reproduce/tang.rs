@@ -17,7 +17,8 @@ const SERVICES: [&str; 3] = ["contentAnalyzer", "webSearch", "bigtable"];
 const BATCH: [&str; 2] = ["stitcher", "protobuf"];
 /// The balanced mappings of four threads beside four (§3.3.1).
 const FOUR: [&str; 3] = ["X*X*|X*X*", "XX**|XX**", "XXXX|****"];
-/// Table 3.4: the best of these for each service alone, beside stitcher and beside protobuf; webSearch's last by the text, the cell is a misprint.
+/// Table 3.4: the best of these for each service alone, beside stitcher and beside protobuf; webSearch's last by the
+/// text, the cell is a misprint.
 const BEST: [[usize; 3]; 3] = [[0, 2, 0], [0, 2, 1], [2, 2, 2]];
 const ASSUMED: &str = "What the services are like is assumed, to agree with the text (workloads/services.toml): Google's programs are not to be had. \
                        Speed is instructions per second of the service. Of the figures only what the text says is set beside ours.";

@@ -18,8 +18,9 @@ const BOTTOM_LEFT: usize = 2;
 const COLLECTION: f64 = 5.8 / 5.3;
 /// How often the collection looks (§4.1: 20 Hz).
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
-/// Memory that a program walks through. Assumption: the paper prints no size; all of it is touched between two looks, so that what the collection costs
-/// is so many page faults per look, and that a fault then takes about a microsecond speaks for it.
+/// Memory that a program walks through. Assumption: the paper prints no size; all of it is touched between two looks,
+/// so that what the collection costs is so many page faults per look, and that a fault then takes about a microsecond
+/// speaks for it.
 const BLOCK: f64 = 16.0 * 1024.0 * 1024.0;
 /// Copies of the program (figures 4 and 5).
 const COPIES: [usize; 5] = [1, 2, 4, 8, 16];
@@ -39,10 +40,11 @@ struct Program {
 /// Read, modify, write and flush each line of a block (§3.2): one line at a time.
 /// Assumption: ten instructions per line, as the loop of `cotenant kernel rmw` has.
 const BENCH2: Program = Program { cpi: 1.0, text: "llc_apki = 100\nmlp = 1\nwriteback_ratio = 1", instructions: 5e7 };
-/// STREAM's copy. The processor is a 32-bit machine that loads or stores once per cycle: a line takes 16 loads, 16 stores, and by assumption 8
-/// instructions that count; it reads two lines, since the one that is written is fetched, too, and writes one back. The core works in order and
-/// nothing prefetches (Wikipedia on `TILEPro64`: in-order; no prefetcher is described anywhere), so what it has on its way are the line that it waits for
-/// and the one that it writes.
+/// STREAM's copy. The processor is a 32-bit machine that loads or stores once per cycle: a line takes 16 loads, 16
+/// stores, and by assumption 8 instructions that count; it reads two lines, since the one that is written is fetched,
+/// too, and writes one back. The core works in order and nothing prefetches (Wikipedia on `TILEPro64`: in-order; no
+/// prefetcher is described anywhere), so what it has on its way are the line that it waits for and the one that it
+/// writes.
 const STREAM: Program = Program { cpi: 1.0, text: "llc_apki = 50\nmlp = 2\nwriteback_ratio = 0.5", instructions: 1e8 };
 /// Bytes that STREAM says that it copied, read and written, per instruction: twice a line in 40.
 const STREAM_BYTES: f64 = 2.0 * 64.0 / 40.0;
@@ -91,7 +93,8 @@ fn times(apps: &str, programs: &str, policy: &str, fault_s: f64, seed: u64) -> a
     Ok(outcome.apps.iter().map(|app| app.time_s).collect())
 }
 
-/// Seconds of a program on each tile, in the order of their numbers, with its memory behind the controller at the bottom left.
+/// Seconds of a program on each tile, in the order of their numbers, with its memory behind the controller at the
+/// bottom left.
 fn grid(lab: &Lab, what: &str, program: Program) -> anyhow::Result<Vec<f64>> {
     let tiles: Vec<u32> = (0..COLUMNS * COLUMNS).collect();
     let on = |tile: &u32| {

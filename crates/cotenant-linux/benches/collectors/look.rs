@@ -45,7 +45,8 @@ pub struct Looks {
     pub count: u32,
     /// CPU time of the looks.
     pub spent: Duration,
-    /// Pages found: all, in the part that is written to, how many that really are, and the standard error that estimates state; sums.
+    /// Pages found: all, in the part that is written to, how many that really are, and the standard error that
+    /// estimates state; sums.
     found: f64,
     in_part: f64,
     truth: f64,

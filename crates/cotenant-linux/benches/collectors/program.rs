@@ -98,7 +98,8 @@ impl Program {
 fn area(bytes: usize, huge: bool) -> *mut u8 {
     let guard = 2 << 20;
     let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-    // SAFETY: a new mapping that nobody else knows; the advice and the protection are for its inner part, whose start is a multiple of a huge page.
+    // SAFETY: a new mapping that nobody else knows; the advice and the protection are for its inner part, whose start
+    // is a multiple of a huge page.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let all = libc::mmap(std::ptr::null_mut(), bytes + 2 * guard, libc::PROT_NONE, flags, -1, 0);
@@ -128,7 +129,8 @@ pub fn run(spec: &str) -> ! {
                 for _ in 0..BATCH {
                     x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let page = ((u128::from(x) * u128::from(pages)) >> 64) as usize;
-                    // SAFETY: inside the area of `part` bytes, which stays mapped and is accessed by these threads alone, each time as atomics.
+                    // SAFETY: inside the area of `part` bytes, which stays mapped and is accessed by these threads
+                    // alone, each time as atomics.
                     let at = unsafe { AtomicU8::from_ptr((hot as *mut u8).add(page * PAGE)) };
                     at.store(at.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 }

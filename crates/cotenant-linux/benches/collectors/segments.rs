@@ -1,5 +1,6 @@
-//! What a look costs the program, to a few tenths of a percent: in one run of the program neighbouring segments with one look and without alternate, in the
-//! order with, without, without, with, …, so that what drifts touches both alike; the answer is the median over hundreds of pairs.
+//! What a look costs the program, to a few tenths of a percent: in one run of the program neighbouring segments with
+//! one look and without alternate, in the order with, without, without, with, …, so that what drifts touches both
+//! alike; the answer is the median over hundreds of pairs.
 
 use crate::look::{How, Looks};
 use crate::program::Program;
@@ -28,10 +29,11 @@ fn segment(program: &mut Program, length: Duration, meanwhile: impl FnOnce(&mut 
     Segment { per_s: writes / seconds, per_cpu_s: writes / ((after.cpu - before.cpu) as f64 * 1e-9), seconds }
 }
 
-/// So many pairs of segments of that length. `ratio` is the program's speed with a look over that without, by the clock (`cpu_ratio`: by its CPU time):
-/// the median, and the ends of the interval that holds it 95 times in 100. `lost_ms` is what a look costs it. Looks lose alike, so that `hz` of them a
-/// second, which is what the default budget allows, cost `lost_percent`, and `hz_of_1_percent` of them one percent of its speed, null where a look costs
-/// nothing.
+/// So many pairs of segments of that length. `ratio` is the program's speed with a look over that without, by the
+/// clock (`cpu_ratio`: by its CPU time): the median, and the ends of the interval that holds it 95 times in 100.
+/// `lost_ms` is what a look costs it. Looks lose alike, so that `hz` of them a second, which is what the default
+/// budget allows, cost `lost_percent`, and `hz_of_1_percent` of them one percent of its speed, null where a look
+/// costs nothing.
 pub fn measure(program: &mut Program, how: How, length: Duration, pairs: usize) -> Value {
     let mut looks = Looks::new(program);
     let (mut ratios, mut cpu_ratios, mut seconds) = (Vec::new(), Vec::new(), 0.0);

@@ -1,4 +1,5 @@
-//! What this machine can or cannot do for Cotenant: each thing with what its absence costs and the least that would help.
+//! What this machine can or cannot do for Cotenant: each thing with what its absence costs and the least that would
+//! help.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! What this machine can do for Cotenant besides counting: each thing with what its absence costs and the least that would help.
+//! What this machine can do for Cotenant besides counting: each thing with what its absence costs and the least that
+//! would help.
 
 use crate::FsRoot;
 use crate::sense::capability::{Capability, Standing};
@@ -96,7 +97,8 @@ fn cpu_quota(root: &Path) -> Capability {
     Capability::new("CPU quota", standing, found, "programs cannot be throttled by quota", remedy)
 }
 
-/// Whether groups below the one in which we are, or beside it, have the cpu controller of version 2; also where it is not told in which we are.
+/// Whether groups below the one in which we are, or beside it, have the cpu controller of version 2; also where it is
+/// not told in which we are.
 fn hands_on_cpu(root: &Path, mount: &str) -> bool {
     let groups = text(root, "proc/self/cgroup").unwrap_or_default();
     let Some(ours) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return true };

@@ -35,8 +35,8 @@ pub fn find(command: &OsStr) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(command)).find(runs)
 }
 
-/// The GNU build id of an ELF file, in hexadecimal: the description of the note `GNU` of type 3 (System V ABI, figure 2-3). Files of the
-/// other byte order have none: nothing here executes them.
+/// The GNU build id of an ELF file, in hexadecimal: the description of the note `GNU` of type 3 (System V ABI, figure
+/// 2-3). Files of the other byte order have none: nothing here executes them.
 fn build_id(file: &File) -> Option<String> {
     let read = |at: u64, len: u64| {
         let mut bytes = vec![0; usize::try_from(len).ok()?];

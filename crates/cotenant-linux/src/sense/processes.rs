@@ -1,8 +1,9 @@
 //! Following the processes and threads of the targets as they come and go.
 //!
-//! Nothing is listed in full unless something was born: the id that the kernel handed out last tells. A new thread stands at the
-//! end of its process' list, so the list is read from the end; the number of threads is the link count of a folder; the death of
-//! a process shows on its pidfd. What these short cuts could miss is caught by a full look every few seconds.
+//! Nothing is listed in full unless something was born: the id that the kernel handed out last tells. A new thread
+//! stands at the end of its process' list, so the list is read from the end; the number of threads is the link count
+//! of a folder; the death of a process shows on its pidfd. What these short cuts could miss is caught by a full look
+//! every few seconds.
 
 use crate::FsRoot;
 use crate::sense::ends::{End, Ends};
@@ -21,8 +22,8 @@ use std::time::Duration;
 /// What belongs to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// These processes and all their descendants: also those whose parents ended, as long as they stay in a process group or session
-    /// that was opened inside the tree. Never Cotenant itself.
+    /// These processes and all their descendants: also those whose parents ended, as long as they stay in a process
+    /// group or session that was opened inside the tree. Never Cotenant itself.
     Trees(Vec<u32>),
     /// These processes, without their children.
     Pids(Vec<u32>),
@@ -30,11 +31,12 @@ pub enum Target {
     Cgroup(PathBuf),
 }
 
-/// While no more ids than this were handed out, each is looked up at once; else `/proc` is listed with the next slow look. Where
-/// many programs start elsewhere, the former costs more.
+/// While no more ids than this were handed out, each is looked up at once; else `/proc` is listed with the next slow
+/// look. Where many programs start elsewhere, the former costs more.
 const PROBE_AT_MOST: u32 = 8;
 
-/// How often what no short cut shows is looked at: cgroup members that were moved, leaders that ended before their threads.
+/// How often what no short cut shows is looked at: cgroup members that were moved, leaders that ended before their
+/// threads.
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// How often everything is listed, whatever the short cuts say.
@@ -65,8 +67,8 @@ pub struct Changes {
     pub born: Vec<(u32, u32)>,
     /// Threads that are gone.
     pub gone: Vec<u32>,
-    /// Processes of which only the leader is left: it may have executed another program, whereby the thread that did so took
-    /// over the leader's id.
+    /// Processes of which only the leader is left: it may have executed another program, whereby the thread that did
+    /// so took over the leader's id.
     pub alone: Vec<u32>,
 }
 
@@ -102,7 +104,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows these targets as the applications 0, 1, …; the first [`Self::update`] finds everything. With `uid`, other users' processes are left out.
+    /// Follows these targets as the applications 0, 1, …; the first [`Self::update`] finds everything. With `uid`,
+    /// other users' processes are left out.
     pub fn new(fs: &FsRoot, targets: Vec<Target>, uid: Option<u32>) -> Self {
         let targets: BTreeMap<AppId, Target> = (0..).map(AppId).zip(targets).collect();
         Self {
@@ -163,8 +166,8 @@ impl Follower {
         self.others.len()
     }
 
-    /// Looks what came and went. `processes` are those of whose end [`Ends`] heard, `threads` (process, thread) those of whose
-    /// counters' end. Whatever cannot be read is as good as gone.
+    /// Looks what came and went. `processes` are those of whose end [`Ends`] heard, `threads` (process, thread) those
+    /// of whose counters' end. Whatever cannot be read is as good as gone.
     pub fn update(&mut self, at: Time, processes: &[u32], threads: &[(u32, u32)], ends: &Ends) -> Changes {
         let mut changes = Changes::default();
         for process in processes.iter().filter_map(|pid| self.processes.remove(pid)) {
@@ -180,7 +183,8 @@ impl Follower {
         let before = self.last_pid;
         self.last_pid = self.read_last_pid();
         let born = self.last_pid.is_none() || self.last_pid != before;
-        // The kernel hands out an id a moment before whoever gets it can be seen: such a one is found by looking once more.
+        // The kernel hands out an id a moment before whoever gets it can be seen: such a one is found by looking once
+        // more.
         let born = std::mem::replace(&mut self.born, born) || born;
         let slow = at >= self.next_slow;
         if slow {
@@ -263,7 +267,8 @@ impl Follower {
         }
     }
 
-    /// All of `/proc` but known strangers, until nothing more is found: after a wrap of the ids children may come before parents.
+    /// All of `/proc` but known strangers, until nothing more is found: after a wrap of the ids children may come
+    /// before parents.
     fn adopt_all_kin(&mut self, ends: &Ends, changes: &mut Changes) {
         let Ok(entries) = fs::read_dir(&self.proc) else { return };
         let listed: Vec<u32> = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
@@ -430,8 +435,8 @@ impl Process {
         if self.leader_is_dead { others().unwrap_or(pid) } else { pid }
     }
 
-    /// Opens a file of one of its threads, such as `stat`; fails where the thread is gone, even if its id was taken over by another
-    /// process.
+    /// Opens a file of one of its threads, such as `stat`; fails where the thread is gone, even if its id was taken
+    /// over by another process.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH`, `EACCES`, `EMFILE`.
@@ -479,7 +484,8 @@ fn list_from(dir: &File, skip: usize, buffer: &mut [u8]) -> Vec<u32> {
     }
 }
 
-/// The entries of an open folder that are numbers, as many as one system call puts into `buffer`, from where the last one stopped.
+/// The entries of an open folder that are numbers, as many as one system call puts into `buffer`, from where the last
+/// one stopped.
 pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
     let mut ids = Vec::new();
     // SAFETY: the buffer is writable for the length that is passed.
@@ -496,7 +502,8 @@ pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
 }
 
 impl Target {
-    /// The CPUs that its processes may use now, by their masks, which lie inside their cpusets; empty where none of them is there.
+    /// The CPUs that its processes may use now, by their masks, which lie inside their cpusets; empty where none of
+    /// them is there.
     pub fn cpus(&self) -> CpuSet {
         let masks = self.pids().into_iter().filter_map(|pid| sys::getaffinity(pid).ok());
         masks.fold(CpuSet::new(), |all, mask| all.or(&mask))

@@ -1,4 +1,5 @@
-//! What a machine can tell: which signals are counted, for how much of the time, and what would help where one is missing.
+//! What a machine can tell: which signals are counted, for how much of the time, and what would help where one is
+//! missing.
 
 use crate::FsRoot;
 use crate::sense::perf::{Counting, Kernel, Opener, Pmu};
@@ -33,8 +34,8 @@ impl fmt::Display for Tier {
 pub struct Present {
     /// Which.
     pub signal: Signal,
-    /// The fraction of the tasks' CPU time during which a counter was really assigned, 0–1; `None` before anything ran. Software
-    /// signals count all the time.
+    /// The fraction of the tasks' CPU time during which a counter was really assigned, 0–1; `None` before anything
+    /// ran. Software signals count all the time.
     pub running: Option<f64>,
 }
 

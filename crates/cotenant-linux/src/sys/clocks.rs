@@ -21,7 +21,8 @@ pub fn own_cpu_time() -> Duration {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// CPU time of all our children that have ended and were waited for, and of theirs; finer than the ticks of `/proc/self/stat`.
+/// CPU time of all our children that have ended and were waited for, and of theirs; finer than the ticks of
+/// `/proc/self/stat`.
 pub fn children_cpu_time() -> Duration {
     // SAFETY: a rusage is plain numbers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

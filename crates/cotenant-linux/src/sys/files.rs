@@ -92,8 +92,8 @@ pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
 /// The soft limit of open files before [`raise_nofile`] first raised it.
 static OUTER_NOFILE: OnceLock<u64> = OnceLock::new();
 
-/// Raises this process' soft limit of open files to the hard one; returns the limit that holds now. Programs that are started get
-/// the old one back, see [`restore_nofile`]: some use as many descriptors as they may, or `select`.
+/// Raises this process' soft limit of open files to the hard one; returns the limit that holds now. Programs that are
+/// started get the old one back, see [`restore_nofile`]: some use as many descriptors as they may, or `select`.
 pub fn raise_nofile() -> u64 {
     let mut limit = nofile();
     OUTER_NOFILE.get_or_init(|| limit.rlim_cur);
@@ -101,7 +101,8 @@ pub fn raise_nofile() -> u64 {
     if set_nofile(&limit).is_ok() { limit.rlim_cur } else { before }
 }
 
-/// Undoes [`raise_nofile`] in this process, as far as the hard limit allows. Async-signal-safe where that was called before or never.
+/// Undoes [`raise_nofile`] in this process, as far as the hard limit allows. Async-signal-safe where that was called
+/// before or never.
 ///
 /// # Errors
 /// Never for a limit that was there before.

@@ -54,11 +54,12 @@ pub fn is_for_later(why: &io::Error) -> bool {
 }
 
 /// Lets a command start with the signal mask and the limit of open files that this process got itself, before a
-/// [`crate::sys::waiter::Waiter`] and an [`crate::sense::observer::Observer`] changed them: a program behaves under Cotenant as it does without.
+/// [`crate::sys::waiter::Waiter`] and an [`crate::sense::observer::Observer`] changed them: a program behaves under
+/// Cotenant as it does without.
 pub fn as_from_outside(command: &mut Command) {
     let mask = sys::SignalMask::outer();
-    // SAFETY: between fork and exec it makes async-signal-safe system calls and touches no memory but the mask's copy and a limit
-    // that was stored before the fork or never is.
+    // SAFETY: between fork and exec it makes async-signal-safe system calls and touches no memory but the mask's copy
+    // and a limit that was stored before the fork or never is.
     unsafe {
         command.pre_exec(move || {
             sys::restore_nofile()?;
@@ -79,10 +80,10 @@ impl Child {
     /// Starts a program with our terminal and in our process group, so that Ctrl-C and Ctrl-Z reach both.
     ///
     /// * Its signal mask and its limit of open files are what ours were at first, see [`as_from_outside`].
-    /// * It gets SIGCONT when the *thread* that calls this ends (`PR_SET_PDEATHSIG`), so that it does not stay paused when we are
-    ///   killed: call it from a thread that lives as long as the process.
-    /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a descendant that
-    ///   detached itself can still be told to be one.
+    /// * It gets SIGCONT when the *thread* that calls this ends (`PR_SET_PDEATHSIG`), so that it does not stay paused
+    ///   when we are killed: call it from a thread that lives as long as the process.
+    /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a
+    ///   descendant that detached itself can still be told to be one.
     ///
     /// # Errors
     /// [`LaunchError`].

@@ -10,10 +10,12 @@ const DEFAULT: libc::c_int = 0;
 /// `MPOL_MF_MOVE` of `linux/mempolicy.h`: only pages that the process has for itself.
 const MOVE: libc::c_int = 2;
 
-/// Memory that this thread, and the threads that it starts, touch first from now on comes from that node only; `None` = as usual.
+/// Memory that this thread, and the threads that it starts, touch first from now on comes from that node only; `None`
+/// = as usual.
 ///
 /// # Errors
-/// `EINVAL` where there is no such node or it is not allowed, `EPERM` where a sandbox forbids it, `ENOSYS` without NUMA.
+/// `EINVAL` where there is no such node or it is not allowed, `EPERM` where a sandbox forbids it, `ENOSYS` without
+/// NUMA.
 pub fn set(node: Option<NodeId>) -> io::Result<()> {
     const BITS: usize = usize::BITS as usize;
     let mut mask = [0_usize; 1024 / BITS];
@@ -43,8 +45,8 @@ pub fn move_pages(
     status: &mut [libc::c_int],
 ) -> io::Result<()> {
     assert!(nodes.is_none_or(|nodes| pages.len() == nodes.len()) && pages.len() == status.len());
-    // SAFETY: all arrays have that many elements and outlive the call, and that of nodes may be null; the kernel writes to the last one alone.
-    // The addresses are of the other process and are not used here.
+    // SAFETY: all arrays have that many elements and outlive the call, and that of nodes may be null; the kernel
+    // writes to the last one alone. The addresses are of the other process and are not used here.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

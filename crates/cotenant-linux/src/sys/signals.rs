@@ -28,15 +28,16 @@ pub fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-/// Lets a write that exceeds the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process. By a handler
-/// that does nothing: unlike an ignored signal it is not handed on to programs that are started. One that is ignored stays so.
+/// Lets a write that exceeds the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process.
+/// By a handler that does nothing: unlike an ignored signal it is not handed on to programs that are started. One
+/// that is ignored stays so.
 pub fn survive_file_limit() {
     extern "C" fn nothing(_: c_int) {}
     if is_ignored(libc::SIGXFSZ) {
         return;
     }
-    // SAFETY: a zeroed sigaction is a valid one, and the handler does nothing at all, so it is async-signal-safe. The call cannot
-    // fail for this signal.
+    // SAFETY: a zeroed sigaction is a valid one, and the handler does nothing at all, so it is async-signal-safe. The
+    // call cannot fail for this signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
@@ -55,7 +56,8 @@ static OUTER_MASK: OnceLock<SignalMask> = OnceLock::new();
 impl SignalMask {
     /// These signals.
     pub fn of(signals: impl IntoIterator<Item = c_int>) -> Self {
-        // SAFETY: sigemptyset makes any sigset_t a valid one; sigaddset changes only that, and refuses numbers that are no signals.
+        // SAFETY: sigemptyset makes any sigset_t a valid one; sigaddset changes only that, and refuses numbers that
+        // are no signals.
         unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);

@@ -24,7 +24,8 @@ pub fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives into `buffer`: how many bytes, and when the last of them arrived on `CLOCK_REALTIME`, where the kernel has noted it.
+/// Receives into `buffer`: how many bytes, and when the last of them arrived on `CLOCK_REALTIME`, where the kernel
+/// has noted it.
 ///
 /// # Errors
 /// What recvmsg(2) says.
@@ -37,11 +38,13 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the message points to one writable buffer and to writable memory for control messages, of the lengths that are given.
+    // SAFETY: the message points to one writable buffer and to writable memory for control messages, of the lengths
+    // that are given.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
     let mut arrived = None;
-    // SAFETY: the kernel has filled the control messages, which the macros walk through within their length; the memory outlives the walk.
+    // SAFETY: the kernel has filled the control messages, which the macros walk through within their length; the
+    // memory outlives the walk.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(head) = header.as_ref() {

@@ -1,4 +1,5 @@
-//! One thread's identity and mask: who it is, whether it is ours to touch, and setting its mask without hitting another.
+//! One thread's identity and mask: who it is, whether it is ours to touch, and setting its mask without hitting
+//! another.
 
 use crate::sys;
 use crate::sys::cgroups;
@@ -10,7 +11,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A thread, or a process by its leader, for as long as the machine runs: its id and its start time in clock ticks since boot.
+/// A thread, or a process by its leader, for as long as the machine runs: its id and its start time in clock ticks
+/// since boot.
 pub type Identity = (u32, u64);
 
 /// Why a mask was not set.
@@ -41,12 +43,13 @@ impl SetError {
     }
 }
 
-/// A thread that is held: its open stat file is bound to the kernel's `struct pid`, not to the number, so that reading it again
-/// fails once the thread has ended, even if the number has been given to another.
+/// A thread that is held: its open stat file is bound to the kernel's `struct pid`, not to the number, so that
+/// reading it again fails once the thread has ended, even if the number has been given to another.
 ///
-/// Thus a set between two successful reads has hit this thread and no other. The window that remains: the thread ends after the
-/// read before, and its number is handed out again before the set. The kernel hands out numbers in a cycle, so that takes as many
-/// forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports [`SetError::Recycled`].
+/// Thus a set between two successful reads has hit this thread and no other. The window that remains: the thread ends
+/// after the read before, and its number is handed out again before the set. The kernel hands out numbers in a cycle,
+/// so that takes as many forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports
+/// [`SetError::Recycled`].
 #[derive(Debug)]
 pub struct Held {
     stat_file: File,
@@ -130,7 +133,8 @@ impl Held {
         Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
     }
 
-    /// What the kernel leaves of its mask, where that was asked to be `asked` and reads `mask`; `None` as [`Held::cpuset`].
+    /// What the kernel leaves of its mask, where that was asked to be `asked` and reads `mask`; `None` as
+    /// [`Held::cpuset`].
     pub fn leaves(&self, asked: &CpuSet, mask: &CpuSet) -> Option<Leaves> {
         let cpuset = self.cpuset()?;
         let moving = moving(&asked.and(&cpuset).minus(mask));
@@ -143,8 +147,8 @@ impl Held {
 pub struct Leaves {
     /// What its cpuset allows of the CPUs that are online.
     pub cpuset: CpuSet,
-    /// CPUs that are on their way on or off: a mask that is read may or may not show them, since it shows active CPUs alone, and a
-    /// CPU is online for a while before and after it is active (kernel/cpu.c, `cpuhp_hp_states`).
+    /// CPUs that are on their way on or off: a mask that is read may or may not show them, since it shows active CPUs
+    /// alone, and a CPU is online for a while before and after it is active (kernel/cpu.c, `cpuhp_hp_states`).
     pub moving: CpuSet,
 }
 
@@ -172,7 +176,8 @@ fn moving(cpus: &CpuSet) -> CpuSet {
     cpus.iter().filter(moves).collect()
 }
 
-/// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel since 3.17.
+/// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel
+/// since 3.17.
 fn effective_cpus(path: &str) -> Option<CpuSet> {
     static FILES: OnceLock<Vec<(String, &str)>> = OnceLock::new();
     let files = FILES.get_or_init(|| {
@@ -185,8 +190,8 @@ fn effective_cpus(path: &str) -> Option<CpuSet> {
     })
 }
 
-/// What holds after `asked` was set under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and cut to the cpuset anew
-/// whenever that changes; where nothing is left, the whole cpuset holds).
+/// What holds after `asked` was set under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and cut to the
+/// cpuset anew whenever that changes; where nothing is left, the whole cpuset holds).
 pub fn under_cpuset(asked: &CpuSet, cpuset: &CpuSet) -> CpuSet {
     let cut = asked.and(cpuset);
     if cut.is_empty() { cpuset.clone() } else { cut }
@@ -203,7 +208,8 @@ pub fn process_stat(pid: u32) -> Option<TaskStat> {
     TaskStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()
 }
 
-/// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no such folder.
+/// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no
+/// such folder.
 pub fn numbers_in(folder: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()

@@ -16,7 +16,8 @@ pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
 }
 
-/// Which of the descriptors are readable or hung up, waiting for the first of them up to `within`; those that are absent never are.
+/// Which of the descriptors are readable or hung up, waiting for the first of them up to `within`; those that are
+/// absent never are.
 ///
 /// # Errors
 /// Only where the kernel fails; a signal ends the wait like its time.

@@ -310,7 +310,8 @@ fn a_cpuset_forbids_shrinks_and_grows() {
     let both = a.or(&b);
     let Some(cpuset) = Cpuset::new(&a) else { return };
 
-    // It forbids: the task was allowed both CPUs when the orders were made, and only one is left when they are carried out.
+    // It forbids: the task was allowed both CPUs when the orders were made, and only one is left when they are
+    // carried out.
     let (dir, subject) = (TempDir::new("cpuset"), Subject::new(1));
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["tend", "hold", "flop", "notes"]));
     applier.hear("hold");

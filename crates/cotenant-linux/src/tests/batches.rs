@@ -82,9 +82,11 @@ impl Queue for Beats {
     }
 }
 
-/// Runs a batch in a process that has no other thread, as Cotenant's is: signals would go to libtest's. Ends as that does.
+/// Runs a batch in a process that has no other thread, as Cotenant's is: signals would go to libtest's. Ends as that
+/// does.
 pub fn batcher(args: &[String]) {
-    // SAFETY: the child goes on with a copy of this thread alone, which holds no lock; the C library puts its own right.
+    // SAFETY: the child goes on with a copy of this thread alone, which holds no lock; the C library puts its own
+    // right.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {

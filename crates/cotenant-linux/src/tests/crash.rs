@@ -12,7 +12,8 @@ use std::path::Path;
 /// Steps that reach every point: placing, moving, giving back, placing again, undoing.
 const STEPS: [&str; 5] = ["flip", "flop", "release", "flip", "finish"];
 
-/// The masks come back by themselves, and nothing is left for `restore` but perhaps a journal under which nothing was applied.
+/// The masks come back by themselves, and nothing is left for `restore` but perhaps a journal under which nothing was
+/// applied.
 fn expect_undone(subject: &Subject, state: &Path, case: &str) {
     eventually(&format!("{case}: masks {:?}", subject.masks()), || subject.is_as_before());
     let report = restore(state);
@@ -25,7 +26,8 @@ fn has_ended(pid: u32) -> bool {
     thread::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
 }
 
-/// Stops a process and waits until each of its threads stands still: one that has not noticed yet could still take a lock.
+/// Stops a process and waits until each of its threads stands still: one that has not noticed yet could still take a
+/// lock.
 fn stop(pid: u32) {
     sys::kill(pid, libc::SIGSTOP).unwrap();
     eventually("it stands still", || {

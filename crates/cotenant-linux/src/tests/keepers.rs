@@ -17,7 +17,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Runs two programs as `cotenant qos` does: `STATE_DIR MEANS FOLDER STEP…`, the second one that of the pauser. Each step says what became of it.
+/// Runs two programs as `cotenant qos` does: `STATE_DIR MEANS FOLDER STEP…`, the second one that of the pauser. Each
+/// step says what became of it.
 pub fn keeper(args: &[String]) {
     let [state_dir, means, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MEANS FOLDER STEP…") };
     let enforcer = if means == "quota" { Enforcer::Quota } else { Enforcer::Outside };

@@ -1,7 +1,7 @@
 //! Nothing stays changed: tests with real processes that are killed at every point.
 //!
-//! The test binary starts itself again in different roles ([`roles`]): a *subject* with threads to be placed, an *applier* that
-//! places them, and the guardian that the applier starts.
+//! The test binary starts itself again in different roles ([`roles`]): a *subject* with threads to be placed, an
+//! *applier* that places them, and the guardian that the applier starts.
 
 mod agents;
 mod batches;

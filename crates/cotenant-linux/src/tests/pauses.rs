@@ -29,7 +29,8 @@ pub fn program(folder: &Path) -> Command {
     command
 }
 
-/// Starts a program and lets it wait: `STATE_DIR MECHANISM FOLDER STEP…`. Each step says what became of it; `hold` waits for a line.
+/// Starts a program and lets it wait: `STATE_DIR MECHANISM FOLDER STEP…`. Each step says what became of it; `hold`
+/// waits for a line.
 pub fn pauser(args: &[String]) {
     let [state_dir, mechanism, folder, steps @ ..] = args else { panic!("usage: STATE_DIR MECHANISM FOLDER STEP…") };
     let folder = Path::new(folder);
@@ -170,8 +171,8 @@ fn is_ours(group: &Path) -> bool {
 
 fn stands_still(group: &Path) -> bool {
     let read = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
-    // The freezer of version 1 never comes to its end where a fork by vfork was just going to wait for its child, which is frozen: it is
-    // passed over then, and waits in the kernel.
+    // The freezer of version 1 never comes to its end where a fork by vfork was just going to wait for its child,
+    // which is frozen: it is passed over then, and waits in the kernel.
     let in_kernel = |pid: &str| thread::process_stat(pid.parse().unwrap()).is_none_or(|stat| stat.state == b'D');
     match read("freezer.state").trim() {
         "FREEZING" => read("cgroup.procs").lines().all(in_kernel),

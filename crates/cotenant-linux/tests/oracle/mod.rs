@@ -52,8 +52,8 @@ fn object(cpus: &CpuSet, number: Option<u32>, details: &[(&str, String)]) -> Str
 }
 
 impl Seen {
-    /// Our topology as hwloc would show it: hwloc removes what is offline or not allowed, and packages (or others) that then hold
-    /// neither a CPU nor a memory node.
+    /// Our topology as hwloc would show it: hwloc removes what is offline or not allowed, and packages (or others)
+    /// that then hold neither a CPU nor a memory node.
     pub fn ours(t: &Topology, sizes: Sizes) -> Self {
         let usable = t.usable();
         let mut objects = Objects::new();

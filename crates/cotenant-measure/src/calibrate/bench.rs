@@ -54,8 +54,8 @@ pub trait Bench {
     /// Why it could not be measured.
     fn migration_us(&mut self, a: CpuId, b: CpuId) -> Result<f64, String>;
 
-    /// Cycles of one step of the kernel `cpu`: 4 on x86, where it is a multiplication and an addition that wait for each other;
-    /// `None` where it is not known.
+    /// Cycles of one step of the kernel `cpu`: 4 on x86, where it is a multiplication and an addition that wait for
+    /// each other; `None` where it is not known.
     fn cycles_per_step(&self) -> Option<f64>;
 
     /// Tells how far the whole is (0–1) and what comes next; false where it shall end.

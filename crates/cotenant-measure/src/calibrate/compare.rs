@@ -4,8 +4,8 @@ use cotenant_model::profile::calibration::Difference;
 use cotenant_model::topology::hidden::{Level, Role};
 use cotenant_model::{CpuId, CpuSet, Topology};
 
-/// Where what latencies between these CPUs show differs from what the system claims of them. A claim that latencies cannot show (one
-/// group, or each CPU alone) is none.
+/// Where what latencies between these CPUs show differs from what the system claims of them. A claim that latencies
+/// cannot show (one group, or each CPU alone) is none.
 pub fn differences(topology: &Topology, cpus: &[CpuId], levels: &[Level]) -> Vec<Difference> {
     let of: CpuSet = cpus.iter().copied().collect();
     let claim = |sets: &mut dyn Iterator<Item = &CpuSet>| {

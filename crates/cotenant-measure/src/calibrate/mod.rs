@@ -1,8 +1,8 @@
 //! Measuring a machine once: the thresholds, latencies and bandwidths that policies need.
 //!
-//! A script over a [`Bench`], which runs programs of known behaviour where it is told: a live machine, or one made up for a test.
-//! Everything is measured once per round, round after round, so that what drifts meanwhile touches all alike; what is said in the end
-//! are medians with their spread.
+//! A script over a [`Bench`], which runs programs of known behaviour where it is told: a live machine, or one made up
+//! for a test. Everything is measured once per round, round after round, so that what drifts meanwhile touches all
+//! alike; what is said in the end are medians with their spread.
 
 mod bench;
 mod compare;
@@ -52,7 +52,8 @@ pub struct Calibration {
     pub curves: Vec<Curve>,
     /// Latencies between CPUs, where they were measured.
     pub latencies: Option<Latencies>,
-    /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to CPUs before it.
+    /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to
+    /// CPUs before it.
     pub latency_spread_ns: Vec<Vec<f64>>,
     /// What those show of who shares what.
     pub levels: Vec<Level>,
@@ -270,7 +271,8 @@ fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Valu
                     let low = alone(bench, Load::new("membench-low", &cpus[..n]))?;
                     put(format!("low {node} {n}"), low.iter().map(|r| r.per_cpu_s).sum());
                     let high = alone(bench, Load::new("membench-high", &cpus[..n]))?;
-                    // Per CPU time: a CPU that others take now and then is no sign of a memory that has no more to give.
+                    // Per CPU time: a CPU that others take now and then is no sign of a memory that has no more to
+                    // give.
                     let of_cpu_time = |r: &Ran| if r.per_s > 0.0 { r.bytes_per_s * r.per_cpu_s / r.per_s } else { 0.0 };
                     put(format!("high {node} {n}"), high.iter().map(of_cpu_time).sum());
                 }
@@ -402,7 +404,8 @@ fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     c.latencies = Some(latencies);
 }
 
-/// The rate at which two sharers lose [`COHERENCE_LOSS`] by being apart (SAM §2.1), between the measured rates by straight line.
+/// The rate at which two sharers lose [`COHERENCE_LOSS`] by being apart (SAM §2.1), between the measured rates by
+/// straight line.
 fn coherence(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let name = "coherence_per_cycle";
     if plan.together.is_none() || plan.apart.is_none() {

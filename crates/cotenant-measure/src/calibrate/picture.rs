@@ -25,7 +25,8 @@ fn shade(at: f64) -> String {
     format!("#{:02x}{:02x}{:02x}", mix(237.0, 8.0), mix(248.0, 48.0), mix(255.0, 107.0))
 }
 
-/// The matrix as a heat map; each cell says its CPUs, its latency and how far that is certain (`spread_ns`, below the diagonal) when pointed at.
+/// The matrix as a heat map; each cell says its CPUs, its latency and how far that is certain (`spread_ns`, below the
+/// diagonal) when pointed at.
 pub fn heat_map(latencies: &Latencies, spread_ns: &[Vec<f64>]) -> String {
     let cpus = latencies.cpus();
     let n = cpus.len();
@@ -71,8 +72,8 @@ pub fn heat_map(latencies: &Latencies, spread_ns: &[Vec<f64>]) -> String {
     out + "</svg>\n"
 }
 
-/// From which ratio of the largest to the smallest value on an axis is logarithmic: on a straight one, what is small would lie on top of
-/// each other.
+/// From which ratio of the largest to the smallest value on an axis is logarithmic: on a straight one, what is small
+/// would lie on top of each other.
 const LOGARITHMIC_FROM: f64 = 30.0;
 
 /// An axis that all values fit on, with round ends.

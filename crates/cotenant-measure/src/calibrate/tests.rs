@@ -105,8 +105,9 @@ fn what_was_built_in_is_found() {
     is(value(&c, "clock_hz"), CLOCK, 1e-9);
     is(value(&c, "smt_factor.cpu"), 0.6, 1e-9);
     is(value(&c, "migration_us"), 4.0, 1e-9);
-    // Apart costs 100 ns per access. 5 % of (compute + 50 ns) are 100 ns at compute + 50 ns = 2,000 ns: 1,950 ns of computation, and
-    // then one transfer per 2,100 ns: 1/4,200 per cycle. Between measured rates the loss is not quite a straight line.
+    // Apart costs 100 ns per access. 5 % of (compute + 50 ns) are 100 ns at compute + 50 ns = 2,000 ns: 1,950 ns of
+    // computation, and then one transfer per 2,100 ns: 1/4,200 per cycle. Between measured rates the loss is not
+    // quite a straight line.
     is(value(&c, "coherence_per_cycle"), 1.0 / 4_200.0, 0.03);
     // 70 M lines are the most: 140 M misses, minus 20 %.
     is(value(&c, "socket_bandwidth_per_s.0"), 112e6, 1e-9);

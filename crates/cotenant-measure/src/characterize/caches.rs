@@ -24,8 +24,9 @@ impl fmt::Display for Geometry {
 }
 
 impl Geometry {
-    /// The nearest that cachegrind accepts: lines and the number of sets are powers of two (cachegrind's manual, "Cache Simulation"), so
-    /// the size is adapted, and the associativity kept. Of two that are equally near by ratio, the smaller.
+    /// The nearest that cachegrind accepts: lines and the number of sets are powers of two (cachegrind's manual,
+    /// "Cache Simulation"), so the size is adapted, and the associativity kept. Of two that are equally near by
+    /// ratio, the smaller.
     pub fn nearest(bytes: u64, ways: u32, line: u32) -> Self {
         let (ways, line) = (ways.clamp(1, 1 << 10), line.clamp(16, 1 << 12).next_power_of_two());
         let sets = (bytes as f64 / f64::from(ways) / f64::from(line)).max(1.0).log2();
@@ -79,9 +80,10 @@ impl Model {
     }
 }
 
-/// The caches to simulate: each level that the machine has, at several sizes, one run each, the lowest level first. A first level stands
-/// before the machine's last one; any other stands as the last level behind the machine's first one, so that levels between these two
-/// are left out. Sizes that are not above that of the first level are none of the others. Nothing where the machine tells no sizes.
+/// The caches to simulate: each level that the machine has, at several sizes, one run each, the lowest level first. A
+/// first level stands before the machine's last one; any other stands as the last level behind the machine's first
+/// one, so that levels between these two are left out. Sizes that are not above that of the first level are none of
+/// the others. Nothing where the machine tells no sizes.
 pub fn models(topology: &Topology) -> Vec<Model> {
     let caches =
         topology.resources().iter().filter(|r| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified)));
@@ -111,8 +113,8 @@ fn of(r: &Resource, factor: f64) -> Geometry {
     Geometry::nearest(bytes, r.ways.filter(|ways| *ways > 0).unwrap_or(8), r.line_size.unwrap_or(64))
 }
 
-/// The last level and the level above it (the last private one, as a rule), as near as they can be simulated together; `None` where the
-/// machine does not tell the sizes of two levels.
+/// The last level and the level above it (the last private one, as a rule), as near as they can be simulated
+/// together; `None` where the machine does not tell the sizes of two levels.
 pub fn last_two(topology: &Topology) -> Option<(Geometry, Geometry)> {
     let holds = |r: &&Resource| matches!(r.kind, Kind::Cache(CacheType::Data | CacheType::Unified));
     let caches = || topology.resources().iter().filter(holds).filter(|r| r.capacity.is_some());
@@ -171,7 +173,8 @@ mod tests {
         let models = models(&Topology::new(parts).unwrap());
         let kib = |m: &Model| (m.level, m.first.bytes >> 10, m.last.bytes >> 10, m.cache().bytes >> 10);
         let found: Vec<_> = models.iter().map(kib).collect();
-        // The first level before the real last one; the others behind the real first one, where they are larger than that.
+        // The first level before the real last one; the others behind the real first one, where they are larger than
+        // that.
         let first = [4, 8, 16, 32, 64].map(|size| (1, size, 16_384, size));
         let second = [64, 128].map(|size| (2, 32, size, size));
         let third = [2_048, 4_096, 8_192, 16_384, 32_768].map(|size| (3, 32, size, size));

@@ -1,5 +1,5 @@
-//! The contentiousness model (Tang §5.2.1): `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted to what programs of known
-//! behaviour cost each other. The coefficients belong to a machine.
+//! The contentiousness model (Tang §5.2.1): `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted to
+//! what programs of known behaviour cost each other. The coefficients belong to a machine.
 
 use super::{Bench, Beside, Characterization, Plan, Stop, caches, characterize, neighbours, step};
 use cotenant_model::profile::Contentiousness;
@@ -9,8 +9,8 @@ use cotenant_model::stats::Summary;
 use cotenant_model::topology::{Kind, Topology};
 use std::collections::BTreeMap;
 
-/// What counts lines into the last private cache, and into the last level, the better signal first. Where no cache is beyond the second
-/// level, that is the last one, and the first is the private one.
+/// What counts lines into the last private cache, and into the last level, the better signal first. Where no cache is
+/// beyond the second level, that is the last one, and the first is the private one.
 pub fn line_signals(topology: &Topology) -> [&'static [Signal]; 2] {
     let third = topology.resources().iter().any(|r| matches!(r.kind, Kind::Cache(_)) && r.level > 2);
     let private: &[Signal] = if third { &[Signal::L2LinesIn, Signal::PrivateMisses] } else { &[Signal::PrivateMisses] };
@@ -24,7 +24,8 @@ fn counted(topology: &Topology, per_cpu_s: &BTreeMap<Signal, f64>) -> Option<(f6
     rate(private).zip(rate(last))
 }
 
-/// The same lines of a run on simulated caches of this machine's sizes, and the units of work that the program did in it.
+/// The same lines of a run on simulated caches of this machine's sizes, and the units of work that the program did in
+/// it.
 fn simulated(topology: &Topology, bench: &mut dyn Bench) -> Result<(f64, f64, Option<u64>), Stop> {
     let Some((upper, last)) = caches::last_two(topology) else {
         let why = "lines that come into caches cannot be counted here, and this machine does not tell of two levels of caches that could be \
@@ -38,9 +39,9 @@ fn simulated(topology: &Topology, bench: &mut dyn Bench) -> Result<(f64, f64, Op
 /// Makes the bench on which a kernel is the application.
 pub type BenchOf<'a> = dyn FnMut(&str) -> Result<Box<dyn Bench + 'a>, Stop> + 'a;
 
-/// Measures what programs cost each other, one after the other as the application of the same script that measures any: `bench_of` makes
-/// the bench of each. Kernels must be known by the same names. Where lines cannot be counted, cachegrind's model tells them per unit of
-/// work, and the kernel's speed alone turns them into time.
+/// Measures what programs cost each other, one after the other as the application of the same script that measures
+/// any: `bench_of` makes the bench of each. Kernels must be known by the same names. Where lines cannot be counted,
+/// cachegrind's model tells them per unit of work, and the kernel's speed alone turns them into time.
 ///
 /// # Errors
 /// [`Stop`]: [`Stop::Missing`] where this machine has no two cores to run beside each other, or nothing tells of lines.
@@ -86,8 +87,8 @@ pub fn points(plan: &Plan<'_>, bench_of: &mut BenchOf<'_>) -> Result<Vec<Point>,
     Ok(found.into_iter().map(point).collect())
 }
 
-/// What a machine's model says that an application costs others, from the lines that it brings in; where these cannot be counted, of one
-/// more run on simulated caches and the CPU time of a run alone.
+/// What a machine's model says that an application costs others, from the lines that it brings in; where these cannot
+/// be counted, of one more run on simulated caches and the CPU time of a run alone.
 ///
 /// # Errors
 /// [`Stop`]: [`Stop::Missing`] where nothing tells of lines.
@@ -110,7 +111,8 @@ pub fn predicted(
 mod tests {
     use super::*;
 
-    /// Clovertown has no third level: what comes into its second is what leaves memory, and what leaves the first is `private_misses`.
+    /// Clovertown has no third level: what comes into its second is what leaves memory, and what leaves the first is
+    /// `private_misses`.
     #[test]
     fn lines_are_those_of_the_last_private_and_of_the_last_cache() {
         let of = |text: &str, signals: &[(Signal, f64)]| {

@@ -1,7 +1,9 @@
-//! Measuring an application once, so that policies know how it reacts to sharing (`ReSense` §2.2; Tang §5.2.1; Feliu et al. §4).
+//! Measuring an application once, so that policies know how it reacts to sharing (`ReSense` §2.2; Tang §5.2.1; Feliu
+//! et al. §4).
 //!
-//! A script over a [`Bench`], which runs the application from its start to its end where it is told: a live machine, or one made up for
-//! a test. Everything is measured once per round, in turning order, so that what drifts meanwhile touches all alike.
+//! A script over a [`Bench`], which runs the application from its start to its end where it is told: a live machine,
+//! or one made up for a test. Everything is measured once per round, in turning order, so that what drifts meanwhile
+//! touches all alike.
 
 pub mod caches;
 pub mod contention;
@@ -29,7 +31,8 @@ const PRESSURES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 /// The injectors, and the level at which their lines arrive.
 pub const INJECTORS: [(&str, &str); 2] = [("l2", "inject-l2"), ("memory", "inject-memory")];
 
-/// An injector is asked for at most so many times what is wanted, and at least for that part: what cannot be reached is not chased.
+/// An injector is asked for at most so many times what is wanted, and at least for that part: what cannot be reached
+/// is not chased.
 const TUNED: f64 = 4.0;
 
 /// The application without injectors.
@@ -110,8 +113,8 @@ pub trait Bench {
     /// [`Stop`]
     fn alone(&mut self, kernel: &Beside) -> Result<f64, Stop>;
 
-    /// Data references, instructions, and misses when the application runs on simulated caches of two levels: for each of these pairs, side
-    /// by side where there are several.
+    /// Data references, instructions, and misses when the application runs on simulated caches of two levels: for
+    /// each of these pairs, side by side where there are several.
     ///
     /// # Errors
     /// [`Stop`]
@@ -125,8 +128,8 @@ pub trait Bench {
     /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
     fn goes_on(&mut self, done: f64, what: &str) -> bool;
 
-    /// Hears what is to come once a run alone is known: so many runs like it, so many on simulated caches (which take far longer), and the
-    /// seconds of the former.
+    /// Hears what is to come once a run alone is known: so many runs like it, so many on simulated caches (which take
+    /// far longer), and the seconds of the former.
     fn expect(&mut self, _runs: usize, _simulated: usize, _seconds: f64) {}
 }
 
@@ -160,10 +163,11 @@ impl<'a> Plan<'a> {
 /// How many injectors, where, and how fast (Feliu et al. §4.2, figure 6).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Injectors {
-    /// One on each of these CPUs, which the application then leaves to them; empty: one, on the last core of a last-level cache.
+    /// One on each of these CPUs, which the application then leaves to them; empty: one, on the last core of a
+    /// last-level cache.
     pub cpus: CpuSet,
-    /// Units per second of each, by level (`l2`, `memory`); where a level is absent: a quarter, half, three quarters and all of what
-    /// one reaches alone.
+    /// Units per second of each, by level (`l2`, `memory`); where a level is absent: a quarter, half, three quarters
+    /// and all of what one reaches alone.
     pub rates: BTreeMap<String, Vec<f64>>,
     /// All memory traffic, the application's own included, at which it is put into a class, lines per second (§4.4).
     pub traffic_per_s: Option<f64>,
@@ -186,8 +190,8 @@ pub struct Characterization {
     pub alone_cpu_s: Option<f64>,
 }
 
-/// An injector's rate, led to its target by feedback (Feliu et al. §4: the injector is tuned until the traffic is the wanted one): beside an
-/// application it does not reach what it is asked for, or reaches more.
+/// An injector's rate, led to its target by feedback (Feliu et al. §4: the injector is tuned until the traffic is the
+/// wanted one): beside an application it does not reach what it is asked for, or reaches more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Aim {
     /// Units per second and thread: wanted, and asked for. `None` = as many as possible.
@@ -245,7 +249,8 @@ impl Program {
     }
 }
 
-/// Where the application runs while something runs beside it: all cores but the last of a last-level cache, and that last one.
+/// Where the application runs while something runs beside it: all cores but the last of a last-level cache, and that
+/// last one.
 fn neighbours(topology: &Topology, cpus: &CpuSet) -> Option<(CpuSet, CpuId)> {
     let firsts: CpuSet = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
     let domains = topology.llc_domains().iter().map(|domain| domain.cpus.and(&firsts));
@@ -400,7 +405,8 @@ fn pressure(level: &str, rate: f64) -> String {
     format!("under {level} traffic of {rate:.3e} lines/s each")
 }
 
-/// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of progress, and time.
+/// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of
+/// progress, and time.
 fn cost(runs: &[&[Ran]], wanted: Option<By>) -> (By, impl Fn(&Ran) -> f64 + use<>) {
     let of = |ran: &Ran, by: By| match by {
         By::Cycles => ran.cycles,

@@ -226,8 +226,9 @@ fn injectors_are_as_many_as_fast_and_where_they_are_asked_for() {
     let points = &c.profile.degradation["memory"];
     let asked: Vec<_> = points.iter().map(|p| (p.target_per_s, p.cpus.to_string())).collect();
     assert_eq!(asked, [(200e3, "1,3".to_owned()), (800e3, "1,3".to_owned())]);
-    // 0.9 of each rate is reached (the made-up bench tells that of one): losses 0.02 at 90,000 and 0.08 at 360,000. The application
-    // draws 4e6 lines in 10 s: of 700,000 per s it leaves 300,000, where it loses 0.02 + 0.06 × 210/270.
+    // 0.9 of each rate is reached (the made-up bench tells that of one): losses 0.02 at 90,000 and 0.08 at 360,000.
+    // The application draws 4e6 lines in 10 s: of 700,000 per s it leaves 300,000, where it loses 0.02 + 0.06 ×
+    // 210/270.
     let loss = c.profile.average_traffic_loss.unwrap();
     assert!((loss - (0.02 + 0.06 * 210.0 / 270.0)).abs() < 1e-5, "{loss}");
     let mut made = Made { injectors: made.injectors, ..Made::new(machine(1, 1, 4, 1)) };

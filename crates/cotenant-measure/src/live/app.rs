@@ -46,7 +46,8 @@ fn failure(code: u8) -> Stop {
     ))
 }
 
-/// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change it.
+/// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change
+/// it.
 pub fn pace(report: &Report) -> f64 {
     report.threads.iter().map(|thread| thread.units as f64 / thread.cpu_seconds.max(1e-9)).sum()
 }
@@ -125,7 +126,8 @@ impl<'a> AppBench<'a> {
         if !self.shown {
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
-        // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to undo later.
+        // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to
+        // undo later.
         let own = sys::getaffinity(0).map_err(|e| failed(&e))?;
         sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(&format!("CPUs {cpus} cannot be used: {e}")))?;
         let before = sys::children_cpu_time();

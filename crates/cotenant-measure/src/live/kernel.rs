@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Work on simulated caches, as parts of that of a run: what is counted of the second is what it has beyond the first, so that the
-/// program's start, and the preparation of its memory, which fills the caches, are in neither.
+/// Work on simulated caches, as parts of that of a run: what is counted of the second is what it has beyond the
+/// first, so that the program's start, and the preparation of its memory, which fills the caches, are in neither.
 const SIMULATED: [f64; 2] = [0.1, 0.3];
 
 /// The longest that a kernel may take for its work of less than a second.

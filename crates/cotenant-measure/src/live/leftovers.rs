@@ -56,7 +56,8 @@ pub fn children() -> BTreeSet<u32> {
     pids.filter(|pid| parent(pid) == Some(own)).collect()
 }
 
-/// Ends what programs left behind and nobody has looked at, as where they were left alone: orphans are our children. Says how many.
+/// Ends what programs left behind and nobody has looked at, as where they were left alone: orphans are our children.
+/// Says how many.
 pub fn end_orphans(ours: &BTreeSet<u32>) -> usize {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
     for (signal, patience) in ENDING {

@@ -53,7 +53,8 @@ fn report(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Report, String> {
     let kernel = Kernel::by_name(load.kernel).ok_or_else(|| format!("there is no kernel {}", load.kernel))?;
-    // One thread's loads of a memory elsewhere miss one last-level cache, not all of the machine: they are many, and memory is long to lay out.
+    // One thread's loads of a memory elsewhere miss one last-level cache, not all of the machine: they are many, and
+    // memory is long to lay out.
     let alone = load.memory.is_some() && load.cpus.len() == 1;
     let size = alone.then(|| kernel.default_size(&Caches { llc_total: caches.llc, ..caches }, 1));
     let config = Config {

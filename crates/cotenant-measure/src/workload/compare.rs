@@ -1,4 +1,5 @@
-//! What workloads came to (Dey et al., `ReSense`, §3 and §3.5): average response time, throughput, and whether a policy improves them.
+//! What workloads came to (Dey et al., `ReSense`, §3 and §3.5): average response time, throughput, and whether a
+//! policy improves them.
 
 use super::Ran;
 use cotenant_model::stats::paired::{Paired, Tail, paired};
@@ -29,8 +30,8 @@ impl Figures {
         })
     }
 
-    /// Percent by which these are better than others: average response time, throughput. The paper normalises to the native system:
-    /// a time that is 5 % shorter, and a throughput that is 5 % higher, are 5 % better.
+    /// Percent by which these are better than others: average response time, throughput. The paper normalises to the
+    /// native system: a time that is 5 % shorter, and a throughput that is 5 % higher, are 5 % better.
     pub fn over(&self, other: &Self) -> [f64; 2] {
         [(1.0 - self.art_s / other.art_s) * 100.0, (self.throughput / other.throughput - 1.0) * 100.0]
     }
@@ -43,8 +44,8 @@ pub struct Gain {
     pub percent: f64,
     /// Its 95 % confidence interval; `None` below two workloads.
     pub ci95: Option<[f64; 2]>,
-    /// How likely a difference like this is where the policy improves nothing (paired t-test of the figures, one-sided as in §3.5); `None`
-    /// below two workloads.
+    /// How likely a difference like this is where the policy improves nothing (paired t-test of the figures,
+    /// one-sided as in §3.5); `None` below two workloads.
     pub p: Option<f64>,
 }
 

@@ -1,5 +1,5 @@
-//! Dynamic workloads: programs that come, run several times and go (Dey et al., `ReSense`, §3.1 to §3.4), and the script that carries one
-//! out on whatever host can start programs.
+//! Dynamic workloads: programs that come, run several times and go (Dey et al., `ReSense`, §3.1 to §3.4), and the
+//! script that carries one out on whatever host can start programs.
 
 pub mod compare;
 mod stage;
@@ -94,8 +94,9 @@ impl FromStr for Size {
 }
 
 impl Workload {
-    /// A random workload of programs of a pool: none twice while the pool has others. Arrivals lie in `span`, to the millisecond; each
-    /// program runs 1 to `runs` times. The same arguments give the same workload. Empty where the pool is.
+    /// A random workload of programs of a pool: none twice while the pool has others. Arrivals lie in `span`, to the
+    /// millisecond; each program runs 1 to `runs` times. The same arguments give the same workload. Empty where the
+    /// pool is.
     pub fn generate(size: Size, pool: &[String], span: Duration, runs: u32, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut left: Vec<&String> = Vec::new();

@@ -1,4 +1,5 @@
-//! A workload under way: a host around a host, which starts what is due and notes what has ended. The loop drives it like any other.
+//! A workload under way: a host around a host, which starts what is due and notes what has ended. The loop drives it
+//! like any other.
 
 use super::{Arrival, Workload};
 use cotenant_model::Topology;

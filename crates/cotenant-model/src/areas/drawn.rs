@@ -1,8 +1,10 @@
-//! What a part of a process' pages, drawn at random, tells of all: for memory that is too large to be looked at page by page.
+//! What a part of a process' pages, drawn at random, tells of all: for memory that is too large to be looked at page
+//! by page.
 //!
-//! Draws are stratified by area, each area having them in proportion to what it holds, so that small areas do not drown in large ones that are never
-//! touched. Estimates are without bias, and their standard errors are those of the textbook (Cochran, *Sampling Techniques*, §5.3, without its
-//! correction for small populations: areas are far larger than what is drawn of them).
+//! Draws are stratified by area, each area having them in proportion to what it holds, so that small areas do not
+//! drown in large ones that are never touched. Estimates are without bias, and their standard errors are those of the
+//! textbook (Cochran, *Sampling Techniques*, §5.3, without its correction for small populations: areas are far larger
+//! than what is drawn of them).
 
 use super::ByNode;
 use crate::ids::NodeId;
@@ -19,8 +21,8 @@ pub struct Stratum {
     pub draws: u64,
 }
 
-/// Shares out so many draws among ranges (first address, end, pages resident there as last known) in proportion to what they hold; one at least to
-/// each that holds anything, so there may be as many more as there are ranges.
+/// Shares out so many draws among ranges (first address, end, pages resident there as last known) in proportion to
+/// what they hold; one at least to each that holds anything, so there may be as many more as there are ranges.
 pub fn strata(ranges: &[(u64, u64, u64)], draws: u64, page_bytes: u64) -> Vec<Stratum> {
     let total: u64 = ranges.iter().fold(0, |sum, r| sum.saturating_add(r.2));
     let stratum = |&(start, end, resident): &(u64, u64, u64)| {
@@ -95,10 +97,12 @@ mod tests {
         assert!(drawn.len() == 100 && drawn.iter().all(|a| (7..10).contains(&(a / PAGE)) && a % PAGE == 0));
     }
 
-    /// Many samples of memory of which everything is known: their mean is the truth, and they spread as their errors say.
+    /// Many samples of memory of which everything is known: their mean is the truth, and they spread as their errors
+    /// say.
     #[test]
     fn estimates_have_no_bias_and_the_error_that_they_state() {
-        // Of 10,000 pages a third is accessed, on node 1; of 50,000 one in ten, on node 0 and 1 alternately; 5,000 are never.
+        // Of 10,000 pages a third is accessed, on node 1; of 50,000 one in ten, on node 0 and 1 alternately; 5,000
+        // are never.
         let accessed = |stratum: usize, page: u64| match stratum {
             0 => page.is_multiple_of(3).then_some(NodeId(1)),
             1 => page.is_multiple_of(10).then_some(NodeId(u32::from(page.is_multiple_of(20)))),

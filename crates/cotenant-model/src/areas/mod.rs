@@ -1,4 +1,5 @@
-//! Areas of a process' memory, as the kernel tells of them: where their pages are, who bound them, and which were accessed.
+//! Areas of a process' memory, as the kernel tells of them: where their pages are, who bound them, and which were
+//! accessed.
 //!
 //! Everything takes bytes, line by line: the files of a process with a million mappings are hundreds of megabytes.
 
@@ -46,8 +47,8 @@ pub struct Area {
 pub type ByNode = BTreeMap<NodeId, f64>;
 
 impl Area {
-    /// A line of `numa_maps` (`Documentation/admin-guide/mm/numa_memory_policy.rst`, `proc(5)`); `None` where it is none.
-    /// Pages are counted in base pages of `page_kb` KiB: huge pages count as what they hold.
+    /// A line of `numa_maps` (`Documentation/admin-guide/mm/numa_memory_policy.rst`, `proc(5)`); `None` where it is
+    /// none. Pages are counted in base pages of `page_kb` KiB: huge pages count as what they hold.
     pub fn parse(line: &[u8], page_kb: u64) -> Option<Self> {
         let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
         let start = hexadecimal(words.next()?)?;
@@ -114,8 +115,8 @@ pub struct Referenced {
 }
 
 impl Referenced {
-    /// Takes the next line. At the end of what matters of an area: its first address, and KiB that were accessed since accessed bits were
-    /// cleared.
+    /// Takes the next line. At the end of what matters of an area: its first address, and KiB that were accessed
+    /// since accessed bits were cleared.
     pub fn line(&mut self, line: &[u8]) -> Option<(u64, u64)> {
         if line.first()?.is_ascii_uppercase() {
             let kb = line.strip_prefix(b"Referenced:")?;
@@ -127,8 +128,8 @@ impl Referenced {
     }
 }
 
-/// How many pages of each node were accessed: `accessed` has areas by first address in ascending order, each with its accessed base pages.
-/// Areas that are not among `areas` (they are new) are left out.
+/// How many pages of each node were accessed: `accessed` has areas by first address in ascending order, each with its
+/// accessed base pages. Areas that are not among `areas` (they are new) are left out.
 pub fn touched(areas: &[Area], accessed: &[(u64, u64)]) -> ByNode {
     let mut sum = ByNode::new();
     let mut areas = areas.iter().peekable();
@@ -157,8 +158,8 @@ pub fn touched_in(areas: &[Area], ranges: &[(u64, u64, u64)], page_bytes: u64) -
     sum
 }
 
-/// What events tell of a thread that ran on `node`: loads that its own node's memory served, and that others served. Where there are several
-/// others, they are shared out as the process' pages are; `None` where that is not known.
+/// What events tell of a thread that ran on `node`: loads that its own node's memory served, and that others served.
+/// Where there are several others, they are shared out as the process' pages are; `None` where that is not known.
 pub fn loads_by_node(
     local: u64,
     remote: u64,

@@ -1,4 +1,5 @@
-//! Machine files: a topology and what is known about a machine, as TOML. `docs/reference/machine-file.md` describes the format.
+//! Machine files: a topology and what is known about a machine, as TOML. `docs/reference/machine-file.md` describes
+//! the format.
 
 use crate::cpuset::CpuSet;
 use crate::ids::NodeId;
@@ -33,7 +34,8 @@ pub struct Machine {
     pub topology: Topology,
     /// What is known besides.
     pub profile: MachineProfile,
-    /// The file, where it has a `[simulator]` section: the simulator reads that itself, so that its errors name the place, too.
+    /// The file, where it has a `[simulator]` section: the simulator reads that itself, so that its errors name the
+    /// place, too.
     pub simulator: Option<String>,
 }
 
@@ -101,8 +103,8 @@ impl Machine {
     }
 }
 
-/// Parses what is known of a machine besides its topology: a TOML file with the fields of [`MachineProfile`], or a machine file,
-/// whose profile is taken.
+/// Parses what is known of a machine besides its topology: a TOML file with the fields of [`MachineProfile`], or a
+/// machine file, whose profile is taken.
 ///
 /// # Errors
 /// [`ProfileError`] on malformed TOML, unknown keys, and thresholds or clocks that are not positive and finite.

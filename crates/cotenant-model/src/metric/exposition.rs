@@ -1,4 +1,5 @@
-//! What servers answer with: the text format of Prometheus (0.0.4) and `OpenMetrics` (1.0), as far as one series needs it.
+//! What servers answer with: the text format of Prometheus (0.0.4) and `OpenMetrics` (1.0), as far as one series
+//! needs it.
 
 use crate::histogram::{Bucket, Histogram};
 use std::collections::BTreeMap;
@@ -105,8 +106,8 @@ fn or_none(offers: &str, it_has: &str) -> String {
 /// Names that are listed.
 const LISTED: usize = 8;
 
-/// What may be asked of an answer: names of series and families, at most eight, those first that begin most like `wanted`. Empty where it
-/// is no text of this format.
+/// What may be asked of an answer: names of series and families, at most eight, those first that begin most like
+/// `wanted`. Empty where it is no text of this format.
 pub fn offers(answer: &str, wanted: &str) -> String {
     let kinds: BTreeMap<&str, &str> = answer.lines().filter_map(kind).collect();
     let mut names: Vec<&str> = Vec::new();
@@ -148,7 +149,8 @@ fn samples(answer: &str) -> impl Iterator<Item = Series<'_>> {
     lines.filter_map(series).filter(|(.., rest)| rest.split_ascii_whitespace().next().and_then(value).is_some())
 }
 
-/// Finds the series in a server's answer. Counters and histograms of all matching label sets are summed; a gauge must be alone.
+/// Finds the series in a server's answer. Counters and histograms of all matching label sets are summed; a gauge must
+/// be alone.
 ///
 /// # Errors
 /// [`ScrapeError`]; a line about another series is not looked at.

@@ -16,8 +16,8 @@ pub struct Measured {
     pub window: Duration,
     /// How many observations it summarises.
     pub count: u64,
-    /// Which way is better unless the user says otherwise: quantiles of what is observed (latencies, sizes of queues) are better low,
-    /// everything else high. Names say nothing.
+    /// Which way is better unless the user says otherwise: quantiles of what is observed (latencies, sizes of queues)
+    /// are better low, everything else high. Names say nothing.
     pub direction: Direction,
 }
 
@@ -60,7 +60,8 @@ fn finite(value: f64) -> Result<f64, MeterError> {
     if value.is_finite() { Ok(value) } else { Err(MeterError::NotFinite(value.to_string())) }
 }
 
-/// Turns a source's words into readings: gauges as they are, counters and histograms by what came since the reading before.
+/// Turns a source's words into readings: gauges as they are, counters and histograms by what came since the reading
+/// before.
 #[derive(Clone, Debug)]
 pub struct Meter {
     quantile: Option<f64>,
@@ -73,7 +74,8 @@ impl Meter {
         Self { quantile, before: None }
     }
 
-    /// The reading at a time; `None` where there is none yet: at first, where the source began anew, and where nothing was observed.
+    /// The reading at a time; `None` where there is none yet: at first, where the source began anew, and where
+    /// nothing was observed.
     ///
     /// # Errors
     /// [`MeterError::NotFinite`], [`MeterError::NoHistogram`]

@@ -1,6 +1,8 @@
-//! Metrics from outside: what the user asks for (`--metric`), the text that servers answer with, and readings made of it.
+//! Metrics from outside: what the user asks for (`--metric`), the text that servers answer with, and readings made of
+//! it.
 //!
-//! The syntax is described in `docs/reference/metrics.md`. Fetching is the host's work: nothing here touches a process, file or socket.
+//! The syntax is described in `docs/reference/metrics.md`. Fetching is the host's work: nothing here touches a
+//! process, file or socket.
 
 mod exposition;
 mod meter;
@@ -35,8 +37,8 @@ pub struct Metric {
     pub name: String,
     /// Where it comes from.
     pub source: Source,
-    /// Which way is better, where the user says it or names a summary's quantile; else what is usual for what is measured
-    /// ([`Measured::direction`]).
+    /// Which way is better, where the user says it or names a summary's quantile; else what is usual for what is
+    /// measured ([`Measured::direction`]).
     pub direction: Option<Direction>,
     /// Time between two readings, 10 ms to 1 h.
     pub every: Duration,
@@ -155,8 +157,8 @@ impl FromStr for Metric {
     }
 }
 
-/// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`, `http:[HOST:]PORT[/PATH]:pQ`; `None` where it is another
-/// source.
+/// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`, `http:[HOST:]PORT[/PATH]:pQ`; `None`
+/// where it is another source.
 fn probe(text: &str) -> Option<Result<(Source, f64), String>> {
     let (name, rest) = text.split_once(':')?;
     let all = [Protocol::Redis, Protocol::Postgres, Protocol::Http];

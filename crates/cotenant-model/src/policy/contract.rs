@@ -36,8 +36,8 @@ pub struct Needs {
     pub accesses: bool,
 }
 
-/// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input. A policy is made from its
-/// settings, once per run; what it remembers between rounds goes in and comes out.
+/// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input. A policy is
+/// made from its settings, once per run; what it remembers between rounds goes in and comes out.
 pub trait Policy: Send + Sync {
     /// The tag of its state in recordings, and the name of its settings. Policies that share both share it.
     const SECTION: &'static str;

@@ -17,8 +17,8 @@ pub trait PolicyState:
 
 impl<S: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static> PolicyState for S {}
 
-/// A policy's state. In the loop it is the policy's own type behind a box; read from a recording or a snapshot it stays JSON until its
-/// policy asks for it, so that reading needs to know no policy.
+/// A policy's state. In the loop it is the policy's own type behind a box; read from a recording or a snapshot it
+/// stays JSON until its policy asks for it, so that reading needs to know no policy.
 ///
 /// In JSON: `"empty"`, or an object with one key, the policy's [`Policy::SECTION`].
 #[derive(Clone, Debug, Default)]

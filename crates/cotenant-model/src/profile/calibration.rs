@@ -39,8 +39,8 @@ impl Stamp {
     }
 }
 
-/// A short text that changes with what a topology says of CPUs, resources, nodes and distances; not with what is allowed to whom, nor with
-/// how much memory there is.
+/// A short text that changes with what a topology says of CPUs, resources, nodes and distances; not with what is
+/// allowed to whom, nor with how much memory there is.
 pub fn fingerprint(topology: &Topology) -> String {
     let mut parts = topology.parts().clone();
     parts.cpus.iter_mut().for_each(|cpu| cpu.allowed = true);
@@ -84,7 +84,8 @@ pub struct Curve {
     pub y: String,
     /// Medians.
     pub points: Vec<(f64, f64)>,
-    /// [`Repeated::low`] and [`Repeated::high`] of the first number of each point; empty where it was set, not measured.
+    /// [`Repeated::low`] and [`Repeated::high`] of the first number of each point; empty where it was set, not
+    /// measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread_x: Vec<(f64, f64)>,
     /// The same of the second.

@@ -52,8 +52,8 @@ pub fn model(points: Vec<Point>) -> Option<Model> {
     Some(Model { fit: whole, miss_rate, requests, points })
 }
 
-/// `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted on one machine; C is the mean loss of speed of a co-runner, and L2
-/// is the last private cache.
+/// `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted on one machine; C is the mean loss of speed
+/// of a co-runner, and L2 is the last private cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contentiousness {
@@ -113,7 +113,8 @@ impl Contentiousness {
         })
     }
 
-    /// The contentiousness of what brings in so many lines per nanosecond, into the level above the last and into the last.
+    /// The contentiousness of what brings in so many lines per nanosecond, into the level above the last and into the
+    /// last.
     pub fn at(&self, upper_per_ns: f64, last_per_ns: f64) -> f64 {
         self.a.value * (upper_per_ns - last_per_ns) + self.b.value * last_per_ns + self.c.value
     }

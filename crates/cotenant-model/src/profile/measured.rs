@@ -1,4 +1,5 @@
-//! What characterization measures of an application: values with their spread, how they were measured, and what they hold for.
+//! What characterization measures of an application: values with their spread, how they were measured, and what they
+//! hold for.
 
 use super::AppProfile;
 use super::calibration::Stamp;
@@ -72,8 +73,8 @@ fn one() -> usize {
 }
 
 impl Score {
-    /// From the cost of each round in both configurations; `None` without rounds, or where a base is not above 0. Of one round nothing
-    /// is known of the spread, and the interval is the value.
+    /// From the cost of each round in both configurations; `None` without rounds, or where a base is not above 0. Of
+    /// one round nothing is known of the spread, and the interval is the value.
     pub fn of(rounds: &[(f64, f64)], by: By, base: CpuSet, contend: CpuSet) -> Option<Self> {
         if rounds.is_empty() || rounds.iter().any(|(base, contend)| *base <= 0.0 || !contend.is_finite()) {
             return None;
@@ -157,8 +158,8 @@ pub struct Pressure {
 /// A loss from which on an application counts as *sensitive* to a traffic, else as little sensitive (TPDS §4.4).
 pub const SENSITIVE: f64 = 0.05;
 
-/// The loss under a traffic of injectors, lines per second: on the line through nothing and what was measured; beyond the last point
-/// as there. `None` without a measurement.
+/// The loss under a traffic of injectors, lines per second: on the line through nothing and what was measured; beyond
+/// the last point as there. `None` without a measurement.
 pub fn loss_under(points: &[Pressure], traffic_per_s: f64) -> Option<f64> {
     let mut before = (0.0, 0.0);
     for (rate, loss) in in_order(points) {
@@ -171,8 +172,8 @@ pub fn loss_under(points: &[Pressure], traffic_per_s: f64) -> Option<f64> {
     (!points.is_empty()).then_some(before.1)
 }
 
-/// The least traffic of injectors, lines per second, from which on an application is [`SENSITIVE`]; `None`: it is little sensitive, as
-/// far as was measured.
+/// The least traffic of injectors, lines per second, from which on an application is [`SENSITIVE`]; `None`: it is
+/// little sensitive, as far as was measured.
 pub fn sensitive_from(points: &[Pressure]) -> Option<f64> {
     let mut before = (0.0, 0.0);
     for (rate, loss) in in_order(points) {
@@ -278,8 +279,8 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Whether it is another program now: by build id where both have one, else by size and time. Nothing is said of a file that was
-    /// not looked at.
+    /// Whether it is another program now: by build id where both have one, else by size and time. Nothing is said of
+    /// a file that was not looked at.
     pub fn difference(&self, now: &Self) -> Option<String> {
         if self.path.is_empty() || now.path.is_empty() {
             return None;
@@ -304,8 +305,8 @@ impl AppProfile {
         names.into_iter().find_map(|name| self.sensitivity.get(name)).map(|score| score.score)
     }
 
-    /// This profile after another measurement: what that has replaces what was there, the rest stays. Where the program or the machine
-    /// is another one since, nothing measured stays, but what the user alone can know does.
+    /// This profile after another measurement: what that has replaces what was there, the rest stays. Where the
+    /// program or the machine is another one since, nothing measured stays, but what the user alone can know does.
     #[must_use]
     pub fn updated(self, newer: Self) -> Self {
         let changed = match (&self.stamp, &newer.stamp) {

@@ -42,7 +42,8 @@ pub struct MachineProfile {
     /// What programs cost each other here, by the lines that they bring in. Recordings do without.
     #[serde(default, skip_serializing)]
     pub contentiousness: Option<Box<Contentiousness>>,
-    /// Latencies of memory that the user wrote down; those that were measured stand in the calibration. In recordings they are the topology's distances.
+    /// Latencies of memory that the user wrote down; those that were measured stand in the calibration. In recordings
+    /// they are the topology's distances.
     #[serde(default, skip_serializing)]
     pub memory_latency: Option<Box<MemoryLatencies>>,
 }
@@ -62,15 +63,17 @@ impl MachineProfile {
         }
     }
 
-    /// What of it policies go by: the figures without how they came about, and without latencies, which are the topology's distances by then.
+    /// What of it policies go by: the figures without how they came about, and without latencies, which are the
+    /// topology's distances by then.
     #[must_use]
     pub fn figures(self) -> Self {
         Self { calibration: None, contentiousness: None, memory_latency: None, ..self }
     }
 
-    /// The machine with the memory latencies that are known of it in place of the distances that its firmware tells: those that the user wrote down, else
-    /// those that were measured while its topology was the same; and why measured ones are not used, one line. `topology` is the machine as the system
-    /// tells it, which is what is given back where nothing is known.
+    /// The machine with the memory latencies that are known of it in place of the distances that its firmware tells:
+    /// those that the user wrote down, else those that were measured while its topology was the same; and why
+    /// measured ones are not used, one line. `topology` is the machine as the system tells it, which is what is given
+    /// back where nothing is known.
     ///
     /// # Errors
     /// Where what the user wrote is of another machine.
@@ -96,8 +99,9 @@ impl MachineProfile {
     }
 }
 
-/// From where on the decision tree of `heuristic` calls a characteristic *high* (Tang §4.1, Algorithm 1, which prints no value:
-/// both belong to a machine and are calibrated; see `docs/policies/heuristic.md`). Units as in [`AppProfile`].
+/// From where on the decision tree of `heuristic` calls a characteristic *high* (Tang §4.1, Algorithm 1, which prints
+/// no value: both belong to a machine and are calibrated; see `docs/policies/heuristic.md`). Units as in
+/// [`AppProfile`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct High {
@@ -115,11 +119,12 @@ pub struct Thresholds {
     pub coherence_per_cycle: f64,
     /// LLC misses per second of a whole socket above which its memory bandwidth is taken as exhausted.
     pub socket_bandwidth_per_s: f64,
-    /// LLC misses per second of one task above which it counts as memory-bound; absent: `socket_bandwidth_per_s` divided by the
-    /// cores of the socket (ours; see `docs/policies/sam.md`).
+    /// LLC misses per second of one task above which it counts as memory-bound; absent: `socket_bandwidth_per_s`
+    /// divided by the cores of the socket (ours; see `docs/policies/sam.md`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_bandwidth_per_s: Option<f64>,
-    /// Loads from remote DRAM per unhalted cycle of a task above which it is repaired; absent: stage 2 needs it and says so.
+    /// Loads from remote DRAM per unhalted cycle of a task above which it is repaired; absent: stage 2 needs it and
+    /// says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_per_cycle: Option<f64>,
 }
@@ -140,7 +145,8 @@ pub struct AppProfile {
     /// Whether the application is the latency-sensitive one, P.
     #[serde(default)]
     pub latency_sensitive: bool,
-    /// How much its distance to its memory counts beside that of others, 0 or more; 1 where absent (Tumanov et al. §5.2).
+    /// How much its distance to its memory counts beside that of others, 0 or more; 1 where absent (Tumanov et al.
+    /// §5.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
     /// Threads that run at the same time, at least 1.
@@ -149,12 +155,12 @@ pub struct AppProfile {
     /// Seconds that it takes alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_s: Option<f64>,
-    /// Loss of speed beside co-runners with which it draws as much memory traffic as the jobs of a batch do on average, 0–1
-    /// (TPDS §4.4). Where it is absent, the batch's own traffic and `degradation` tell.
+    /// Loss of speed beside co-runners with which it draws as much memory traffic as the jobs of a batch do on
+    /// average, 0–1 (TPDS §4.4). Where it is absent, the batch's own traffic and `degradation` tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_traffic_loss: Option<f64>,
-    /// Events of one thread per second of its CPU time, measured where they can be counted: they stand in where the machine cannot
-    /// count a signal, see [`stand_in`].
+    /// Events of one thread per second of its CPU time, measured where they can be counted: they stand in where the
+    /// machine cannot count a signal, see [`stand_in`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_cpu_s: BTreeMap<Signal, f64>,
     /// Cache beyond which more of it brings little, bytes.
@@ -186,8 +192,9 @@ pub struct AppProfile {
     pub stamp: Option<Box<AppStamp>>,
 }
 
-/// Fills in the signals that a host could not count, for tasks whose application has [`AppProfile::per_cpu_s`]: rate × CPU time.
-/// What was counted is never replaced, and a task whose CPU time is unknown gets nothing. Returns the applications concerned.
+/// Fills in the signals that a host could not count, for tasks whose application has [`AppProfile::per_cpu_s`]: rate
+/// × CPU time. What was counted is never replaced, and a task whose CPU time is unknown gets nothing. Returns the
+/// applications concerned.
 pub fn stand_in<'a>(sample: &mut Sample, profiles: &'a BTreeMap<String, AppProfile>) -> BTreeSet<&'a str> {
     let mut concerned = BTreeSet::new();
     for task in &mut sample.tasks {
@@ -270,7 +277,8 @@ struct AppTable {
 /// Parses profiles of applications: TOML, one table `[app.NAME]` each, with the fields of [`AppProfile`].
 ///
 /// # Errors
-/// [`ProfileError`] on malformed TOML, unknown keys, a newer version, negative or infinite rates, and shares outside 0–1.
+/// [`ProfileError`] on malformed TOML, unknown keys, a newer version, negative or infinite rates, and shares outside
+/// 0–1.
 pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileError> {
     let error_at = |offset: usize, message: String| ProfileError::at(text, offset, message);
     let file: ProfilesFile = toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?;

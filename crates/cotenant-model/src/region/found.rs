@@ -1,7 +1,9 @@
-//! Regions from cachegrind's counts: what each function brings into the second and the last cache level, by Tang's model (§5.2, equation 5.9).
+//! Regions from cachegrind's counts: what each function brings into the second and the last cache level, by Tang's
+//! model (§5.2, equation 5.9).
 //!
-//! The simulation is of this machine's cache sizes and the same each time; it knows no prefetching, and its time is the usual estimate
-//! (one cycle per instruction, [`FIRST_MISS`] per miss of the first simulated level, [`LAST_MISS`] per miss of the last), not a measurement.
+//! The simulation is of this machine's cache sizes and the same each time; it knows no prefetching, and its time is
+//! the usual estimate (one cycle per instruction, [`FIRST_MISS`] per miss of the first simulated level, [`LAST_MISS`]
+//! per miss of the last), not a measurement.
 
 use super::Region;
 use crate::profile::Contentiousness;
@@ -13,7 +15,8 @@ const FIRST_MISS: f64 = 10.0;
 /// Cycles of a miss that memory answers, in the same.
 const LAST_MISS: f64 = 100.0;
 
-/// The model's coefficients, for lines per nanosecond. They belong to a machine, which is calibrated for them (`profile::Contentiousness`).
+/// The model's coefficients, for lines per nanosecond. They belong to a machine, which is calibrated for them
+/// (`profile::Contentiousness`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     /// Of lines that come into the level above the last, and not into the last.
@@ -49,7 +52,8 @@ impl Model {
         self.at(counts.upper_lines as f64 / ns, counts.last_misses as f64 / ns)
     }
 
-    /// The score of code that brings in so many lines per nanosecond, 0 or more. Lines into the last level came into the one above it, too.
+    /// The score of code that brings in so many lines per nanosecond, 0 or more. Lines into the last level came into
+    /// the one above it, too.
     pub fn at(&self, upper_per_ns: f64, last_per_ns: f64) -> f64 {
         (self.a * (upper_per_ns - last_per_ns).max(0.0) + self.b * last_per_ns + self.c).max(0.0)
     }
@@ -62,8 +66,8 @@ pub struct Counts {
     pub instructions: u64,
     /// Misses of the first simulated level, of all kinds.
     pub first_misses: u64,
-    /// Lines that come into the level above the last: data that miss it, and code that misses the last level. (The first simulated level for
-    /// code is the one nearest to the core, so that its misses say nothing of this.)
+    /// Lines that come into the level above the last: data that miss it, and code that misses the last level. (The
+    /// first simulated level for code is the one nearest to the core, so that its misses say nothing of this.)
     pub upper_lines: u64,
     /// Misses of the last.
     pub last_misses: u64,
@@ -205,7 +209,8 @@ mod tests {
     fn functions_are_added_up() {
         let mut profile = Profile::default();
         profile.add(OUT).unwrap();
-        // hot: 1,600 instructions, 100 first misses, 80 last: 1600 + 1000 + 8000 = 10,600 cycles. cold: 400. memcpy: 600, 30, 5: 1,400.
+        // hot: 1,600 instructions, 100 first misses, 80 last: 1600 + 1000 + 8000 = 10,600 cycles. cold: 400. memcpy:
+        // 600, 30, 5: 1,400.
         let total = Counts { instructions: 2600, first_misses: 130, upper_lines: 130, last_misses: 85 };
         assert_eq!(profile.total(), total);
         let model = Model { a: 1.0, b: 10.0, c: 0.5, clock_hz: 1e9 };

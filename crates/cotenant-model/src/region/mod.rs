@@ -1,5 +1,5 @@
-//! Contentious regions of a program's code: what `cotenant regions` finds and `cotenant cc` slows down (Tang, §5.2.2 and §5.3). The file's
-//! format is `docs/reference/regions.md`.
+//! Contentious regions of a program's code: what `cotenant regions` finds and `cotenant cc` slows down (Tang, §5.2.2
+//! and §5.3). The file's format is `docs/reference/regions.md`.
 
 pub mod found;
 pub mod sampled;

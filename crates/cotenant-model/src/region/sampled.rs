@@ -1,10 +1,12 @@
-//! Regions from samples: what each function really brought into caches while it ran, by Tang's model (§5.2, equation 5.9).
+//! Regions from samples: what each function really brought into caches while it ran, by Tang's model (§5.2, equation
+//! 5.9).
 
 use super::Region;
 use super::found::Model;
 use std::collections::BTreeMap;
 
-/// Share of a function's samples that its lines hold: the hottest of its code, as the paper's hottest basic blocks (§5.2.2).
+/// Share of a function's samples that its lines hold: the hottest of its code, as the paper's hottest basic blocks
+/// (§5.2.2).
 const HOTTEST: f64 = 0.9;
 
 /// What was sampled of some code.
@@ -59,8 +61,8 @@ impl Profile {
         self.total
     }
 
-    /// The functions that take at least this share of the time, the most contentious first. Their lines are from the first to the last of the
-    /// hottest that have nine tenths of the function's time.
+    /// The functions that take at least this share of the time, the most contentious first. Their lines are from the
+    /// first to the last of the hottest that have nine tenths of the function's time.
     pub fn regions(&self, model: &Model, min_coverage: f64) -> Vec<Region> {
         let all = self.total.ns.max(f64::MIN_POSITIVE);
         let found = self.functions.iter().filter_map(|((file, function), lines)| {

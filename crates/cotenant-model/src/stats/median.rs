@@ -11,9 +11,9 @@ pub struct Median {
     pub high: f64,
 }
 
-/// The median of these values with the rank-based interval that contains that of their distribution at least 95 times in 100: its ends
-/// are values, as near to the middle as the binomial distribution of how many lie below it allows. `None` for fewer than six values, which
-/// cannot tell that, for more than a thousand, and where one is no number.
+/// The median of these values with the rank-based interval that contains that of their distribution at least 95 times
+/// in 100: its ends are values, as near to the middle as the binomial distribution of how many lie below it allows.
+/// `None` for fewer than six values, which cannot tell that, for more than a thousand, and where one is no number.
 pub fn median(values: &[f64]) -> Option<Median> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! The little statistics that deciding needs: a mean with its interval, and the difference of two means. Modules below: what reports need.
+//! The little statistics that deciding needs: a mean with its interval, and the difference of two means. Modules
+//! below: what reports need.
 
 pub mod median;
 pub mod paired;
@@ -15,8 +16,8 @@ const T_95: [f64; 30] = [
 /// The same for more degrees of freedom.
 const T_95_ABOVE: [(f64, f64); 3] = [(120.0, 1.980), (60.0, 2.000), (40.0, 2.021)];
 
-/// The value that |t| exceeds with probability 5 %. Between the table's entries it takes the one below, which is never too small.
-/// Infinite below one degree of freedom.
+/// The value that |t| exceeds with probability 5 %. Between the table's entries it takes the one below, which is
+/// never too small. Infinite below one degree of freedom.
 pub fn student_t_95(degrees_of_freedom: f64) -> f64 {
     if let Some(&(_, t)) = T_95_ABOVE.iter().find(|(from, _)| degrees_of_freedom >= *from) {
         return t;
@@ -78,8 +79,8 @@ impl Estimate {
     }
 }
 
-/// The mean over pairs of `after − before`, each pair with its own variances and sizes (Welch's interval, degrees of freedom after
-/// Welch and Satterthwaite). `None` without pairs, or where a side has fewer than two observations.
+/// The mean over pairs of `after − before`, each pair with its own variances and sizes (Welch's interval, degrees of
+/// freedom after Welch and Satterthwaite). `None` without pairs, or where a side has fewer than two observations.
 pub fn mean_difference(pairs: &[(Summary, Summary)]) -> Option<Estimate> {
     if pairs.is_empty() || pairs.iter().any(|(before, after)| before.n < 2 || after.n < 2) {
         return None;
@@ -96,8 +97,8 @@ pub fn mean_difference(pairs: &[(Summary, Summary)]) -> Option<Estimate> {
     Some(Estimate { value, half_width })
 }
 
-/// Spearman's rank correlation, -1 to 1; equal values share their mean rank. `None` below two pairs, where numbers of values differ, or
-/// where all values of a side are equal.
+/// Spearman's rank correlation, -1 to 1; equal values share their mean rank. `None` below two pairs, where numbers of
+/// values differ, or where all values of a side are equal.
 pub fn rank_correlation(one: &[f64], other: &[f64]) -> Option<f64> {
     let ranks = |values: &[f64]| -> Vec<f64> {
         let below = |v: f64| values.iter().filter(|w| **w < v).count() as f64;
@@ -167,8 +168,9 @@ mod tests {
 
     #[test]
     fn welch_by_hand() {
-        // before 1 2 3: mean 2, s² 1; after 4 6 8: mean 6, s² 4. Variance of the difference 1/3 + 4/3 = 5/3;
-        // ν = (5/3)² / ((1/9)/2 + (16/9)/2) = (25/9) / (17/18) = 50/17 = 2.94 → t(2) = 4.303; half width 4.303·√(5/3) = 5.555.
+        // before 1 2 3: mean 2, s² 1; after 4 6 8: mean 6, s² 4. Variance of the difference 1/3 + 4/3 = 5/3; ν =
+        // (5/3)² / ((1/9)/2 + (16/9)/2) = (25/9) / (17/18) = 50/17 = 2.94 → t(2) = 4.303; half width 4.303·√(5/3) =
+        // 5.555.
         let e = mean_difference(&[(Summary::of(&[1.0, 2.0, 3.0]), Summary::of(&[4.0, 6.0, 8.0]))]).unwrap();
         assert!((e.value - 4.0).abs() < 1e-12 && (e.half_width - 5.555).abs() < 1e-3, "{e:?}");
         assert!((e.low() + 1.555).abs() < 1e-3);

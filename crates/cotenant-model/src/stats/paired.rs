@@ -26,8 +26,8 @@ pub struct Paired {
     pub p: f64,
 }
 
-/// Tests whether second values differ from first ones of the same pairs. `None` below two pairs, where numbers of values differ, or where
-/// `confidence` is not between 0 and 1.
+/// Tests whether second values differ from first ones of the same pairs. `None` below two pairs, where numbers of
+/// values differ, or where `confidence` is not between 0 and 1.
 pub fn paired(first: &[f64], second: &[f64], confidence: f64, tail: Tail) -> Option<Paired> {
     let n = first.len() as f64;
     if first.len() < 2 || first.len() != second.len() || !(confidence > 0.0 && confidence < 1.0) {
@@ -50,8 +50,8 @@ pub fn paired(first: &[f64], second: &[f64], confidence: f64, tail: Tail) -> Opt
 mod tests {
     use super::*;
 
-    /// Student's sleep data (Biometrika, 1908), as `t.test(extra ~ group, paired = TRUE)` of R has it: t = −4.0621, p = 0.002833,
-    /// interval −2.4598858 to −0.7001142 for group 1 − group 2.
+    /// Student's sleep data (Biometrika, 1908), as `t.test(extra ~ group, paired = TRUE)` of R has it: t = −4.0621, p
+    /// = 0.002833, interval −2.4598858 to −0.7001142 for group 1 − group 2.
     #[test]
     fn students_own_example() {
         let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];

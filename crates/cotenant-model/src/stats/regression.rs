@@ -59,8 +59,8 @@ fn inverse(mut m: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     Some(m.into_iter().map(|row| row[k..].to_vec()).collect())
 }
 
-/// Fits observations, each with its regressors. `None` where there are not more observations than coefficients, where numbers are not
-/// finite, or where a regressor follows from the others.
+/// Fits observations, each with its regressors. `None` where there are not more observations than coefficients, where
+/// numbers are not finite, or where a regressor follows from the others.
 pub fn fit(x: &[Vec<f64>], y: &[f64]) -> Option<Fit> {
     let (n, k) = (y.len(), x.first()?.len() + 1);
     if n <= k

@@ -14,8 +14,9 @@ const MEDIAN_ERROR: f64 = 1.2533;
 pub struct Repeated {
     /// Median of the rounds.
     pub value: f64,
-    /// Between this and [`Repeated::high`] the median of another calibration with as many rounds lies with a probability of 95 %, as far as
-    /// the rounds are independent; never narrower than what the rounds themselves showed.
+    /// Between this and [`Repeated::high`] the median of another calibration with as many rounds lies with a
+    /// probability of 95 %, as far as the rounds are independent; never narrower than what the rounds themselves
+    /// showed.
     pub low: f64,
     /// See [`Repeated::low`].
     pub high: f64,

@@ -13,8 +13,8 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Adds a resource. Nothing happens where it is empty or known already; where it crosses another one (they share CPUs and
-    /// neither holds the other) it is left out, as hwloc does: caches and packages nest.
+    /// Adds a resource. Nothing happens where it is empty or known already; where it crosses another one (they share
+    /// CPUs and neither holds the other) it is left out, as hwloc does: caches and packages nest.
     pub fn insert(&mut self, resource: Resource) {
         let Some(last) = resource.cpus.last() else { return };
         if self.holding.len() <= last.index() {
@@ -49,8 +49,8 @@ impl Assembly {
         self.notes.push(text.into());
     }
 
-    /// The resources, and what there is to say about them. As in hwloc, a cluster or die that says nothing new is dropped: a
-    /// cluster with the CPUs of another resource or of the whole machine, a die with those of its package.
+    /// The resources, and what there is to say about them. As in hwloc, a cluster or die that says nothing new is
+    /// dropped: a cluster with the CPUs of another resource or of the whole machine, a die with those of its package.
     pub fn finish(self, online: &CpuSet) -> (Vec<Resource>, Vec<String>) {
         let Self { resources, holding, notes } = self;
         let redundant = |r: &Resource| {

@@ -27,12 +27,13 @@ pub struct Strength {
     pub base_khz: Option<u64>,
 }
 
-/// Cores of one base frequency whose highest frequencies differ by less than this share are one kind: Turbo Boost Max 3.0 gives
-/// favoured cores some hundred MHz more. hwloc's figure.
+/// Cores of one base frequency whose highest frequencies differ by less than this share are one kind: Turbo Boost Max
+/// 3.0 gives favoured cores some hundred MHz more. hwloc's figure.
 const SAME_KIND: f64 = 0.10;
 
-/// The efficiency class of each CPU, 0 = weakest; empty where all are alike or nothing is known. What only some of the CPUs tell
-/// says nothing about the others and is not used. Compares kind, then capacity, then highest, then base frequency, as hwloc does.
+/// The efficiency class of each CPU, 0 = weakest; empty where all are alike or nothing is known. What only some of
+/// the CPUs tell says nothing about the others and is not used. Compares kind, then capacity, then highest, then base
+/// frequency, as hwloc does.
 pub fn classes(cpus: &BTreeMap<CpuId, Strength>) -> BTreeMap<CpuId, u8> {
     let mut cpus = cpus.clone();
     level_turbo(&mut cpus);

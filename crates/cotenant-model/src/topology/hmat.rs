@@ -1,5 +1,6 @@
-//! What the firmware tells of memory in its heterogeneous memory attribute table (HMAT, ACPI 6.2 and later), as the kernel passes it on: of each node
-//! how fast it is for the nodes nearest to it (`Documentation/admin-guide/mm/numaperf.rst`), and nothing for the others.
+//! What the firmware tells of memory in its heterogeneous memory attribute table (HMAT, ACPI 6.2 and later), as the
+//! kernel passes it on: of each node how fast it is for the nodes nearest to it
+//! (`Documentation/admin-guide/mm/numaperf.rst`), and nothing for the others.
 
 use super::quantity::{per_second, scaled};
 use super::{DistanceUnit, Distances, MemoryNode, Topology};
@@ -7,8 +8,8 @@ use crate::ids::NodeId;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// Latencies that are believed, ns. The kernel writes 0 where it was told nothing; no memory answers within a nanosecond, and what takes longer than
-/// a disk is none.
+/// Latencies that are believed, ns. The kernel writes 0 where it was told nothing; no memory answers within a
+/// nanosecond, and what takes longer than a disk is none.
 pub const PLAUSIBLE_NS: RangeInclusive<u64> = 1..=100_000;
 /// Bandwidths that are believed, MB/s: up to 100 TB/s.
 pub const PLAUSIBLE_MBS: RangeInclusive<u64> = 1..=100_000_000;
@@ -41,12 +42,12 @@ impl Access {
     }
 }
 
-/// Distances in nanoseconds from what is told of the nearest nodes; from the others in proportion to the SLIT, whose distances are by their definition
-/// latencies relative to each other.
+/// Distances in nanoseconds from what is told of the nearest nodes; from the others in proportion to the SLIT, whose
+/// distances are by their definition latencies relative to each other.
 ///
 /// # Errors
-/// Why there are none: what is told must be of every node that holds memory, or latencies would be compared with ratios; and without a SLIT, of every
-/// pair.
+/// Why there are none: what is told must be of every node that holds memory, or latencies would be compared with
+/// ratios; and without a SLIT, of every pair.
 pub fn distances(nodes: &[MemoryNode], told: &[Access], slit: Option<&Distances>) -> Result<Distances, String> {
     let holds_memory = |node: &MemoryNode| node.bytes != Some(0);
     let of = |node: &MemoryNode| {

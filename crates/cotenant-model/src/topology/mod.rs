@@ -1,7 +1,7 @@
 //! The machine: CPUs, what they share, memory nodes, and how far apart they are.
 //!
-//! A topology is data: packages, dies, clusters, cores, caches, buses, memory controllers and links are all [`Resource`]s, sets of
-//! CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
+//! A topology is data: packages, dies, clusters, cores, caches, buses, memory controllers and links are all
+//! [`Resource`]s, sets of CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
 
 pub mod hidden;
 pub mod hmat;
@@ -102,8 +102,9 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Whether it holds data beyond the first level. Every machine with several cores has more than private L1 caches: one that names only
-    /// those (aarch64 guests) does not tell its last level, rather than having it in each core.
+    /// Whether it holds data beyond the first level. Every machine with several cores has more than private L1
+    /// caches: one that names only those (aarch64 guests) does not tell its last level, rather than having it in each
+    /// core.
     fn may_be_last_level(&self) -> bool {
         matches!(self.kind, Kind::Cache(CacheType::Unified | CacheType::Data)) && self.level > 1
     }
@@ -148,8 +149,8 @@ pub enum DistanceUnit {
 pub struct Distances {
     /// The unit.
     pub unit: DistanceUnit,
-    /// `rows[i][j]`: from the CPUs of the i-th node (or the i-th core where there is one row per core) to the memory of the j-th
-    /// node, in the order of [`Topology::nodes`] and [`Topology::cores`].
+    /// `rows[i][j]`: from the CPUs of the i-th node (or the i-th core where there is one row per core) to the memory
+    /// of the j-th node, in the order of [`Topology::nodes`] and [`Topology::cores`].
     pub rows: Vec<Vec<f64>>,
     /// Where they come from, for people; `None` where the unit says it, or nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -170,8 +171,8 @@ pub struct Parts {
     /// Memory nodes.
     #[serde(default)]
     pub nodes: Vec<MemoryNode>,
-    /// Distances from nodes to nodes; rows and columns in ascending order of node id. Or from cores to nodes; rows in ascending
-    /// order of each core's lowest CPU.
+    /// Distances from nodes to nodes; rows and columns in ascending order of node id. Or from cores to nodes; rows in
+    /// ascending order of each core's lowest CPU.
     #[serde(default)]
     pub distances: Option<Distances>,
     /// What the firmware tells of how fast memory is for those nearest to it, in ascending order of node id.
@@ -179,8 +180,8 @@ pub struct Parts {
     pub accesses: Vec<hmat::Access>,
 }
 
-/// The most CPUs that a machine may have: twice the largest `NR_CPUS` of any Linux architecture, so that a typo cannot exhaust
-/// memory.
+/// The most CPUs that a machine may have: twice the largest `NR_CPUS` of any Linux architecture, so that a typo
+/// cannot exhaust memory.
 pub const MAX_CPUS: usize = 1 << 14;
 
 /// Why parts do not make a machine.
@@ -302,7 +303,8 @@ impl Topology {
         let of_kind = |kind| parts.resources.iter().filter(move |r| r.kind == kind).map(|r| r.cpus.clone());
         let packages = complete(of_kind(Kind::Package).collect(), &online, |rest| vec![rest.clone()]);
         let cores = complete(of_kind(Kind::Core).collect(), &online, |rest| rest.iter().map(CpuSet::single).collect());
-        // The last level may differ from CPU to CPU (asymmetric machines), so it is found per CPU; where it is not told it is the package.
+        // The last level may differ from CPU to CPU (asymmetric machines), so it is found per CPU; where it is not
+        // told it is the package.
         let mut caches: Vec<(u8, &CpuSet)> =
             parts.resources.iter().filter(|r| r.may_be_last_level()).map(|r| (r.level, &r.cpus)).collect();
         caches.sort_by_key(|(level, cpus)| (std::cmp::Reverse(*level), cpus.first()));
@@ -374,8 +376,8 @@ impl Topology {
         Ok(())
     }
 
-    /// The same machine for programs that may use these online CPUs, too: their cpuset may be another than Cotenant's own. Memory nodes
-    /// near any of them are theirs, too.
+    /// The same machine for programs that may use these online CPUs, too: their cpuset may be another than Cotenant's
+    /// own. Memory nodes near any of them are theirs, too.
     #[must_use]
     pub fn allowing(&self, cpus: &CpuSet) -> Self {
         let mut parts = self.parts.clone();
@@ -520,8 +522,8 @@ fn complete(mut sets: Vec<CpuSet>, all: &CpuSet, split: impl Fn(&CpuSet) -> Vec<
     sets
 }
 
-/// CPUs by their rank within their core, then by last-level-cache domain, then by core: what cores of a domain are called does not
-/// matter for which domain comes first.
+/// CPUs by their rank within their core, then by last-level-cache domain, then by core: what cores of a domain are
+/// called does not matter for which domain comes first.
 fn filling_order(cpus: &CpuSet, index: &[Place], cores: usize) -> Vec<CpuId> {
     let mut seen = vec![0u32; cores];
     let mut ranked: Vec<(u32, u32, u32, CpuId)> = cpus

@@ -1,7 +1,8 @@
 //! The mapping notation: `XX**|..XX`, one character per CPU in topology order (Tang, ch. 3).
 //!
-//! `X` is this application, `*` its co-runner, any other letter or digit a further application, `.` a free CPU. White space and
-//! `|` only separate. Offline CPUs have no character; CPUs that the cpuset forbids have one, which must be `.`.
+//! `X` is this application, `*` its co-runner, any other letter or digit a further application, `.` a free CPU. White
+//! space and `|` only separate. Offline CPUs have no character; CPUs that the cpuset forbids have one, which must be
+//! `.`.
 
 use super::Topology;
 use super::tree::Tree;
@@ -47,8 +48,8 @@ pub enum MapError {
     },
 }
 
-/// The online CPUs in topology order: by package, memory node, die, cache, core, then hardware context; larger groups first where
-/// a machine nests them otherwise, and siblings by lowest CPU number.
+/// The online CPUs in topology order: by package, memory node, die, cache, core, then hardware context; larger groups
+/// first where a machine nests them otherwise, and siblings by lowest CPU number.
 pub fn topology_order(topology: &Topology) -> Vec<CpuId> {
     Tree::new(topology).cpus()
 }
@@ -100,7 +101,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Two packages of two cores of two contexts, numbered as on most servers: 0-3 first contexts, alternating packages.
+    /// Two packages of two cores of two contexts, numbered as on most servers: 0-3 first contexts, alternating
+    /// packages.
     fn interleaved() -> Topology {
         let mut resources: Vec<_> = ["0,2,4,6", "1,3,5,7"].map(|p| resource(Kind::Package, 0, p)).into();
         resources.extend(["0,4", "1,5", "2,6", "3,7"].map(|c| resource(Kind::Core, 0, c)));

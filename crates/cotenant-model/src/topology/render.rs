@@ -1,4 +1,5 @@
-//! The machine as a person reads it: a tree of text. For tools: [`report`](super::report); pictures: [`svg`](super::svg).
+//! The machine as a person reads it: a tree of text. For tools: [`report`](super::report); pictures:
+//! [`svg`](super::svg).
 
 use super::quantity::{per_second, size};
 use super::tree::{Item, Tree};
@@ -62,7 +63,8 @@ pub(super) fn is_last_level(topology: &Topology, index: usize) -> bool {
     !topology.resources().iter().any(outer)
 }
 
-/// The tree of a machine as text: header, tree, memory-only nodes, what crosses, kinds of cores, CPUs that cannot be used, distances.
+/// The tree of a machine as text: header, tree, memory-only nodes, what crosses, kinds of cores, CPUs that cannot be
+/// used, distances.
 pub fn text(topology: &Topology) -> String {
     let tree = Tree::new(topology);
     let mut out = format!("{}: {}\n", title(topology, Item::Machine, false), counts(topology));

@@ -47,7 +47,8 @@ pub struct Report<'t> {
 /// A vertex in JSON.
 #[derive(Debug, Serialize)]
 pub struct Branch<'t> {
-    /// `machine`, `package`, `die`, `cluster`, `cache`, `core`, `bus`, `memory_controller`, `link`, `memory_node` or `cpu`.
+    /// `machine`, `package`, `die`, `cluster`, `cache`, `core`, `bus`, `memory_controller`, `link`, `memory_node` or
+    /// `cpu`.
     pub kind: &'static str,
     /// The number that the operating system gives it.
     #[serde(skip_serializing_if = "Option::is_none")]

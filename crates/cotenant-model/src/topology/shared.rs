@@ -1,20 +1,20 @@
-//! What cores share below their private caches, level by level, and the CPU sets that show how an application reacts to sharing it
-//! (Dey et al., `ReSense`, §2.2 and Table III).
+//! What cores share below their private caches, level by level, and the CPU sets that show how an application reacts
+//! to sharing it (Dey et al., `ReSense`, §2.2 and Table III).
 
 use super::{CacheType, Kind, Topology};
 use crate::cpuset::CpuSet;
 use crate::ids::CpuId;
 use std::collections::BTreeSet;
 
-/// A level of the memory hierarchy: everything of a kind that several cores share. Kinds whose instances are the same CPUs are one
-/// level: sharing one is sharing all of them, and no measurement tells them apart.
+/// A level of the memory hierarchy: everything of a kind that several cores share. Kinds whose instances are the same
+/// CPUs are one level: sharing one is sharing all of them, and no measurement tells them apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Names of the kinds, from the cores outward: `l2`, `l3`, `bus`, `memory-controller`, `node`, `link`; `die` and `package` where
-    /// nothing else has their CPUs.
+    /// Names of the kinds, from the cores outward: `l2`, `l3`, `bus`, `memory-controller`, `node`, `link`; `die` and
+    /// `package` where nothing else has their CPUs.
     pub kinds: Vec<String>,
-    /// Usable CPUs of each instance, in ascending order of lowest CPU. Every instance that several cores share, and those of one core
-    /// beside them.
+    /// Usable CPUs of each instance, in ascending order of lowest CPU. Every instance that several cores share, and
+    /// those of one core beside them.
     pub instances: Vec<CpuSet>,
 }
 
@@ -60,7 +60,8 @@ pub fn levels(topology: &Topology, cpus: &CpuSet) -> Vec<Level> {
     let own = |i: usize| cpus.iter().filter(|&cpu| topology.node_of(cpu) == Some(i)).collect();
     add("node", false, (0..topology.nodes().len()).map(own).collect());
     add("link", false, of(Kind::Link, 0));
-    // Where neither cache nor memory has these CPUs, what they share is their connection to the rest ("memory socket", Table II).
+    // Where neither cache nor memory has these CPUs, what they share is their connection to the rest ("memory
+    // socket", Table II).
     add("die", true, of(Kind::Die, 0));
     add("package", true, topology.packages().to_vec());
     let size = |level: &Level| level.instances.iter().map(|i| cores(topology, i).len()).max();
@@ -130,7 +131,8 @@ fn same_kind(topology: &Topology, one: &CpuSet, other: &CpuSet) -> bool {
     classes(one) == classes(other)
 }
 
-/// All cores of one instance, against half of it and half of another one. What its cores share further up stays whole on either side.
+/// All cores of one instance, against half of it and half of another one. What its cores share further up stays whole
+/// on either side.
 fn split(topology: &Topology, levels: &[Level], level: &Level, one: &CpuSet, other: &CpuSet) -> Option<Configurations> {
     let contend: CpuSet = cores(topology, one).into_iter().collect();
     let units = |instance: &CpuSet| -> Vec<CpuSet> {

@@ -1,7 +1,8 @@
-//! The machine as a picture: boxes within boxes, as hwloc's lstopo draws them; machines with coordinates as a grid of tiles.
+//! The machine as a picture: boxes within boxes, as hwloc's lstopo draws them; machines with coordinates as a grid of
+//! tiles.
 //!
-//! Packages, dies, clusters, cores and CPUs enclose what they hold; caches, memory nodes, buses and links are bars above what shares
-//! them. The picture stands alone (no scripts, fonts or links).
+//! Packages, dies, clusters, cores and CPUs enclose what they hold; caches, memory nodes, buses and links are bars
+//! above what shares them. The picture stands alone (no scripts, fonts or links).
 
 use super::render::{count, counts, footnotes, offline, title};
 use super::tree::{Item, Tree};
@@ -253,7 +254,8 @@ impl Draw<'_> {
         Some(Drawing { w, h, shape: Some(shape), parts: vec![(PAD, LINE + 2.0, content)] })
     }
 
-    /// The machine as a grid of tiles, where every CPU has coordinates and they differ. What spans tiles is written above.
+    /// The machine as a grid of tiles, where every CPU has coordinates and they differ. What spans tiles is written
+    /// above.
     fn mesh(&self) -> Option<Drawing> {
         let coord = |cpu| self.topology.cpu(cpu).and_then(|c| c.coord);
         let first = coord(self.topology.online().first()?)?;
@@ -411,7 +413,8 @@ mod tests {
     use super::super::{Parts, Resource};
     use super::*;
 
-    /// The rectangles of a picture, checked: well-formed, each text beginning in the rectangle before it and ending inside it.
+    /// The rectangles of a picture, checked: well-formed, each text beginning in the rectangle before it and ending
+    /// inside it.
     fn rectangles(svg: &str) -> Vec<[f64; 4]> {
         let xml = roxmltree::Document::parse(svg).unwrap();
         let number = |n: roxmltree::Node, key: &str| n.attribute(key).unwrap().parse::<f64>().unwrap();

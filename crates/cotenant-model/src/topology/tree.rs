@@ -1,7 +1,8 @@
 //! The machine as a tree: which resource lies within which.
 //!
-//! Topology order, symmetries and drawings all follow this one tree. Resources that cross others (a bus over halves of two
-//! packages, firmware that reports nodes across packages) cannot stand in it; their whole class is left out and listed apart.
+//! Topology order, symmetries and drawings all follow this one tree. Resources that cross others (a bus over halves
+//! of two packages, firmware that reports nodes across packages) cannot stand in it; their whole class is left out
+//! and listed apart.
 
 use super::{CacheType, Kind, Topology};
 use crate::cpuset::CpuSet;

@@ -1,8 +1,8 @@
 //! Reads hwloc's XML, as `lstopo machine.xml` writes it: formats 1 (hwloc 1.x), 2 and 3.
 //!
-//! Groups that hwloc derives itself (from distances, for I/O) are passed over; clusters are kept. Of the distances only those between
-//! memory nodes that the operating system reported are read. CPUs that the file only counts (`complete_cpuset`) are offline here:
-//! hwloc leaves out offline and disallowed CPUs alike.
+//! Groups that hwloc derives itself (from distances, for I/O) are passed over; clusters are kept. Of the distances
+//! only those between memory nodes that the operating system reported are read. CPUs that the file only counts
+//! (`complete_cpuset`) are offline here: hwloc leaves out offline and disallowed CPUs alike.
 
 use super::efficiency::{self, CoreType, Strength};
 use super::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};

@@ -105,8 +105,8 @@ fn text(topology: &Topology, groups: &[Group], cpus: &[CpuSet]) -> String {
     format_map(topology, |cpu| groups.iter().zip(cpus).find(|(_, set)| set.contains(cpu)).map(|(g, _)| letter(g.app)))
 }
 
-/// The corners of the space of mappings: at each level of the machine each application's threads are packed or spread, all alike, with
-/// the others or away from them.
+/// The corners of the space of mappings: at each level of the machine each application's threads are packed or
+/// spread, all alike, with the others or away from them.
 fn corners(ctx: &Ctx<'_>, config: &AtomConfig, enumeration: &Enumeration<'_>, groups: &[Group]) -> Field {
     let order = enumeration.symmetry().cpus();
     let levels = levels(ctx.topology);
@@ -191,8 +191,8 @@ fn corner(order: &[CpuId], groups: &[Group], levels: &[Vec<CpuSet>], signs: u32,
     Some(mapping)
 }
 
-/// Seats the members on the CPUs of a class: each in the domain where it is, as long as the class has room there, and there on its own
-/// CPU if that is free; the others in order of id.
+/// Seats the members on the CPUs of a class: each in the domain where it is, as long as the class has room there, and
+/// there on its own CPU if that is free; the others in order of id.
 pub(super) fn seats(
     ctx: &Ctx<'_>,
     view: &View,

@@ -58,7 +58,8 @@ impl Contest {
         self.alive.len()
     }
 
-    /// Ends the turn with its score. At the end of a round, hopeless classes are dropped; at the end of the last, one wins.
+    /// Ends the turn with its score. At the end of a round, hopeless classes are dropped; at the end of the last, one
+    /// wins.
     pub fn record(&mut self, score: f64, rounds: u32) {
         let class = self.turn();
         self.scores[class].push(score);
@@ -87,7 +88,8 @@ impl Contest {
         self.alive.iter().copied().fold(first, |best, c| if self.mean(c) > self.mean(best) { c } else { best })
     }
 
-    /// How much faster one class is than another, round by round, as a logarithm; over the rounds that both took part in.
+    /// How much faster one class is than another, round by round, as a logarithm; over the rounds that both took part
+    /// in.
     pub fn lead(&self, of: usize, over: usize) -> Option<Estimate> {
         let pairs = self.scores[of].iter().zip(&self.scores[over]);
         Summary::of(&pairs.map(|(a, b)| a - b).collect::<Vec<_>>()).estimate()
@@ -145,7 +147,8 @@ impl Meter {
         Self { from, apps: BTreeMap::new() }
     }
 
-    /// Adds what the view tells. Of a metric each reading counts once, and only where the time that it summarises began in the turn.
+    /// Adds what the view tells. Of a metric each reading counts once, and only where the time that it summarises
+    /// began in the turn.
     pub fn add(&mut self, view: &View, situation: &Situation) {
         for (id, source) in &situation.measures {
             let Some(app) = view.apps.iter().find(|a| a.id == *id) else { continue };

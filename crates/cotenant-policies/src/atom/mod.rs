@@ -1,5 +1,5 @@
-//! `atom`: the mapping classes compete, and the one in which the applications really are fastest wins (Tang, ch. 4.2). See
-//! `docs/policies/atom.md`.
+//! `atom`: the mapping classes compete, and the one in which the applications really are fastest wins (Tang, ch.
+//! 4.2). See `docs/policies/atom.md`.
 //!
 //! ```text
 //!           nobody came or went              turn over             all turns over, or one class left

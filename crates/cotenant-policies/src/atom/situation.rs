@@ -10,7 +10,8 @@ use cotenant_model::view::{AppView, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A thread that runs for less of the time in which it does not wait for a CPU takes no part: it needs no place of its own.
+/// A thread that runs for less of the time in which it does not wait for a CPU takes no part: it needs no place of
+/// its own.
 const ACTIVE: f64 = 0.1;
 /// Shares of an application's pages are told apart in so many steps.
 const PAGE_STEPS: f64 = 4.0;
@@ -53,7 +54,8 @@ pub(super) struct Seen {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Load {
     seconds: f64,
-    /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU would not be without others.
+    /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU
+    /// would not be without others.
     tasks: BTreeMap<TaskId, [f64; 2]>,
     /// Per CPU: seconds busy, and seconds busy with somebody else's work.
     cpus: BTreeMap<CpuId, [f64; 2]>,
@@ -90,8 +92,9 @@ impl Load {
         self.tasks.get(&task).map(|[ran, ran_or_slept]| *ran >= ACTIVE * ran_or_slept)
     }
 
-    /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that changed CPUs in an interval
-    /// look like somebody else on the CPU that they left, so no more CPUs are taken for busy than the work that is not ours could fill.
+    /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that
+    /// changed CPUs in an interval look like somebody else on the CPU that they left, so no more CPUs are taken for
+    /// busy than the work that is not ours could fill.
     fn quiet(&self, ctx: &Ctx<'_>, threads: usize) -> CpuSet {
         let usable = ctx.topology.usable();
         let share = |seconds: f64| seconds / self.seconds.max(f64::MIN_POSITIVE);
@@ -158,7 +161,8 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'st
     Ok(Seen { situation: Situation { groups, measures }, members, silent })
 }
 
-/// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer to its pages.
+/// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer
+/// to its pages.
 pub(super) fn page_labels(ctx: &Ctx<'_>, view: &View, groups: &[Group]) -> Labels {
     let mut labels = Labels::default();
     let mut apps: Vec<AppId> = groups.iter().map(|g| g.app).collect();

@@ -140,8 +140,8 @@ fn speed_of(view: &View, app: &AppView) -> Option<(Series, Reading)> {
     Some((Series { metric, progress, logs: Vec::new() }, reading))
 }
 
-/// Adds the view's readings that are new and began after the last change. Who has none now, or turns from one measure to another, begins
-/// anew. True where an application had nothing new to tell: metrics are read at their own pace.
+/// Adds the view's readings that are new and began after the last change. Who has none now, or turns from one measure
+/// to another, begins anew. True where an application had nothing new to tell: metrics are read at their own pace.
 fn measure(view: &View, speed: &mut BTreeMap<AppId, Series>, changed_at: Option<Time>) -> bool {
     let mut before = std::mem::take(speed);
     let mut waits = false;
@@ -166,7 +166,8 @@ fn full(speed: &BTreeMap<AppId, Series>) -> bool {
     !speed.is_empty() && speed.values().all(|s| s.logs.len() == WINDOW)
 }
 
-/// The relative change of the geometric mean of the applications' speeds, as a logarithm; over those that are known on both sides.
+/// The relative change of the geometric mean of the applications' speeds, as a logarithm; over those that are known
+/// on both sides.
 fn gain(before: &BTreeMap<AppId, Series>, after: &BTreeMap<AppId, Series>) -> Option<Estimate> {
     let pairs: Vec<(Summary, Summary)> = before
         .iter()
@@ -219,8 +220,8 @@ fn calm(ctx: &Ctx<'_>, view: &View) -> bool {
         && !traffic.iter().any(|t| *t > thresholds.socket_bandwidth_per_s)
 }
 
-/// Splits a batch into what may be tried now and what must wait: proposals of waiting stages, and those that count on the room
-/// that one of these would make.
+/// Splits a batch into what may be tried now and what must wait: proposals of waiting stages, and those that count on
+/// the room that one of these would make.
 fn split(view: &View, proposals: Vec<Proposal>, waits: impl Fn(&Proposal) -> bool) -> (Vec<Proposal>, Vec<Proposal>) {
     let (mut held, mut tried): (Vec<_>, Vec<_>) = proposals.into_iter().partition(waits);
     loop {
@@ -242,8 +243,9 @@ fn speed_is_told(view: &View) -> bool {
 }
 
 impl AutoState {
-    /// Lets mapping classes compete where the inner policy cannot decide and something tells the speed; `None` where that is not so.
-    /// The kernel's own placement competes, too, so that what does not help for certain is taken back here as well.
+    /// Lets mapping classes compete where the inner policy cannot decide and something tells the speed; `None` where
+    /// that is not so. The kernel's own placement competes, too, so that what does not help for certain is taken back
+    /// here as well.
     fn compete(
         &mut self,
         competition: &Atom,
@@ -279,7 +281,8 @@ impl AutoState {
         Some(Decision::new(proposals, (), wake_at, notes))
     }
 
-    /// Takes note of what became of the last round's proposals. True where the view spans a change, so that it tells no speed.
+    /// Takes note of what became of the last round's proposals. True where the view spans a change, so that it tells
+    /// no speed.
     fn learn(&mut self, outcomes: &[ActionOutcome], now: Time, first_wait: Duration) -> bool {
         let applied: BTreeSet<TaskId> =
             outcomes.iter().filter(|o| o.outcome == Outcome::Applied).filter_map(|o| o.action.task()).collect();
@@ -416,7 +419,8 @@ impl Auto {
         Self { inner, atom: Atom(AtomConfig { kernel: true, ..atom }) }
     }
 
-    /// `auto` over `sam`, with what helped simulated mixes, though the paper's figures do not say it, unless something is set.
+    /// `auto` over `sam`, with what helped simulated mixes, though the paper's figures do not say it, unless
+    /// something is set.
     pub fn over_sam(sam: SamConfig, atom: AtomConfig) -> Self {
         let sam = if sam == SamConfig::default() { SamConfig::recommended() } else { sam };
         Self::new(Box::new(Sam(sam)), atom)

@@ -146,7 +146,8 @@ fn stage(round: u64, stage: &str) -> (u64, String) {
 
 #[test]
 fn keeps_what_helps() {
-    // 10 rounds before, the move in the tenth, one round that spans it, 10 rounds after: kept, and nothing more to wish for.
+    // 10 rounds before, the move in the tenth, one round that spans it, 10 rounds after: kept, and nothing more to
+    // wish for.
     let mut world = World::new([1_000, 1_100], 10);
     assert_eq!(world.run(100), [stage(10, "stage 1")]);
     assert_eq!(world.cpu, 2);
@@ -177,8 +178,8 @@ fn a_gain_below_the_noise_or_below_one_percent_is_no_gain() {
 
 #[test]
 fn a_metric_judges_at_its_own_pace() {
-    // Read in rounds 3, 8, …, 48: ten readings, then the move. The round after spans it. The reading of round 53 is over rounds 48 to 53
-    // and says nothing; those of 58 to 103 do.
+    // Read in rounds 3, 8, …, 48: ten readings, then the move. The round after spans it. The reading of round 53 is
+    // over rounds 48 to 53 and says nothing; those of 58 to 103 do.
     for (latency, acts) in [([0.010, 0.008], vec![]), ([0.010, 0.0101], vec![stage(103, "undo")])] {
         let mut world = World::new([1_000, 1_000], 0);
         world.metric = Some(latency);
@@ -266,7 +267,8 @@ fn proposals_that_need_held_room_are_held_too() {
 
 #[test]
 fn coherence_inside_the_socket_may_be_derived() {
-    // Ivy Bridge to Broadwell have no event for it: 30 misses of the private caches − 10 hits − 5 misses of the LLC = 15.
+    // Ivy Bridge to Broadwell have no event for it: 30 misses of the private caches − 10 hits − 5 misses of the LLC =
+    // 15.
     let topology = machine(2, 1, 2, 1);
     let world = World::new([1_000, 1_100], 0);
     let ctx = Ctx { topology: &topology, machine: &world.machine, apps: &world.apps, config: &world.config };

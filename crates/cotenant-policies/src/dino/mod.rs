@@ -1,6 +1,6 @@
-//! `dino`: distributed-intensity scheduling for NUMA (Blagodurov, Zhuravlev, Dashti, Fedorova: "A Case for NUMA-aware Contention
-//! Management on Multicore Systems", USENIX ATC 2011). A rival to be measured against; `docs/policies/dino.md` says what is the paper's,
-//! what is known of it at second hand only, and what is ours.
+//! `dino`: distributed-intensity scheduling for NUMA (Blagodurov, Zhuravlev, Dashti, Fedorova: "A Case for NUMA-aware
+//! Contention Management on Multicore Systems", USENIX ATC 2011). A rival to be measured against;
+//! `docs/policies/dino.md` says what is the paper's, what is known of it at second hand only, and what is ours.
 
 mod spread;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Which domain each thread gets: every class evenly over the domains, threads of one process together as far as that allows.
+//! Which domain each thread gets: every class evenly over the domains, threads of one process together as far as that
+//! allows.
 
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::TaskId;
@@ -21,8 +22,8 @@ pub(super) struct Thread<'a> {
     pub allowed: &'a CpuSet,
 }
 
-/// How many threads of each class each domain should have, in proportion to its contexts. What is left over goes where the load would be
-/// lowest, the most intensive class first, and among equals to where such threads are.
+/// How many threads of each class each domain should have, in proportion to its contexts. What is left over goes
+/// where the load would be lowest, the most intensive class first, and among equals to where such threads are.
 fn shares(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<[usize; CLASSES]> {
     let weights: Vec<usize> = domains.iter().map(CpuSet::len).collect();
     let all: usize = weights.iter().sum();
@@ -57,8 +58,8 @@ fn shares(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<[usize; CLASSES]> {
     shares
 }
 
-/// The domain of each thread, in the order of `threads`; `None` where it may use none. Who has a place keeps it while its class has
-/// room there.
+/// The domain of each thread, in the order of `threads`; `None` where it may use none. Who has a place keeps it while
+/// its class has room there.
 pub(super) fn spread(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<Option<usize>> {
     let mut room = shares(domains, threads);
     let mut given: Vec<Option<usize>> = vec![None; threads.len()];

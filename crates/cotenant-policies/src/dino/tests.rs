@@ -61,8 +61,8 @@ fn classes_are_cut_at_2_and_100_per_1000() {
 
 #[test]
 fn each_class_is_spread_evenly() {
-    // Two nodes of four: both super-devils, both devils and both turtles are on node 0. One of each goes to node 1: those that are
-    // seen on a node stay there while it has room for their class; ids decide.
+    // Two nodes of four: both super-devils, both devils and both turtles are on node 0. One of each goes to node 1:
+    // those that are seen on a node stay there while it has room for their class; ids decide.
     let mut bench = bench(machine(2, 1, 4, 1));
     let drawn = [('s', 0, 0), ('s', 1, 1), ('d', 2, 2), ('d', 3, 3), ('t', 4, 0), ('t', 5, 1)];
     let decision = bench.look(bench.draw(&drawn));
@@ -112,7 +112,8 @@ fn a_class_changes_when_seven_of_ten_looks_agree() {
 
 #[test]
 fn only_as_many_move_as_a_change_takes() {
-    // Nodes: s d | s d, all in place. Thread 0 becomes a turtle: the remaining super-devil stays, so do both devils, and it itself.
+    // Nodes: s d | s d, all in place. Thread 0 becomes a turtle: the remaining super-devil stays, so do both devils,
+    // and it itself.
     let mut bench = bench(machine(2, 1, 2, 1));
     let with = |first: char| [(first, 0, 0), ('d', 1, 1), ('s', 2, 2), ('d', 3, 3)];
     assert_eq!(moves(&bench.look(bench.draw(&with('s')))), "0→0-1 1→0-1 2→2-3 3→2-3");

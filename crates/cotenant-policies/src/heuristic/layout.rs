@@ -44,8 +44,8 @@ fn cells(topology: &Topology, free: &CpuSet) -> Vec<Cell> {
     cells
 }
 
-/// Gives one more thread to the cell that minimises `key`, with first contexts of cores before second ones, then the first cell.
-/// False where all contexts are given away.
+/// Gives one more thread to the cell that minimises `key`, with first contexts of cores before second ones, then the
+/// first cell. False where all contexts are given away.
 fn give(cells: &mut [Cell], count: fn(&mut Cell) -> &mut u32, key: impl Fn(&[Cell], &Cell) -> [i64; 4]) -> bool {
     let room = |cell: &&Cell| ((cell.p + cell.c) as usize) < cell.contexts.len();
     let layer = |cell: &Cell| (cell.p + cell.c) / cell.cores;
@@ -81,7 +81,8 @@ fn lay_p(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
     })
 }
 
-/// Lays `n` threads of C on what P leaves: away from P's paths and caches where P keeps them for itself, evenly where P spreads.
+/// Lays `n` threads of C on what P leaves: away from P's paths and caches where P keeps them for itself, evenly where
+/// P spreads.
 fn lay_c(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
     (0..n).all(|_| {
         give(
@@ -98,8 +99,8 @@ fn lay_c(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
     })
 }
 
-/// Whether the cells hold P as the leaf says about caches: spread = one thread per cache, or every cache used; shared = as few
-/// caches as each path allows, with company in at least one.
+/// Whether the cells hold P as the leaf says about caches: spread = one thread per cache, or every cache used; shared
+/// = as few caches as each path allows, with company in at least one.
 fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
     let used = || cells.iter().filter(|c| c.p > 0);
     match leaf.llc {
@@ -111,8 +112,8 @@ fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
     }
 }
 
-/// Seats tasks on the cells' contexts that are not `taken`, `quota` of them in each cell: who sits well stays, then who sits in the
-/// right cell, then the others in order of id. Who may not run where there is room is left out.
+/// Seats tasks on the cells' contexts that are not `taken`, `quota` of them in each cell: who sits well stays, then
+/// who sits in the right cell, then the others in order of id. Who may not run where there is room is left out.
 fn seat(
     topology: &Topology,
     cells: &[Cell],

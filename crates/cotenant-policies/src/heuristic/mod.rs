@@ -1,7 +1,8 @@
 //! `heuristic`: thread-to-core mapping by a decision tree (Tang, ch. 4.1). See `docs/policies/heuristic.md`.
 //!
-//! P is the latency-sensitive application, C everything else that is managed. The tree compares characteristics that were measured
-//! alone ([`AppProfile`]) and says whether P's threads share a memory path and a last-level cache among themselves, or spread.
+//! P is the latency-sensitive application, C everything else that is managed. The tree compares characteristics that
+//! were measured alone ([`AppProfile`]) and says whether P's threads share a memory path and a last-level cache among
+//! themselves, or spread.
 
 mod layout;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The tree's predictions in the dissertation, each of its leaves by hand, and what becomes of them when tasks come and go.
+//! The tree's predictions in the dissertation, each of its leaves by hand, and what becomes of them when tasks come
+//! and go.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};
@@ -15,8 +16,8 @@ fn clovertown() -> Topology {
     Machine::parse(include_str!("../../../../machines/clovertown-2s.toml")).unwrap().topology
 }
 
-/// Characteristics in the order that the dissertation gives (§4.1, figures 4.1 and 4.2): bus from its text where it prints it
-/// (0.96 and 1.6 GB/s in lines of 64 bytes), for the rest any values that keep to its order.
+/// Characteristics in the order that the dissertation gives (§4.1, figures 4.1 and 4.2): bus from its text where it
+/// prints it (0.96 and 1.6 GB/s in lines of 64 bytes), for the rest any values that keep to its order.
 fn services() -> BTreeMap<String, AppProfile> {
     let app = |name: &str, bus, sharing, footprint| {
         let profile = AppProfile {
@@ -120,7 +121,8 @@ fn table_4_1() {
 
 #[test]
 fn alone() {
-    // C is empty, so no bus usage is below it: path spread. For bigtable the optimum is XXXX...., the tree's one misprediction.
+    // C is empty, so no bus usage is below it: path spread. For bigtable the optimum is XXXX...., the tree's one
+    // misprediction.
     let bench = Bench::new(clovertown());
     assert_eq!(bench.map(("bigtable", 4), ("", 0)), "XX..XX..");
     assert_eq!(bench.map(("contentAnalyzer", 4), ("", 0)), "X.X.X.X.");
@@ -197,8 +199,8 @@ fn every_leaf_on_clovertown() {
 
 #[test]
 fn every_leaf_on_ivy_bridge() {
-    // 2 packages × 10 cores × 2 contexts; the package is the cache and the memory node. Second contexts (20–39) stay free.
-    // Tasks 4 and 5 stay on CPUs 4 and 5, where they were.
+    // 2 packages × 10 cores × 2 contexts; the package is the cache and the memory node. Second contexts (20–39) stay
+    // free. Tasks 4 and 5 stay on CPUs 4 and 5, where they were.
     let shared = format!("{}{}{}", "XXXX......", "****......", ".".repeat(20));
     let spread = format!("{}{}{}", "XX..**....", "XX**......", ".".repeat(20));
     let want = [
@@ -214,8 +216,8 @@ fn every_leaf_on_ivy_bridge() {
 
 #[test]
 fn second_contexts_come_last() {
-    // 2 packages × 2 cores × 2 contexts, 3 threads of P that should share: two on one package, one on the other, before any
-    // hyperthread. Then C's three: the last core, then a second context on P's emptier package.
+    // 2 packages × 2 cores × 2 contexts, 3 threads of P that should share: two on one package, one on the other,
+    // before any hyperthread. Then C's three: the last core, then a second context on P's emptier package.
     let bench = Bench::new(machine(2, 1, 2, 2));
     assert_eq!(bench.map(("webSearch", 3), ("stitcher", 0)), "XX".to_owned() + "X." + "....", "alone it spreads");
     assert_eq!(bench.map(("webSearch", 3), ("stitcher", 3)), "XXX*..**");

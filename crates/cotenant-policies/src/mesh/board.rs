@@ -45,7 +45,8 @@ pub(super) struct Guest {
 /// Which guest has which seat, by index.
 pub(super) type Seating = BTreeMap<usize, usize>;
 
-/// What a seating costs. Tasks without a place are worse than any doubling of cores, and that is worse than any distance.
+/// What a seating costs. Tasks without a place are worse than any doubling of cores, and that is worse than any
+/// distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     pub unseated: usize,
@@ -97,8 +98,8 @@ impl Board {
         Self { seats, rows, nodes: nodes.filter(|nodes| on_mesh && !nodes.is_empty()) }
     }
 
-    /// Whether any of these CPUs is nearer to some memory than another one: without that there is nothing to choose. Of those that happen to be free all may
-    /// be equally far, and still tasks belong there.
+    /// Whether any of these CPUs is nearer to some memory than another one: without that there is nothing to choose.
+    /// Of those that happen to be free all may be equally far, and still tasks belong there.
     pub fn is_choice_among(topology: &Topology, cpus: &CpuSet) -> bool {
         let mut rows = cpus.iter().filter_map(|cpu| distances(topology, cpu));
         rows.next().is_some_and(|first| rows.any(|row| row != first))

@@ -1,4 +1,5 @@
-//! Who accesses the memory of which node how much: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory of the past.
+//! Who accesses the memory of which node how much: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory of
+//! the past.
 
 use cotenant_model::ids::NodeId;
 use cotenant_model::signal::Signal;
@@ -6,8 +7,8 @@ use cotenant_model::topology::Topology;
 use cotenant_model::view::TaskView;
 use serde::{Deserialize, Serialize};
 
-/// How much the latest interval counts against those before it (ours: the paper polls its statistics "at its own parameterizable
-/// rate" and prints no rule). Half of what was is forgotten after three intervals.
+/// How much the latest interval counts against those before it (ours: the paper polls its statistics "at its own
+/// parameterizable rate" and prints no rule). Half of what was is forgotten after three intervals.
 const LATEST: f64 = 0.2;
 
 /// What a task wants from each memory node.
@@ -23,7 +24,8 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// What the interval says, by accesses where they are counted, else by where pages are; `None` where it says nothing, because nobody looked or nothing was accessed.
+    /// What the interval says, by accesses where they are counted, else by where pages are; `None` where it says
+    /// nothing, because nobody looked or nothing was accessed.
     pub fn seen(topology: &Topology, task: &TaskView) -> Option<Self> {
         let touches = task.touches_by_node.clone().filter(|counts| counts.iter().any(|(_, n)| *n > 0.0));
         let counted: Option<f64> = touches.as_ref().map(|counts| counts.iter().map(|(_, n)| n).sum());
@@ -37,8 +39,8 @@ impl Demand {
         (total > 0.0).then_some(Self { shares, rate, counted: counted.is_some() })
     }
 
-    /// Mixes the latest interval into what was before. Collectors look now and then: where accesses have once been counted, pages do
-    /// not stand in for them in between.
+    /// Mixes the latest interval into what was before. Collectors look now and then: where accesses have once been
+    /// counted, pages do not stand in for them in between.
     pub fn update(&mut self, latest: Self) {
         if self.shares.len() != latest.shares.len() || (latest.counted && !self.counted) {
             *self = latest; // nothing was before, or it was another machine

@@ -1,6 +1,6 @@
-//! `weighted`, `brute-force` and `overhead`: tasks near the memory that they access (Tumanov, Wise, Mutlu, Ganger: "Asymmetry-aware
-//! execution placement on manycore chips", 2013), and `assignment`, the same solved for all tasks at once.
-//! `docs/policies/asymmetry.md` says what is the paper's and what is ours.
+//! `weighted`, `brute-force` and `overhead`: tasks near the memory that they access (Tumanov, Wise, Mutlu, Ganger:
+//! "Asymmetry-aware execution placement on manycore chips", 2013), and `assignment`, the same solved for all tasks at
+//! once. `docs/policies/asymmetry.md` says what is the paper's and what is ours.
 
 mod board;
 mod demand;
@@ -76,7 +76,8 @@ impl MeshState {
         self.known.retain(|_, known| known.demand.shares.len() == nodes);
     }
 
-    /// Those to be seated, in the order in which they choose: the latency-sensitive ones, then those with most accesses.
+    /// Those to be seated, in the order in which they choose: the latency-sensitive ones, then those with most
+    /// accesses.
     fn guests(&self, ctx: &Ctx<'_>, view: &View) -> Vec<Guest> {
         let tasks = |task: &&TaskView| self.known.get(&task.info.id).is_some_and(|known| known.idle < PATIENCE);
         let mut guests: Vec<(bool, Guest)> = view

@@ -1,5 +1,5 @@
-//! Data to execution (ours): where a thread cannot go to its memory, or its memory is less than what it would leave behind in caches, the
-//! memory comes to the thread.
+//! Data to execution (ours): where a thread cannot go to its memory, or its memory is less than what it would leave
+//! behind in caches, the memory comes to the thread.
 
 use super::board::{Board, Guest};
 use super::{Ctx, WORTHWHILE};
@@ -14,7 +14,8 @@ use std::time::Duration;
 
 /// Bytes of a base page, where pages are weighed against caches.
 const PAGE: u64 = 4096;
-/// A process' memory is asked for again after so long, since a host moves it bit by bit and new pages come; after a refusal later.
+/// A process' memory is asked for again after so long, since a host moves it bit by bit and new pages come; after a
+/// refusal later.
 const AGAIN: Duration = Duration::from_secs(1);
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
@@ -22,7 +23,8 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Fetched(BTreeMap<TaskId, Time>);
 
-/// Bytes of the caches that belong to this core alone: what a thread leaves behind when it moves. 0 where none is known.
+/// Bytes of the caches that belong to this core alone: what a thread leaves behind when it moves. 0 where none is
+/// known.
 fn own_caches(ctx: &Ctx<'_>, cpu: CpuId) -> u64 {
     let Some(core) = ctx.topology.core_of(cpu).map(|core| &ctx.topology.cores()[core]) else { return 0 };
     let caches =
@@ -30,7 +32,8 @@ fn own_caches(ctx: &Ctx<'_>, cpu: CpuId) -> u64 {
     caches.filter(|r| r.cpus.contains(cpu) && r.cpus.is_subset(core)).filter_map(|r| r.capacity).max().unwrap_or(0)
 }
 
-/// Tasks that stay where they are, since their memory is the smaller burden: all of their process is no more than the caches of their core.
+/// Tasks that stay where they are, since their memory is the smaller burden: all of their process is no more than the
+/// caches of their core.
 pub(super) fn hold_those_with_little_memory(ctx: &Ctx<'_>, view: &View, board: &Board, guests: &mut [Guest]) {
     let seats = board.by_cpu();
     let homes: Vec<Option<CpuId>> = guests.iter().map(|guest| guest.home).collect();
@@ -64,8 +67,8 @@ impl Fetched {
         }
     }
 
-    /// Asks for the memory of each process whose threads all sit, or stay, nearest to one node that has not enough of it: those of which no
-    /// thread may go where it would be nearer.
+    /// Asks for the memory of each process whose threads all sit, or stay, nearest to one node that has not enough of
+    /// it: those of which no thread may go where it would be nearer.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn proposals(
         &mut self,

@@ -7,7 +7,8 @@ use pathfinding::prelude::kuhn_munkres_min;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most cells × rows for which the assignment is solved exactly: 7 ms for 128 tasks on 128 CPUs, 6.5 ms for 64 on 960 (release build).
+/// The most cells × rows for which the assignment is solved exactly: 7 ms for 128 tasks on 128 CPUs, 6.5 ms for 64 on
+/// 960 (release build).
 const EFFORT: usize = 1 << 22;
 
 /// Seats that are not taken yet.
@@ -40,8 +41,9 @@ impl<'a> Free<'a> {
         Self { board, seats, taken: vec![false; board.seats.len()], by_cpu, owners, turn: 0 }
     }
 
-    /// Of equal seats the one with the least: where the guest is already, then where nobody is who chooses later, then where the last one of
-    /// these is, then in the first domain. Without this, the numbers of CPUs would say who loses its place to whom.
+    /// Of equal seats the one with the least: where the guest is already, then where nobody is who chooses later,
+    /// then where the last one of these is, then in the first domain. Without this, the numbers of CPUs would say who
+    /// loses its place to whom.
     fn claim(&self, guest: &Guest, seat: usize) -> (bool, Option<Reverse<usize>>, usize) {
         let Seat { cpu, domain, .. } = self.board.seats[seat];
         let later = self.owners[seat].iter().copied().find(|owner| *owner > self.turn);
@@ -58,7 +60,8 @@ impl<'a> Free<'a> {
         !self.taken[seat] && self.board.admits(seat, guest)
     }
 
-    /// Where the guest is already, if it may stay there; else the free seat that it may have with the least [`Self::claim`], the first of equals.
+    /// Where the guest is already, if it may stay there; else the free seat that it may have with the least
+    /// [`Self::claim`], the first of equals.
     fn of_row(&self, guest: &Guest, rank: usize, row: usize) -> Option<usize> {
         let home = guest.home.and_then(|cpu| self.by_cpu.get(&cpu)).copied().filter(|&home| {
             let seat = &self.board.seats[home];
@@ -79,7 +82,8 @@ impl<'a> Free<'a> {
         self.least(guest, rank, self.board.mean_distances(&guest.demand))
     }
 
-    /// The seat of that rank where the row of distances costs least; of equals where the task is already, else the first.
+    /// The seat of that rank where the row of distances costs least; of equals where the task is already, else the
+    /// first.
     fn least(&self, guest: &Guest, rank: usize, by_row: Vec<f64>) -> Option<usize> {
         let mut best: Option<(f64, _, usize)> = None;
         for (row, distance) in by_row.into_iter().enumerate() {
@@ -121,11 +125,11 @@ fn greedy(board: &Board, guests: &[Guest]) -> Seating {
     in_turn(board, guests, Free::nearest)
 }
 
-/// *Weighted geometric* (§4.1): each guest to the core at `Σ w_i·(x_i, y_i)`, rounded. Where that is taken the search goes on downhill:
-/// of the cores next to those it has looked at, the one of lowest cost is looked at next.
+/// *Weighted geometric* (§4.1): each guest to the core at `Σ w_i·(x_i, y_i)`, rounded. Where that is taken the search
+/// goes on downhill: of the cores next to those it has looked at, the one of lowest cost is looked at next.
 ///
-/// Without coordinates (ours): the weighted mean of points is where the weighted sum of squared distances to them is least, and that can be looked
-/// up in any distances; where that core is taken, the next one by that measure.
+/// Without coordinates (ours): the weighted mean of points is where the weighted sum of squared distances to them is
+/// least, and that can be looked up in any distances; where that core is taken, the next one by that measure.
 pub(super) fn weighted(board: &Board, guests: &[Guest]) -> Seating {
     let Some(nodes) = &board.nodes else {
         return in_turn(board, guests, |free, guest, rank| free.least(guest, rank, board.mean_squares(&guest.demand)));
@@ -171,14 +175,14 @@ fn cheapest(board: &Board, guests: &[Guest], seatings: impl IntoIterator<Item = 
     best.map(|(_, seating)| seating)
 }
 
-/// *Brute force*, and never worse than *weighted geometric*: of several tasks, the first ones can take places that cost the later ones
-/// more than the first gain.
+/// *Brute force*, and never worse than *weighted geometric*: of several tasks, the first ones can take places that
+/// cost the later ones more than the first gain.
 pub(super) fn brute_force(board: &Board, guests: &[Guest]) -> Seating {
     cheapest(board, guests, [greedy(board, guests), weighted(board, guests)]).unwrap_or_default()
 }
 
-/// The seating of lowest cost of all (ours: Kuhn and Munkres' algorithm, from a library); that of *brute force* and `false` where
-/// there are too many tasks and places for it.
+/// The seating of lowest cost of all (ours: Kuhn and Munkres' algorithm, from a library); that of *brute force* and
+/// `false` where there are too many tasks and places for it.
 pub(super) fn assignment(board: &Board, guests: &[Guest]) -> (Seating, bool) {
     let quick = brute_force(board, guests);
     let (rows, seats) = (guests.len(), board.seats.len());
@@ -191,9 +195,10 @@ pub(super) fn assignment(board: &Board, guests: &[Guest]) -> (Seating, bool) {
     let of = |guest: &Guest| board.mean_distances(&guest.demand).into_iter().map(|d| d * guest.weight).collect();
     let distances: Vec<Vec<f64>> = guests.iter().map(of).collect();
     let highest = distances.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
-    // Whole numbers, as the library wants them: what a seat's distance costs, then more than all distances together for a rank, and
-    // more than all ranks together for no seat at all. A seat that is not allowed costs more than none. Of equally dear seatings the one
-    // counts in which earlier guests have later domains: what a library takes of equals depends on the numbers of the cores.
+    // Whole numbers, as the library wants them: what a seat's distance costs, then more than all distances together
+    // for a rank, and more than all ranks together for no seat at all. A seat that is not allowed costs more than
+    // none. Of equally dear seatings the one counts in which earlier guests have later domains: what a library takes
+    // of equals depends on the numbers of the cores.
     let finest = 1e6;
     let rank = (rows as i64 + 1) * 1_000_002;
     let none = rank * (rows as i64 + 1) * (board.seats.iter().map(|s| s.rank as i64).max().unwrap_or(0) + 1);

@@ -1,5 +1,6 @@
-//! `numad`: the rules of the Linux NUMA daemon (numad, version 20150602, `manage_loads` and `pick_numa_nodes`): whole processes to the
-//! nodes with most room. A rival to be measured against; `docs/policies/numad.md` says what is its and what is not modelled.
+//! `numad`: the rules of the Linux NUMA daemon (numad, version 20150602, `manage_loads` and `pick_numa_nodes`): whole
+//! processes to the nodes with most room. A rival to be measured against; `docs/policies/numad.md` says what is its
+//! and what is not modelled.
 
 mod pick;
 #[cfg(test)]
@@ -144,8 +145,8 @@ impl Process {
     }
 }
 
-/// In the order in which they are looked at: those not bound, the biggest first; then bound ones, by size in steps of 20 %, and within
-/// a step whoever was bound first.
+/// In the order in which they are looked at: those not bound, the biggest first; then bound ones, by size in steps of
+/// 20 %, and within a step whoever was bound first.
 fn candidates(processes: &[Process], seen: &BTreeMap<u32, Seen<'_>>, now: Time) -> Vec<usize> {
     let size = |i: usize| processes[i].cpus() * seen.get(&processes[i].pid).map_or(0, Seen::mbs);
     let fit = |i: &usize| {
@@ -250,8 +251,8 @@ impl Policy for Numad {
 }
 
 impl NumadState {
-    /// Binds the first process for which other nodes are better than those it has. One at a time: what the next one finds is measured
-    /// after this one has moved.
+    /// Binds the first process for which other nodes are better than those it has. One at a time: what the next one
+    /// finds is measured after this one has moved.
     fn bind_one(&mut self, ctx: &Ctx<'_>, view: &View, seen: &BTreeMap<u32, Seen<'_>>, now: Time) -> Vec<Proposal> {
         let topology = ctx.topology;
         let count = topology.nodes().len();

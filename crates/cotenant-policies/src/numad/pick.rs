@@ -97,7 +97,8 @@ pub(super) fn distances(topology: &Topology) -> Vec<Vec<u64>> {
     (0..nodes.len()).map(|from| (0..nodes.len()).map(|to| of(from, to)).collect()).collect()
 }
 
-/// Free memory as the process sees it: what it needs where nobody knows the node's size, so that only CPUs and its own pages decide.
+/// Free memory as the process sees it: what it needs where nobody knows the node's size, so that only CPUs and its
+/// own pages decide.
 fn memory_free(node: &Node, mbs: u64, own: u64) -> u64 {
     node.memory.map_or(mbs + own, |(total, free)| (free + own).min(total))
 }

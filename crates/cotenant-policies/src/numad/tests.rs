@@ -59,8 +59,9 @@ fn all(decision: &Decision<NumadState>, outcome: Outcome) -> Vec<ActionOutcome> 
 
 #[test]
 fn a_process_goes_whole_to_the_node_with_most_room() {
-    // Process 1: CPUs 0 and 4, 200 and 800 MiB. It uses 200; asks min(200·100/85 = 235, 2 threads = 200) CPUs and 1000·100/85 = 1176 MiB.
-    // Free on either node: 300 CPUs and 4096 − 200 = 3896, 4096 − 800 = 3296 MiB. What it uses is added back:
+    // Process 1: CPUs 0 and 4, 200 and 800 MiB. It uses 200; asks min(200·100/85 = 235, 2 threads = 200) CPUs and
+    // 1000·100/85 = 1176 MiB. Free on either node: 300 CPUs and 4096 − 200 = 3896, 4096 − 800 = 3296 MiB. What it
+    // uses is added back:
     //   node 0: 300 + 200·200/1000 = 340 CPUs, 3896 + 200·17/16 = 4108, at most 4096 MiB
     //   node 1: 300 + 200·800/1000 = 460, at most 400 CPUs, 3296 + 800·17/16 = 4146, at most 4096 MiB
     // Magnitudes: (1176·10 + 2920·4)·(200·6 + 140) < (the same)·(200·6 + 200): node 1, and one node holds it all.
@@ -74,7 +75,8 @@ fn a_process_goes_whole_to_the_node_with_most_room() {
     assert_eq!(decision.wake_at, Time::from_secs(6), "it moved something: 5 s");
 }
 
-/// Memory goes where its process goes; once bound, it is asked for again only after five minutes, and only below nine tenths.
+/// Memory goes where its process goes; once bound, it is asked for again only after five minutes, and only below nine
+/// tenths.
 #[test]
 fn memory_follows_until_nine_tenths_are_there() {
     for (mib, again) in [([100, 900], ""), ([101, 899], "10:1 14:1")] {
@@ -107,7 +109,8 @@ fn thresholds_are_half_a_cpu_and_300_mib_and_must_be_exceeded() {
 
 #[test]
 fn what_does_not_fit_one_node_gets_two() {
-    // 6,000 MiB: ceil(6000·100/85 / 4096) = 2 nodes. Five threads: 500 wanted, less flex (15·400/200 = 30): ceil(470/400) = 2 nodes.
+    // 6,000 MiB: ceil(6000·100/85 / 4096) = 2 nodes. Five threads: 500 wanted, less flex (15·400/200 = 30):
+    // ceil(470/400) = 2 nodes.
     for (cpus, mib) in [(&[0, 1][..], [3_000, 3_000]), (&[0, 1, 2, 3, 4][..], [500, 0])] {
         let mut bench = bench(Some(4096));
         let decision = bench.decide(process(bench.view(), 1, cpus, mib), 1, &[]);
@@ -118,7 +121,8 @@ fn what_does_not_fit_one_node_gets_two() {
 
 #[test]
 fn one_process_at_a_time_the_biggest_first() {
-    // Process 1: 2 CPUs · 400 MiB; process 2: 2 CPUs · 600 MiB, both with all their memory on the other node than they run on.
+    // Process 1: 2 CPUs · 400 MiB; process 2: 2 CPUs · 600 MiB, both with all their memory on the other node than
+    // they run on.
     let mut bench = bench(Some(4096));
     let both = |bench: &Bench| process(process(bench.view(), 1, &[0, 1], [0, 400]), 2, &[4, 5], [600, 0]);
     let first = bench.decide(both(&bench), 1, &[]);
@@ -137,14 +141,16 @@ fn a_bound_process_stays_for_five_minutes_unless_its_node_is_the_fullest() {
     let alone = |bench: &Bench, mib| process(bench.view(), 1, &[0, 1], mib);
     let first = bench.decide(alone(&bench, [500, 0]), 1, &[]);
     assert_eq!(moves(&first), "10→0-3 11→0-3");
-    // Its memory has gone to the other node, and somebody else's fills 1,000 MiB of node 0. Nothing happens before 301 s; then both
-    // nodes offer 400 CPUs (node 0: 200 and the 200 that it uses), node 0 3,096 MiB, node 1 all 4,096: it follows.
+    // Its memory has gone to the other node, and somebody else's fills 1,000 MiB of node 0. Nothing happens before
+    // 301 s; then both nodes offer 400 CPUs (node 0: 200 and the 200 that it uses), node 0 3,096 MiB, node 1 all
+    // 4,096: it follows.
     let gone = |bench: &Bench| alone(bench, [0, 3_000]).task(90, 9, 3).pages(&[(0, 1_000 * MIB)]);
     let early = bench.decide(gone(&bench), 300, &all(&first, Outcome::Applied));
     assert_eq!(moves(&early), "");
     assert_eq!(moves(&bench.decide(gone(&bench), 315, &[])), "10→4-7 11→4-7");
 
-    // Others fill node 0, where it runs: 0 of 400 CPUs free, 400 on node 1, 200 on average. With it (200) on the other one:
+    // Others fill node 0, where it runs: 0 of 400 CPUs free, 400 on node 1, 200 on average. With it (200) on the
+    // other one:
     // |0 + 200 − 200| + |400 − 200 − 200| = 0 < 400 − 50. Memory: 3596 and 4096 free, 3846 on average:
     // |3596 + 500 − 3846| + |4096 − 500 − 3846| = 500, not less than 500: it stays. With 1 MiB of another on node 0 it may go:
     // 3595, 3845: |4095 − 3845| + |3596 − 3845| = 499 < 501.
@@ -216,7 +222,8 @@ fn threads_that_may_not_follow_stay() {
 #[test]
 fn second_contexts_count_a_fifth() {
     let topology = cotenant_model::testing::machine(2, 1, 2, 2);
-    // Node 0: cores {0,4} {1,5}. 2 cores + 2 second contexts at 20 = 240. Idle 400 less 2·80 = 240; one CPU busy: 300 − 160 = 140.
+    // Node 0: cores {0,4} {1,5}. 2 cores + 2 second contexts at 20 = 240. Idle 400 less 2·80 = 240; one CPU busy: 300
+    // − 160 = 140.
     let view = ViewBuilder::new(&topology).cpu_busy(0, 1.0).view();
     let nodes = pick::nodes(&topology, &view, &[0, 0]);
     assert_eq!(nodes[0], Node { cpus_total: 240, cpus_free: 140, memory: None });

@@ -75,8 +75,8 @@ impl Part {
     }
 }
 
-/// Chooses CPUs for the jobs that run (TPDS Algorithm 1, lines 18–28). Where there are fewer threads than CPUs, each cache gets its
-/// share of them. A job whose CPUs are all taken shares those that it may use.
+/// Chooses CPUs for the jobs that run (TPDS Algorithm 1, lines 18–28). Where there are fewer threads than CPUs, each
+/// cache gets its share of them. A job whose CPUs are all taken shares those that it may use.
 pub(super) fn allocate(round: &Round<'_>, levels: &Levels, jobs: &mut [Job]) {
     let mut parts = Vec::new();
     for (i, job) in jobs.iter_mut().enumerate() {

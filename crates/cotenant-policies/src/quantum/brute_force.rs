@@ -1,10 +1,12 @@
 //! Selection and allocation against a search of everything that could have been chosen.
 //!
-//! The fitness of a job is `1 / |what is left of the target, per CPU that is left − its rate per CPU|` (TPDS §5.1), and each choice changes
-//! what is left. So the optimum is that *sequence* of choices of which the first has the highest fitness, among those the second, and so on;
-//! among equals the one nearest the head of the queue. Here all sequences are listed and compared.
+//! The fitness of a job is `1 / |what is left of the target, per CPU that is left − its rate per CPU|` (TPDS §5.1),
+//! and each choice changes what is left. So the optimum is that *sequence* of choices of which the first has the
+//! highest fitness, among those the second, and so on; among equals the one nearest the head of the queue. Here all
+//! sequences are listed and compared.
 //!
-//! It is not the set that comes nearest to the target: that would not be the printed algorithm (`the_nearest_set_is_another_question`).
+//! It is not the set that comes nearest to the target: that would not be the printed algorithm
+//! (`the_nearest_set_is_another_question`).
 
 use super::Quantum;
 use super::tests::{EIGHT, Spec, bench};
@@ -64,7 +66,8 @@ fn degraded(degradation: f64) -> AppProfile {
 
 #[test]
 fn the_nearest_set_is_another_question() {
-    // Target 60, the head has 40. 20/3: 8 is off by 1.3; 12/2: 6 by 0; 6/1: 4 by 2. Together 58; 40 + 10 + 8 + 2 would be 60.
+    // Target 60, the head has 40. 20/3: 8 is off by 1.3; 12/2: 6 by 0; 6/1: 4 by 2. Together 58; 40 + 10 + 8 + 2
+    // would be 60.
     let rates: Vec<Candidate> = EIGHT.iter().map(|s| Candidate(s.1, 1)).collect();
     assert_eq!(selected(&rates, 4), BTreeSet::from([0, 4, 5, 6]));
     let mut bench = bench(Quantum::Mas, &EIGHT);

@@ -1,8 +1,10 @@
-//! `fifo`, `mas`, `cas`, `das`: which jobs run in the next quantum, and where (Feliu et al., "Cache-Hierarchy contention-aware scheduling
-//! in CMPs", IEEE TPDS 2014, Algorithm 1, with its misprints corrected; `docs/policies/quantum.md`).
+//! `fifo`, `mas`, `cas`, `das`: which jobs run in the next quantum, and where (Feliu et al., "Cache-Hierarchy
+//! contention-aware scheduling in CMPs", IEEE TPDS 2014, Algorithm 1, with its misprints corrected;
+//! `docs/policies/quantum.md`).
 //!
-//! A job is an application: its threads run together, on the CPUs that the job is given. Rates are line transfers per second of a job
-//! that runs; shares of the target are compared per CPU, so that a job of many threads is weighed like as many jobs of one.
+//! A job is an application: its threads run together, on the CPUs that the job is given. Rates are line transfers per
+//! second of a job that runs; shares of the target are compared per CPU, so that a job of many threads is weighed
+//! like as many jobs of one.
 
 mod allocate;
 #[cfg(test)]
@@ -24,16 +26,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a fifth"; the unit is
-/// inferred).
+/// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a
+/// fifth"; the unit is inferred).
 const PENALTY_PER_PERCENT: f64 = 0.2;
 
-/// A quantum in which a job runs of which nobody has seen how many threads it has is so many times shorter: it may be more than was said.
+/// A quantum in which a job runs of which nobody has seen how many threads it has is so many times shorter: it may be
+/// more than was said.
 const FIRST: u32 = 8;
 
 /// Others have a CPU where they use more than this part of it: a batch need not do without the rest.
 const TAKEN: f64 = 0.5;
-/// Where nobody tells how long a thread waited for a CPU: one that uses more than this part of one would use a whole one.
+/// Where nobody tells how long a thread waited for a CPU: one that uses more than this part of one would use a whole
+/// one.
 const RUNS: f64 = 0.1;
 
 /// One of the family.
@@ -172,8 +176,8 @@ impl<'a> Round<'a> {
     }
 }
 
-/// What degradation adds to a job's need under `das`, transactions per second (TPDS §5.3), where so many transactions per second are the
-/// ideal average of all jobs.
+/// What degradation adds to a job's need under `das`, transactions per second (TPDS §5.3), where so many transactions
+/// per second are the ideal average of all jobs.
 fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>) -> f64 {
     // Its co-runners draw what its own traffic leaves of the average (§4.4).
     let read_off = || loss_under(profile.degradation.get("memory")?, (average? - job.misses?).max(0.0));
@@ -181,7 +185,8 @@ fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>) -> f64 {
     if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
 }
 
-/// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for none.
+/// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for
+/// none.
 pub fn wanted(task: &TaskView) -> f64 {
     match (task.cpu_share(), task.per_s(Signal::RunQueueWait)) {
         (None, _) => f64::from(u8::from(task.ran() != Some(false))),

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// Why who was chosen.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
-    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for who runs in any case.
+    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for who runs in
+    /// any case.
     chosen: BTreeMap<usize, Option<f64>>,
     /// What the target leaves for a CPU on average.
     pub target: Option<f64>,
@@ -74,8 +75,9 @@ impl Room {
     }
 }
 
-/// Marks the jobs that run: those that are marked already stay, then the head of the queue, which always runs, then whoever comes
-/// nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17). `fifo` takes them in order.
+/// Marks the jobs that run: those that are marked already stay, then the head of the queue, which always runs, then
+/// whoever comes nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17). `fifo` takes them in
+/// order.
 pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     let cores = round.cpus.len();
     let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };
@@ -148,7 +150,8 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     selection
 }
 
-/// Where in this sorted list that need stands which is nearest to the wanted one; of equals, whoever stands first in the queue.
+/// Where in this sorted list that need stands which is nearest to the wanted one; of equals, whoever stands first in
+/// the queue.
 pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
     let above = waiting.partition_point(|w| w.0 < wanted);
     let Some(&(below, _)) = above.checked_sub(1).and_then(|k| waiting.get(k)) else { return above };
@@ -157,9 +160,9 @@ pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
     if above < waiting.len() && key(above) < key(first_below) { above } else { first_below }
 }
 
-/// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time in which all CPUs
-/// could do them (TPDS Algorithm 1, line 1). Rates and times alone come from profiles; where they lack, from the last quantum, and all
-/// times are alike. `None` where no job's rate is known.
+/// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time
+/// in which all CPUs could do them (TPDS Algorithm 1, line 1). Rates and times alone come from profiles; where they
+/// lack, from the last quantum, and all times are alike. `None` where no job's rate is known.
 fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Option<f64> {
     let (mut transfers, mut time) = (0.0, 0.0);
     for ((job, profile), penalty) in jobs.iter().zip(profiles).zip(penalty) {

@@ -1,4 +1,5 @@
-//! Worked by hand on four CPUs under two last-level caches, {0, 1} and {2, 3}. Rates in transactions (line transfers) per microsecond.
+//! Worked by hand on four CPUs under two last-level caches, {0, 1} and {2, 3}. Rates in transactions (line transfers)
+//! per microsecond.
 
 use super::*;
 use cotenant_model::policy::Config;
@@ -161,14 +162,16 @@ fn mas_approaches_the_ideal_average_bandwidth() {
     assert_eq!(bench.running(), [0, 4, 5, 6]);
     assert!(decision.proposals.iter().all(|p| matches!(p.action, Action::Pause { .. })), "Linux chooses the cores");
     assert_eq!(decision.wake_at, Time::from_millis(400));
-    // Queue 1 2 3 7 | 0 4 5 6. Head 1 (30): 30/3 = 10 → 3 (10); 20/2 = 10 → 4 (8, off by 2); 12/1 → 5 (6; 2 is off by 8).
+    // Queue 1 2 3 7 | 0 4 5 6. Head 1 (30): 30/3 = 10 → 3 (10); 20/2 = 10 → 4 (8, off by 2); 12/1 → 5 (6; 2 is off by
+    // 8).
     bench.turn();
     assert_eq!(bench.running(), [1, 3, 4, 5]);
-    // Queue 2 7 0 6 | 1 3 4 5. Head 2 (20): 40/3 = 13.3 → 3 (10); 30/2 = 15 → 3 is taken, 4 (8, off by 7); 22/1 → 1 (30, off by 8).
+    // Queue 2 7 0 6 | 1 3 4 5. Head 2 (20): 40/3 = 13.3 → 3 (10); 30/2 = 15 → 3 is taken, 4 (8, off by 7); 22/1 → 1
+    // (30, off by 8).
     bench.turn();
     assert_eq!(bench.running(), [1, 2, 3, 4]);
-    // Queue 7 0 6 5 | 2 1 3 4 → after the turn in the order in which they stood: 7 0 6 5 2 1 3 4. Head 7 (2): 58/3 = 19.3 → 2 (20);
-    // 38/2 = 19 → 3 (10, off by 9; 1 is off by 11); 28/1 → 1 (30).
+    // Queue 7 0 6 5 | 2 1 3 4 → after the turn in the order in which they stood: 7 0 6 5 2 1 3 4. Head 7 (2): 58/3 =
+    // 19.3 → 2 (20); 38/2 = 19 → 3 (10, off by 9; 1 is off by 11); 28/1 → 1 (30).
     let decision = bench.turn();
     assert_eq!(bench.running(), [1, 2, 3, 7]);
     let why: Vec<String> = decision.proposals.iter().map(|p| p.reason.to_string()).collect();
@@ -179,8 +182,8 @@ fn mas_approaches_the_ideal_average_bandwidth() {
 #[test]
 fn cas_balances_what_arrives_at_the_caches() {
     let mut bench = bench(Quantum::Cas, &EIGHT);
-    // {0, 4, 5, 6} as above; 80 + 20 + 50 + 30 arrive: 90 per cache. First cache: 90/2 = 45 → 5 (50); 40/1 → 6 (30, off by 10; 4 is
-    // off by 20). The second: 90/2 → 4 (20, off by 25), and 0, which make 100.
+    // {0, 4, 5, 6} as above; 80 + 20 + 50 + 30 arrive: 90 per cache. First cache: 90/2 = 45 → 5 (50); 40/1 → 6 (30,
+    // off by 10; 4 is off by 20). The second: 90/2 → 4 (20, off by 25), and 0, which make 100.
     let decision = bench.turn();
     assert_eq!(bench.places(), "0→3 4→2 5→0 6→1");
     let place = decision.proposals.iter().find(|p| p.action.task() == Some(TaskId(50))).expect("it is placed");
@@ -192,15 +195,16 @@ fn cas_balances_what_arrives_at_the_caches() {
 
 #[test]
 fn caches_are_balanced_level_by_level() {
-    // Two L3s (CPUs 0-3 and 4-7) of two L2s of two cores. What arrives at the L3s is what the L2s miss, at the L2s what the L1s miss.
+    // Two L3s (CPUs 0-3 and 4-7) of two L2s of two cores. What arrives at the L3s is what the L2s miss, at the L2s
+    // what the L1s miss.
     let arrive_at_l2 = [10.0, 10.0, 40.0, 10.0, 30.0, 20.0, 30.0, 50.0];
     let mut bench = bench(Quantum::Cas, &arrive_at_l2.map(|misses| Spec(1, 1.0, misses)));
     bench.topology = cotenant_model::topology::synthetic::parse("pack:1 l3:2 l2:2 l1d:2 core:1 pu:1").unwrap();
     bench.l2_lines = (0..).zip([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).collect();
-    // L3s: 36 arrive, 18 each. 18/4 = 4.5 → 3 (5; 4 is as near, but stands behind); 13/3 = 4.3 → 4 (4); 9/2 = 4.5 → 2 (6, as near as 5
-    // with 3); 3/1 → 5. The rest: 1, 6, 0, 7.
-    // L2s of the first: 100 arrive. 50/2 = 25 → 4 (30, as near as 5 with 20); 20/1 → 5. The rest: 3 (10), 2 (40).
-    // Of the second: 25 → 6 (30); 20/1 → 1 (10, as near as 0). The rest: 0 (10), 7 (50).
+    // L3s: 36 arrive, 18 each. 18/4 = 4.5 → 3 (5; 4 is as near, but stands behind); 13/3 = 4.3 → 4 (4); 9/2 = 4.5 → 2
+    // (6, as near as 5 with 3); 3/1 → 5. The rest: 1, 6, 0, 7. L2s of the first: 100 arrive. 50/2 = 25 → 4 (30, as
+    // near as 5 with 20); 20/1 → 5. The rest: 3 (10), 2 (40). Of the second: 25 → 6 (30); 20/1 → 1 (10, as near as
+    // 0). The rest: 0 (10), 7 (50).
     bench.turn();
     assert_eq!(bench.places(), "0→6 1→5 2→3 3→2 4→0 5→1 6→4 7→7");
 }
@@ -214,11 +218,12 @@ fn das_lets_sensitive_jobs_count_for_more() {
         ("app2".into(), degraded(0.04)),
         ("app5".into(), degraded(0.10)),
     ]);
-    // Penalties 30 %/5 = 6, none below 5 %, 10 %/5 = 2: 128/8 = 16 per CPU, WIABW = 64. Head 0 (40): 24/3 = 8 → 4 (8) and 5 (6 + 2)
-    // alike, 4 stands first; 16/2 = 8 → 5; 8/1 → 3 (10, off by 2).
+    // Penalties 30 %/5 = 6, none below 5 %, 10 %/5 = 2: 128/8 = 16 per CPU, WIABW = 64. Head 0 (40): 24/3 = 8 → 4 (8)
+    // and 5 (6 + 2) alike, 4 stands first; 16/2 = 8 → 5; 8/1 → 3 (10, off by 2).
     bench.turn();
     assert_eq!(bench.running(), [0, 3, 4, 5]);
-    // 80 + 70 + 20 + 50 arrive, without penalties: 110 per cache. 110/2 = 55 → 5 (50); 60/1 → 3 (70). The rest: 0 and 4.
+    // 80 + 70 + 20 + 50 arrive, without penalties: 110 per cache. 110/2 = 55 → 5 (50); 60/1 → 3 (70). The rest: 0 and
+    // 4.
     assert_eq!(bench.places(), "0→2 3→1 4→3 5→0");
 }
 
@@ -232,7 +237,8 @@ fn das_finds_the_loss_at_the_batchs_own_traffic() {
         loss: Loss::of(&[(1.0 - loss, 1.0)], By::Time).unwrap(),
         cpus: CpuSet::new(),
     };
-    // IABW is 60. App 1 draws 30: beside the other 30 it loses 30 %. App 5 draws 6: at 54 it loses 10 %. App 2, beside 40, 4 %. As above.
+    // IABW is 60. App 1 draws 30: beside the other 30 it loses 30 %. App 5 draws 6: at 54 it loses 10 %. App 2,
+    // beside 40, 4 %. As above.
     let curve = |points: &[Pressure]| AppProfile {
         degradation: BTreeMap::from([("memory".to_owned(), points.to_vec())]),
         ..AppProfile::default()
@@ -282,8 +288,8 @@ fn threads_of_a_job_run_together() {
     // Head 0 takes three CPUs and 30: -6 for the last → 2 (1) is nearest; 1 does not fit.
     bench.turn();
     assert_eq!(bench.running(), [0, 2]);
-    // 3 + 5 arrive, 2 per thread on average: first cache 2·2 = 4: two threads of 0 (1 each, off by 1; 2 is off by 3), then its third
-    // thread and 2 in the second cache. All threads of a job share its CPUs.
+    // 3 + 5 arrive, 2 per thread on average: first cache 2·2 = 4: two threads of 0 (1 each, off by 1; 2 is off by 3),
+    // then its third thread and 2 in the second cache. All threads of a job share its CPUs.
     assert_eq!(bench.places(), "0→0-2 2→3");
     // Queue 1 3 | 0 2: 1 takes two CPUs and 2; 22/2 = 11 → 3 (9); 13/1 → 0 does not fit, 2 does.
     bench.turn();
@@ -298,8 +304,8 @@ fn threads_of_a_job_run_together() {
 
 #[test]
 fn a_job_takes_as_many_cpus_as_its_threads_ask_for() {
-    // Three tasks each: 0 is a shell, its command, and one that sleeps; 1 has one thread that runs and two that share a CPU with it;
-    // 2 has three that run half of the time.
+    // Three tasks each: 0 is a shell, its command, and one that sleeps; 1 has one thread that runs and two that share
+    // a CPU with it; 2 has three that run half of the time.
     let mut bench = bench(Quantum::Mas, &[Spec(3, 3.0, 0.0), Spec(3, 3.0, 0.0), Spec(3, 3.0, 0.0), Spec(1, 3.0, 0.0)]);
     bench.asks = BTreeMap::from([(0, (0.001, 0.0)), (2, (0.0, 0.0))]);
     bench.asks.extend([(10, (0.4, 0.6)), (11, (0.3, 0.7)), (12, (0.3, 0.7))]);
@@ -308,7 +314,8 @@ fn a_job_takes_as_many_cpus_as_its_threads_ask_for() {
     let widths =
         |bench: &Bench| bench.queue().jobs.iter().map(|job| (job.app.0, job.width)).collect::<BTreeMap<_, _>>();
     assert_eq!(widths(&bench), BTreeMap::from([(0, 1), (1, 3), (2, 2), (3, 1)]));
-    // 12 for 7 CPUs: 6.9 for 4. After the head 3.9/3 = 1.3: 2 (1.5 per CPU, off by 0.2; 1 by 0.3); 0.9/1: 1 does not fit.
+    // 12 for 7 CPUs: 6.9 for 4. After the head 3.9/3 = 1.3: 2 (1.5 per CPU, off by 0.2; 1 by 0.3); 0.9/1: 1 does not
+    // fit.
     assert_eq!(bench.running(), [0, 2, 3]);
 }
 
@@ -373,7 +380,8 @@ fn cpus_that_others_mostly_use_are_not_filled() {
 #[test]
 fn where_all_fit_all_run() {
     let mut bench = bench(Quantum::Cas, &EIGHT[..3]);
-    // 80 + 60 + 25 arrive, 55 per thread; 3 threads on 2 caches: two slots for the first, 110/2 → 1 (60); 50/1 → 0 (80), 2 (25): 2.
+    // 80 + 60 + 25 arrive, 55 per thread; 3 threads on 2 caches: two slots for the first, 110/2 → 1 (60); 50/1 → 0
+    // (80), 2 (25): 2.
     bench.turn();
     assert_eq!(bench.running(), [0, 1, 2]);
     assert_eq!(bench.places(), "0→2 1→0 2→1");
@@ -432,7 +440,8 @@ fn masks_are_respected() {
     assert!(bench.places().contains("3→2") || bench.places().contains("3→3"), "{}", bench.places());
 }
 
-/// TPDS Algorithm 1, lines 9–17, for jobs of one thread, as printed but for its misprints: queue positions of the selected.
+/// TPDS Algorithm 1, lines 9–17, for jobs of one thread, as printed but for its misprints: queue positions of the
+/// selected.
 fn algorithm_1(rates: &[f64], queue: &[usize], cores: usize) -> BTreeSet<usize> {
     let mut left: Vec<usize> = queue.to_vec();
     let mut bandwidth = rates.iter().sum::<f64>() / rates.len() as f64 * cores as f64;
@@ -455,7 +464,8 @@ fn algorithm_1(rates: &[f64], queue: &[usize], cores: usize) -> BTreeSet<usize> 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Every quantum selects what the printed algorithm selects, and whoever waits comes to the head of the queue in time.
+    /// Every quantum selects what the printed algorithm selects, and whoever waits comes to the head of the queue in
+    /// time.
     #[test]
     fn selects_as_printed_and_nobody_starves(rates in proptest::collection::vec(0u32..200, 2..14)) {
         let specs: Vec<Spec> = rates.iter().map(|&r| Spec(1, f64::from(r), 0.0)).collect();
@@ -475,7 +485,8 @@ proptest! {
         }
     }
 
-    /// Jobs of any width: never more threads than CPUs, but for one job that is wider than the machine; every job has its turn.
+    /// Jobs of any width: never more threads than CPUs, but for one job that is wider than the machine; every job has
+    /// its turn.
     #[test]
     fn never_more_threads_than_cpus(
         jobs in proptest::collection::vec((1u32..7, 0u32..100, 0u32..100), 1..10),
@@ -500,7 +511,8 @@ proptest! {
         prop_assert_eq!(had_turn.len(), specs.len());
     }
 
-    /// Whatever is said of jobs: more threads than CPUs run only in an eighth of a quantum in which somebody runs for the first time.
+    /// Whatever is said of jobs: more threads than CPUs run only in an eighth of a quantum in which somebody runs for
+    /// the first time.
     #[test]
     fn what_is_said_of_jobs_does_no_lasting_harm(
         jobs in proptest::collection::vec((1u32..7, 1u32..4, 0u32..100), 1..10),

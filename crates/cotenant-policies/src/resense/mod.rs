@@ -1,6 +1,6 @@
-//! `resense`: threads of applications that come and go, mapped by how sensitive each is to sharing each resource with itself (Dey, Wang,
-//! Davidson, Soffa: "`ReSense`: Mapping Dynamic Workloads of Colocated Multithreaded Applications Using Resource Sensitivity", TACO 2013).
-//! `docs/policies/resense.md` says what is the paper's and what is ours.
+//! `resense`: threads of applications that come and go, mapped by how sensitive each is to sharing each resource with
+//! itself (Dey, Wang, Davidson, Soffa: "`ReSense`: Mapping Dynamic Workloads of Colocated Multithreaded Applications
+//! Using Resource Sensitivity", TACO 2013). `docs/policies/resense.md` says what is the paper's and what is ours.
 
 mod resensor;
 #[cfg(test)]
@@ -25,8 +25,8 @@ pub enum Resense {
     /// As printed: the most sensitive application first.
     #[default]
     Printed,
-    /// Ours: where there are enough instances, those that gain from sharing one come first if they gain more together than those that
-    /// contend lose.
+    /// Ours: where there are enough instances, those that gain from sharing one come first if they gain more together
+    /// than those that contend lose.
     Sum,
 }
 

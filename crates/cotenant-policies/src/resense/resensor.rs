@@ -1,4 +1,5 @@
-//! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine of the next one.
+//! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine
+//! of the next one.
 
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{AppId, CpuId, TaskId};
@@ -135,7 +136,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Gives each thread a context of its own, first contexts of cores before second ones; all of them to all where they do not suffice.
+    /// Gives each thread a context of its own, first contexts of cores before second ones; all of them to all where
+    /// they do not suffice.
     fn seat(&mut self, region: &CpuSet, groups: &[Group<'a>]) {
         let mut threads: Vec<&Thread> = groups.iter().flat_map(|(_, threads)| threads).copied().collect();
         let at_home = |t: &Thread| t.home.is_some_and(|cpu| region.contains(cpu) && t.allowed.contains(cpu));
@@ -155,8 +157,8 @@ impl<'a> Mapper<'a> {
     }
 }
 
-/// Who is placed in which order and how: each turn is one application, or in case 2 a pair, the more sensitive one first. Numbers are
-/// indexes of groups.
+/// Who is placed in which order and how: each turn is one application, or in case 2 a pair, the more sensitive one
+/// first. Numbers are indexes of groups.
 fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec<Vec<(Step, usize)>> {
     let score = |group: usize| groups[group].0.scores.get(level).copied().flatten();
     let mut order: Vec<usize> = (0..groups.len()).collect();
@@ -208,8 +210,8 @@ impl Board<'_> {
         Self { parts, room, own: vec![0; n], lead: vec![0; n], groups: vec![BTreeMap::new(); n] }
     }
 
-    /// Lays threads of an application; says for each into which part. `follows` = another one was laid first in this turn, on whose
-    /// instances these go.
+    /// Lays threads of an application; says for each into which part. `follows` = another one was laid first in this
+    /// turn, on whose instances these go.
     fn lay(&mut self, how: How, threads: &[&Thread], follows: bool) -> Vec<usize> {
         let before = self.own.clone();
         if follows {

@@ -97,8 +97,9 @@ fn example_b_the_sharer_is_more_sensitive() {
 
 #[test]
 fn those_who_share_come_first_where_they_gain_more_together() {
-    // Four L3s of eight cores. A −7.6 is the most sensitive and is laid over all four: six cores are left of each, and B, C and D, which
-    // would each gain from one L3, are torn apart.   // L3: A A B×6 │ L3: A A C×6 │ L3: A A D×6 │ L3: A A B B C C D D
+    // Four L3s of eight cores. A −7.6 is the most sensitive and is laid over all four: six cores are left of each,
+    // and B, C and D, which would each gain from one L3, are torn apart.   // L3: A A B×6 │ L3: A A C×6 │ L3: A A D×6
+    // │ L3: A A B B C C D D
     let scores: [&[(&str, f64)]; 4] = [&[("l3", -7.6)], &[("l3", 6.4)], &[("l3", 6.3)], &[("l3", 1.0)]];
     let bench = Bench::new(machine(4, 1, 8, 1), &scores);
     assert_eq!(bench.map(&[8; 4])[0], "0-1,8-9,16-17,24-25");
@@ -129,8 +130,8 @@ fn example_c_four_applications_in_pairs() {
 
 #[test]
 fn example_c_the_most_sensitive_contends() {
-    // By magnitude A −8, B +6, C −4, D +2. A with D on both L2s. Then B by its sign on one of them, and C has what is left.
-    // L2: A D B B │ L2: A D C C
+    // By magnitude A −8, B +6, C −4, D +2. A with D on both L2s. Then B by its sign on one of them, and C has what is
+    // left. L2: A D B B │ L2: A D C C
     let bench = Bench::new(yorkfield(), &[&[("l2", -8.0)], &[("l2", 6.0)], &[("l2", -4.0)], &[("l2", 2.0)]]);
     assert_eq!(bench.map(&[2, 2, 2, 2]), ["0-3", "0-1", "2-3", "0-3"]);
 }
@@ -151,8 +152,8 @@ fn example_d_one_bus_then_apart() {
 
 #[test]
 fn the_odd_one_is_placed_by_its_own_sign() {
-    // Three applications on two L2s: case 2. A −9 with C +1: spread. B +5 alone: shares, but one core of each L2 is left.
-    // Threads 2 + 1 + 1 on four cores.   // L2: A C │ L2: A B
+    // Three applications on two L2s: case 2. A −9 with C +1: spread. B +5 alone: shares, but one core of each L2 is
+    // left. Threads 2 + 1 + 1 on four cores.   // L2: A C │ L2: A B
     let bench = Bench::new(yorkfield(), &[&[("l2", -9.0)], &[("l2", 5.0)], &[("l2", 1.0)]]);
     let map = bench.map(&[2, 1, 1]);
     assert_eq!(map, ["0,2", "3", "1"]);

@@ -22,8 +22,9 @@ pub(super) enum At {
     Memory = 1,
 }
 
-/// Tasks on contexts. A task that ran holds the context on which it was seen, or, where a task of lower id holds that, a free one of
-/// the same unit; where there is none it is *crowded*: its place is where it was seen, and it holds nothing.
+/// Tasks on contexts. A task that ran holds the context on which it was seen, or, where a task of lower id holds
+/// that, a free one of the same unit; where there is none it is *crowded*: its place is where it was seen, and it
+/// holds nothing.
 #[derive(Clone)]
 pub(super) struct Board<'a> {
     levels: [Level<'a>; 2],
@@ -56,7 +57,8 @@ pub(super) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    /// With `whole_cores`, see [`super::SamConfig::whole_cores`]. `runs[t]`: whether task t of the view ran, as far as is known.
+    /// With `whole_cores`, see [`super::SamConfig::whole_cores`]. `runs[t]`: whether task t of the view ran, as far
+    /// as is known.
     pub fn new(
         ctx: &Ctx<'a>,
         view: &View,
@@ -201,9 +203,9 @@ impl<'a> Board<'a> {
         self.idle[at as usize][unit] as usize
     }
 
-    /// The free context of a unit that a task with that allowance takes: on a core of which nothing is used before a second context
-    /// of a used one (§4.3), then a core's first before its second, then beside the first task, so that what cores are called
-    /// matters only among those that are alike; then in order.
+    /// The free context of a unit that a task with that allowance takes: on a core of which nothing is used before a
+    /// second context of a used one (§4.3), then a core's first before its second, then beside the first task, so
+    /// that what cores are called matters only among those that are alike; then in order.
     pub fn free(&self, at: At, unit: usize, allowed: &CpuSet) -> Option<CpuId> {
         if self.idle(at, unit) == 0 {
             return None;
@@ -265,8 +267,8 @@ impl<'a> Board<'a> {
                 && self.level(at).of(cpu).is_some_and(|u| self.level(at).unit(u).set().intersects(allowed)))
     }
 
-    /// Where a task is to be placed, standing where it does now: on its own context, or, where it has none of its own or there are
-    /// more tasks than contexts, on all of the unit's that it is allowed.
+    /// Where a task is to be placed, standing where it does now: on its own context, or, where it has none of its own
+    /// or there are more tasks than contexts, on all of the unit's that it is allowed.
     pub fn contexts(&self, at: At, task: usize, allowed: &CpuSet) -> CpuSet {
         let cpu = CpuId(self.place[task]);
         if !self.oversubscribed && self.holds(task) {

@@ -8,8 +8,8 @@ use cotenant_model::signal::Signal;
 use cotenant_model::topology::{DistanceUnit, Topology};
 use cotenant_model::view::{TaskView, View};
 
-/// Stalls on memory per cycle up to which a sharer tolerates its latency: the loss from which on SAM calls separating sharers costly
-/// (ATC'15 §2.1), held against the stalls. Inferred: SAM-MPH's own figure is not known to us.
+/// Stalls on memory per cycle up to which a sharer tolerates its latency: the loss from which on SAM calls separating
+/// sharers costly (ATC'15 §2.1), held against the stalls. Inferred: SAM-MPH's own figure is not known to us.
 const TOLERATED: f64 = 0.05;
 
 /// The thresholds, made to fit the units.
@@ -24,8 +24,8 @@ pub(super) struct Limits {
     pub unit_bandwidth: Vec<f64>,
 }
 
-/// The rate of remote accesses, per cycle, whose extra latency is 5 % of the cycles: 0.05 / ((remote − local) · clock). Averaged
-/// over the pairs of nodes that have CPUs; needs latencies in nanoseconds and the clock.
+/// The rate of remote accesses, per cycle, whose extra latency is 5 % of the cycles: 0.05 / ((remote − local) ·
+/// clock). Averaged over the pairs of nodes that have CPUs; needs latencies in nanoseconds and the clock.
 pub(super) fn remote_at_five_percent(topology: &Topology, clock_hz: Option<f64>) -> Option<f64> {
     let unit = topology.parts().distances.as_ref()?.unit;
     if unit != DistanceUnit::Nanoseconds {
@@ -82,8 +82,8 @@ impl Limits {
 }
 
 impl Rates {
-    /// `near`: whether coherence inside the package leaves the unit too (chiplets). `clock_hz`: takes the paper's rates per cycle
-    /// at that clock instead of wall-clock ones.
+    /// `near`: whether coherence inside the package leaves the unit too (chiplets). `clock_hz`: takes the paper's
+    /// rates per cycle at that clock instead of wall-clock ones.
     pub fn new(task: &TaskView, near: bool, clock_hz: Option<f64>, config: SamConfig) -> Self {
         let cycles = task.per_s(Signal::Cycles).filter(|c| *c > 0.0);
         let per_cycle = |signal| Some(task.per_s(signal)? / cycles?);
@@ -106,9 +106,9 @@ impl Rates {
     }
 }
 
-/// Coherence inside the socket, per cycle: counted where the processor can, else what is left of the misses of the last private
-/// level after hits and misses of the LLC (§2.1). The subtraction is right only where an LLC hit means a hit without a snoop
-/// (Ivy Bridge to Broadwell); hosts deliver [`Signal::Intra`] on everything later.
+/// Coherence inside the socket, per cycle: counted where the processor can, else what is left of the misses of the
+/// last private level after hits and misses of the LLC (§2.1). The subtraction is right only where an LLC hit means a
+/// hit without a snoop (Ivy Bridge to Broadwell); hosts deliver [`Signal::Intra`] on everything later.
 pub(crate) fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Option<f64> {
     per_cycle(Signal::Intra).or_else(|| {
         let misses = per_cycle(Signal::PrivateMisses)?;
@@ -194,8 +194,9 @@ impl Seen {
     }
 }
 
-/// The class of a task that runs in this package. `cooled`: whether it shared data when it moved, where it moved at the start of
-/// the interval: its coherence tells about the move, not about the task, and a sharer stays where it was just brought.
+/// The class of a task that runs in this package. `cooled`: whether it shared data when it moved, where it moved at
+/// the start of the interval: its coherence tells about the move, not about the task, and a sharer stays where it was
+/// just brought.
 pub(super) fn class(rates: &Rates, seen: Seen, limits: &Limits, package: usize, cooled: Option<bool>) -> Class {
     match cooled {
         Some(true) => return Class::Intra,

@@ -1,7 +1,8 @@
 //! `sam`: sharing-aware mapping (Srikanthan, Dwarkadas, Shen: "Data Sharing or Resource Contention", USENIX ATC 2015).
 //!
-//! Every interval each task is classified by its counters, then three stages move tasks between sockets: sharers together, tasks
-//! that meet remote memory home, memory-bound tasks apart. `docs/policies/sam.md` says what is the paper's and what is ours.
+//! Every interval each task is classified by its counters, then three stages move tasks between sockets: sharers
+//! together, tasks that meet remote memory home, memory-bound tasks apart. `docs/policies/sam.md` says what is the
+//! paper's and what is ours.
 
 mod board;
 pub(super) mod classify;

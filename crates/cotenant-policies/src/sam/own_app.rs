@@ -1,9 +1,10 @@
 //! Stage 1 with `own-app` (ours): sharers are brought to those of their own application.
 //!
-//! Counters tell that a task shares data, not with whom; so the paper brings any sharers together, and where two applications that share
-//! fill both sockets, each half on either, nobody moves. But threads of different programs have no data in common unless they ask for it:
-//! who belongs together is known. Each application with several sharers gets a *home* that holds them all, and those that are elsewhere go
-//! there, also by changing places with a sharer whose home is where they are.
+//! Counters tell that a task shares data, not with whom; so the paper brings any sharers together, and where two
+//! applications that share fill both sockets, each half on either, nobody moves. But threads of different programs
+//! have no data in common unless they ask for it: who belongs together is known. Each application with several
+//! sharers gets a *home* that holds them all, and those that are elsewhere go there, also by changing places with a
+//! sharer whose home is where they are.
 
 use super::board::At;
 use super::round::Round;
@@ -88,9 +89,10 @@ fn groups(round: &Round<'_>, units: usize) -> Vec<Group> {
     groups.into_iter().map(group).collect()
 }
 
-/// Finds each group a home: of the units that have room for all of it, the one where most of it is, then the one with most room. Who finds
-/// none stays, and takes room where it is: bringing only some together, or all into a package of several caches, cost simulated chiplets
-/// more cache than it saved transfers. Where most are is where all come to rest.
+/// Finds each group a home: of the units that have room for all of it, the one where most of it is, then the one with
+/// most room. Who finds none stays, and takes room where it is: bringing only some together, or all into a package of
+/// several caches, cost simulated chiplets more cache than it saved transfers. Where most are is where all come to
+/// rest.
 fn settle(round: &Round<'_>, groups: &mut [Group], units: usize) {
     let level = round.board.level(At::Sharing);
     let mut room: Vec<u32> = (0..units).map(|unit| round.board.room(unit)).collect();

@@ -37,8 +37,9 @@ impl<'a> Round<'a> {
         self.view.tasks[task].info.id
     }
 
-    /// Puts the tasks in the order in which those of a class are taken: as they stand in the view, or, with latency tolerance, sharers
-    /// that stall most first and all others that stall least first, and last those of which that is unknown.
+    /// Puts the tasks in the order in which those of a class are taken: as they stand in the view, or, with latency
+    /// tolerance, sharers that stall most first and all others that stall least first, and last those of which that
+    /// is unknown.
     pub fn rank(&mut self) {
         let mut order: Vec<u32> = (0..self.tasks.len() as u32).collect();
         if self.config.latency_tolerance {
@@ -108,7 +109,8 @@ impl<'a> Round<'a> {
         self.board.fits(at, cpu_b, self.allowed(a)) && self.board.fits(at, cpu_a, self.allowed(b))
     }
 
-    /// Places a task where it is, if it may stay there. That is no move; it comes after all moves, which are taken back by their number.
+    /// Places a task where it is, if it may stay there. That is no move; it comes after all moves, which are taken
+    /// back by their number.
     pub fn confirm(&mut self, at: At, task: usize, mut reason: Reason) {
         reason.place = self.tasks[task].unit(at).map(|unit| self.board.level(at).place(unit));
         let contexts = self.board.contexts(at, task, self.allowed(task));
@@ -143,8 +145,8 @@ pub(super) struct Draft<'a> {
     moves: usize,
 }
 
-/// The tasks of each unit by class, in ascending order of rank: the sets of the paper's figure 3. Tasks that moved in this round are
-/// no members any more, since none moves twice.
+/// The tasks of each unit by class, in ascending order of rank: the sets of the paper's figure 3. Tasks that moved in
+/// this round are no members any more, since none moves twice.
 #[derive(Clone)]
 pub(super) struct Sets {
     spans: Vec<(u32, u32)>,

@@ -1,7 +1,7 @@
 //! Stage 1: bring tasks that share data across units together (figure 4, first part).
 //!
-//! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` stands for "the source has
-//! sharers", and the line that loops over the destination's CPU-bound tasks is lost.
+//! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` stands for "the
+//! source has sharers", and the line that loops over the destination's CPU-bound tasks is lost.
 
 use super::board::At;
 use super::round::{Round, Sets};
@@ -116,10 +116,10 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
     }
 }
 
-/// Whether sharers are closer together after unit i has taken so many from unit j (ours): j has none left, those of the last round
-/// included, or i ends up with more than j had. The first makes the units with sharers fewer; the second leaves these as many and
-/// raises the sum of the squares of their sharers. So stage 1 ends, whatever fits and whoever may not move; otherwise sharers that do
-/// not fit one unit, or may not all come to it, swing for ever.
+/// Whether sharers are closer together after unit i has taken so many from unit j (ours): j has none left, those of
+/// the last round included, or i ends up with more than j had. The first makes the units with sharers fewer; the
+/// second leaves these as many and raises the sum of the squares of their sharers. So stage 1 ends, whatever fits and
+/// whoever may not move; otherwise sharers that do not fit one unit, or may not all come to it, swing for ever.
 fn gathers(counts: &Counts, i: usize, j: usize, taken: u32) -> bool {
     taken == counts.movers[j] + counts.settling[j] || counts.sharers[i] + taken > counts.sharers[j]
 }
@@ -162,8 +162,8 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
     }
 }
 
-/// Keeps the sharers that stay where others are brought to (ours): a unit that fills up is no longer in balance, and the kernel would move
-/// away those that nobody has placed. They are placed where they are.
+/// Keeps the sharers that stay where others are brought to (ours): a unit that fills up is no longer in balance, and
+/// the kernel would move away those that nobody has placed. They are placed where they are.
 pub(super) fn hold_partners(round: &mut Round<'_>) {
     let units = round.board.level(At::Sharing).len();
     let mut drew = vec![false; units];
@@ -198,8 +198,8 @@ pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usiz
     round.swap(At::Sharing, t, why, v, make_way);
 }
 
-/// Swaps with a memory-bound task, whose original node is remembered unless one is already: it goes home when it meets remote
-/// memory (stage 2).
+/// Swaps with a memory-bound task, whose original node is remembered unless one is already: it goes home when it
+/// meets remote memory (stage 2).
 pub(super) fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
     let home = round.tasks[v].unit(At::Memory);
     if home == round.tasks[t].unit(At::Memory) {

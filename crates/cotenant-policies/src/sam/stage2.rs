@@ -112,7 +112,8 @@ fn go_home(round: &mut Round<'_>, sets: &mut Sets, away: &Away, loads: &mut [f64
     };
     let swaps =
         |round: &Round<'_>, v: usize| has_room(round, round.tasks[v].demand()) && round.may_swap(At::Memory, t, v);
-    // A task is not sent from its own pages so that another comes to its; a memory-bound one not where its pages are unknown.
+    // A task is not sent from its own pages so that another comes to its; a memory-bound one not where its pages are
+    // unknown.
     let victim = |round: &Round<'_>, v: usize, class: Class| {
         let elsewhere = || page_home(round, v).map_or(class == Class::Cpu, |own| own != home);
         swaps(round, v) && (!by_pages || elsewhere())

@@ -1,4 +1,5 @@
-//! Stage 3: move memory-bound tasks from nodes whose bandwidth is exhausted to nodes that have some left (figure 4, third part).
+//! Stage 3: move memory-bound tasks from nodes whose bandwidth is exhausted to nodes that have some left (figure 4,
+//! third part).
 
 use super::board::At;
 use super::round::{Round, Sets};

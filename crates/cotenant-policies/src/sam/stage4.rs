@@ -1,8 +1,9 @@
 //! Stage 4, after SAM-MPH: tasks that use a core well do not share one where they could share with a task that waits.
 //!
-//! SAM-MPH tells by instructions per cycle who needs the core (its abstract: latency tolerance "coupled with instruction-level
-//! parallelism" decides "the benefits of colocating threads on the same socket or physical core"). The pairs and the swaps are
-//! inferred; so is the threshold, with which its authors' later scheduler keeps programs off second contexts.
+//! SAM-MPH tells by instructions per cycle who needs the core (its abstract: latency tolerance "coupled with
+//! instruction-level parallelism" decides "the benefits of colocating threads on the same socket or physical core").
+//! The pairs and the swaps are inferred; so is the threshold, with which its authors' later scheduler keeps programs
+//! off second contexts.
 
 use super::board::At;
 use super::round::Round;
@@ -53,7 +54,8 @@ pub(super) fn run(round: &mut Round<'_>, pin: Pin, notes: &mut Vec<String>) {
     }
 }
 
-/// Takes one of the needy tasks of a core to a core of which nothing is used, else lets it change places with one that waits.
+/// Takes one of the needy tasks of a core to a core of which nothing is used, else lets it change places with one
+/// that waits.
 fn part(round: &mut Round<'_>, unit: usize, needy: &[usize], waiting: &mut Vec<Vec<usize>>) {
     let evidence = |round: &Round<'_>, t: usize| {
         let value = round.tasks[t].rates.ipc.unwrap_or_default();

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct Origin {
     /// Which task.
     pub task: TaskId,
-    /// The memory node's place in the order of packages and their nodes: where each package has one node, the package's index.
+    /// The memory node's place in the order of packages and their nodes: where each package has one node, the
+    /// package's index.
     pub unit: u32,
-    /// It lost its place to a task that came home, and takes no memory-bound task's place in turn ([`super::SamConfig::no_chains`]).
+    /// It lost its place to a task that came home, and takes no memory-bound task's place in turn
+    /// ([`super::SamConfig::no_chains`]).
     #[serde(default)]
     pub displaced: bool,
 }

@@ -5,8 +5,8 @@ use super::state::Origin;
 use super::units::NONE;
 use serde::{Deserialize, Serialize};
 
-/// What a task is to the algorithm. The classes exclude each other: of a sharer's memory traffic the stages know nothing, since
-/// bandwidth is balanced "without affecting coherence traffic" (§4.3).
+/// What a task is to the algorithm. The classes exclude each other: of a sharer's memory traffic the stages know
+/// nothing, since bandwidth is balanced "without affecting coherence traffic" (§4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Class {

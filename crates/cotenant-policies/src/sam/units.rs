@@ -59,8 +59,9 @@ impl<'a> Level<'a> {
         Self::new(topology, units.collect(), PlaceKind::LlcDomain, true)
     }
 
-    /// Where stages 2 and 3 look: packages, or their memory nodes where a package has several of them. A node that spans packages
-    /// (front-side buses, virtual machines) still counts once per package, since each has its own way to memory.
+    /// Where stages 2 and 3 look: packages, or their memory nodes where a package has several of them. A node that
+    /// spans packages (front-side buses, virtual machines) still counts once per package, since each has its own way
+    /// to memory.
     pub fn memory(topology: &'a Topology, nodes: bool) -> Self {
         let mut level = Self::packages(topology);
         if !nodes {

@@ -186,7 +186,8 @@ impl World {
     }
 }
 
-/// Machines of up to 36 CPUs: any numbering, CPUs offline or forbidden, with memory nodes, without, or one for all; some with buses.
+/// Machines of up to 36 CPUs: any numbering, CPUs offline or forbidden, with memory nodes, without, or one for all;
+/// some with buses.
 fn machines() -> impl Strategy<Value = Topology> {
     let packages = proptest::sample::select(vec![1u32, 2, 2, 2, 3, 3]);
     let shape = (packages, 1u32..=2, 1u32..=3, 1u32..=2);

@@ -1,5 +1,5 @@
-//! Why: what was done to a task, an application or at a time, with the evidence, and what came of it; what of it is in force. And where
-//! nothing was done: how far the signals were from the thresholds.
+//! Why: what was done to a task, an application or at a time, with the evidence, and what came of it; what of it is
+//! in force. And where nothing was done: how far the signals were from the thresholds.
 
 mod query;
 mod standing;
@@ -45,8 +45,8 @@ pub struct Answer {
     pub last_s: f64,
     /// The moment that [`Self::standing`] is about: the one asked about, else the end, seconds.
     pub moment_s: f64,
-    /// What was ordered, in order of time: for a time all of it; for tasks and applications what is about single tasks, unless a moment is
-    /// asked about.
+    /// What was ordered, in order of time: for a time all of it; for tasks and applications what is about single
+    /// tasks, unless a moment is asked about.
     pub moves: Vec<Told>,
     /// What holds at the moment, or held: of all other orders the last ones of each effect.
     pub standing: Vec<Standing>,
@@ -54,7 +54,8 @@ pub struct Answer {
     pub unmoved: Vec<Unmoved>,
     /// For a time without orders: the times of the last one before and of the first one after, seconds.
     pub nearest_s: (Option<f64>, Option<f64>),
-    /// The policy's remarks in the rounds asked about (for a task: all), with the time of the first and how often they were made.
+    /// The policy's remarks in the rounds asked about (for a task: all), with the time of the first and how often
+    /// they were made.
     pub notes: Vec<Note>,
     /// Where nothing matched: names that are in the recording, up to 20.
     pub known: Vec<String>,
@@ -131,8 +132,8 @@ pub struct Check {
     pub above: u64,
 }
 
-/// Answers from the rounds of a recording, in one pass: as it stood `at` a moment, which is for tasks and applications, or all that was
-/// done.
+/// Answers from the rounds of a recording, in one pass: as it stood `at` a moment, which is for tasks and
+/// applications, or all that was done.
 pub fn why(
     header: &Header,
     rounds: impl IntoIterator<Item = RecordedRound>,

@@ -19,7 +19,8 @@ pub enum Query {
     App(AppId),
     /// `worker`: the tasks of that command name, and those of applications of that name.
     Name(String),
-    /// `12.3s`, `12s..14s`: everything that was done then, both ends included. A single time stands for all that rounds to it.
+    /// `12.3s`, `12s..14s`: everything that was done then, both ends included. A single time stands for all that
+    /// rounds to it.
     Time {
         /// The first instant.
         from: Time,
@@ -80,7 +81,8 @@ fn seconds(text: &str) -> Option<(Time, u64)> {
 }
 
 impl Query {
-    /// Whether a task of an application of that name is asked about. A number may mean either of two; [`Self::sure`] tells.
+    /// Whether a task of an application of that name is asked about. A number may mean either of two; [`Self::sure`]
+    /// tells.
     pub(super) fn matches(&self, info: &TaskInfo, app: Option<&str>) -> bool {
         match self {
             Self::Number(n) => info.tid == *n || info.id.0 == *n,

@@ -31,8 +31,8 @@ pub struct Trend {
     app: AppId,
 }
 
-/// The rates of a task, or of all of an application, up to an order about it, whose evidence is one of them; and where the order is for the
-/// sake of another application, by its name, the speed of that.
+/// The rates of a task, or of all of an application, up to an order about it, whose evidence is one of them; and
+/// where the order is for the sake of another application, by its name, the speed of that.
 pub(super) fn around(
     recent: &VecDeque<Arc<View>>,
     (task, app): (Option<TaskId>, AppId),
@@ -59,7 +59,8 @@ pub(super) fn around(
         trends.push(own(e.signal.name().into(), e.unit.suffix()));
     }
     trends.push(own("ipc".into(), "instructions/cycle"));
-    // Of an application some threads may not have been looked at in a round; what they used then would look like nothing.
+    // Of an application some threads may not have been looked at in a round; what they used then would look like
+    // nothing.
     trends.extend(task.map(|_| own("cpu_share".into(), "")));
     trends.push(own("progress".into(), "/s"));
     trends.extend(readings(app).map(|source| own(source.to_string().into(), "")));

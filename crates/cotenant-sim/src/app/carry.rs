@@ -7,7 +7,8 @@ use super::{Curve, Phase, Program};
 pub struct Private {
     /// Bytes of the last private cache of a core.
     pub bytes: f64,
-    /// Whether the last-level cache holds what the private caches hold, too (Intel's servers before Skylake), or something else.
+    /// Whether the last-level cache holds what the private caches hold, too (Intel's servers before Skylake), or
+    /// something else.
     pub inclusive: bool,
 }
 
@@ -20,16 +21,18 @@ impl Private {
         Program { phases: program.phases.iter().map(|p| self.phase(p)).collect(), ..program.clone() }
     }
 
-    /// A phase as these cores run it. Misses to memory belong to all the bytes of both caches together: the measured ones to `private_bytes` and
-    /// what was held of the last-level cache, here to the bytes held where that includes the private cache, else to both. Accesses to
-    /// the last-level cache are the misses of the private cache alone: where that is smaller than the measured one, the slope of the curve at
-    /// nothing held says how many more. Unchanged where `private_bytes` is not known.
+    /// A phase as these cores run it. Misses to memory belong to all the bytes of both caches together: the measured
+    /// ones to `private_bytes` and what was held of the last-level cache, here to the bytes held where that includes
+    /// the private cache, else to both. Accesses to the last-level cache are the misses of the private cache alone:
+    /// where that is smaller than the measured one, the slope of the curve at nothing held says how many more.
+    /// Unchanged where `private_bytes` is not known.
     pub fn phase(&self, phase: &Phase) -> Phase {
         let Some(measured) = phase.private_bytes else { return phase.clone() };
         let less = if self.inclusive { measured } else { measured - self.bytes };
         let start = if self.inclusive { self.bytes } else { 0.0 };
         let more = phase.miss_ratio.beyond(start - less);
-        // Straight lines below the smallest measured size and between the measured sizes; where these lie below `start`, nothing is left of them.
+        // Straight lines below the smallest measured size and between the measured sizes; where these lie below
+        // `start`, nothing is left of them.
         let known = phase.miss_ratio.points();
         let first = (known[0].0 + less).max(start);
         let below = (0..POINTS).map(|i| start + (first - start) * f64::from(i) / f64::from(POINTS));

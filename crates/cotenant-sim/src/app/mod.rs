@@ -1,4 +1,5 @@
-//! Applications as the simulator knows them: what a program does alone, in figures that were measured or are called assumptions.
+//! Applications as the simulator knows them: what a program does alone, in figures that were measured or are called
+//! assumptions.
 
 mod carry;
 mod parse;
@@ -22,8 +23,9 @@ impl Curve {
         (!points.is_empty() && points.iter().all(sound) && ordered).then_some(Self(points))
     }
 
-    /// The ratio with `bytes` held: straight between points; below the first an exponential from (0, 1), which says that every byte
-    /// saves the same share of the misses that are left (nothing was measured there); constant above the last.
+    /// The ratio with `bytes` held: straight between points; below the first an exponential from (0, 1), which says
+    /// that every byte saves the same share of the misses that are left (nothing was measured there); constant above
+    /// the last.
     pub fn at(&self, bytes: f64) -> f64 {
         self.beyond(bytes.max(0.0))
     }
@@ -32,8 +34,9 @@ impl Curve {
         &self.0
     }
 
-    /// [`Curve::at`], where less than nothing held stands for a smaller private cache before this one: above 1, misses per access that there
-    /// were with the measured private cache. It goes on straight from nothing held: an extrapolation by the size of that cache.
+    /// [`Curve::at`], where less than nothing held stands for a smaller private cache before this one: above 1,
+    /// misses per access that there were with the measured private cache. It goes on straight from nothing held: an
+    /// extrapolation by the size of that cache.
     fn beyond(&self, bytes: f64) -> f64 {
         let (first, at_first) = self.0[0];
         let at_first = at_first.max(1e-6);
@@ -69,8 +72,8 @@ pub struct Phase {
     pub writeback_ratio: f64,
     /// Misses per access against bytes held.
     pub miss_ratio: Curve,
-    /// Bytes of the last private cache of the core that the figures were measured on, whose contents the curve does not count; `None` where that
-    /// is not known.
+    /// Bytes of the last private cache of the core that the figures were measured on, whose contents the curve does
+    /// not count; `None` where that is not known.
     pub private_bytes: Option<f64>,
     /// Row-buffer locality, 0–1.
     pub row_locality: f64,

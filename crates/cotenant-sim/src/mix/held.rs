@@ -1,8 +1,8 @@
 //! Who holds how much of a shared cache when nothing changes any more.
 //!
-//! Both replacements evict by one number that is the same for every line of the cache, whoever's it is. A program among others is therefore
-//! where it would be alone in a cache of as many bytes as it holds among them, and its own curve says how long that takes: alone, what goes equals
-//! what comes.
+//! Both replacements evict by one number that is the same for every line of the cache, whoever's it is. A program
+//! among others is therefore where it would be alone in a cache of as many bytes as it holds among them, and its own
+//! curve says how long that takes: alone, what goes equals what comes.
 
 use crate::app::Phase;
 use crate::occupancy::Replacement;
@@ -19,9 +19,10 @@ pub struct Lasting {
 impl Lasting {
     /// Of programs in a cache of `capacity` bytes.
     ///
-    /// * `random`: every line lasts equally long on average, and by Little's law that is bytes held over bytes that come: `o / (rate · m(o))`.
-    /// * `lru`: every line is evicted at the same age, and a program holds what it has filled by then, starting empty: `∫ do / (rate · m(o))`
-    ///   (Denning's working set of that age; Che's approximation for shared LRU).
+    /// * `random`: every line lasts equally long on average, and by Little's law that is bytes held over bytes that
+    ///   come: `o / (rate · m(o))`.
+    /// * `lru`: every line is evicted at the same age, and a program holds what it has filled by then, starting
+    ///   empty: `∫ do / (rate · m(o))` (Denning's working set of that age; Che's approximation for shared LRU).
     pub fn new(replacement: Replacement, capacity: f64, programs: &[&Phase]) -> Self {
         let step = capacity / STEPS as f64;
         let misses = |p: &Phase, steps: f64| p.miss_ratio.at(steps * step).max(1e-9);

@@ -1,7 +1,8 @@
-//! The steady state of programs that run beside each other, each on its own core, all restarted until the slowest has ended once.
+//! The steady state of programs that run beside each other, each on its own core, all restarted until the slowest has
+//! ended once.
 //!
-//! Two unknowns meet in a fixed point: what each program holds of the shared cache (by the pace at which each fills it) and how fast it runs
-//! (by its misses and the load of the memory).
+//! Two unknowns meet in a fixed point: what each program holds of the shared cache (by the pace at which each fills
+//! it) and how fast it runs (by its misses and the load of the memory).
 
 mod held;
 
@@ -87,7 +88,8 @@ const CLOSE: f64 = 1e-5;
 /// Finds the steady state of `programs` on `machine`; of a program with phases, its first.
 ///
 /// # Errors
-/// With no program, with more programs than cores, on a machine with several last-level caches, or where the iteration does not settle.
+/// With no program, with more programs than cores, on a machine with several last-level caches, or where the
+/// iteration does not settle.
 pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixError> {
     let (caches, nodes, cores) = (machine.caches.len(), machine.nodes(), machine.topology.cores().len());
     if programs.is_empty() {
@@ -140,9 +142,9 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
 
 /// One program with so many bytes of the cache.
 ///
-/// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · (L_0/mlp + (L_mem − L_0)/min(mlp, lines in flight))]`, `L_0` being the latency at
-/// which `mlp` was measured, and never less than the time that its misses take with all the lines
-/// under way that a core can have (Little's law): prefetching hides latency only so far.
+/// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · (L_0/mlp + (L_mem − L_0)/min(mlp, lines in flight))]`,
+/// `L_0` being the latency at which `mlp` was measured, and never less than the time that its misses take with all
+/// the lines under way that a core can have (Little's law): prefetching hides latency only so far.
 fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
     let accesses = p.llc_apki / 1000.0;
     let misses = accesses * p.miss_ratio.at(held);

@@ -55,8 +55,8 @@ fn uniform(lines: f64, apki: f64) -> Phase {
     }
 }
 
-/// Co-run miss ratios against a cache that is really simulated: 1,024 sets of 16 ways, two tenants with uniform accesses to 12,000 and 20,000
-/// lines, the second twice as often.
+/// Co-run miss ratios against a cache that is really simulated: 1,024 sets of 16 ways, two tenants with uniform
+/// accesses to 12,000 and 20,000 lines, the second twice as often.
 #[test]
 fn both_replacements_agree_with_an_exact_cache() {
     const SETS: usize = 1024;
@@ -112,7 +112,8 @@ fn a_core_has_no_more_lines_under_way_than_it_can() {
     assert!(share.shares[0].gbs <= 16.0 * 64.0 / 82.0, "{share:?}");
 }
 
-/// lbm streams: on the measured machine a miss costs it half a cycle. 80 ns more are hidden no further than sixteen lines reach.
+/// lbm streams: on the measured machine a miss costs it half a cycle. 80 ns more are hidden no further than sixteen
+/// lines reach.
 #[test]
 fn prefetching_hides_only_the_latency_that_it_was_measured_with() {
     let lbm = program("lbm06");

@@ -1,7 +1,7 @@
 //! The best mapping: all classes where they are few enough, else the best of a seeded local search, labelled so.
 //!
-//! A search over mappings stands outside the policies: it needs somebody who knows how good a mapping is, such as a simulator. It has
-//! no clock either: who evaluates measures, and ends it by an error.
+//! A search over mappings stands outside the policies: it needs somebody who knows how good a mapping is, such as a
+//! simulator. It has no clock either: who evaluates measures, and ends it by an error.
 
 mod starts;
 
@@ -30,8 +30,8 @@ pub struct Limits {
 pub struct Worth {
     /// What is to be as high as possible, of the order of 1.
     pub value: f64,
-    /// Where values are as good as equal, the way up: a program with barriers goes as fast as its slowest thread, so that most single
-    /// moves change nothing but how fast the others could go.
+    /// Where values are as good as equal, the way up: a program with barriers goes as fast as its slowest thread, so
+    /// that most single moves change nothing but how fast the others could go.
     pub guide: f64,
 }
 
@@ -84,14 +84,15 @@ pub struct Best {
     pub starts: usize,
 }
 
-/// The mapping with the highest value; of equals, the one evaluated first. `None` where no mapping is possible. The same seed gives the
-/// same answer. A value that is no number (NaN) counts as the lowest.
+/// The mapping with the highest value; of equals, the one evaluated first. `None` where no mapping is possible. The
+/// same seed gives the same answer. A value that is no number (NaN) counts as the lowest.
 ///
-/// The search first evaluates `starts`, whatever its limits: what is found is at least as good as each of them. Then it climbs, first from
-/// these and from orderly mappings (packed, spread over packages, caches, cores), best first, then from random ones. A step exchanges what
-/// stands on two CPUs, two tasks or a task and nothing, and is taken where it makes the value higher, or leaves it and makes the guide
-/// higher; where none does, the climb ends. No class is evaluated twice. Where balanced mappings are asked for, which steps would leave,
-/// it evaluates the first ones of the enumeration instead.
+/// The search first evaluates `starts`, whatever its limits: what is found is at least as good as each of them. Then
+/// it climbs, first from these and from orderly mappings (packed, spread over packages, caches, cores), best first,
+/// then from random ones. A step exchanges what stands on two CPUs, two tasks or a task and nothing, and is taken
+/// where it makes the value higher, or leaves it and makes the guide higher; where none does, the climb ends. No
+/// class is evaluated twice. Where balanced mappings are asked for, which steps would leave, it evaluates the first
+/// ones of the enumeration instead.
 ///
 /// # Errors
 /// That of `evaluate`, at once.

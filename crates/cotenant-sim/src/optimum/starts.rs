@@ -9,8 +9,9 @@ pub(super) fn threads(enumeration: &Enumeration<'_>) -> Vec<Slot> {
     each.flat_map(|(slot, tenant)| std::iter::repeat_n(slot, tenant.threads)).collect()
 }
 
-/// Threads one after the other, each on the first CPU in an order of its own that is free; where those that it may use are taken, threads
-/// make room along a chain (a bipartite matching), so that there is a mapping wherever one exists.
+/// Threads one after the other, each on the first CPU in an order of its own that is free; where those that it may
+/// use are taken, threads make room along a chain (a bipartite matching), so that there is a mapping wherever one
+/// exists.
 pub(super) fn seated(
     enumeration: &Enumeration<'_>,
     threads: &[Slot],
@@ -48,8 +49,8 @@ fn seat(enumeration: &Enumeration<'_>, slot: Slot, order: &[usize], mapping: &mu
     false
 }
 
-/// What people would try: one program after the other, or one thread of each in turn, onto neighbouring CPUs or cores, or spread over
-/// packages, over last-level caches, or over cores before second contexts.
+/// What people would try: one program after the other, or one thread of each in turn, onto neighbouring CPUs or
+/// cores, or spread over packages, over last-level caches, or over cores before second contexts.
 pub(super) fn orderly(enumeration: &Enumeration<'_>) -> Vec<Vec<Slot>> {
     let blocks = threads(enumeration);
     let mut nth = vec![0_usize; enumeration.tenants().len()];
@@ -73,7 +74,8 @@ pub(super) fn orderly(enumeration: &Enumeration<'_>) -> Vec<Vec<Slot>> {
 /// Orders of the CPUs, as indexes into [`cotenant_model::topology::symmetry::Symmetry::cpus`].
 fn orders(enumeration: &Enumeration<'_>) -> Vec<Vec<usize>> {
     let (topology, cpus) = (enumeration.symmetry().topology(), enumeration.symmetry().cpus());
-    // For each CPU its place among those of its core, of its cache and of its package that come before it; cores before second contexts.
+    // For each CPU its place among those of its core, of its cache and of its package that come before it; cores
+    // before second contexts.
     let nth = |of: fn(&Topology, cotenant_model::CpuId) -> Option<usize>, key: &[usize]| -> Vec<usize> {
         let group = |at: usize| of(topology, cpus[at]);
         let before = |at: usize| {

@@ -63,12 +63,13 @@ impl Source {
 enum Policy {
     Random,
     Lru,
-    /// Two bits of age per line: a hit on age 3 or 2 makes it 1, on 1 or 0 makes it 0; a new line has 1; the first line of age 3 goes, and where
-    /// there is none, all age until there is. `QLRU_H11_M1_R0_U0` in the catalogue of nanoBench (Abel and Reineke, ISPASS 2020), there the
-    /// last-level cache of Coffee Lake, a desktop processor.
+    /// Two bits of age per line: a hit on age 3 or 2 makes it 1, on 1 or 0 makes it 0; a new line has 1; the first
+    /// line of age 3 goes, and where there is none, all age until there is. `QLRU_H11_M1_R0_U0` in the catalogue of
+    /// nanoBench (Abel and Reineke, ISPASS 2020), there the last-level cache of Coffee Lake, a desktop processor.
     QuadAge,
-    /// Some sets as `QuadAge`, some with new lines at age 3 but for one in sixteen (`MR31` of that catalogue); the others follow whichever misses
-    /// less. uops.info/cache.html found two such ages and a choice between them by sets; how often which age is taken differs among processors.
+    /// Some sets as `QuadAge`, some with new lines at age 3 but for one in sixteen (`MR31` of that catalogue); the
+    /// others follow whichever misses less. uops.info/cache.html found two such ages and a choice between them by
+    /// sets; how often which age is taken differs among processors.
     Dueling,
 }
 
@@ -78,7 +79,8 @@ impl Policy {
     }
 }
 
-/// The ways of a set, each with its line and age; `Random` and `Lru` keep the least recently used first instead of ages.
+/// The ways of a set, each with its line and age; `Random` and `Lru` keep the least recently used first instead of
+/// ages.
 type Set = Vec<(u64, u8)>;
 
 /// Whether the line was there; afterwards it is.
@@ -137,7 +139,8 @@ fn exact(policy: Policy, sets: usize, streams: &[(Stream, usize)], accesses: usi
     counts.iter().map(|(all, missed)| missed / all).collect()
 }
 
-/// The curve of a stream alone, measured in caches of growing size with the same replacement: what a solo measurement would give.
+/// The curve of a stream alone, measured in caches of growing size with the same replacement: what a solo measurement
+/// would give.
 fn curve(policy: Policy, stream: Stream) -> Curve {
     curve_of(policy, stream, (1..=8).map(|i| SETS * i / 8))
 }
@@ -165,7 +168,8 @@ const PAIRS: [[(Stream, usize); 2]; 6] = [
     [(Stream::Zipf(4 * LINES), 1), (Stream::Zipf(LINES), 3)],
 ];
 
-/// Mean error of the miss ratios that each model predicts from solo curves, over all pairs; both cache and curves replace by `policy`.
+/// Mean error of the miss ratios that each model predicts from solo curves, over all pairs; both cache and curves
+/// replace by `policy`.
 fn mean_errors<const N: usize>(policy: Policy, models: [Replacement; N]) -> [f64; N] {
     let mut errors = [0.0; N];
     for pair in &PAIRS {
@@ -199,7 +203,8 @@ fn both_replacements_agree_with_an_exact_cache() {
     }
 }
 
-/// What the models are worth for caches that replace as Intel's do: `docs/reference/simulator-models.md` has the figures.
+/// What the models are worth for caches that replace as Intel's do: `docs/reference/simulator-models.md` has the
+/// figures.
 #[test]
 fn quad_age_is_nearer_to_lru() {
     for (policy, worst) in [(Policy::QuadAge, 0.05), (Policy::Dueling, 0.15)] {
@@ -220,8 +225,8 @@ fn insert(policy: Policy, set: &mut Set, line: u64, random: &mut fastrand::Rng) 
     victim.map(|v| v.0)
 }
 
-/// Per tenant, misses per request of its module's cache, and of that and the last level together, where the last level takes what modules evict
-/// and gives back what is asked for again.
+/// Per tenant, misses per request of its module's cache, and of that and the last level together, where the last
+/// level takes what modules evict and gives back what is asked for again.
 fn exact_levels(policy: Policy, streams: &[(Stream, usize); 4]) -> Vec<[f64; 2]> {
     let mut random = fastrand::Rng::with_seed(11);
     let mut sources: Vec<Source> = streams.iter().enumerate().map(|(i, s)| Source::new(s.0, i as u64)).collect();

@@ -32,7 +32,8 @@ fn latency_rises_with_the_load() {
     assert!(p99(20) < p99(80) && p99(80) < p99(150), "{} {} {}", p99(20), p99(80), p99(150));
 }
 
-/// It works for as long as its requests take to come; where more come than it can serve, that is told, and nobody waits for nothing.
+/// It works for as long as its requests take to come; where more come than it can serve, that is told, and nobody
+/// waits for nothing.
 #[test]
 fn what_cannot_be_served_is_a_backlog() {
     let (calm, flooded) = (serve(80, false), serve(100_000, false));
@@ -42,7 +43,8 @@ fn what_cannot_be_served_is_a_backlog() {
     assert!(flooded.times_s[0] < calm.times_s[0], "it works at full speed: {} {}", flooded.times_s[0], calm.times_s[0]);
 }
 
-/// Seconds that a computing program takes on the CPU of a service with so many requests of 10 ms per second, and the service's latencies.
+/// Seconds that a computing program takes on the CPU of a service with so many requests of 10 ms per second, and the
+/// service's latencies.
 fn beside_a_service(requests: u32) -> (f64, AppReport) {
     let s = scenario(&format!(
         "machine = 'two'\n[[app]]\nprogram = 'cpu'\nwork_s = 1\n[[app]]\nprogram = 'cpu'\nwork_s = 10\nload = {{ requests_per_s = {requests}, instructions = 1e7 }}\n"
@@ -60,8 +62,9 @@ fn beside_a_service(requests: u32) -> (f64, AppReport) {
     (took, service)
 }
 
-/// `cpu` executes 1e9 instructions per second here, so that a request takes 10 ms. 20 of them per second need a fifth of the CPU; the batch
-/// program gets four fifths, not half. Beyond half of the CPU the service gets half, and a backlog.
+/// `cpu` executes 1e9 instructions per second here, so that a request takes 10 ms. 20 of them per second need a fifth
+/// of the CPU; the batch program gets four fifths, not half. Beyond half of the CPU the service gets half, and a
+/// backlog.
 #[test]
 fn what_a_service_does_not_need_is_the_others() {
     for (requests, share) in [(1, 0.99), (20, 0.8), (45, 0.55), (80, 0.5)] {
@@ -76,7 +79,8 @@ fn what_a_service_does_not_need_is_the_others() {
     }
 }
 
-/// Two threads wait for each other. One shares its CPU with one program, the other with two: the former needs a third of its CPU, not half.
+/// Two threads wait for each other. One shares its CPU with one program, the other with two: the former needs a third
+/// of its CPU, not half.
 #[test]
 fn what_a_thread_at_a_barrier_does_not_need_is_the_others() {
     let s = scenario(

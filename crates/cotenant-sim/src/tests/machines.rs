@@ -45,8 +45,8 @@ fn every_machine_says_what_the_simulator_needs_and_where_it_is_from() {
     }
 }
 
-/// Nanoseconds that a line takes of a program that reads one after the other: of the first shared cache where `miss` is 0, else of the memory of
-/// `node`. Between hits it computes, so that it does not queue for the cache's bandwidth.
+/// Nanoseconds that a line takes of a program that reads one after the other: of the first shared cache where `miss`
+/// is 0, else of the memory of `node`. Between hits it computes, so that it does not queue for the cache's bandwidth.
 fn chase(text: &str, sim: &SimMachine, cpu: usize, node: usize, miss: f64) -> f64 {
     let (nodes, cpi) = (sim.nodes(), if miss > 0.0 { 0.001 } else { 100.0 });
     let pages: Vec<String> = (0..nodes).map(|n| if n == node { "1.0" } else { "0.0" }.to_owned()).collect();
@@ -68,8 +68,8 @@ fn run(text: &str, scenario: &str, cpus: &[&[usize]]) -> f64 {
     world.report()[0].times_s[0] * 1e9 / s.apps[0].instructions
 }
 
-/// Memory of each node from the first and the last CPU of each node, the first shared cache, and lines of other cores take as long as the file says;
-/// one or two threads wait a little in queues, too: at most 10 %.
+/// Memory of each node from the first and the last CPU of each node, the first shared cache, and lines of other cores
+/// take as long as the file says; one or two threads wait a little in queues, too: at most 10 %.
 #[test]
 fn latencies_come_out_as_stated() {
     for (name, text, sim) in machines() {
@@ -104,7 +104,8 @@ fn latencies_come_out_as_stated() {
     }
 }
 
-/// As many threads as CPUs, that stream, miss, share and compute, under Linux to their end; no front-side bus delivers more than it can.
+/// As many threads as CPUs, that stream, miss, share and compute, under Linux to their end; no front-side bus
+/// delivers more than it can.
 #[test]
 fn every_machine_runs_a_full_house() {
     for (name, text, sim) in machines() {

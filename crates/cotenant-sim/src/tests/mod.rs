@@ -28,7 +28,8 @@ const NEHALEM: &str = include_str!("../../../../machines/nehalem-i7-920.toml");
 const TILEPRO: &str = include_str!("../../../../machines/tilepro64.toml");
 const WESTMERE: &str = include_str!("../../../../machines/westmere-2s.toml");
 
-/// A scenario on a machine of the papers, or on `two`: two packages of four cores without SMT; `narrow` is `two` with a tenth of its memory bandwidth.
+/// A scenario on a machine of the papers, or on `two`: two packages of four cores without SMT; `narrow` is `two` with
+/// a tenth of its memory bandwidth.
 pub(crate) fn scenario(text: &str) -> Scenario {
     let find = |name: &str| match name {
         "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),

@@ -124,8 +124,8 @@ fn samples_count_what_was_executed() {
     }
 }
 
-/// On Clovertown the L2 that two cores share is the last level: nothing comes into a third, and what comes into the second is what the last
-/// level misses.
+/// On Clovertown the L2 that two cores share is the last level: nothing comes into a third, and what comes into the
+/// second is what the last level misses.
 #[test]
 fn where_the_second_level_is_the_last_there_is_no_third() {
     let of = |machine: &str| {

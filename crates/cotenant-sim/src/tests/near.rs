@@ -80,7 +80,8 @@ fn settled(s: &Scenario, cpus: &[&[usize]]) -> f64 {
     (0.1e9 / (done(&world) - before) - 0.5) / 0.1
 }
 
-/// Each level costs its latency: what fits into the module's cache 10 ns, what fits into both one and the other 25 ns, the rest the memory's 80.
+/// Each level costs its latency: what fits into the module's cache 10 ns, what fits into both one and the other 25
+/// ns, the rest the memory's 80.
 #[test]
 fn each_level_costs_its_latency() {
     for (mib, expected) in [(1.5, 10.0), (8.0, 0.25 * 10.0 + 0.75 * 25.0), (20.0, 0.1 * 10.0 + 0.4 * 25.0 + 0.5 * 80.0)]
@@ -91,7 +92,8 @@ fn each_level_costs_its_latency() {
     }
 }
 
-/// Where the last level holds what the modules hold, too, it adds nothing to what fits into it: 20 MiB find 8 in both, not 10.
+/// Where the last level holds what the modules hold, too, it adds nothing to what fits into it: 20 MiB find 8 in
+/// both, not 10.
 #[test]
 fn an_inclusive_last_level_holds_what_is_nearer_too() {
     let inclusive = MACHINE.replace("llc_ns = 25", "llc_ns = 25, inclusive = true");
@@ -103,7 +105,8 @@ fn an_inclusive_last_level_holds_what_is_nearer_too() {
     assert!((got / expected - 1.0).abs() < 0.05, "{got} ns per access, not {expected}");
 }
 
-/// Two programs of 1.5 MiB each: on one module they evict each other, on two they do not, though they share the last level both times.
+/// Two programs of 1.5 MiB each: on one module they evict each other, on two they do not, though they share the last
+/// level both times.
 #[test]
 fn neighbours_in_a_module_contend() {
     let bytes = 1.5 * 1_048_576.0;
@@ -199,7 +202,8 @@ fn threads_of_a_program_share_a_module() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// No cache of any level holds more than its capacity at any instant, no memory delivers more than its bandwidth, and a second program never helps.
+    /// No cache of any level holds more than its capacity at any instant, no memory delivers more than its bandwidth,
+    /// and a second program never helps.
     #[test]
     fn levels_conserve(
         first in (0..71_usize, 1..5_usize), second in (0..71_usize, 1..4_usize), lru: bool, inclusive: bool, gbs in 4.0..40.0_f64, seed: u64,

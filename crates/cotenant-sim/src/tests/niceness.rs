@@ -163,7 +163,8 @@ fn stretches(high: &str, low: &str, controller: &str, own: &str, seconds: u64) -
     all
 }
 
-/// A program with so many accesses beyond the private caches, overlapping so much, to so much memory: at random, or one sweep behind the other.
+/// A program with so many accesses beyond the private caches, overlapping so much, to so much memory: at random, or
+/// one sweep behind the other.
 fn program(name: &str, (cpi, apki, mlp, mb, sweeps): (f64, f64, f64, f64, bool)) -> String {
     let bytes = mb * 1e6;
     let at = |share: f64| bytes * share;
@@ -184,8 +185,9 @@ fn programs() -> impl Strategy<Value = (f64, f64, f64, f64, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// `tracking` converges: of each 8 s, which hold two pauses, the mean is within 0.03 of the goal; or above it, with naps to measure
-    /// alone; or as near as the least duty comes to it. In the first 8 s it learns, and is not below.
+    /// `tracking` converges: of each 8 s, which hold two pauses, the mean is within 0.03 of the goal; or above it,
+    /// with naps to measure alone; or as near as the least duty comes to it. In the first 8 s it learns, and is not
+    /// below.
     #[test]
     fn tracking_converges_to_the_goal_and_stays(
         high in programs(),

@@ -36,7 +36,8 @@ fn rates(before: &Sample, after: &Sample) -> (f64, Vec<f64>) {
     (t.per_s(Signal::Instructions).unwrap(), t.touches_by_node.as_ref().unwrap().iter().map(|n| n.1).collect())
 }
 
-/// 80 MB at 0.8 GB/s take 0.1 s; half of them are there after half of it. Then all accesses are local, and cost 60 ns less.
+/// 80 MB at 0.8 GB/s take 0.1 s; half of them are there after half of it. Then all accesses are local, and cost 60 ns
+/// less.
 #[test]
 fn pages_follow_where_they_are_told() {
     let mut host = host(&pinned(&scenario(FAR), &[&[0]]), Observation::default());
@@ -137,7 +138,8 @@ fn pages_are_those_of_the_process() {
     }
 }
 
-/// What became of a run under a policy: how many orders about pages, and where the first application's threads and its process's pages were last.
+/// What became of a run under a policy: how many orders about pages, and where the first application's threads and
+/// its process's pages were last.
 fn rival(name: &str, text: &str, seed: u64) -> (usize, Vec<u32>, Vec<u64>) {
     let s = scenario(text);
     let (mut asked, mut last) = (0, (Vec::new(), Vec::new()));
@@ -164,7 +166,8 @@ fn numad_takes_memory_along() {
     assert!(asked == 2 && on == [1, 1] && pages[0] == 0 && pages[1] > 0, "{asked} {on:?} {pages:?}");
 }
 
-/// Devils that Linux started on one node come apart, and their memory comes along: first touched here, it ends up half there.
+/// Devils that Linux started on one node come apart, and their memory comes along: first touched here, it ends up
+/// half there.
 #[test]
 fn dino_takes_memory_along() {
     let text = FAR.replace("pages = [0.0, 1.0]\n", "").replace("work_s = 20", "threads = 4\nwork_s = 4");

@@ -54,8 +54,9 @@ fn a_machine_is_read_and_wrong_figures_are_refused() {
     );
 }
 
-/// On SAM's machine, whose transfers were measured on its elder sister: 114.3 − 29.9 ns apart are 185.7 cycles at 2.2 GHz; 5 % are lost with one
-/// transfer every 21 of these, 3,899 cycles: 2.56e-4 per cycle. The paper found 2.5e-4 by measuring (§2.1).
+/// On SAM's machine, whose transfers were measured on its elder sister: 114.3 − 29.9 ns apart are 185.7 cycles at 2.2
+/// GHz; 5 % are lost with one transfer every 21 of these, 3,899 cycles: 2.56e-4 per cycle. The paper found 2.5e-4 by
+/// measuring (§2.1).
 #[test]
 fn the_threshold_of_coherence_is_what_sam_measured() {
     let ivy =
@@ -86,7 +87,8 @@ fn a_task_that_cannot_settle_is_an_error() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// No station delivers more than its bandwidth, the order of tasks does not matter, and one more task never helps another.
+    /// No station delivers more than its bandwidth, the order of tasks does not matter, and one more task never helps
+    /// another.
     #[test]
     fn stations_conserve(tasks in prop::collection::vec((0.0..8.0_f64, 0.0..0.1_f64, 0..2_usize), 1..40)) {
         let m = machine(MACHINE).unwrap();

@@ -1,4 +1,5 @@
-//! What must hold of a machine in motion: determinism, conservation, symmetry, monotony, and agreement with the steady state.
+//! What must hold of a machine in motion: determinism, conservation, symmetry, monotony, and agreement with the
+//! steady state.
 
 use super::{pinned, scenario, times, world};
 use crate::app::embedded;
@@ -88,8 +89,8 @@ fn check_conservation(world: &World) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// At every instant: no node has delivered more than its bandwidth, no cache holds more than its capacity, what is counted was
-    /// executed, and no CPU was busy for longer than time passed.
+    /// At every instant: no node has delivered more than its bandwidth, no cache holds more than its capacity, what
+    /// is counted was executed, and no CPU was busy for longer than time passed.
     #[test]
     fn a_running_machine_conserves(
         apps in prop::collection::vec((0..71_usize, 1..7_usize, 0.05..0.4_f64), 1..5), seed: u64, kernel in 0..4_usize, narrow: bool,
@@ -105,7 +106,8 @@ proptest! {
         }
     }
 
-    /// A mapping, and the same on other names of equivalent CPUs, cores shuffled inside their packages and packages exchanged: equal times.
+    /// A mapping, and the same on other names of equivalent CPUs, cores shuffled inside their packages and packages
+    /// exchanged: equal times.
     #[test]
     fn mirrored_mappings_take_equally_long(apps in prop::collection::vec((0..71_usize, 1..3_usize, 0.1..0.3_f64), 1..4), seed: u64) {
         let s = scenario(&random_scenario("two", &apps));
@@ -204,8 +206,8 @@ fn no_static_mapping_beats_the_optimum() {
     assert!(values.iter().any(|v| *v < highest * 0.99), "where threads stand matters here: {values:?}");
 }
 
-/// What `workloads/sharing.toml` derives its figures from: under Linux, each of SAM's sharing programs has about so many inter-socket
-/// coherence events per unhalted cycle, and thus passes SAM's threshold of 2.5e-4.
+/// What `workloads/sharing.toml` derives its figures from: under Linux, each of SAM's sharing programs has about so
+/// many inter-socket coherence events per unhalted cycle, and thus passes SAM's threshold of 2.5e-4.
 #[test]
 fn sharing_programs_have_the_rates_that_they_are_derived_from() {
     for (name, rate) in [("sgd", 5.7e-4), ("rbm", 2.8e-4), ("canneal", 2.6e-4), ("bodytrack", 2.6e-4)] {

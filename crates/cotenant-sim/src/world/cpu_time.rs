@@ -5,11 +5,13 @@ use crate::speed::{self, Unsettled};
 
 /// Shares that change less than this have settled.
 const CLOSE: f64 = 1e-6;
-/// Rounds of handing out what is left over; programs with barriers wait for each other across CPUs, so that one round may make another.
+/// Rounds of handing out what is left over; programs with barriers wait for each other across CPUs, so that one round
+/// may make another.
 const ROUNDS: usize = 16;
 
 impl World {
-    /// Speeds of what runs. A thread that waits, for requests or at a barrier, leaves the rest of its time to the others on its CPU.
+    /// Speeds of what runs. A thread that waits, for requests or at a barrier, leaves the rest of its time to the
+    /// others on its CPU.
     pub(super) fn solve(&mut self) -> Result<(), Unsettled> {
         let at_s = self.now as f64 / 1e9;
         let crowded = self.crowded();
@@ -69,8 +71,8 @@ impl World {
     }
 }
 
-/// What each thread on a CPU may take of its time: equal parts, what one does not need handed on to the others (max-min fairness). Who
-/// needs less than its part may still take what nobody else uses.
+/// What each thread on a CPU may take of its time: equal parts, what one does not need handed on to the others
+/// (max-min fairness). Who needs less than its part may still take what nobody else uses.
 fn shares(needs: &[f64]) -> Vec<f64> {
     let mut sorted = needs.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -89,7 +91,8 @@ fn shares(needs: &[f64]) -> Vec<f64> {
 mod tests {
     use super::shares;
 
-    /// Three threads: one needs a tenth; the others want all and get 0.45 each. Where all are content, the rest is there for each.
+    /// Three threads: one needs a tenth; the others want all and get 0.45 each. Where all are content, the rest is
+    /// there for each.
     #[test]
     fn what_one_does_not_need_is_the_others() {
         let all = f64::INFINITY;

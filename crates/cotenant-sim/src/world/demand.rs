@@ -131,7 +131,8 @@ impl World {
                     }
                 }
             }
-            // Between caches of a package a line crosses its bus once; between packages it comes over one bus, and as many leave over it.
+            // Between caches of a package a line crosses its bus once; between packages it comes over one bus, and as
+            // many leave over it.
             if let Some(bus) = m.bus_of[cpu].filter(|_| here.near + here.inter > 0.0) {
                 let (lines, waits) = (here.near + 2.0 * here.inter, here.near + here.inter);
                 uses.push(Use { station: bus, bytes: lines * LINE, waits, floor: 0.0, locality: 1.0 });
@@ -155,7 +156,8 @@ impl World {
         self.refresh();
     }
 
-    /// Bytes that each application holds of each last-level cache, and of each cache of the shared levels before: application by application.
+    /// Bytes that each application holds of each last-level cache, and of each cache of the shared levels before:
+    /// application by application.
     fn groups(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
         let (m, p) = (&self.machine, &self.places);
         let caches = m.caches.len();

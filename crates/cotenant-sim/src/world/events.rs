@@ -9,8 +9,9 @@ use cotenant_model::{CpuId, CpuSet};
 const NONE_LEFT: f64 = 8.0;
 
 impl World {
-    /// Starts the applications whose time has come. Where several start at the same instant, their threads are created in random order
-    /// among each other, each application's own in order: they are started by different processes.
+    /// Starts the applications whose time has come. Where several start at the same instant, their threads are
+    /// created in random order among each other, each application's own in order: they are started by different
+    /// processes.
     pub(super) fn begin_arrivals(&mut self) {
         let due: Vec<usize> = (0..self.apps.len())
             .filter(|&a| self.apps[a].life == Life::Before && self.apps[a].spec.arrival.0 <= self.now)
@@ -91,7 +92,8 @@ impl World {
         }
     }
 
-    /// Who began at this very instant has touched nothing yet: where its threads stand by the end of the instant is where it will.
+    /// Who began at this very instant has touched nothing yet: where its threads stand by the end of the instant is
+    /// where it will.
     pub(crate) fn touch_anew(&mut self) {
         for app in 0..self.apps.len() {
             if self.apps[app].life == Life::Running && self.apps[app].run_began == self.now {

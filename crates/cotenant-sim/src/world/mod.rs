@@ -1,7 +1,9 @@
-//! The simulated machine in motion: threads on CPUs, what they hold of the caches, how fast they run, and what hardware would count.
+//! The simulated machine in motion: threads on CPUs, what they hold of the caches, how fast they run, and what
+//! hardware would count.
 //!
-//! Time passes in steps. Within a step nothing changes place, phase or speed; a step ends where something would: at a wake-up of the
-//! loop, an arrival, the end of a phase or of a run, a turn of the kernel. After every change steps are short, and grow as the machine settles.
+//! Time passes in steps. Within a step nothing changes place, phase or speed; a step ends where something would: at a
+//! wake-up of the loop, an arrival, the end of a phase or of a run, a turn of the kernel. After every change steps
+//! are short, and grow as the machine settles.
 
 mod cpu_time;
 mod demand;
@@ -51,11 +53,13 @@ pub struct AppSpec {
     pub threads: usize,
     /// When it is started.
     pub arrival: Time,
-    /// How often it is run, one after the other; each run has new threads. 0 = whenever somebody starts it: then it is never done.
+    /// How often it is run, one after the other; each run has new threads. 0 = whenever somebody starts it: then it
+    /// is never done.
     pub runs: u32,
     /// What each thread executes in a run, > 0.
     pub instructions: f64,
-    /// Requests that come from outside, for an app that serves them; it then ends after `instructions` of served requests.
+    /// Requests that come from outside, for an app that serves them; it then ends after `instructions` of served
+    /// requests.
     pub load: Option<Load>,
     /// The CPUs that its user allows.
     pub cpus: Option<CpuSet>,

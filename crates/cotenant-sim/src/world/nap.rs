@@ -20,8 +20,8 @@ impl World {
         Outcome::Applied
     }
 
-    /// Lets all of an application sleep until a time; one that has passed wakes it. Sleepers keep what they hold of the caches until
-    /// others take it.
+    /// Lets all of an application sleep until a time; one that has passed wakes it. Sleepers keep what they hold of
+    /// the caches until others take it.
     pub(crate) fn nap(&mut self, app: usize, until: Ns) {
         self.apps[app].nap_until = until;
         if until > self.now { self.doze(app) } else { self.rouse(app) }

@@ -26,7 +26,8 @@ impl World {
         self.step = self.step.min(STEP);
     }
 
-    /// Drops what is done or about nobody; the first that is left, where each part of its accesses is to go, and the bytes that it has.
+    /// Drops what is done or about nobody; the first that is left, where each part of its accesses is to go, and the
+    /// bytes that it has.
     fn first_moving(&mut self) -> Option<(usize, Vec<f64>, f64)> {
         while let Some(m) = self.moving.front() {
             let t = &self.threads[m.thread];
@@ -47,7 +48,8 @@ impl World {
         None
     }
 
-    /// What copying pages asks of the machine: bytes in place of instructions, read on one node and written on another by one CPU.
+    /// What copying pages asks of the machine: bytes in place of instructions, read on one node and written on
+    /// another by one CPU.
     pub(super) fn copying(&mut self) -> Option<Demand> {
         if self.moving.is_empty() {
             return None;
@@ -73,7 +75,8 @@ impl World {
         Some(Demand { share: 1.0, limit: None, base_s, floor_s: 0.0, uses, cap: None, team: None })
     }
 
-    /// Moves pages for `dt` seconds at the speed found. Whoever moves them has a CPU meanwhile: an idle one, else that of a task.
+    /// Moves pages for `dt` seconds at the speed found. Whoever moves them has a CPU meanwhile: an idle one, else
+    /// that of a task.
     pub(super) fn move_pages(&mut self, dt: f64) {
         let Some(speed) = self.speeds.get(self.running.len()).copied() else { return };
         let mut left = speed * dt;
@@ -93,7 +96,8 @@ impl World {
         self.pay(dt - left.max(0.0) / speed);
     }
 
-    /// Takes CPU time for what runs beside the tasks: of a task, unless there is an idle CPU to do it on: of the one on the highest CPU.
+    /// Takes CPU time for what runs beside the tasks: of a task, unless there is an idle CPU to do it on: of the one
+    /// on the highest CPU.
     pub(crate) fn pay(&mut self, seconds: f64) {
         if self.places.cpus.iter().any(|&cpu| self.queues[cpu] == 0) {
             return;

@@ -26,8 +26,8 @@ impl Latency {
         }
     }
 
-    /// Requests that came and could not be served, beyond those that a queue in equilibrium holds; above 1 the application is overloaded,
-    /// and its latencies grow for as long as that lasts.
+    /// Requests that came and could not be served, beyond those that a queue in equilibrium holds; above 1 the
+    /// application is overloaded, and its latencies grow for as long as that lasts.
     pub fn backlog(&self) -> f64 {
         self.backlog
     }
@@ -79,8 +79,8 @@ impl World {
         self.apps.iter().map(one).collect()
     }
 
-    /// Requests served in `dt` seconds. The threads are the servers of one M/M/c queue, as long as they keep up; what they do not is a
-    /// backlog that every request waits behind.
+    /// Requests served in `dt` seconds. The threads are the servers of one M/M/c queue, as long as they keep up; what
+    /// they do not is a backlog that every request waits behind.
     pub(super) fn serve(&mut self, dt: f64) {
         for a in 0..self.apps.len() {
             let Some(load) = self.apps[a].spec.load.filter(|_| self.apps[a].life == Life::Running) else { continue };
@@ -119,8 +119,8 @@ fn erlang_c(servers: u32, utilisation: f64) -> f64 {
     b / (1.0 - utilisation * (1.0 - b))
 }
 
-/// Probability that waiting and service together take at most `t`: with probability `waits` an exponential wait of rate `drain` first,
-/// then an exponential service of rate `service`.
+/// Probability that waiting and service together take at most `t`: with probability `waits` an exponential wait of
+/// rate `drain` first, then an exponential service of rate `service`.
 fn sojourn(t: f64, waits: f64, drain: f64, service: f64) -> f64 {
     let alone = 1.0 - (-service * t).exp();
     let after = if (drain - service).abs() < 1e-9 * service {
@@ -135,8 +135,8 @@ fn sojourn(t: f64, waits: f64, drain: f64, service: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// M/M/1 at half load: sojourn times are exponential with rate μ − λ = 50/s, so the median is ln 2 / 50 s = 13.9 ms and the 99th
-    /// percentile ln 100 / 50 s = 92.1 ms. M/M/2 at half load: Erlang's C is 1/3.
+    /// M/M/1 at half load: sojourn times are exponential with rate μ − λ = 50/s, so the median is ln 2 / 50 s = 13.9
+    /// ms and the 99th percentile ln 100 / 50 s = 92.1 ms. M/M/2 at half load: Erlang's C is 1/3.
     #[test]
     fn queues_are_those_of_the_textbook() {
         let mut latency = Latency::default();

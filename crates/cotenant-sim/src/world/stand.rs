@@ -23,8 +23,8 @@ impl World {
         }
     }
 
-    /// The CPU of each thread, application by application, where they all stood for longest at a stretch; empty where they never all ran
-    /// at the same time.
+    /// The CPU of each thread, application by application, where they all stood for longest at a stretch; empty where
+    /// they never all ran at the same time.
     pub fn lasting_places(&self) -> Vec<usize> {
         let mut stand = self.stand.clone();
         stand.end(self.now);

@@ -20,10 +20,12 @@ Examples:
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The machine: a name in machines/, a TOML file, an lstopo XML file, a folder with a sys/ tree, or an hwloc synthetic string
+    /// The machine: a name in machines/, a TOML file, an lstopo XML file, a folder with a sys/ tree, or an hwloc
+    /// synthetic string
     #[arg(long, value_name = "MACHINE")]
     machine: String,
-    /// What each task counted in one interval (JSON, docs/reference/decide-snapshot.md in the source); '-' reads standard input
+    /// What each task counted in one interval (JSON, docs/reference/decide-snapshot.md in the source); '-' reads
+    /// standard input
     #[arg(long, value_name = "FILE")]
     snapshot: PathBuf,
     /// What decides

@@ -1,4 +1,5 @@
-//! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would help.
+//! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would
+//! help.
 
 use crate::settings;
 use anyhow::Result;

@@ -220,8 +220,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs a subcommand that ends by a signal as well, and then tells what it came to: whoever asks when it is about to end does not
-/// cost the report.
+/// Runs a subcommand that ends by a signal as well, and then tells what it came to: whoever asks when it is about to
+/// end does not cost the report.
 fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     let waiter = Waiter::new()?;
     let result = run();

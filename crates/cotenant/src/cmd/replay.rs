@@ -50,8 +50,8 @@ pub struct Args {
     /// How far a decided CPU is widened: cpu, llc or node [default: as recorded]
     #[arg(long, value_name = "TO", value_parser = parse_pin)]
     pub pin: Option<Pin>,
-    /// Show rounds from this time on, in seconds since the start, such as 12.3s. Earlier ones are decided all the same: the policy
-    /// remembers them
+    /// Show rounds from this time on, in seconds since the start, such as 12.3s. Earlier ones are decided all the
+    /// same: the policy remembers them
     #[arg(long, value_name = "TIME")]
     pub from: Option<Time>,
     /// Show rounds up to this time

@@ -24,8 +24,8 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Recordings (of `cotenant record` or `--record`), results (of --json of `cotenant sim` and `cotenant-lab reproduce`) and
-    /// region files (of `cotenant regions`), told apart by what they hold
+    /// Recordings (of `cotenant record` or `--record`), results (of --json of `cotenant sim` and
+    /// `cotenant-lab reproduce`) and region files (of `cotenant regions`), told apart by what they hold
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is standard output
@@ -42,7 +42,8 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a file is nothing that is known, or the page cannot be written; nothing is written unless all files are understood.
+/// Where a file is nothing that is known, or the page cannot be written; nothing is written unless all files are
+/// understood.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut sections = Vec::new();
     for path in &args.files {

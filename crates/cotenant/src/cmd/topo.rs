@@ -24,12 +24,12 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The machine: a name in `machines/`, a TOML file, an lstopo XML file, a folder that holds a `sys/` tree, or an hwloc
-    /// synthetic description [default: this machine]
+    /// The machine: a name in `machines/`, a TOML file, an lstopo XML file, a folder that holds a `sys/` tree, or an
+    /// hwloc synthetic description [default: this machine]
     #[arg(long, value_name = "MACHINE")]
     pub from: Option<String>,
-    /// Take distances from the table `memory_latency` or the calibration of this profile [default, of this machine: where it has been calibrated,
-    /// what that found]
+    /// Take distances from the table `memory_latency` or the calibration of this profile [default, of this machine:
+    /// where it has been calibrated, what that found]
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Print JSON instead of a tree
@@ -38,8 +38,9 @@ pub struct Args {
     /// Draw a picture (SVG) into a file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Save what this machine tells about itself, to be read elsewhere with --from and with lstopo --input: an archive where FILE ends
-    /// in .tar (unpack it first), else a folder. Hardware only: no names, no command lines, no addresses
+    /// Save what this machine tells about itself, to be read elsewhere with --from and with lstopo --input: an
+    /// archive where FILE ends in .tar (unpack it first), else a folder. Hardware only: no names, no command lines,
+    /// no addresses
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub gather: Option<PathBuf>,
 }

@@ -24,11 +24,11 @@ Examples:
 pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
     pub file: PathBuf,
-    /// A thread id, a command or application name, task:ID, tid:ID, app:ID, or a time since the start: 12.3s (all that rounds to
-    /// it) or 12s..14s
+    /// A thread id, a command or application name, task:ID, tid:ID, app:ID, or a time since the start: 12.3s (all
+    /// that rounds to it) or 12s..14s
     pub what: Query,
-    /// Tell what held for the task or application at this time, in seconds since the start, such as 12.3s [default: every move, and
-    /// what held at the end]
+    /// Tell what held for the task or application at this time, in seconds since the start, such as 12.3s [default:
+    /// every move, and what held at the end]
     #[arg(long, value_name = "TIME")]
     pub at: Option<Time>,
     /// Print JSON

@@ -19,7 +19,8 @@ const ROWS: usize = 40;
 const SPANS: usize = 20_000;
 /// Most points of time in a figure: where there are more, neighbours are merged.
 const POINTS: usize = 800;
-/// Most moves that are listed one by one; as many orders about whole applications, of which there are hundreds where there is one.
+/// Most moves that are listed one by one; as many orders about whole applications, of which there are hundreds where
+/// there is one.
 const MOVES: usize = 500;
 /// Most applications with a line of their own.
 const LINES: usize = 7;
@@ -388,7 +389,8 @@ impl Digest<'_> {
     }
 
     fn rates(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
-        // The applications that used most CPU have lines of their own, the others one together would be no rate of anything.
+        // The applications that used most CPU have lines of their own, the others one together would be no rate of
+        // anything.
         let mut apps: Vec<(AppId, f64)> = self
             .apps
             .keys()

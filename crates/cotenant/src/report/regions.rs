@@ -15,7 +15,8 @@ pub fn is_regions(text: &str) -> bool {
     lines.next() == Some("[[region]]")
 }
 
-/// The section of a region file that lies in `folder`. Sources are looked for where they are named: as they stand, and from that folder.
+/// The section of a region file that lies in `folder`. Sources are looked for where they are named: as they stand,
+/// and from that folder.
 pub fn section(title: String, regions: &[Region], folder: &Path) -> Section {
     let mut table = Table::new("Regions, as in the file", &["function", "file", "lines", "#score", "#coverage, %"]);
     let mut of_file: BTreeMap<&str, Vec<&Region>> = BTreeMap::new();

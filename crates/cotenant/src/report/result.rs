@@ -1,4 +1,5 @@
-//! Results in JSON as sections: `sim --json` and `cotenant-lab reproduce --json`, as `docs/reference/report.md` describes them.
+//! Results in JSON as sections: `sim --json` and `cotenant-lab reproduce --json`, as `docs/reference/report.md`
+//! describes them.
 
 use super::figure::{self, Boxes, Cell, Group, Spread, short};
 use super::page::{Block, Section, Table};
@@ -524,7 +525,8 @@ fn box_plots(e: &Experiment) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// Case and quantity of a row such as `mix 1: SAM`, where the same unit has at least three quantities of that case and the paper gives no value.
+/// Case and quantity of a row such as `mix 1: SAM`, where the same unit has at least three quantities of that case
+/// and the paper gives no value.
 fn of_case<'a>(rows: &[&Row], row: &'a Row) -> Option<(&'a str, &'a str)> {
     let (case, quantity) = row.label.split_once(": ")?;
     let given = |row: &Row| row.paper.as_ref().is_some_and(Value::is_number);

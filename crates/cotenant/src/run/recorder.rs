@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 #[command(next_help_heading = "Recording")]
 #[group(id = "recording")]
 pub struct Args {
-    /// Record samples, decisions and outcomes to FILE. A recording that is already there is kept as FILE.old; any other file is
-    /// left alone
+    /// Record samples, decisions and outcomes to FILE. A recording that is already there is kept as FILE.old; any
+    /// other file is left alone
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// How
@@ -66,8 +66,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes the file (readable by its owner alone) and writes the header, so that whatever would go wrong at once does so before a
-    /// command is started.
+    /// Makes the file (readable by its owner alone) and writes the header, so that whatever would go wrong at once
+    /// does so before a command is started.
     ///
     /// # Errors
     /// One line with the path and the remedy.
@@ -78,7 +78,8 @@ impl Recorder {
         Ok(Self { path: path.to_owned(), writer, limit })
     }
 
-    /// Records a round. Where recording ends here (error, size limit), the line to tell the user, once; the run goes on.
+    /// Records a round. Where recording ends here (error, size limit), the line to tell the user, once; the run goes
+    /// on.
     pub fn round(&mut self, round: &Round<'_>) -> Option<String> {
         match self.writer.round(round) {
             Ok(Status::LimitReached) => {
@@ -112,7 +113,8 @@ impl Recorder {
     }
 }
 
-/// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as they are.
+/// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as
+/// they are.
 fn open(path: &Path) -> Result<File> {
     let no = |why: &dyn std::fmt::Display| usage(format!("cannot record to {}: {why}", path.display()));
     let failed = |why: io::Error| no(&format!("{why}; give --record a file in a folder that you may write to"));

@@ -166,7 +166,8 @@ const VARIES: &[(&str, &str)] = &[
     ("characterize", ".profile.contentiousness_model"),
 ];
 
-/// The program that has a command: experiments are the laboratory's, which is built beside it. `None`, said aloud, where it is not there.
+/// The program that has a command: experiments are the laboratory's, which is built beside it. `None`, said aloud,
+/// where it is not there.
 pub fn program(subcommand: &str) -> Option<PathBuf> {
     let binary = PathBuf::from(world::binary());
     if subcommand != "reproduce" {

@@ -1,8 +1,9 @@
-//! Journals and claims as templates: what names a process, a boot or a control group of the machine that wrote them stands as `{NAME}`,
-//! and is filled in for living processes and groups of this machine. Everything else is byte for byte what the release wrote.
+//! Journals and claims as templates: what names a process, a boot or a control group of the machine that wrote them
+//! stands as `{NAME}`, and is filled in for living processes and groups of this machine. Everything else is byte for
+//! byte what the release wrote.
 //!
-//! `{p0.pid}`, `{p0t0.tid}` and `{p0t0.start}` are a process, one of its threads and when that began; `{own}`, `{cpu}` and `{other}`
-//! masks; `{v1}`, `{v2}`, `{v1cpu}` and `{resctrl}` our own group in that hierarchy.
+//! `{p0.pid}`, `{p0t0.tid}` and `{p0t0.start}` are a process, one of its threads and when that began; `{own}`,
+//! `{cpu}` and `{other}` masks; `{v1}`, `{v2}`, `{v1cpu}` and `{resctrl}` our own group in that hierarchy.
 
 use super::testing::Player;
 use super::world::{self, Pin, State};

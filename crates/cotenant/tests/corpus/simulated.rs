@@ -1,6 +1,7 @@
 //! Recordings of simulated machines: every policy gets signals and places that a small live machine does not have.
 //!
-//! The binary records no simulation. The library of the same release does, by the code that writes the binary's recordings.
+//! The binary records no simulation. The library of the same release does, by the code that writes the binary's
+//! recordings.
 
 use cotenant_cli::machine_arg;
 use cotenant_model::host::{Mode, drive};

@@ -79,8 +79,8 @@ fn unshared(script: &str) -> Command {
     command
 }
 
-/// The folder where a test's Cotenants keep their journals, and nobody else's. Root's is always the same one: there the folder is
-/// mounted over it, for Cotenant alone.
+/// The folder where a test's Cotenants keep their journals, and nobody else's. Root's is always the same one: there
+/// the folder is mounted over it, for Cotenant alone.
 pub struct State {
     dir: TempDir,
     mount: &'static str,
@@ -118,8 +118,8 @@ impl State {
         self.dir.path()
     }
 
-    /// Cotenant with these arguments, started by a shell that did `first`. Signals have their usual effects, even where whoever runs
-    /// the tests ignores some. Standard input and output are pipes.
+    /// Cotenant with these arguments, started by a shell that did `first`. Signals have their usual effects, even
+    /// where whoever runs the tests ignores some. Standard input and output are pipes.
     pub fn cotenant_after(&self, first: &str, args: &[&str]) -> Command {
         let cotenant = binary();
         let run = format!("{first}\nexec env --default-signal '{cotenant}' \"$@\"");
@@ -235,16 +235,16 @@ pub fn all_have(pid: u32, mask: &str) -> bool {
     !masks.is_empty() && masks.iter().all(|m| m == mask)
 }
 
-/// All threads of a process have that mask. A thread that was being born while its parent got it has copied the mask from before, and comes
-/// to light with that.
+/// All threads of a process have that mask. A thread that was being born while its parent got it has copied the mask
+/// from before, and comes to light with that.
 pub fn all_but_newborn_have(what: &str, pid: u32, mask: &str) {
     let all = masks(pid);
     let late = all.iter().filter(|m| *m != mask).count();
     assert!(!all.is_empty() && late <= 1 + all.len() / 50, "{what}: {all:?}");
 }
 
-/// Waits until all threads of a process have that mask, and looks whether those that come next have it, too, but for the newborn, which the
-/// next round places.
+/// Waits until all threads of a process have that mask, and looks whether those that come next have it, too, but for
+/// the newborn, which the next round places.
 pub fn settle(what: &str, pid: u32, mask: &str) {
     eventually(what, || all_have(pid, mask));
     (0..20).for_each(|_| all_but_newborn_have(&format!("{what}, and stays so"), pid, mask));

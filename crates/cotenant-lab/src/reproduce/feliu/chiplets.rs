@@ -1,4 +1,5 @@
-//! Beyond the paper: the same policies on a current machine, with 96 cores under 16 last-level caches and 8 memory nodes.
+//! Beyond the paper: the same policies on a current machine, with 96 cores under 16 last-level caches and 8 memory
+//! nodes.
 
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, geometric, mean, row};
@@ -25,7 +26,8 @@ const KERNELS: [&str; 2] = ["eevdf", "eevdf+numa-balancing"];
 struct Run {
     makespan_s: f64,
     times_s: Vec<f64>,
-    /// Standard deviation over mean of what arrives at the 16 caches, per quantum; without a policy nobody looks that often.
+    /// Standard deviation over mean of what arrives at the 16 caches, per quantum; without a policy nobody looks that
+    /// often.
     unevenness: f64,
 }
 

@@ -116,7 +116,8 @@ pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::new(rows, verdict, note))
 }
 
-/// Loss of a program beside three injectors with which it draws `total` lines per microsecond from memory (§4.4), as a fraction.
+/// Loss of a program beside three injectors with which it draws `total` lines per microsecond from memory (§4.4), as
+/// a fraction.
 pub(super) fn degraded(program: &str, alone: &Alone, total: f64) -> anyhow::Result<f64> {
     let each = (total - alone.tr_l2) / 3.0;
     if each <= 0.0 {

@@ -76,7 +76,8 @@ fn rates(machine: &str, text: &str) -> anyhow::Result<Alone> {
     Ok(Alone { ipc: instructions / cycles, tr_l1: arrivals / us, tr_l2: misses / us })
 }
 
-/// The synthetic program of the paper's appendix I, as its text describes it: a settable rate of accesses that all miss the L2, or all hit it.
+/// The synthetic program of the paper's appendix I, as its text describes it: a settable rate of accesses that all
+/// miss the L2, or all hit it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Injector {
     Memory,
@@ -85,7 +86,8 @@ enum Injector {
 
 impl Injector {
     fn program(self, cpi: f64) -> String {
-        // A hundredth of a miss ratio of 1: lines that stay. Ten lines on their way hide latency as far as the machine lets them.
+        // A hundredth of a miss ratio of 1: lines that stay. Ten lines on their way hide latency as far as the
+        // machine lets them.
         let (footprint, ratio) = match self {
             Self::Memory => (1e9, 1.0),
             Self::L2 => (1e5, 1e-6),
@@ -103,7 +105,8 @@ impl Injector {
     /// The program tuned to a rate (per microsecond, alone), or to the highest that it reaches.
     fn tuned(self, machine: &str, rate: f64) -> anyhow::Result<String> {
         let clock = clock_hz(&Lab::scenario_on(machine, &app("bzip206", 0))?)?;
-        // Alone, an access takes ten instructions and what the machine adds; more cycles per instruction make it slower.
+        // Alone, an access takes ten instructions and what the machine adds; more cycles per instruction make it
+        // slower.
         let (mut low, mut high) = (0.01, clock / 1e6 / rate.max(1e-3) / 10.0);
         for _ in 0..20 {
             let cpi = (low * high).sqrt();
@@ -138,7 +141,8 @@ fn crowd(
     Ok(scenario)
 }
 
-/// What a policy knows of a program: how long it takes alone, and the part of its speed that it loses at average traffic.
+/// What a policy knows of a program: how long it takes alone, and the part of its speed that it loses at average
+/// traffic.
 fn known(work_s: f64, loss: f64) -> AppProfile {
     AppProfile { alone_s: Some(work_s), average_traffic_loss: Some(loss.clamp(0.0, 1.0)), ..AppProfile::default() }
 }

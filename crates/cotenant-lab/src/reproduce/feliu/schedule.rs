@@ -39,7 +39,8 @@ pub(in super::super) struct Schedules {
     work_s: f64,
 }
 
-/// Mixes 1–7 have twice as many programs as cores, 8–10 three times (§6.1). Which ones is not printed: each mix is drawn at random.
+/// Mixes 1–7 have twice as many programs as cores, 8–10 three times (§6.1). Which ones is not printed: each mix is
+/// drawn at random.
 fn mixes() -> Vec<Vec<&'static str>> {
     let all = programs();
     let draw = |mix: u64| {

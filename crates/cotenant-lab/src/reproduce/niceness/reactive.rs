@@ -259,7 +259,8 @@ pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     for program in spec(lab) {
         // A machine with idle cores, and one without: there whoever watches takes somebody's time.
         for (full, costs) in [false, true].into_iter().zip(&mut costs) {
-            // The simulated machine takes it from who is on the last core: the program itself, as the paper's timer does.
+            // The simulated machine takes it from who is on the last core: the program itself, as the paper's timer
+            // does.
             let cpus = [vec![3], vec![0, 1, 2]];
             let low = full.then(|| "cpu".to_owned());
             let mut scenario = Run { low, cpus, ..Run::of(NEHALEM, &program, &program, How::Plain) }.scenario()?;

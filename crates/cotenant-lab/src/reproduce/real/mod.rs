@@ -1,4 +1,5 @@
-//! `cotenant-lab reproduce --real`: studies of chapters 5 and 6 of Tang's dissertation on this machine, with real programs.
+//! `cotenant-lab reproduce --real`: studies of chapters 5 and 6 of Tang's dissertation on this machine, with real
+//! programs.
 
 mod niceness;
 mod pairs;

@@ -1,4 +1,5 @@
-//! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that nap for them under `cotenant qos`.
+//! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that nap for them under
+//! `cotenant qos`.
 
 use super::super::row::{Found, Row, bound, claim, highest, mean, row};
 use super::{Here, SIGTERM, left_out, text};

@@ -17,7 +17,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::time::Duration;
 
-/// A part of `SmashBench`, such that all beside all take a minute: what a cache holds and what none does, by chance and in a row.
+/// A part of `SmashBench`, such that all beside all take a minute: what a cache holds and what none does, by chance
+/// and in a row.
 const KERNELS: [&str; 7] =
     ["bst-4mb", "bst-50mb", "naive-4mb", "naive-50mb", "blockie-large", "sledge-small", "sledge-large"];
 /// With `--quick` as many as are needed of these.

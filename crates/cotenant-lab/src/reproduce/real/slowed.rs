@@ -1,5 +1,5 @@
-//! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes `naps` and `padding`, beside
-//! kernels of `SmashBench` and a real program.
+//! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes
+//! `naps` and `padding`, beside kernels of `SmashBench` and a real program.
 
 use super::super::row::{Found, Row, claim, effect, level, lowest, mean, row};
 use super::{Here, SIGTERM, left_out};
@@ -262,7 +262,8 @@ impl Beside {
         middle(&self.quality[high][0]).high < 1.0
     }
 
-    /// By how much the last kind of batch program disturbs less than the first, of those who suffer: mean of medians, and of how many.
+    /// By how much the last kind of batch program disturbs less than the first, of those who suffer: mean of medians,
+    /// and of how many.
     fn gain(&self, made: usize) -> (f64, usize) {
         let all: Vec<f64> = (0..self.names.len())
             .filter(|high| self.suffers(*high))

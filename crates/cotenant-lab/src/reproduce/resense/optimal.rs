@@ -78,8 +78,8 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 /// What a mapping comes to, and the CPU of each thread in it.
 type Placed = (Figures, Vec<usize>);
 
-/// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if nobody were moved when others end, where they
-/// are, and how many there are: only signs and order of the scores matter.
+/// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if nobody were moved when others
+/// end, where they are, and how many there are: only signs and order of the scores matter.
 fn any(alone: &Scenario, set: &[String], level: &str) -> anyhow::Result<([Placed; 2], usize)> {
     let mut alone = alone.clone();
     let mut best: Option<[Placed; 2]> = None;
@@ -129,7 +129,8 @@ fn one(
     let linux = runs(&Who::Linux)?;
     let mut alone = scenario.for_jobs(&workload).context("a program is not in the pool")?;
     let points = |f: &Figures| f.over(&linux);
-    // Where ReSense comes to rest while all of them run is among the starts of the search, and so is the best that it could choose.
+    // Where ReSense comes to rest while all of them run is among the starts of the search, and so is the best that it
+    // could choose.
     let (mut starts, mut with, mut kept) = (Vec::new(), [[0.0; 2]; 3], [[0.0; 2]; 3]);
     let mut mappings: [String; 3] = Default::default();
     let level = match platform.levels {

@@ -1,11 +1,13 @@
-//! Accessed bits: cleared by `/proc/PID/clear_refs`, read back from `/proc/PID/smaps` (`Documentation/filesystems/proc.rst`); of large processes those of
-//! pages drawn at random, where the kernel lets single pages be asked for ([`IdlePages`]).
+//! Accessed bits: cleared by `/proc/PID/clear_refs`, read back from `/proc/PID/smaps`
+//! (`Documentation/filesystems/proc.rst`); of large processes those of pages drawn at random, where the kernel lets
+//! single pages be asked for ([`IdlePages`]).
 //!
-//! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping to print its lines and all mappings before it
-//! to get there, and neither `pagemap` nor its scan tells accessed bits.
+//! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping to print
+//! its lines and all mappings before it to get there, and neither `pagemap` nor its scan tells accessed bits.
 //!
-//! The bits are shared with everybody: who else reads `Referenced` of that process sees fewer, and the kernel takes its pages for less used
-//! while memory is short. So they are cleared only of processes that a policy asks about, one at a time.
+//! The bits are shared with everybody: who else reads `Referenced` of that process sees fewer, and the kernel takes
+//! its pages for less used while memory is short. So they are cleared only of processes that a policy asks about, one
+//! at a time.
 
 use super::drawn::LARGE;
 use super::idle::{IdlePages, Marked};

@@ -1,7 +1,9 @@
-//! The kernel's data access monitor, for address spaces (`Documentation/admin-guide/mm/damon/usage.rst`, from Linux 6.2 on).
+//! The kernel's data access monitor, for address spaces (`Documentation/admin-guide/mm/damon/usage.rst`, from Linux
+//! 6.2 on).
 //!
-//! Its settings belong to the whole machine: where somebody else has made monitors, they are left alone. A monitor ends with its process; where Cotenant
-//! is killed before, it goes on until then, so this is used only where it is asked for.
+//! Its settings belong to the whole machine: where somebody else has made monitors, they are left alone. A monitor
+//! ends with its process; where Cotenant is killed before, it goes on until then, so this is used only where it is
+//! asked for.
 
 use super::Collector;
 use super::files::page_kb;
@@ -15,8 +17,8 @@ const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 /// Processes that are watched at once: each has a kernel thread.
 const SLOTS: usize = 8;
 
-/// A page of each region is looked at every 5 ms, accesses are summed over 100 ms, and regions adapt between these numbers: the kernel's defaults,
-/// which its documentation gives with less than 1 % of a CPU.
+/// A page of each region is looked at every 5 ms, accesses are summed over 100 ms, and regions adapt between these
+/// numbers: the kernel's defaults, which its documentation gives with less than 1 % of a CPU.
 const INTERVALS: [(&str, &str); 3] = [("sample_us", "5000"), ("aggr_us", "100000"), ("update_us", "1000000")];
 const REGIONS: [(&str, &str); 2] = [("min", "10"), ("max", "1000")];
 

@@ -1,4 +1,5 @@
-//! Where the pages of a large process are, from some of them drawn at random: `move_pages(2)` tells the node of single pages, while `numa_maps` walks all.
+//! Where the pages of a large process are, from some of them drawn at random: `move_pages(2)` tells the node of
+//! single pages, while `numa_maps` walks all.
 
 use super::files;
 use crate::sys::mempolicy::move_pages;
@@ -8,16 +9,19 @@ use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Processes with more resident pages than this are looked at by pages drawn at random: 256 MiB of small pages, which take about 6 ms as a whole.
+/// Processes with more resident pages than this are looked at by pages drawn at random: 256 MiB of small pages, which
+/// take about 6 ms as a whole.
 pub const LARGE: u64 = 1 << 16;
 
-/// Pages drawn per look. The share of any node is then right within 1.6 percentage points (one standard error, at worst).
+/// Pages drawn per look. The share of any node is then right within 1.6 percentage points (one standard error, at
+/// worst).
 pub const DRAWS: u64 = 1024;
 
 /// Pages per call: the process cannot map memory meanwhile.
 const BATCH: usize = 256;
 
-/// Ranges of addresses to be drawn from, each by what it holds as last known; what has been mapped since `before` (ends by first address) by its size.
+/// Ranges of addresses to be drawn from, each by what it holds as last known; what has been mapped since `before`
+/// (ends by first address) by its size.
 pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u64>) -> Vec<Stratum> {
     let page = files::page_kb() * 1024;
     let held: HashMap<u64, u64> = areas.iter().map(|area| (area.start, area.resident())).collect();

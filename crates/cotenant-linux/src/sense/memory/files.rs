@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
-/// Mappings of a process at most: the kernel's own limit of a usual process (`vm.max_map_count`) is about as high, and one line of
-/// `numa_maps` takes a microsecond at least.
+/// Mappings of a process at most: the kernel's own limit of a usual process (`vm.max_map_count`) is about as high,
+/// and one line of `numa_maps` takes a microsecond at least.
 pub const MOST_AREAS: usize = 1 << 16;
 
 /// Base pages of this machine, KiB.

@@ -1,6 +1,7 @@
 //! Accessed bits of single pages: marked as idle in `/sys/kernel/mm/page_idle/bitmap`, looked up there again
-//! (`Documentation/admin-guide/mm/idle_page_tracking.rst`). Unlike `clear_refs`, which knows whole address spaces alone, this can be asked of pages drawn
-//! at random; and the kernel remembers for its own purposes that a marked page was in use.
+//! (`Documentation/admin-guide/mm/idle_page_tracking.rst`). Unlike `clear_refs`, which knows whole address spaces
+//! alone, this can be asked of pages drawn at random; and the kernel remembers for its own purposes that a marked
+//! page was in use.
 
 use super::files::page_kb;
 use crate::FsRoot;
@@ -14,7 +15,8 @@ use std::os::unix::fs::FileExt;
 const BITMAP: &str = "/sys/kernel/mm/page_idle/bitmap";
 const FLAGS: &str = "/proc/kpageflags";
 
-/// Bits of `/proc/PID/pagemap` (`Documentation/admin-guide/mm/pagemap.rst`): whether a page is in memory, and the number of its frame.
+/// Bits of `/proc/PID/pagemap` (`Documentation/admin-guide/mm/pagemap.rst`): whether a page is in memory, and the
+/// number of its frame.
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
@@ -177,8 +179,8 @@ impl IdlePages {
     }
 }
 
-/// The frame whose bit stands for this one: its own, or that of the huge page that it is part of; `None` where it is of a kind that cannot be seen
-/// (reserved huge pages, the page of zeros, pages that are being moved).
+/// The frame whose bit stands for this one: its own, or that of the huge page that it is part of; `None` where it is
+/// of a kind that cannot be seen (reserved huge pages, the page of zeros, pages that are being moved).
 fn head(flags: &File, frame: u64) -> io::Result<Option<u64>> {
     for order in 0..=LARGEST_ORDER {
         let candidate = frame >> order << order;
@@ -196,8 +198,9 @@ mod tests {
     use super::*;
     use crate::testing::TempDir;
 
-    /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address 0 on lie in frames 4,096 and up: the
-    /// first half on node 0, the rest on node 1. Its last 512 pages are one huge page.
+    /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address
+    /// 0 on lie in frames 4,096 and up: the first half on node 0, the rest on node 1. Its last 512 pages are one huge
+    /// page.
     fn machine(name: &str) -> (TempDir, FsRoot, Stratum) {
         let page = page_kb() * 1024;
         let tree = TempDir::new(name);

@@ -1,12 +1,13 @@
-//! Where memory is spread over controllers page by page or line by line, so that nobody can see which controller serves whom.
+//! Where memory is spread over controllers page by page or line by line, so that nobody can see which controller
+//! serves whom.
 
 use crate::FsRoot;
 use crate::sense::capability::{Capability, Standing};
 use cotenant_model::areas::{Area, Binding};
 use std::collections::BTreeSet;
 
-/// Offsets in a memory device's mapped address, structure type 20 of SMBIOS (DSP0134 §7.21): its array's mapping, and its place in an
-/// interleaved range (0: not interleaved, 255: unknown).
+/// Offsets in a memory device's mapped address, structure type 20 of SMBIOS (DSP0134 §7.21): its array's mapping, and
+/// its place in an interleaved range (0: not interleaved, 255: unknown).
 const MAPPED_ARRAY: usize = 0x0e;
 const POSITION: usize = 0x11;
 
@@ -77,7 +78,8 @@ pub fn note(fs: &FsRoot) -> Option<String> {
         .map(|why| format!("node and controller are not the same here: {why}; accesses are told apart by node alone"))
 }
 
-/// One line where most of a process' memory lies on several nodes in turns, by its own or its user's wish: then none is nearer.
+/// One line where most of a process' memory lies on several nodes in turns, by its own or its user's wish: then none
+/// is nearer.
 pub fn of_process(pid: u32, areas: &[Area]) -> Option<String> {
     let pages = |kind: &dyn Fn(&&Area) -> bool| areas.iter().filter(kind).map(Area::resident).sum::<u64>();
     let spread = pages(&|area| area.binding == Binding::Interleaved);

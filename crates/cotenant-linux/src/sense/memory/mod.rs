@@ -1,7 +1,8 @@
-//! Which memory programs use: where their pages are, and which node's memory they access, by the means that this machine has.
+//! Which memory programs use: where their pages are, and which node's memory they access, by the means that this
+//! machine has.
 //!
-//! All means keep one budget, and each says what it cost. Address spaces are seen, not threads: the threads of a process share what is found,
-//! in equal parts. Only events tell threads apart.
+//! All means keep one budget, and each says what it cost. Address spaces are seen, not threads: the threads of a
+//! process share what is found, in equal parts. Only events tell threads apart.
 
 mod accessed;
 mod damon;
@@ -29,7 +30,8 @@ use std::io::{self, ErrorKind};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where pages are is read not more often than this of each process, and of all together not for more than this share of the time.
+/// Where pages are is read not more often than this of each process, and of all together not for more than this share
+/// of the time.
 const PLACED_EVERY: Duration = Duration::from_secs(1);
 const PLACED_SHARE: u32 = 100;
 
@@ -145,7 +147,8 @@ struct Known {
     areas: Vec<Area>,
     pages: Option<Vec<(NodeId, u64)>>,
     placed_next: Time,
-    /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two looks at all.
+    /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two
+    /// looks at all.
     ends: BTreeMap<u64, u64>,
     drawn_next: Time,
     /// Accesses of each of its threads since the first look, base pages.
@@ -201,8 +204,8 @@ impl Memory {
         self.notes.iter()
     }
 
-    /// Looks at those processes whose turn it is; the more a look costs, the rarer the next. `live` has processes with their numbers of
-    /// threads.
+    /// Looks at those processes whose turn it is; the more a look costs, the rarer the next. `live` has processes
+    /// with their numbers of threads.
     pub fn look(&mut self, live: &BTreeMap<u32, usize>, at: Time) {
         if !self.options.placement && !self.options.accesses {
             return;

@@ -360,7 +360,8 @@ fn what_is_mapped_anew_is_drawn_by_its_size() {
     now.insert(0, 5_000 * page);
     now.insert(1 << 41, (1 << 41) + 4_000 * page);
     let found: Vec<_> = drawn::strata(&areas, &before, &now).iter().map(|s| (s.start, s.pages, s.draws)).collect();
-    // 3,000 that were there and 1,000 that it grew by; nothing was in the second one, and nothing is known of the third.
+    // 3,000 that were there and 1,000 that it grew by; nothing was in the second one, and nothing is known of the
+    // third.
     assert_eq!(found, [(0, 5_000, 512), (1 << 41, 4_000, 512)]);
 }
 

@@ -17,8 +17,8 @@ const MOST: usize = 64 << 10;
 /// How long a killed command may take to be gone.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs the command and says how it ended, in its last line: whoever manages a program reaps all children of this process, and an exit
-/// code is lost then.
+/// Runs the command and says how it ended, in its last line: whoever manages a program reaps all children of this
+/// process, and an exit code is lost then.
 const WRAPPER: &str = r#"sh -c "$1"; printf '\n%d' "$?""#;
 
 /// A command that is run for each reading.
@@ -119,7 +119,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         let ended = |fd: &OwnedFd, within| sys::poll_readable([Some(fd.as_fd())], within).is_ok_and(|[ended]| ended);
         let Some(pidfd) = &self.pidfd else {
-            // It may have been reaped, and its number given away, before it could be held: only a child of ours is killed.
+            // It may have been reaped, and its number given away, before it could be held: only a child of ours is
+            // killed.
             if matches!(self.child.try_wait(), Ok(None)) {
                 let _ = sys::kill_group(self.child.id());
                 let _ = self.child.wait();

@@ -1,6 +1,8 @@
-//! Metrics from outside: each is fetched by a thread of its own, at its own pace, so that nothing slow ever delays the loop.
+//! Metrics from outside: each is fetched by a thread of its own, at its own pace, so that nothing slow ever delays
+//! the loop.
 //!
-//! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is told once.
+//! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is
+//! told once.
 
 mod command;
 mod http;
@@ -201,7 +203,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Starts to read, with times counted from `start`. The threads inherit what signals the caller blocks, and block all others.
+    /// Starts to read, with times counted from `start`. The threads inherit what signals the caller blocks, and block
+    /// all others.
     ///
     /// # Errors
     /// [`StartError`]; nothing is read then.
@@ -265,7 +268,8 @@ impl Metrics {
         self.shared.iter().filter_map(reading).collect()
     }
 
-    /// How long the first server that is asked took to answer, nanoseconds, since the beginning; `None` where none is asked.
+    /// How long the first server that is asked took to answer, nanoseconds, since the beginning; `None` where none is
+    /// asked.
     pub fn latency_ns(&self) -> Option<Histogram> {
         self.answers.as_ref().map(Answers::so_far)
     }
@@ -277,7 +281,8 @@ impl Metrics {
         }
     }
 
-    /// One line for each metric that fails again and again, once: a server that was started just now may not answer yet.
+    /// One line for each metric that fails again and again, once: a server that was started just now may not answer
+    /// yet.
     pub fn news(&self) -> Vec<String> {
         let line = |shared: &Arc<Mutex<Shared>>| {
             let mut shared = lock(shared);

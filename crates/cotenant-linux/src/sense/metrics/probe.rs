@@ -1,13 +1,14 @@
-//! How long a server takes to answer, as a client sees it: a small question now and then on a connection of its own, and a quantile of the
-//! times of one window. The server's own counts say nothing of what waits in front of it.
+//! How long a server takes to answer, as a client sees it: a small question now and then on a connection of its own,
+//! and a quantile of the times of one window. The server's own counts say nothing of what waits in front of it.
 //!
-//! An answer counts from when it was asked for until it *arrived*, by the kernel's stamp (TCP): where a machine has more to do than CPUs, who asks
-//! waits for one as well, often for longer than the server needs, and that is nothing that the server's clients elsewhere would see.
+//! An answer counts from when it was asked for until it *arrived*, by the kernel's stamp (TCP): where a machine has
+//! more to do than CPUs, who asks waits for one as well, often for longer than the server needs, and that is nothing
+//! that the server's clients elsewhere would see.
 //!
-//! Questions are asked at random moments (a Poisson process), so that no rhythm of the server, of who disturbs it, or of Cotenant's own turns is
-//! met or missed. Moments that pass while an answer is waited for count as well, with what was left to wait: else a server that stands still for
-//! a second would count as one slow answer among hundreds of quick ones. Questions sent in one go would all wait behind the same things, and
-//! tell no more than one of them.
+//! Questions are asked at random moments (a Poisson process), so that no rhythm of the server, of who disturbs it, or
+//! of Cotenant's own turns is met or missed. Moments that pass while an answer is waited for count as well, with what
+//! was left to wait: else a server that stands still for a second would count as one slow answer among hundreds of
+//! quick ones. Questions sent in one go would all wait behind the same things, and tell no more than one of them.
 
 use super::stop::Stop;
 use super::{FetchError, http};
@@ -202,7 +203,8 @@ impl Probe {
                 }
                 due += self.moments.gap(self.gap);
             }
-            // Further ones only from now on: of a server that stands still for some milliseconds, several in these would tell no more than one.
+            // Further ones only from now on: of a server that stands still for some milliseconds, several in these
+            // would tell no more than one.
             if let Some(gap) = self.further.filter(|_| self.answers.are_watched()) {
                 due = due.min(now + self.moments.gap(gap));
             }
@@ -216,7 +218,8 @@ impl Probe {
         Ok(Some(Measured { value, window: begin.elapsed(), count: since.count(), direction: Direction::LowerIsBetter }))
     }
 
-    /// When a question was sent, and when its answer arrived. To connect is no question, unless a web server closes the connection behind each.
+    /// When a question was sent, and when its answer arrived. To connect is no question, unless a web server closes
+    /// the connection behind each.
     fn ask(&mut self) -> io::Result<[Instant; 2]> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
@@ -525,7 +528,8 @@ mod tests {
 
     #[test]
     fn a_server_that_stands_still_is_seen_to() {
-        // It answers at once, but at first for a long time not: the moments in which a question would have waited count as well.
+        // It answers at once, but at first for a long time not: the moments in which a question would have waited
+        // count as well.
         let stands = Duration::from_millis(300);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -552,7 +556,8 @@ mod tests {
         let measured = probe.fetch(&stop).unwrap().unwrap();
         let (seen, half) = (answers.so_far(), stands.as_nanos() as f64 / 2.0);
         assert_eq!(seen.count(), measured.count);
-        // Some thirty moments fell into it, and half of these had half of it still to wait: hardly ever fewer than five.
+        // Some thirty moments fell into it, and half of these had half of it still to wait: hardly ever fewer than
+        // five.
         assert!(seen.above(half) >= 5.0, "{seen:?}");
         assert!(seen.above(stands.as_nanos() as f64 / 10.0) < 60.0, "{seen:?}");
         assert!(measured.value >= half / 1e9, "{measured:?}");
@@ -578,7 +583,8 @@ mod tests {
         let mut moments = Moments { random: 1 };
         let gaps: Vec<f64> = (0..10_000).map(|_| moments.gap(Duration::from_millis(10)).as_secs_f64() * 1e3).collect();
         let mean = gaps.iter().sum::<f64>() / 1e4;
-        // Of an exponential distribution e^-1 of the gaps are longer than the mean, and e^-3 longer than three times that.
+        // Of an exponential distribution e^-1 of the gaps are longer than the mean, and e^-3 longer than three times
+        // that.
         let longer = |ms: f64| gaps.iter().filter(|gap| **gap > ms).count() as f64 / 1e4;
         assert!((mean - 10.0).abs() < 0.5, "{mean}");
         assert!((longer(10.0) - 0.3679).abs() < 0.02 && (longer(30.0) - 0.0498).abs() < 0.01);

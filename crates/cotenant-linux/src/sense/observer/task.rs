@@ -39,14 +39,16 @@ pub struct Task {
     stamp: u32,
     /// Whether it ran since the last full read, or in it: what it did last may not be known yet.
     unsettled: bool,
-    /// Whether the last full read found it running and it has not been switched since: it may be on a CPU without a break.
+    /// Whether the last full read found it running and it has not been switched since: it may be on a CPU without a
+    /// break.
     running: bool,
     /// CPU time at the end of the sample before.
     cpu_ns_before: u64,
     /// What counters counted that were closed since.
     carried: Option<Counters>,
     schedstat_carried: [u64; 3],
-    /// Loads by the node that served them, where events tell; and the counts up to which they are shared out, local and remote.
+    /// Loads by the node that served them, where events tell; and the counts up to which they are shared out, local
+    /// and remote.
     loads: Option<ByNode>,
     loads_seen: [u64; 2],
     /// Looks in a row that found it asleep, and when to look again.
@@ -171,8 +173,8 @@ impl Task {
         (self.asleep, self.due) = (0, Time::default());
     }
 
-    /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at once: rates of
-    /// events want one interval.
+    /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at
+    /// once: rates of events want one interval.
     pub fn glance(
         &mut self,
         opener: Option<&Opener<Live>>,
@@ -274,7 +276,8 @@ impl Task {
         let got = if let Some(file) = &self.schedstat {
             file.read_at(&mut buffer, 0)?
         } else {
-            // Whether the thread lives is not for this file to tell: some kernels have none, and descriptors can run out.
+            // Whether the thread lives is not for this file to tell: some kernels have none, and descriptors can run
+            // out.
             let file = processes.get(&self.info.pid).map(|p| p.open_file(self.info.tid, "schedstat"));
             let Some(Ok(file)) = file else { return Ok(()) };
             file.read_at(&mut buffer, 0)?

@@ -199,8 +199,8 @@ impl<K: Kernel> Opener<K> {
         Ok(())
     }
 
-    /// Reads the hardware counters into `into`; each group's counts carry that group's own times. Returns the time enabled, which
-    /// is the time on a CPU since the counters were opened.
+    /// Reads the hardware counters into `into`; each group's counts carry that group's own times. Returns the time
+    /// enabled, which is the time on a CPU since the counters were opened.
     ///
     /// # Errors
     /// What the system says; groups read before stay in `into`.
@@ -232,7 +232,8 @@ impl<K: Kernel> Opener<K> {
 /// Words of the longest group: three of clock, and the counters.
 const WORDS: usize = 16;
 
-/// One group's times, as a count without value, and its values; `None` where nothing was opened or the counters are dead.
+/// One group's times, as a count without value, and its values; `None` where nothing was opened or the counters are
+/// dead.
 fn read_group<'w, K: Kernel>(
     kernel: &K,
     counters: &[K::Counter],
@@ -247,8 +248,8 @@ fn read_group<'w, K: Kernel>(
     Ok(Some((Count { value: 0, enabled_ns: words[1], running_ns: words[2] }, &words[3..values])))
 }
 
-/// The same signal on another PMU of a hybrid processor: a task is on one kind of core at a time, so counts and running times add
-/// up, while both were enabled all along.
+/// The same signal on another PMU of a hybrid processor: a task is on one kind of core at a time, so counts and
+/// running times add up, while both were enabled all along.
 fn other_kind_of_core(a: Count, b: Count) -> Count {
     let enabled_ns = a.enabled_ns.max(b.enabled_ns);
     Count { value: a.value + b.value, enabled_ns, running_ns: (a.running_ns + b.running_ns).min(enabled_ns) }

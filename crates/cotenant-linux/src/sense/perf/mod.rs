@@ -50,7 +50,8 @@ pub trait Kernel {
     /// What the system says; see `perf_event_open(2)`.
     fn open(&self, code: Code, user_only: bool, tid: u32, leader: Option<&Self::Counter>) -> io::Result<Self::Counter>;
 
-    /// Reads a group: number of counters, nanoseconds enabled, nanoseconds running, one value each. Returns the words read.
+    /// Reads a group: number of counters, nanoseconds enabled, nanoseconds running, one value each. Returns the words
+    /// read.
     ///
     /// # Errors
     /// What the system says.
@@ -83,7 +84,8 @@ impl Kernel for Live {
         attr.set_exclude_kernel(user_only.into());
         attr.set_exclude_hv(user_only.into());
         let group = leader.map_or(-1, AsRawFd::as_raw_fd);
-        // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain numbers.
+        // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain
+        // numbers.
         let fd = unsafe {
             let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
             sys::perf_event_open(&raw mut attr, tid.cast_signed(), -1, group, flags)

@@ -1,7 +1,8 @@
 //! The page of a counter that the kernel shares with its owner.
 //!
-//! The kernel writes it each time the thread is put on a CPU. So one look at memory, some 20 ns, tells whether a thread ran since
-//! the last look, where a system call would cost a hundred times as much; and the count in it is exact up to that moment.
+//! The kernel writes it each time the thread is put on a CPU. So one look at memory, some 20 ns, tells whether a
+//! thread ran since the last look, where a system call would cost a hundred times as much; and the count in it is
+//! exact up to that moment.
 
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use std::fs::File;

@@ -1,7 +1,8 @@
 //! Which counters are opened for a task, and how they are grouped.
 //!
-//! A group is scheduled as a whole and has its own clock, so all events of one signal stand in one group: counts that were
-//! scaled by different times are never added. A processor has few counters; groups that do not fit at once take turns.
+//! A group is scheduled as a whole and has its own clock, so all events of one signal stand in one group: counts that
+//! were scaled by different times are never added. A processor has few counters; groups that do not fit at once take
+//! turns.
 
 use super::Code;
 use crate::FsRoot;
@@ -105,7 +106,8 @@ pub const SAM_SIGNALS: &[Signal] = &[
 /// The retired loads from which intra-domain coherence is derived where no event counts it (SAM §2.3).
 const INTRA_PARTS: [Signal; 3] = [Signal::PrivateMisses, Signal::LlcHits, Signal::LlcLoadMisses];
 
-/// `signals` without duplicates, with the parts of what must be derived in its place: in a row, so that they share a group.
+/// `signals` without duplicates, with the parts of what must be derived in its place: in a row, so that they share a
+/// group.
 fn expand(table: Option<&Table>, signals: &[Signal]) -> Vec<Signal> {
     let has = |s: Signal| table.is_some_and(|t| t.entry(s).is_some());
     let derive = !has(Signal::Intra) && INTRA_PARTS.iter().all(|s| has(*s));
@@ -161,8 +163,8 @@ impl Plan {
         self.hardware.retain(|g| !g.slots.is_empty());
     }
 
-    /// Moves a slot out of its group into one of its own, together with whatever shares a signal with it. False where nothing is
-    /// left to move it away from.
+    /// Moves a slot out of its group into one of its own, together with whatever shares a signal with it. False where
+    /// nothing is left to move it away from.
     pub fn split(&mut self, code: Code) -> bool {
         let Some(i) = self.hardware.iter().position(|g| g.slots.iter().any(|s| s.code == code)) else { return false };
         let slots = &self.hardware[i].slots;
@@ -178,8 +180,8 @@ impl Plan {
     }
 }
 
-/// Groups of one PMU: first fit in the order of `signals`. Cycles and instructions go with the others where all fit one group;
-/// else they count all the time in a group of their own, and the others take turns.
+/// Groups of one PMU: first fit in the order of `signals`. Cycles and instructions go with the others where all fit
+/// one group; else they count all the time in a group of their own, and the others take turns.
 fn arrange(pmu: &Pmu, signals: &[Signal]) -> Vec<Group> {
     let mut generic = Group::default();
     let hardware = |config: bindings::perf_hw_id| Code {

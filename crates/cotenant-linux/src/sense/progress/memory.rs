@@ -1,8 +1,9 @@
 //! The memory in which one process reports: found, checked, mapped, read.
 //!
-//! Whoever wrote it is another program, with another mind perhaps. So nothing is believed: the file must be one that cannot shrink under
-//! the mapping (SIGBUS), of the process' own user and nobody else's to touch, of a layout that is known, and made by that very process.
-//! What it counts is then its own affair; every number is read once and used as a number only.
+//! Whoever wrote it is another program, with another mind perhaps. So nothing is believed: the file must be one that
+//! cannot shrink under the mapping (SIGBUS), of the process' own user and nobody else's to touch, of a layout that is
+//! known, and made by that very process. What it counts is then its own affair; every number is read once and used as
+//! a number only.
 
 use crate::sense::processes::{self, Process};
 use crate::sys;
@@ -118,8 +119,8 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Looks for the memory among the first descriptors of a process, as many as one system call lists in `buffer`. `known`: the inode
-    /// of the memory that is mapped already; `Ok(None)` where there is no other.
+    /// Looks for the memory among the first descriptors of a process, as many as one system call lists in `buffer`.
+    /// `known`: the inode of the memory that is mapped already; `Ok(None)` where there is no other.
     ///
     /// # Errors
     /// Where there is something of that name that is not to be read; the last reason of several.
@@ -208,8 +209,8 @@ impl Memory {
     }
 
     fn region(&self) -> &Region {
-        // SAFETY: the mapping has this size and alignment (a page), lives as long as `self`, cannot shrink, and holds nothing but
-        // atomic integers, for which every bit pattern is valid.
+        // SAFETY: the mapping has this size and alignment (a page), lives as long as `self`, cannot shrink, and holds
+        // nothing but atomic integers, for which every bit pattern is valid.
         unsafe { self.at.as_ref() }
     }
 
@@ -225,7 +226,8 @@ impl Memory {
         if version != MAJOR || sizes != [SLOTS, size_of::<Slot>(), BUCKETS] {
             return Err(Refused::Version(version));
         }
-        // The number that the process has for itself is another one in a container; it is among those that the kernel lists.
+        // The number that the process has for itself is another one in a container; it is among those that the kernel
+        // lists.
         let own = header.pid.load(Ordering::Relaxed);
         let mut text = Vec::new();
         process.open_file(pid, "status")?.take(16 << 10).read_to_end(&mut text)?;

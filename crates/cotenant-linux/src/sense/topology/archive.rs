@@ -1,8 +1,9 @@
 //! Saves what a machine tells about its topology, to be read elsewhere: `cotenant topo --gather`.
 //!
-//! Only files on a list are copied, all of which describe hardware. What could name users, hosts or programs is left out: no command
-//! lines (of the kernel's, `numa=` alone), no mounts, no names of cgroups (the allowed CPUs and nodes are written as those of the root
-//! cgroup), no serial numbers, no MAC addresses. hwloc reads the result too (`lstopo --input FOLDER`).
+//! Only files on a list are copied, all of which describe hardware. What could name users, hosts or programs is left
+//! out: no command lines (of the kernel's, `numa=` alone), no mounts, no names of cgroups (the allowed CPUs and nodes
+//! are written as those of the root cgroup), no serial numbers, no MAC addresses. hwloc reads the result too
+//! (`lstopo --input FOLDER`).
 
 use crate::fsroot::FsRoot;
 use crate::sense::topology::{self, ReadError};
@@ -59,8 +60,8 @@ pub enum SaveError {
     Name(String),
 }
 
-/// Saves the machine below `root` as the archive `target` (if its name ends in `.tar`), which holds one folder of the same name, or
-/// as the folder `target`. Returns the number of files saved.
+/// Saves the machine below `root` as the archive `target` (if its name ends in `.tar`), which holds one folder of the
+/// same name, or as the folder `target`. Returns the number of files saved.
 ///
 /// # Errors
 /// [`SaveError`].
@@ -153,8 +154,8 @@ fn matching(root: &FsRoot, folder: &str, part: &str) -> Vec<String> {
     }
 }
 
-/// Writes an archive in the format that every tar reads (POSIX ustar); owners and times are left out, so that equal machines give
-/// equal archives. The tar crate would do more than is needed here: headers of plain files.
+/// Writes an archive in the format that every tar reads (POSIX ustar); owners and times are left out, so that equal
+/// machines give equal archives. The tar crate would do more than is needed here: headers of plain files.
 fn archive(folder: &str, files: &[(String, String)], mut out: impl Write) -> io::Result<()> {
     const BLOCK: usize = 512;
     for (path, text) in files {

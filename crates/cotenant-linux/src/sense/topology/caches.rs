@@ -38,8 +38,8 @@ fn cache(fs: &Sysfs<'_>, cpu: CpuId, folder: &str, online: &CpuSet) -> Option<Re
     let number = |name: &str| fs.number(&format!("{folder}/{name}")).filter(|n| *n > 0);
     let capacity = fs.text(&format!("{folder}/size")).and_then(|t| parse::size(&t).ok()).filter(|bytes| *bytes > 0);
     let line_size = number("coherency_line_size");
-    // Not `ways_of_associativity`: kernels write 0 or -1 there for several things. From the geometry, as hwloc does; one set would be
-    // a fully associative cache, but is mostly an error.
+    // Not `ways_of_associativity`: kernels write 0 or -1 there for several things. From the geometry, as hwloc does;
+    // one set would be a fully associative cache, but is mostly an error.
     let ways = number("number_of_sets").filter(|sets| *sets > 1).and_then(|sets| {
         let lines_per_tag = number("physical_line_partition").unwrap_or(1);
         Some(capacity? / line_size? / lines_per_tag / sets).filter(|ways| *ways > 0)

@@ -17,8 +17,8 @@ pub(super) struct Listed {
     pub(super) has_topology: bool,
 }
 
-/// The CPUs that sysfs lists. As in hwloc, one that is online but tells no topology (it is just going offline) is not used; where
-/// none tells any, sysfs is of no use and the answer is `None`.
+/// The CPUs that sysfs lists. As in hwloc, one that is online but tells no topology (it is just going offline) is not
+/// used; where none tells any, sysfs is of no use and the answer is `None`.
 pub(super) fn listed(fs: &Sysfs<'_>, notes: &mut Assembly) -> Option<Listed> {
     let all: CpuSet = fs.numbered(CPU, "cpu")?.into_iter().map(CpuId).collect();
     let online_list = fs.list(&format!("{CPU}/online"));
@@ -38,8 +38,8 @@ pub(super) fn listed(fs: &Sysfs<'_>, notes: &mut Assembly) -> Option<Listed> {
     Some(Listed { all, online: online.into_iter().collect(), has_topology: true })
 }
 
-/// The CPUs where sysfs is hidden or has no topology: those of `/proc/cpuinfo` with the packages and cores that it names, else those
-/// of the caller.
+/// The CPUs where sysfs is hidden or has no topology: those of `/proc/cpuinfo` with the packages and cores that it
+/// names, else those of the caller.
 pub(super) fn without_sysfs(info: &CpuInfo, fallback: Option<&CpuSet>, out: &mut Assembly) -> Option<Listed> {
     let from_info: CpuSet = info.cpus.keys().copied().collect();
     if !from_info.is_empty() {

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 /// The efficiency class of each online CPU; empty where all are alike or nothing is known.
 pub(super) fn classes(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo) -> BTreeMap<CpuId, u8> {
-    // AMD's cores differ since Zen 5 (family 1Ah); before, what differs is turbo, and reading CPPC is slow. As in hwloc.
+    // AMD's cores differ since Zen 5 (family 1Ah); before, what differs is turbo, and reading CPPC is slow. As in
+    // hwloc.
     if info.vendor.as_deref() == Some("AuthenticAMD") && info.family.is_none_or(|f| f < 0x1a) {
         return BTreeMap::new();
     }

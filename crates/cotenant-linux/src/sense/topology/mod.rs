@@ -2,7 +2,8 @@
 //!
 //! Deliberately unlike hwloc:
 //! * Offline and disallowed CPUs and nodes stay in the topology, marked, instead of being removed.
-//! * A memory-only node has no CPUs; hwloc gives it those of the nodes that are near by the distance table, which is kept here.
+//! * A memory-only node has no CPUs; hwloc gives it those of the nodes that are near by the distance table, which is
+//!   kept here.
 //! * Groups that hwloc derives from distances are not made: the distances say it.
 //! * No memory-side caches and no I/O.
 

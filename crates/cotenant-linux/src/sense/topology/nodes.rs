@@ -15,8 +15,8 @@ pub(super) struct Memory {
     pub(super) accesses: Vec<Access>,
 }
 
-/// Reads the nodes; none where the kernel knows no NUMA. As in hwloc, a node whose CPUs belong to an earlier node already (buggy
-/// firmware) is left out, except where the user asked for such nodes (`numa=fake=`).
+/// Reads the nodes; none where the kernel knows no NUMA. As in hwloc, a node whose CPUs belong to an earlier node
+/// already (buggy firmware) is left out, except where the user asked for such nodes (`numa=fake=`).
 pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memory {
     let listed = match fs.list(&format!("{NODE}/online")) {
         Some(list) => list.iter().map(|n| n.0).collect(),
@@ -60,7 +60,8 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
     Memory { nodes, distances, accesses }
 }
 
-/// How fast a node is for those nearest to it: of CPUs where the kernel tells them apart from devices (class 1, Linux 5.10 and later), else of all.
+/// How fast a node is for those nearest to it: of CPUs where the kernel tells them apart from devices (class 1, Linux
+/// 5.10 and later), else of all.
 fn access(fs: &Sysfs<'_>, node: NodeId, out: &mut Assembly) -> Option<Access> {
     let class = |class: u32| {
         let folder = format!("{NODE}/node{node}/access{class}/initiators");

@@ -6,7 +6,8 @@ use cotenant_model::topology::latency::{LatencyRow, MemoryLatencies};
 use cotenant_model::{CpuId, CpuSet, NodeId, Topology};
 use std::collections::BTreeMap;
 
-/// Loads per round at most, where coarser rows do: each takes half a second or more with laying out its memory, and there are five rounds.
+/// Loads per round at most, where coarser rows do: each takes half a second or more with laying out its memory, and
+/// there are five rounds.
 const MOST_CELLS: usize = 64;
 
 /// The nodes whose memory may be used.
@@ -15,7 +16,8 @@ fn columns(topology: &Topology) -> Vec<NodeId> {
     usable.map(|node| node.id).collect()
 }
 
-/// CPUs that are measured as one, and who of them is: cores, where that is affordable, else the parts of last-level caches on a node, else nodes.
+/// CPUs that are measured as one, and who of them is: cores, where that is affordable, else the parts of last-level
+/// caches on a node, else nodes.
 fn rows(plan: &Plan<'_>, columns: usize) -> Vec<(CpuId, CpuSet)> {
     let t = plan.topology;
     let core = |cpu| (None, None, t.core_of(cpu));

@@ -49,8 +49,9 @@ fn reason(c: &Calibration) -> &str {
     &c.left_out[0].reason
 }
 
-/// Two nodes of two cores with two threads, and one of memory alone. Near is 90 ns, the other node 140, and 160 from there; the memory alone is 250 from
-/// node 0, 300 from node 1; and core 3 is 20 ns farther from everything than core 2.
+/// Two nodes of two cores with two threads, and one of memory alone. Near is 90 ns, the other node 140, and 160 from
+/// there; the memory alone is 250 from node 0, 300 from node 1; and core 3 is 20 ns farther from everything than core
+/// 2.
 const THREE: &str = "synthetic = 'package:2 core:2 pu:2'
 nodes = [{ id = 0, cpus = '0-3' }, { id = 1, cpus = '4-7' }, { id = 4, memory = '8 GiB' }]
 [topology.distances]

@@ -1,16 +1,17 @@
-//! Which CPUs share what, from core-to-core latencies alone: in virtual machines the system's own description is often wrong.
+//! Which CPUs share what, from core-to-core latencies alone: in virtual machines the system's own description is
+//! often wrong.
 //!
-//! CPUs are joined by average linkage of the logarithms of their latencies (UPGMA; Sokal and Michener 1958), so that one bad
-//! measurement among many moves little. Where the heights of consecutive joins leap, a level of sharing ends. Packages are also
-//! recognised by whom their caches are far from: on machines that keep a line's home on one package, two caches of the other package
-//! are nearly as far from each other as from the first.
+//! CPUs are joined by average linkage of the logarithms of their latencies (UPGMA; Sokal and Michener 1958), so that
+//! one bad measurement among many moves little. Where the heights of consecutive joins leap, a level of sharing ends.
+//! Packages are also recognised by whom their caches are far from: on machines that keep a line's home on one
+//! package, two caches of the other package are nearly as far from each other as from the first.
 
 use crate::cpuset::CpuSet;
 use crate::ids::CpuId;
 use serde::{Deserialize, Serialize};
 
-/// A level ends where the next join is at least so many times as slow. Levels of the machines that were looked at leap by 1.36 and
-/// more; what leaps by up to 1.27 are kinds of cores and parts of a mesh.
+/// A level ends where the next join is at least so many times as slow. Levels of the machines that were looked at
+/// leap by 1.36 and more; what leaps by up to 1.27 are kinds of cores and parts of a mesh.
 const LEAP: f64 = 1.3;
 
 /// The same where some groups grew and others did not, as when one half of a machine is seen through the other.
@@ -19,11 +20,12 @@ const PARTIAL_LEAP: f64 = 2.0;
 /// Fraction of the pairs that must lie on their side of a level's limit.
 const CLEAR: f64 = 0.8;
 
-/// Threads of one core exchange a line through their common first-level cache: below so many nanoseconds, where a common second- or
-/// third-level cache takes 20 and more.
+/// Threads of one core exchange a line through their common first-level cache: below so many nanoseconds, where a
+/// common second- or third-level cache takes 20 and more.
 const CORE_BELOW_NS: f64 = 20.0;
 
-/// Threads of a core at most. (POWER9 shows its pairs of cores with eight threads at the same latency: those share a cache.)
+/// Threads of a core at most. (POWER9 shows its pairs of cores with eight threads at the same latency: those share a
+/// cache.)
 const CORE_AT_MOST: usize = 4;
 
 /// Caches of different packages differ at least so much, as a mean ratio, in how far they are from the others.
@@ -77,8 +79,8 @@ impl Latencies {
         self.ns.get(a * self.cpus.len() + b).copied().filter(|ns| !ns.is_nan())
     }
 
-    /// Reads comma-separated rows, of which only the part below the diagonal is needed: row and column `n` are CPU `n`. Empty cells
-    /// and zeros were not measured. This is what the common core-to-core benchmarks write.
+    /// Reads comma-separated rows, of which only the part below the diagonal is needed: row and column `n` are CPU
+    /// `n`. Empty cells and zeros were not measured. This is what the common core-to-core benchmarks write.
     ///
     /// # Errors
     /// [`MatrixError`] names the first cell that is no number.
@@ -113,7 +115,8 @@ pub enum Role {
     Die,
     /// A package.
     Package,
-    /// A last-level cache, and perhaps the whole package: latencies alone cannot tell two packages from two caches of one.
+    /// A last-level cache, and perhaps the whole package: latencies alone cannot tell two packages from two caches of
+    /// one.
     LlcOrPackage,
 }
 
@@ -132,8 +135,8 @@ pub struct Level {
     pub clear: f64,
 }
 
-/// Finds the levels of sharing, from the core outward. Empty where the latencies show none: one last-level cache, no second hardware
-/// threads, or too much noise to tell.
+/// Finds the levels of sharing, from the core outward. Empty where the latencies show none: one last-level cache, no
+/// second hardware threads, or too much noise to tell.
 pub fn find(latencies: &Latencies) -> Vec<Level> {
     let n = latencies.cpus.len();
     let ln: Vec<f64> = latencies.ns.iter().map(|ns| ns.ln()).collect();
@@ -180,8 +183,8 @@ pub fn find(latencies: &Latencies) -> Vec<Level> {
 struct Cut {
     /// The group of each, named by one of its members.
     group: Vec<usize>,
-    /// How much slower the next join is. Where one cut leaves nearly as many groups as the one before (three of five or more), noise
-    /// has split what is one level, and the higher leap shows it.
+    /// How much slower the next join is. Where one cut leaves nearly as many groups as the one before (three of five
+    /// or more), noise has split what is one level, and the higher leap shows it.
     leap: f64,
     clear: f64,
 }
@@ -199,7 +202,8 @@ struct Join {
     b: usize,
 }
 
-/// Average linkage. `distances` row by row, NaN where unknown; stops where nothing is known between the clusters that are left.
+/// Average linkage. `distances` row by row, NaN where unknown; stops where nothing is known between the clusters that
+/// are left.
 fn agglomerate(n: usize, distances: &[f64]) -> Vec<Join> {
     let known = |d: f64| if d.is_nan() { (0.0, 0.0) } else { (d, 1.0) };
     let (mut sum, mut count): (Vec<f64>, Vec<f64>) = distances.iter().map(|d| known(*d)).unzip();

@@ -1,7 +1,7 @@
 use super::*;
 
-/// Packages × caches × cores × threads, numbered as Linux does: first threads of all cores, then second ones. Latencies in ns: inside
-/// a core, inside a cache, inside a package, between packages.
+/// Packages × caches × cores × threads, numbered as Linux does: first threads of all cores, then second ones.
+/// Latencies in ns: inside a core, inside a cache, inside a package, between packages.
 fn machine(packages: usize, caches: usize, cores: usize, threads: usize, ns: [f64; 4]) -> Latencies {
     let per_thread = packages * caches * cores;
     let n = per_thread * threads;

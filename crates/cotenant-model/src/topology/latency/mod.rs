@@ -1,4 +1,5 @@
-//! Measured latencies of memory: what calibration finds of a machine, or who runs it knows, and how they become its distances.
+//! Measured latencies of memory: what calibration finds of a machine, or who runs it knows, and how they become its
+//! distances.
 
 use super::{DistanceUnit, Distances, MemoryNode, Parts, Topology};
 use crate::cpuset::CpuSet;
@@ -74,12 +75,14 @@ impl MemoryLatencies {
         None
     }
 
-    /// The machine with these as its distances; `source` says where they come from. Nodes that hold no memory, or none for us, are as far as the
-    /// farthest that was measured; CPUs that were not measured are as far as the first of their node that was.
+    /// The machine with these as its distances; `source` says where they come from. Nodes that hold no memory, or
+    /// none for us, are as far as the farthest that was measured; CPUs that were not measured are as far as the first
+    /// of their node that was.
     ///
-    /// What the measurement cannot tell apart is made equal, so that no task prefers a core, and no two nodes differ, by noise alone: the cores of a node,
-    /// else those of a last-level cache, whose intervals have a value in common for every memory get the median of theirs; and of all cells, from the
-    /// least on, those that are no farther from the least of their group than the spread get the median of the group.
+    /// What the measurement cannot tell apart is made equal, so that no task prefers a core, and no two nodes differ,
+    /// by noise alone: the cores of a node, else those of a last-level cache, whose intervals have a value in common
+    /// for every memory get the median of theirs; and of all cells, from the least on, those that are no farther from
+    /// the least of their group than the spread get the median of the group.
     ///
     /// # Errors
     /// [`Unfit`], where they are of another machine.

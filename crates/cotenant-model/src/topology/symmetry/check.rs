@@ -86,8 +86,8 @@ impl<'t> Checker<'t> {
         }
     }
 
-    /// Whether the permutation that moves these positions, and only these, is a symmetry. The labels of CPUs are the caller's
-    /// business: isomorphic blocks agree in them.
+    /// Whether the permutation that moves these positions, and only these, is a symmetry. The labels of CPUs are the
+    /// caller's business: isomorphic blocks agree in them.
     pub(super) fn is_symmetry(&mut self, moves: &[(u32, u32)]) -> bool {
         for &(from, to) in moves {
             self.to[from as usize] = to;
@@ -102,7 +102,8 @@ impl<'t> Checker<'t> {
     fn keeps_resources(&self, moves: &[(u32, u32)]) -> bool {
         let resources = self.topology.resources();
         self.member.iter().all(|member| {
-            // (resource, where it goes) of every move; each resource must go to one place, and to itself unless it moves whole.
+            // (resource, where it goes) of every move; each resource must go to one place, and to itself unless it
+            // moves whole.
             let mut goes: Vec<(u32, u32)> =
                 moves.iter().map(|&(from, to)| (member[from as usize], member[to as usize])).collect();
             goes.sort_unstable();

@@ -12,11 +12,11 @@ pub struct Classes {
 }
 
 impl Symmetry<'_> {
-    /// The classes of mappings that put `threads[a]` threads of application `a` on as many usable CPUs, for all applications at once,
-    /// at most `cap` of them. [`Enumeration`] yields them one by one.
+    /// The classes of mappings that put `threads[a]` threads of application `a` on as many usable CPUs, for all
+    /// applications at once, at most `cap` of them. [`Enumeration`] yields them one by one.
     ///
-    /// With `balanced`, only those where each application alone is balanced: all packages that it uses hold equally many of its
-    /// threads, and so do all caches of each level (`algorithms.md` §3).
+    /// With `balanced`, only those where each application alone is balanced: all packages that it uses hold equally
+    /// many of its threads, and so do all caches of each level (`algorithms.md` §3).
     pub fn classes(&self, threads: &[usize], balanced: bool, cap: usize) -> Classes {
         let tenants = threads.iter().map(|&threads| Tenant { threads, ..Tenant::default() }).collect();
         let enumeration = Enumeration::of(self.clone(), tenants, balanced);
@@ -33,7 +33,8 @@ impl Symmetry<'_> {
         if balanced.mappings.is_empty() { self.classes(threads, false, cap) } else { balanced }
     }
 
-    /// Whether an application uses packages and caches evenly: those of one kind and level that hold a thread hold equally many.
+    /// Whether an application uses packages and caches evenly: those of one kind and level that hold a thread hold
+    /// equally many.
     ///
     /// # Panics
     /// Where `mapping` has not one slot for each of [`Symmetry::cpus`].

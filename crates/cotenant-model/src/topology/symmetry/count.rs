@@ -1,10 +1,12 @@
 //! Counts mapping classes without listing them.
 //!
-//! The classes are the orbits of the mappings under the symmetries of the machine and the exchanges of tenants that are alike. Burnside's
-//! lemma makes their number the mean, over all pairs of a symmetry and an exchange, of the mappings that the pair leaves as they are.
-//! For the swaps of siblings that mean is Pólya's cycle index of a wreath product, computed up the tree: with `S(b, l)` the series of
-//! the strings of a block that the `l`-th power of the exchange fixes, weighted by what they and their images hold, `m` siblings have
-//! `h_m = 1/m · Σ_k S(b, l·k) · h_(m-k)`. A series tells, per number of threads of each tenant, how many strings hold so many.
+//! The classes are the orbits of the mappings under the symmetries of the machine and the exchanges of tenants that
+//! are alike. Burnside's lemma makes their number the mean, over all pairs of a symmetry and an exchange, of the
+//! mappings that the pair leaves as they are. For the swaps of siblings that mean is Pólya's cycle index of a wreath
+//! product, computed up the tree: with `S(b, l)` the series of the strings of a block that the `l`-th power of the
+//! exchange fixes, weighted by what they and their images hold, `m` siblings have
+//! `h_m = 1/m · Σ_k S(b, l·k) · h_(m-k)`. A series tells, per number of threads of each tenant, how many strings hold
+//! so many.
 
 use super::{Slot, Symmetry, Tenant};
 use std::collections::BTreeMap;
@@ -81,7 +83,8 @@ pub(super) fn bound(symmetry: &Symmetry, tenants: &[Tenant], allowed: &[Vec<bool
     (bits - 1e-6).exp2() as u128
 }
 
-/// Coefficients by index: the numbers of threads of the tenants as digits, each with its number of threads as the highest.
+/// Coefficients by index: the numbers of threads of the tenants as digits, each with its number of threads as the
+/// highest.
 type Series = Vec<u128>;
 
 struct Counter<'a> {
@@ -115,7 +118,8 @@ impl<'a> Counter<'a> {
         Some(Self { symmetry, admits, exchange, threads, steps, digits, known: BTreeMap::new(), effort: EFFORT })
     }
 
-    /// The sum over the symmetries between units of the mappings up to swaps that they and the exchange leave as they are.
+    /// The sum over the symmetries between units of the mappings up to swaps that they and the exchange leave as they
+    /// are.
     fn orbits(mut self) -> Option<u128> {
         let symmetry = self.symmetry;
         let last = self.digits.len() - 1;
@@ -173,8 +177,8 @@ impl<'a> Counter<'a> {
         one
     }
 
-    /// The strings of a block that the `power`-th power of the exchange fixes, each weighted by what it and its images under the powers
-    /// below hold together; `None` where a number overflows or effort runs out.
+    /// The strings of a block that the `power`-th power of the exchange fixes, each weighted by what it and its
+    /// images under the powers below hold together; `None` where a number overflows or effort runs out.
     fn series(&mut self, at: usize, power: usize) -> Option<Rc<Series>> {
         let block = &self.symmetry.blocks[at];
         let key = if block.free { (true, block.kind as usize, power) } else { (false, at, power) };

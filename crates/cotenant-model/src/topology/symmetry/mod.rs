@@ -1,16 +1,18 @@
 //! Symmetries of a machine, and which mappings they make the same.
 //!
-//! A *symmetry* permutes the online CPUs so that every resource lands on one of the same kind, level, capacity, line size and
-//! associativity, every memory node on one of the same size, efficiency classes and allowed CPUs on their like, and all distances to
-//! memory and all hops between coordinates are kept. Two mappings are of one *class* where a symmetry maps one onto the other: they
-//! must perform alike, so `AToM` tries, and the search for the optimum visits, one mapping per class (Tang, ch. 4.2).
+//! A *symmetry* permutes the online CPUs so that every resource lands on one of the same kind, level, capacity, line
+//! size and associativity, every memory node on one of the same size, efficiency classes and allowed CPUs on their
+//! like, and all distances to memory and all hops between coordinates are kept. Two mappings are of one *class* where
+//! a symmetry maps one onto the other: they must perform alike, so `AToM` tries, and the search for the optimum
+//! visits, one mapping per class (Tang, ch. 4.2).
 //!
-//! Where resources nest, swaps of like siblings generate all symmetries, and a canonical form is a sort of strings up the tree: no
-//! permutation is ever listed. Each swap is checked against what does not nest (distances, coordinates, crossing resources).
-//! Siblings that only some swaps connect, as nodes of one blade are closer to each other than to others, become a level of the tree of
-//! their own. Where that leaves swaps that fail (a mesh, a ring of nodes), the blocks that are still regular inside are units, and all
-//! permutations of units are searched and listed. Past [`MAX_SKELETON`] of them, or past a bounded effort, only the checked swaps
-//! count: [`Symmetry::is_exact`] is then false, and mappings that are alike may be told apart, but never the reverse.
+//! Where resources nest, swaps of like siblings generate all symmetries, and a canonical form is a sort of strings up
+//! the tree: no permutation is ever listed. Each swap is checked against what does not nest (distances, coordinates,
+//! crossing resources). Siblings that only some swaps connect, as nodes of one blade are closer to each other than to
+//! others, become a level of the tree of their own. Where that leaves swaps that fail (a mesh, a ring of nodes), the
+//! blocks that are still regular inside are units, and all permutations of units are searched and listed. Past
+//! [`MAX_SKELETON`] of them, or past a bounded effort, only the checked swaps count: [`Symmetry::is_exact`] is then
+//! false, and mappings that are alike may be told apart, but never the reverse.
 
 mod check;
 mod classes;
@@ -36,8 +38,8 @@ pub type Slot = u32;
 /// Nothing stands there.
 pub const FREE: Slot = Slot::MAX;
 
-/// Most symmetries between units that are listed: those of an 8-dimensional hypercube would fit a hundred times over in memory,
-/// but each costs a comparison in every canonical form.
+/// Most symmetries between units that are listed: those of an 8-dimensional hypercube would fit a hundred times over
+/// in memory, but each costs a comparison in every canonical form.
 pub const MAX_SKELETON: usize = 1 << 14;
 
 /// Further labels that a symmetry must preserve; what is absent is labelled 0.
@@ -86,8 +88,8 @@ enum Label {
     Cpu { efficiency: Option<u8>, allowed: bool, mapped: bool, extra: u64 },
 }
 
-/// A memory node's size as symmetries compare it: rounded up to an eighth of the power of two below, because firmware and kernel
-/// keep one to a few percent for themselves, differently on nodes with the same modules.
+/// A memory node's size as symmetries compare it: rounded up to an eighth of the power of two below, because firmware
+/// and kernel keep one to a few percent for themselves, differently on nodes with the same modules.
 fn installed_size(bytes: u64) -> u64 {
     let eighth = (1u64 << bytes.max(1).ilog2()).div_ceil(8);
     bytes.div_ceil(eighth).saturating_mul(eighth)
@@ -137,8 +139,8 @@ impl<'t> Symmetry<'t> {
         self.exact
     }
 
-    /// The representative of a mapping's class: mappings have the same one exactly where a symmetry maps one onto the other. It is
-    /// the least of its class, compared slot by slot in the order of the tree's leaves.
+    /// The representative of a mapping's class: mappings have the same one exactly where a symmetry maps one onto the
+    /// other. It is the least of its class, compared slot by slot in the order of the tree's leaves.
     ///
     /// # Panics
     /// Where `mapping` has not one slot for each of [`Self::cpus`].

@@ -6,8 +6,8 @@ use super::{Block, MAX_SKELETON};
 /// Most comparisons of relations before the search gives up: twice what a mesh of 32 × 32 takes.
 const EFFORT: usize = 10_000_000;
 
-/// All permutations of units under the root, as permutations of positions (position to take a slot from), identity included;
-/// `None` where there are too many or the search takes too long.
+/// All permutations of units under the root, as permutations of positions (position to take a slot from), identity
+/// included; `None` where there are too many or the search takes too long.
 pub(super) fn search(blocks: &[Block], root: usize, checker: &mut Checker) -> Option<Vec<Vec<u32>>> {
     let mut units = Vec::new();
     let mut open = vec![root];

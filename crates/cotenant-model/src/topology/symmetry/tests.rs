@@ -54,7 +54,8 @@ fn two_applications_on_clovertown() {
     let symmetry = Symmetry::new(&machine);
     // Tang, table 3.4: four threads each of two applications, both balanced.
     assert_eq!(texts(&machine, &all(&symmetry, &[4, 4], true)), ["XXXX|****", "XX**|XX**", "X*X*|X*X*"]);
-    // One thread each: with the first on CPU 0, the second on its L2, the other L2 of the package, or the other package.
+    // One thread each: with the first on CPU 0, the second on its L2, the other L2 of the package, or the other
+    // package.
     assert_eq!(texts(&machine, &all(&symmetry, &[1, 1], false)), ["X*..|....", "X.*.|....", "X...|*..."]);
 }
 
@@ -133,8 +134,8 @@ fn large_machines_are_not_enumerated_to_death() {
     let mirrored: Vec<Slot> = mapping.iter().rev().copied().collect();
     assert!(symmetry.equivalent(&mapping, &mirrored));
     assert!(!symmetry.classes(&[512], false, 100).complete);
-    // Balanced uses by 512 threads: two full packages; or all four with half of their LLCs full, with half of the cores of all LLCs
-    // full, or with one thread per core.
+    // Balanced uses by 512 threads: two full packages; or all four with half of their LLCs full, with half of the
+    // cores of all LLCs full, or with one thread per core.
     let balanced = all(&symmetry, &[512], true);
     assert_eq!(balanced.mappings.len(), 4);
     assert!(balanced.mappings.iter().all(|m| symmetry.is_balanced(m, 0)));
@@ -246,8 +247,8 @@ fn a_mesh_has_its_eight_symmetries() {
     let symmetry = Symmetry::new(&machine);
     assert!(symmetry.is_exact());
     assert_eq!(symmetry.skeleton.len(), 8);
-    // One thread has the ten tiles of an octant. Two threads by Burnside: the identity fixes C(64,2) = 2016 pairs, each of two
-    // diagonals C(8,2) + 28 = 56, each of two mirrors 32, the half turn 32, the quarter turns none.
+    // One thread has the ten tiles of an octant. Two threads by Burnside: the identity fixes C(64,2) = 2016 pairs,
+    // each of two diagonals C(8,2) + 28 = 56, each of two mirrors 32, the half turn 32, the quarter turns none.
     assert_eq!(all(&symmetry, &[1], false).mappings.len(), 10);
     assert_eq!(all(&symmetry, &[2], false).mappings.len(), (2016 + 2 * 56 + 2 * 32 + 32) / 8);
     let oblong = Topology::new(mesh(3, 2)).unwrap();
@@ -292,7 +293,8 @@ fn too_many_symmetries_are_not_claimed() {
     assert!(!symmetry.equivalent(&at(0), &at(2)));
 }
 
-// --- Against all permutations of small machines. Written apart from the implementation: sets and full matrices, no positions.
+// --- Against all permutations of small machines. Written apart from the implementation: sets and full matrices, no
+// positions.
 
 pub(super) fn permutations(n: usize) -> Vec<Vec<usize>> {
     if n == 0 {

@@ -1,9 +1,10 @@
-//! Reads hwloc's synthetic descriptions, `package:2 [numa] l3:1(size=25MiB) core:10 pu:2`, after hwloc's manual, "Synthetic
-//! topologies".
+//! Reads hwloc's synthetic descriptions, `package:2 [numa] l3:1(size=25MiB) core:10 pu:2`, after hwloc's manual,
+//! "Synthetic topologies".
 //!
-//! Like hwloc: types may be shortened to two letters, may be left out altogether (`2 10 2`), nodes are a level (`numa:2`) or attached
-//! to one (`[numa(memory=8GB)]`), and `indexes=` lists or interleaves the operating system's numbers. Unlike hwloc: a size that is
-//! not given stays unknown instead of a default, and what hwloc would silently pass over (unknown attributes, bad indexes) is refused.
+//! Like hwloc: types may be shortened to two letters, may be left out altogether (`2 10 2`), nodes are a level
+//! (`numa:2`) or attached to one (`[numa(memory=8GB)]`), and `indexes=` lists or interleaves the operating system's
+//! numbers. Unlike hwloc: a size that is not given stays unknown instead of a default, and what hwloc would silently
+//! pass over (unknown attributes, bad indexes) is refused.
 
 use super::assembly::Assembly;
 use super::{CacheType, Cpu, Kind, MemoryNode, Parts, Resource, Topology};
@@ -102,8 +103,8 @@ fn error(at: usize, what: impl Into<String>) -> SyntheticError {
     SyntheticError { column: at + 1, what: what.into() }
 }
 
-/// Gives types to bare numbers as hwloc does: of the levels between machine and PU, memory nodes come first, then packages, cores, up
-/// to four caches (L2, L1, L3, L1i), and groups for the rest.
+/// Gives types to bare numbers as hwloc does: of the levels between machine and PU, memory nodes come first, then
+/// packages, cores, up to four caches (L2, L1, L3, L1i), and groups for the rest.
 fn choose_types(levels: &mut [Level]) -> Result<(), SyntheticError> {
     let last = levels.len() - 1;
     if levels[last].of.is_some_and(|t| t != Type::Pu) {
@@ -145,7 +146,8 @@ fn choose_types(levels: &mut [Level]) -> Result<(), SyntheticError> {
     Ok(())
 }
 
-/// Each type at most once (groups apart), nodes either as a level or attached; numbers the groups from the innermost outward.
+/// Each type at most once (groups apart), nodes either as a level or attached; numbers the groups from the innermost
+/// outward.
 fn check_types(levels: &[Level]) -> Result<(), SyntheticError> {
     for (i, level) in levels.iter().enumerate() {
         let earlier = &levels[..i];
@@ -174,7 +176,8 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Makes one object of the level and all below it, in hwloc's order; returns its CPUs. Recurses at most [`MAX_LEVELS`] deep.
+    /// Makes one object of the level and all below it, in hwloc's order; returns its CPUs. Recurses at most
+    /// [`MAX_LEVELS`] deep.
     fn object(&mut self, i: usize) -> CpuSet {
         let levels = self.levels;
         let level = &levels[i];

@@ -1,4 +1,5 @@
-//! All three ways to place, by each of the distances that a machine may tell: coordinates, SLIT, HMAT, a measured matrix.
+//! All three ways to place, by each of the distances that a machine may tell: coordinates, SLIT, HMAT, a measured
+//! matrix.
 
 use super::*;
 use cotenant_model::ids::NodeId;
@@ -55,7 +56,8 @@ fn by_slit() {
 
 #[test]
 fn by_squares_what_is_far_counts_more() {
-    // Memory on 0 and 2, 60 to 40. In sum node 0 is nearer: 0.6·10 + 0.4·40 = 22 against 24 at node 1 in the middle; squared 700 against 576.
+    // Memory on 0 and 2, 60 to 40. In sum node 0 is nearer: 0.6·10 + 0.4·40 = 22 against 24 at node 1 in the middle;
+    // squared 700 against 576.
     let t = three("slit", "[[10, 24, 40], [24, 10, 24], [40, 24, 10]]");
     let pages = [(0, 60), (2, 40)];
     assert_eq!(goes(&t, Mesh::Weighted, 4, &pages), [(1, 2)]);
@@ -123,7 +125,8 @@ fn by_a_measured_matrix() {
     }
 }
 
-/// What memory is near to whom is told by each kind of distance; a machine whose memory is equally far from everywhere is refused by all.
+/// What memory is near to whom is told by each kind of distance; a machine whose memory is equally far from
+/// everywhere is refused by all.
 #[test]
 fn memory_that_is_equally_far_leaves_no_choice() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/knl-7210.toml");

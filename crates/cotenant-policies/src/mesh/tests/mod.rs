@@ -60,12 +60,14 @@ fn weighted_coordinates_by_hand() {
 fn who_comes_late_sits_beside() {
     let t = tilepro();
     let board = Board::new(&t, t.usable());
-    // All want the corner at (0,0). Cost rises with the distance from there: its two neighbours are equal, the lower coordinate first;
-    // then the diagonal costs 2, as (0,2) and (2,0) do, which become known through those neighbours.
+    // All want the corner at (0,0). Cost rises with the distance from there: its two neighbours are equal, the lower
+    // coordinate first; then the diagonal costs 2, as (0,2) and (2,0) do, which become known through those
+    // neighbours.
     let guests: Vec<Guest> = (0..6).map(|i| guest(i, &[1.0, 0.0, 0.0, 0.0])).collect();
     let found = cpus(&board, &search::weighted(&board, &guests));
     assert_eq!(found, [tile(0, 0), tile(0, 1), tile(1, 0), tile(0, 2), tile(1, 1), tile(2, 0)]);
-    // 70 % to (0,0), 30 % to (7,7): every tile of the rectangle between them costs 0.7·d + 0.3·(14 − d), least at the corner.
+    // 70 % to (0,0), 30 % to (7,7): every tile of the rectangle between them costs 0.7·d + 0.3·(14 − d), least at the
+    // corner.
     let skewed = [guest(0, &[0.7, 0.0, 0.0, 0.3]), guest(1, &[0.7, 0.0, 0.0, 0.3])];
     // The weighted mean is (2.1, 2.1); downhill of there lie (1,2) and (2,1).
     assert_eq!(cpus(&board, &search::weighted(&board, &skewed)), [tile(2, 2), tile(1, 2)]);
@@ -313,7 +315,8 @@ fn a_little_nearer_is_not_worth_a_move() {
     assert!(moved_at.is_some());
 }
 
-/// Once others keep all CPUs of a node busy, those that are left are equally far from everything: no reason to let go of the tasks that sit there.
+/// Once others keep all CPUs of a node busy, those that are left are equally far from everything: no reason to let go
+/// of the tasks that sit there.
 #[test]
 fn where_only_near_cpus_are_free_tasks_stay() {
     let t = machine(2, 1, 2, 1);

@@ -1,9 +1,10 @@
 //! Hand-worked scenarios.
 //!
-//! A scene is drawn: one letter per task (its id is its place in the alphabet, so "first" is alphabetical), one column per hardware
-//! context in filling order, `.` for a context without a task, `|` between packages, `/` between LLC domains of a package.
-//! Thresholds are those of the paper's machine: 2.2 GHz, coherence 2.5e-4/cycle (55,000 events in the 2.2e8 cycles of an interval),
-//! socket bandwidth 7.5e7 misses/s (7.5e6 in an interval), remote 1e-4/cycle (22,000 in an interval).
+//! A scene is drawn: one letter per task (its id is its place in the alphabet, so "first" is alphabetical), one
+//! column per hardware context in filling order, `.` for a context without a task, `|` between packages, `/` between
+//! LLC domains of a package. Thresholds are those of the paper's machine: 2.2 GHz, coherence 2.5e-4/cycle (55,000
+//! events in the 2.2e8 cycles of an interval), socket bandwidth 7.5e7 misses/s (7.5e6 in an interval), remote
+//! 1e-4/cycle (22,000 in an interval).
 
 mod mph;
 mod own_app;
@@ -225,7 +226,8 @@ impl Scene {
         Sam(self.settings).decide(&ctx, &self.view().view(), &self.outcomes, self.state.clone(), self.now)
     }
 
-    /// Decides, checks what holds of every decision, and carries it out. 100 ms later the tasks count what they counted before.
+    /// Decides, checks what holds of every decision, and carries it out. 100 ms later the tasks count what they
+    /// counted before.
     pub fn step(&mut self) -> Decision<SamState> {
         let decision = self.decide();
         assert_eq!(decision, self.decide(), "the same input gives the same decision");

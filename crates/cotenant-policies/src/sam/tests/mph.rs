@@ -19,7 +19,8 @@ fn ipc(scene: Scene, names: &str, tenths: u64) -> Scene {
 
 #[test]
 fn who_stalls_most_is_brought_first() {
-    // One context of S0 is free, x and y share there: one of c, d, e can come. By id it is c; by stalls d (40 % of its cycles).
+    // One context of S0 is free, x and y share there: one of c, d, e can come. By id it is c; by stalls d (40 % of
+    // its cycles).
     let scene = || scene("a . x y | c d e z").inter("acde").intra("xy");
     assert_eq!(scene().next(), "a c x y | . d e z");
     let by_stalls = |d| {
@@ -35,7 +36,8 @@ fn who_stalls_most_is_brought_first() {
 fn who_tolerates_latency_is_not_brought() {
     let scene = |percent| stalls(scene("a . | c .").inter("ac"), "ac", percent).sam(only("default,+latency-tolerance"));
     assert_eq!((scene(5).next().as_str(), scene(6).next().as_str()), ("a . | c .", "a c | . ."));
-    // Inside one socket it stays a sharer, whatever it tolerates: nobody displaces it. S0: a n │ S1: c x; n shares with a.
+    // Inside one socket it stays a sharer, whatever it tolerates: nobody displaces it. S0: a n │ S1: c x; n shares
+    // with a.
     let beside = super::scene("a n | c x").inter("ac").intra("n");
     let beside = stalls(stalls(beside, "ac", 30), "n", 1).sam(only("default,+latency-tolerance"));
     assert_eq!(beside.clone().next(), "a n | c x");
@@ -92,7 +94,8 @@ fn an_interval_asleep_counts_neither_way() {
 
 #[test]
 fn who_needs_a_core_shares_it_with_one_that_waits() {
-    // Cores {a b} {c d}: a and b retire 2 instructions per cycle, c and d 0.2. b, the second of its core, changes places with c.
+    // Cores {a b} {c d}: a and b retire 2 instructions per cycle, c and d 0.2. b, the second of its core, changes
+    // places with c.
     let scene = || ipc(ipc(Scene::draw("a c b d | . . . .", 2), "ab", 20), "cd", 2);
     let mut s = scene().sam(only("default,+core-sharing"));
     s.config.pin = Pin::Cpu;

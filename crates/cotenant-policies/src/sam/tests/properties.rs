@@ -9,7 +9,8 @@ use proptest::prelude::*;
 struct Nature {
     /// Tasks of one group share data; `None` shares with nobody.
     group: Option<u8>,
-    /// Coherence events in an interval, in tenths of the threshold; never just about it, so that a sharer is one wherever it is.
+    /// Coherence events in an interval, in tenths of the threshold; never just about it, so that a sharer is one
+    /// wherever it is.
     coherence: u64,
     /// LLC misses in an interval.
     misses: u64,
@@ -50,9 +51,9 @@ fn shape() -> impl Strategy<Value = (u32, u32, u32, u32)> {
     (1u32..5, 1u32..3, 1u32..4, 1u32..3)
 }
 
-/// A machine with tasks on it, and a simple law of locality: a sharer counts its rate as inter while some task of its group is in
-/// another package, as near while some is in another LLC domain of its package, as intra while some is in its own; remote memory is
-/// met off the node of one's pages.
+/// A machine with tasks on it, and a simple law of locality: a sharer counts its rate as inter while some task of its
+/// group is in another package, as near while some is in another LLC domain of its package, as intra while some is in
+/// its own; remote memory is met off the node of one's pages.
 struct World {
     scene: Scene,
     natures: Vec<Nature>,

@@ -114,7 +114,8 @@ fn r_07_what_a_move_causes_is_not_taken_for_sharing() {
 
 #[test]
 fn r_08_a_sharer_stays_a_sharer_for_an_interval() {
-    // c ⇄ x; in the next interval c happens to count nothing, and e appears. y makes way for e, not c, whose id is lower.
+    // c ⇄ x; in the next interval c happens to count nothing, and e appears. y makes way for e, not c, whose id is
+    // lower.
     //     S0: a x y │ S1: c . .   →   S0: a c y │ S1: x e .
     let mut s = scene("a x y | c . .").inter("ac");
     assert_eq!(s.next(), "a c y | x . .");

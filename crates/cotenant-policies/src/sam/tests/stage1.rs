@@ -163,7 +163,8 @@ fn s1_15_allowed_sets_bound_every_move() {
 
 #[test]
 fn s1_16_unknown_tasks_are_neither_movers_nor_victims() {
-    // x lacks the inter count that others have (starved): nothing is known of it, so it stays, and c finds no place in S0.
+    // x lacks the inter count that others have (starved): nothing is known of it, so it stays, and c finds no place
+    // in S0.
     //     S0: a x │ S1: c y
     let mut s = scene("a x | c y").inter("ac");
     s.actor('x').counts.remove(&Signal::Inter);

@@ -1,4 +1,5 @@
-//! Stage 3, branch by branch. A socket's bandwidth is 7,500,000 misses in an interval; of four cores each has 1,875,000.
+//! Stage 3, branch by branch. A socket's bandwidth is 7,500,000 misses in an interval; of four cores each has
+//! 1,875,000.
 
 use super::*;
 
@@ -18,7 +19,8 @@ fn s3_01_idle_contexts_first() {
 
 #[test]
 fn s3_02_else_a_swap_with_a_cpu_bound_task() {
-    // y misses 100,000 times itself, which come back to S0: 10,000,000 − 2,500,000 + 100,000 = 7,600,000 is still above: l ⇄ z.
+    // y misses 100,000 times itself, which come back to S0: 10,000,000 − 2,500,000 + 100,000 = 7,600,000 is still
+    // above: l ⇄ z.
     //     S0: k l m o │ S1: n p y z
     let mut s = demand(scene("k l m o | n p y z").intra("np"), "klmo", 2_500_000);
     s = demand(s, "yz", 100_000);
@@ -37,8 +39,8 @@ fn s3_03_stops_where_the_destination_would_exceed() {
 
 #[test]
 fn s3_04_several_destinations() {
-    // S0: 4 · 4,000,000 = 16,000,000. S1 (5,000,000) would exceed with 9,000,000: next. S2 takes k (4,000,000), and would exceed
-    // with l: next. S3 takes l: S0 has 8,000,000, still above; m would exceed.
+    // S0: 4 · 4,000,000 = 16,000,000. S1 (5,000,000) would exceed with 9,000,000: next. S2 takes k (4,000,000), and
+    // would exceed with l: next. S3 takes l: S0 has 8,000,000, still above; m would exceed.
     //     S0: k l m o │ S1: p . . . │ S2: . . . . │ S3: . . . .
     let mut s = demand(scene("k l m o | p . . . | . . . . | . . . ."), "klmo", 4_000_000);
     s = demand(s, "p", 5_000_000);
@@ -59,7 +61,8 @@ fn s3_05_sharers_are_not_moved_for_bandwidth() {
 
 #[test]
 fn s3_06_cpu_bound_tasks_are_no_movers() {
-    // Many small demands exhaust the socket: 4 · 1,875,000 = 7,500,000, one miss more is above; x alone is memory-bound then.
+    // Many small demands exhaust the socket: 4 · 1,875,000 = 7,500,000, one miss more is above; x alone is
+    // memory-bound then.
     //     S0: w x y z │ S1: . . . .
     let s = demand(scene("w x y z | . . . ."), "wyz", 1_875_000);
     assert_eq!(demand(s.clone(), "x", 1_875_000).next(), "w x y z | . . . .");
@@ -68,7 +71,8 @@ fn s3_06_cpu_bound_tasks_are_no_movers() {
 
 #[test]
 fn s3_07_what_earlier_stages_moved_counts_where_it_is_now() {
-    // a draws m's socket mate b away; b carries 2,000,000, so S1 has 6,000,000 of its 8,000,000 left and needs no relief.
+    // a draws m's socket mate b away; b carries 2,000,000, so S1 has 6,000,000 of its 8,000,000 left and needs no
+    // relief.
     //     S0: a . . . │ S1: b m o .
     let mut s = demand(demand(scene("a . . . | b m o .").inter("ab"), "b", 2_000_000), "mo", 3_000_000);
     assert_eq!(s.next(), "a b . . | . m o .");
@@ -90,7 +94,8 @@ fn s3_09_movers_that_are_not_allowed_there_are_passed_over() {
 
 #[test]
 fn s3_10_pages_do_not_call_back_what_bandwidth_sent_away() {
-    // k is sent to S1; its pages stay on node 0, so it meets remote memory there. S0 has 7,500,000 and k 2,500,000: no room.
+    // k is sent to S1; its pages stay on node 0, so it meets remote memory there. S0 has 7,500,000 and k 2,500,000:
+    // no room.
     //     S0: k l m o │ S1: . . . .
     let s = demand(scene("k l m o | . . . ."), "klmo", 2_500_000);
     let mut s = s.each("klmo", |a| a.pages = Some(vec![(0, 900)]));

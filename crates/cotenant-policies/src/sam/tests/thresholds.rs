@@ -95,7 +95,8 @@ fn th_07_inter_comes_before_intra_and_both_before_memory() {
 
 #[test]
 fn th_08_intra_is_what_llc_hits_and_misses_leave() {
-    // Misses of the last private level − LLC hits − LLC misses, all loads: 100,000 − 30,000 − 15,000 = 55,000, at the threshold.
+    // Misses of the last private level − LLC hits − LLC misses, all loads: 100,000 − 30,000 − 15,000 = 55,000, at the
+    // threshold.
     let scene = |misses: u64| {
         let mut s = scene("a n | b .").inter("ab");
         for actor in &mut s.actors {
@@ -113,8 +114,8 @@ fn th_08_intra_is_what_llc_hits_and_misses_leave() {
 
 #[test]
 fn th_09_wall_clock_or_the_papers_cycles() {
-    // m runs a fifth of the time: 4.4e7 cycles, 400,000 misses: 4e6/s, far below its part of 1.875e7/s. Per cycle at 2.2 GHz:
-    // 4e5 / 4.4e7 · 2.2e9 = 2e7/s, above it.
+    // m runs a fifth of the time: 4.4e7 cycles, 400,000 misses: 4e6/s, far below its part of 1.875e7/s. Per cycle at
+    // 2.2 GHz: 4e5 / 4.4e7 · 2.2e9 = 2e7/s, above it.
     //     S0: a n o m │ S1: b . . .
     for (setting, mem) in [("default", false), ("-wall-clock", true), ("paper", true)] {
         let s = scene("a n o m | b . . .").inter("ab").intra("no").sam(setting.parse().unwrap());
@@ -126,8 +127,8 @@ fn th_09_wall_clock_or_the_papers_cycles() {
 
 #[test]
 fn th_10_the_remote_threshold_follows_from_latencies() {
-    // Remote 150 ns, local 90 ns, 2.2 GHz: 60 ns = 132 cycles more per access; 5 % of the cycles at 0.05 / 132 = 3.79e-4 per cycle,
-    // 83,333 in the 2.2e8 cycles of an interval.
+    // Remote 150 ns, local 90 ns, 2.2 GHz: 60 ns = 132 cycles more per access; 5 % of the cycles at 0.05 / 132 =
+    // 3.79e-4 per cycle, 83,333 in the 2.2e8 cycles of an interval.
     let with = |unit| {
         let mut s = scene(". . | m .").origin("m", 0);
         s.profile.thresholds.as_mut().unwrap().remote_per_cycle = None;

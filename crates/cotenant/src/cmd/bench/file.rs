@@ -1,4 +1,5 @@
-//! The file that `cotenant bench` reads: a scenario with commands, and what to compare. `docs/reference/bench.md` describes the keys.
+//! The file that `cotenant bench` reads: a scenario with commands, and what to compare. `docs/reference/bench.md`
+//! describes the keys.
 
 use crate::{names, registry::registry};
 use cotenant_measure::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};

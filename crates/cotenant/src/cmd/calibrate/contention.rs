@@ -1,4 +1,5 @@
-//! `cotenant calibrate --contentiousness`: what programs cost each other here, by the lines that they bring into caches.
+//! `cotenant calibrate --contentiousness`: what programs cost each other here, by the lines that they bring into
+//! caches.
 
 use super::{Args, number};
 use crate::calibrated;

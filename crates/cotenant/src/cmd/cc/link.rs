@@ -1,5 +1,5 @@
-//! Whether a command line of clang links, and what: clang itself is asked (`-###`), for nobody else knows all its options, configuration
-//! files and response files.
+//! Whether a command line of clang links, and what: clang itself is asked (`-###`), for nobody else knows all its
+//! options, configuration files and response files.
 
 use std::ffi::OsString;
 use std::path::Path;

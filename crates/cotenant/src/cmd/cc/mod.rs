@@ -70,8 +70,8 @@ pub fn run(cxx: bool, args: impl Iterator<Item = OsString>) -> Result<ExitCode> 
             Some(regions) => clang.env("COTENANT_PASS_REGIONS", regions),
             None => clang.env_remove("COTENANT_PASS_REGIONS"),
         };
-        // Unused where clang only preprocesses, or assembles: no reason to warn. First, so that nothing of the user's, such as
-        // `-x c++` or `--`, gives it another meaning.
+        // Unused where clang only preprocesses, or assembles: no reason to warn. First, so that nothing of the
+        // user's, such as `-x c++` or `--`, gives it another meaning.
         clang.arg("--start-no-unused-arguments").args(ours(&words, &tools, cxx)?).arg("--end-no-unused-arguments");
     }
     clang.args(&words.clang);

@@ -65,9 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest):
-    /// progress,
-    /// `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from outside as for cotenant run
-    /// [default: progress]
+    /// progress, `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from
+    /// outside as for cotenant run [default: progress]
     #[arg(long, value_name = "METRIC")]
     metric: Vec<MetricArg>,
     /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its

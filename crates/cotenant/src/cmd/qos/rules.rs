@@ -12,8 +12,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Those that the rules of a settings file match now. A process belongs to the first rule that matches it. What tells the speed of a program
-/// stands in its rule, else in the one `--metric`, else it is progress.
+/// Those that the rules of a settings file match now. A process belongs to the first rule that matches it. What tells
+/// the speed of a program stands in its rule, else in the one `--metric`, else it is progress.
 pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool) -> Result<Cast> {
     let (rules, file) = settings::rules(config)?;
     if rules.is_empty() {

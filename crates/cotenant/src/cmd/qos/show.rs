@@ -56,7 +56,8 @@ struct HighRow {
 }
 
 impl HighRow {
-    /// With the speed alone as it was over the whole run, by which `achieved` goes, instead of the last one that was measured.
+    /// With the speed alone as it was over the whole run, by which `achieved` goes, instead of the last one that was
+    /// measured.
     fn over_all(self) -> Self {
         let achieved = self.achieved.filter(|achieved| *achieved > 0.0);
         Self { alone: self.mean.zip(achieved).map(|(mean, achieved)| mean / achieved).or(self.alone), ..self }
@@ -69,7 +70,8 @@ struct LowRow {
     pub name: String,
     /// CPU time per second.
     pub cpus: f64,
-    /// Share of the time in which it really ran, by what it or its freezer says; absent where CPU time is limited instead.
+    /// Share of the time in which it really ran, by what it or its freezer says; absent where CPU time is limited
+    /// instead.
     pub duty: Option<f64>,
     #[serde(flatten)]
     pub slept: Slept,

@@ -46,8 +46,8 @@ pub(super) fn find(args: &Args, topology: &Topology, model: found::Model) -> Res
     })
 }
 
-/// The first level for code, the level above the last (the second, as a rule) for data, and the last: cachegrind simulates two levels of data,
-/// and the model asks for what comes into these two.
+/// The first level for code, the level above the last (the second, as a rule) for data, and the last: cachegrind
+/// simulates two levels of data, and the model asks for what comes into these two.
 fn levels(topology: &Topology) -> Option<(Geometry, Geometry, Geometry)> {
     let data = |kind: Kind| matches!(kind, Kind::Cache(CacheType::Data | CacheType::Unified));
     let mut caches: Vec<_> = topology.resources().iter().filter(|r| data(r.kind) && r.capacity.is_some()).collect();

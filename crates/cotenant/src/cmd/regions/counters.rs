@@ -20,7 +20,8 @@ const READ: Duration = Duration::from_millis(100);
 /// Samples of a program's time below which its scores are rough: of a function with a tenth of it, a tenth off.
 const FEW: f64 = 1_000.0;
 
-/// What this machine's processor can sample. The kernel is asked, too: what it refuses is known before the command runs.
+/// What this machine's processor can sample. The kernel is asked, too: what it refuses is known before the command
+/// runs.
 pub(super) fn events(topology: &Topology) -> Result<Events, Unavailable> {
     let fs = FsRoot::live();
     let [private, last] = line_signals(topology);
@@ -115,7 +116,8 @@ fn profile(found: &sampling::Found) -> (Profile, Vec<String>) {
     (profile, unread)
 }
 
-/// As the compiler pass finds it: as it is read, but what holds templates and the like as the linker knows it, since demanglers differ there.
+/// As the compiler pass finds it: as it is read, but what holds templates and the like as the linker knows it, since
+/// demanglers differ there.
 fn name(source: &Source) -> Option<&str> {
     let shown = source.shown.as_deref().filter(|shown| !shown.contains(['<', '{', '\'', '[']));
     shown.or(source.function.as_deref())

@@ -76,7 +76,8 @@ struct RawJob {
     threads: Option<Spanned<usize>>,
 }
 
-/// Reads a queue: TOML where the file is called so, else a list. What is relative in it is relative to where Cotenant is started.
+/// Reads a queue: TOML where the file is called so, else a list. What is relative in it is relative to where Cotenant
+/// is started.
 ///
 /// # Errors
 /// One line that names the place.

@@ -41,8 +41,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger of a queue, for us alone. With `resume`, says what an earlier run has come to; else an earlier run must have
-    /// ended, and is forgotten.
+    /// Opens the ledger of a queue, for us alone. With `resume`, says what an earlier run has come to; else an
+    /// earlier run must have ended, and is forgotten.
     ///
     /// # Errors
     /// One line with what to do.

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Limits {
     /// Programs.
     pub programs: Option<usize>,
-    /// Threads, of those that are started as many as were said or are seen, whichever is more; a job that has more runs alone.
+    /// Threads, of those that are started as many as were said or are seen, whichever is more; a job that has more
+    /// runs alone.
     pub threads: Option<usize>,
     /// Bytes that those that are started need together: who waits keeps its memory.
     pub memory: Option<u64>,
@@ -120,7 +121,8 @@ impl Jobs {
         self.all.iter().filter(|job| matches!(job.state, State::Started { .. }))
     }
 
-    /// Whether a job may start beside those that are started. One alone always may: what needs more than there is was refused before.
+    /// Whether a job may start beside those that are started. One alone always may: what needs more than there is was
+    /// refused before.
     fn fits(&self, spec: &JobSpec) -> bool {
         let (mut programs, mut threads, mut memory) = (0, 0, 0_u64);
         for job in self.started_jobs() {
@@ -135,8 +137,8 @@ impl Jobs {
                 && self.limits.memory.is_none_or(|l| memory.saturating_add(spec.memory.unwrap_or(0)) <= l))
     }
 
-    /// The command with its logs; both are appended to, so that no attempt is lost. `None`: no log can be opened beside those of others,
-    /// it is for later.
+    /// The command with its logs; both are appended to, so that no attempt is lost. `None`: no log can be opened
+    /// beside those of others, it is for later.
     fn program(&self, key: usize) -> Result<Option<Program>, String> {
         let spec = &self.all[key].spec;
         if let Some(cwd) = spec.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
@@ -291,7 +293,8 @@ impl Queue for Shared {
 pub(super) struct JobReport {
     pub name: String,
     pub command: Vec<String>,
-    /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for one that a killed run left, whose end nobody saw.
+    /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for one that a killed run left, whose
+    /// end nobody saw.
     pub result: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,

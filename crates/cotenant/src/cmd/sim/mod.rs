@@ -31,7 +31,8 @@ pub struct Args {
     /// Settings of single policies
     #[command(flatten)]
     pub set: SetArgs,
-    /// The simulated kernel: eevdf or cache-aware, each with or without +numa-balancing [default: the scenario's, else eevdf]
+    /// The simulated kernel: eevdf or cache-aware, each with or without +numa-balancing [default: the scenario's,
+    /// else eevdf]
     #[arg(long, value_name = "NAME", conflicts_with = "mix")]
     pub kernel: Option<KernelKind>,
     /// Seeds 1 to N, N up to 100,000: what is random, such as where Linux starts threads, is drawn anew with each
@@ -40,7 +41,8 @@ pub struct Args {
     /// Most mappings that `optimal` evaluates one by one; if there are more classes than that, it searches
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), conflicts_with = "mix")]
     pub evaluations: u64,
-    /// What policies know of the programs: a TOML file with [app.NAME] tables [default: the profiles stored for the machine]
+    /// What policies know of the programs: a TOML file with [app.NAME] tables [default: the profiles stored for the
+    /// machine]
     #[arg(long, value_name = "FILE", conflicts_with = "mix")]
     pub profiles: Option<PathBuf>,
     /// Programs of workloads/ that run beside each other, each on a core of its own

@@ -36,7 +36,8 @@ pub type Group = (String, Vec<Option<Spread>>);
 const ASIDE: f64 = 0.12;
 const FILLED: f64 = 0.72;
 
-/// Groups of boxes, one colour per series. The axis need not begin at 0: what counts is where boxes lie to each other. `None` where there is nothing.
+/// Groups of boxes, one colour per series. The axis need not begin at 0: what counts is where boxes lie to each
+/// other. `None` where there is nothing.
 ///
 /// # Errors
 /// Where drawing fails, which it does for no data known.

@@ -1,4 +1,5 @@
-//! Figures: plotters draws them as SVG. Ink is the colour of the text around them, so they are legible on light and on dark.
+//! Figures: plotters draws them as SVG. Ink is the colour of the text around them, so they are legible on light and
+//! on dark.
 
 mod boxes;
 mod plane;
@@ -95,7 +96,8 @@ fn font(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// A number for an axis or a table: four significant digits at most, with an SI prefix or exponent where it is far from one.
+/// A number for an axis or a table: four significant digits at most, with an SI prefix or exponent where it is far
+/// from one.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -150,12 +152,14 @@ fn canvas(
     Ok(svg)
 }
 
-/// Whether plotters can lay out an axis that holds the value: its arithmetic overflows near the ends of what floats can say.
+/// Whether plotters can lay out an axis that holds the value: its arithmetic overflows near the ends of what floats
+/// can say.
 fn drawable(value: f64) -> bool {
     value == 0.0 || (1e-100..1e100).contains(&value.abs())
 }
 
-/// The power of ten that an axis is drawn in: plotters places ticks by comparing with absolute differences, so values must be near one.
+/// The power of ten that an axis is drawn in: plotters places ticks by comparing with absolute differences, so values
+/// must be near one.
 fn unit_of(range: &Range<f64>) -> f64 {
     10f64.powf(range.start.abs().max(range.end.abs()).log10().floor())
 }

@@ -1,8 +1,9 @@
 //! Which events give which signals on which processor: one small table per family, encoded by name.
 //!
-//! The same number means different things on different processors (raw `0x10d3` is a load from a remote cache on Ivy Bridge and
-//! from persistent memory on Cascade Lake), so an event is always found by model and name, never copied. Sources: Intel's
-//! perfmon tables, AMD's Processor Programming References as the kernel's `pmu-events` carry them, and Arm's Neoverse TRMs.
+//! The same number means different things on different processors (raw `0x10d3` is a load from a remote cache on Ivy
+//! Bridge and from persistent memory on Cascade Lake), so an event is always found by model and name, never copied.
+//! Sources: Intel's perfmon tables, AMD's Processor Programming References as the kernel's `pmu-events` carry them,
+//! and Arm's Neoverse TRMs.
 
 mod amd;
 mod arm;
@@ -70,8 +71,8 @@ impl Model {
 pub struct Event {
     /// The vendor's name; `A.X|Y` is one counter with the unit masks of `A.X` and `A.Y`.
     pub name: &'static str,
-    /// The `config` of `perf_event_attr`: event select in bits 0–7, unit mask in 8–15, counter mask in 24–31 on x86; the event
-    /// number on Arm.
+    /// The `config` of `perf_event_attr`: event select in bits 0–7, unit mask in 8–15, counter mask in 24–31 on x86;
+    /// the event number on Arm.
     pub raw: u64,
 }
 
@@ -185,7 +186,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Ivy Bridge's code of loads from a remote cache is that of loads from persistent or CXL memory on newer processors.
+    /// Ivy Bridge's code of loads from a remote cache is that of loads from persistent or CXL memory on newer
+    /// processors.
     #[test]
     fn a_code_means_another_thing_on_another_processor() {
         for old in ["IVT", "HSX", "BDX"] {

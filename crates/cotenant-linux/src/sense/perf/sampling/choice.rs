@@ -66,15 +66,16 @@ pub struct Events {
 }
 
 impl Events {
-    /// CPU time alone, which machines without hardware counters can sample, too: it tells where time goes, and nothing of lines.
+    /// CPU time alone, which machines without hardware counters can sample, too: it tells where time goes, and
+    /// nothing of lines.
     pub fn clock() -> Self {
         let code = Code { kind: bindings::PERF_TYPE_SOFTWARE, config: bindings::PERF_COUNT_SW_CPU_CLOCK.into() };
         Self { sampled: vec![Sampled { name: "cpu-clock".to_owned(), cpus: None, code, private: false, last: false }] }
     }
 
-    /// CPU time, and what counts lines into the last private cache and into the last level. Of each the first signal of its list that the
-    /// processor counts is taken (`cotenant_measure::characterize::contention::line_signals`). Where only some kinds of its cores count both,
-    /// all is sampled on these alone.
+    /// CPU time, and what counts lines into the last private cache and into the last level. Of each the first signal
+    /// of its list that the processor counts is taken (`cotenant_measure::characterize::contention::line_signals`).
+    /// Where only some kinds of its cores count both, all is sampled on these alone.
     ///
     /// # Errors
     /// [`Unavailable`], without asking the kernel.

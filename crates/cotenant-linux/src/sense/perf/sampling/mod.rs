@@ -1,8 +1,9 @@
-//! Sampling: which code brings lines into caches, by instruction pointers that the processor leaves when a counter overflows.
+//! Sampling: which code brings lines into caches, by instruction pointers that the processor leaves when a counter
+//! overflows.
 //!
-//! The events are opened on the calling thread, switched off, to be inherited by the program that it starts next and switched on when that
-//! executes; so nothing of it is missed, and nothing of us is seen. The kernel lets inherited events write on one CPU into one buffer only,
-//! hence an event of each kind and a buffer for every CPU.
+//! The events are opened on the calling thread, switched off, to be inherited by the program that it starts next and
+//! switched on when that executes; so nothing of it is missed, and nothing of us is seen. The kernel lets inherited
+//! events write on one CPU into one buffer only, hence an event of each kind and a buffer for every CPU.
 
 mod choice;
 mod places;
@@ -29,7 +30,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 /// Samples per second and event of a thread that runs: the paper's interval of 1 ms (§5.2).
 pub const PER_SECOND: u64 = 1_000;
 
-/// Pages of each CPU's buffer: half a second at 10,000 samples per second, and below what everybody may lock (`perf_event_mlock_kb`).
+/// Pages of each CPU's buffer: half a second at 10,000 samples per second, and below what everybody may lock
+/// (`perf_event_mlock_kb`).
 const PAGES: usize = 64;
 
 /// One event on one CPU.
@@ -57,7 +59,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens the events on these CPUs. Whatever this thread forks and executes from now on is sampled, until `self` is dropped.
+    /// Opens the events on these CPUs. Whatever this thread forks and executes from now on is sampled, until `self`
+    /// is dropped.
     ///
     /// # Errors
     /// [`Unavailable::Refused`] with the event and what the kernel says.
@@ -149,7 +152,8 @@ pub struct Found {
     pub places: Places,
     /// Records that could not be understood.
     pub damaged: u64,
-    /// By what lines into the private cache are to be multiplied, since their events were counted for a part of the time only; at least 1.
+    /// By what lines into the private cache are to be multiplied, since their events were counted for a part of the
+    /// time only; at least 1.
     pub private_factor: f64,
     /// The same of lines into the last level.
     pub last_factor: f64,

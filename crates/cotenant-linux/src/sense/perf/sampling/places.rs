@@ -74,8 +74,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// Takes records of several CPUs. Those up to `until` are complete and are looked at in the order of time; later ones wait for the next
-    /// call, since another CPU may have earlier ones that were not read yet. `cost` says what a sample of an event and a period is.
+    /// Takes records of several CPUs. Those up to `until` are complete and are looked at in the order of time; later
+    /// ones wait for the next call, since another CPU may have earlier ones that were not read yet. `cost` says what
+    /// a sample of an event and a period is.
     pub fn take(&mut self, records: Vec<Record>, until: u64, cost: impl Fn(u64, u64) -> Cost) {
         self.waiting.extend(records);
         self.waiting.sort_by_key(|record| record.time); // stable: within a CPU the buffer's order stays

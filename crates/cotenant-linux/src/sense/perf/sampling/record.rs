@@ -1,6 +1,7 @@
 //! Records of a sampling buffer, as `perf_event_open(2)` lays them out for what [`super::Sampler`] asks for.
 //!
-//! Each sample is id, address, process and thread, time, period; every other record ends with process and thread, time, id.
+//! Each sample is id, address, process and thread, time, period; every other record ends with process and thread,
+//! time, id.
 
 use perf_event_open_sys::bindings::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
@@ -84,7 +85,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Takes a buffer apart. Kinds that are not known are left out; behind a size that cannot be, the rest is lost: one damaged record.
+    /// Takes a buffer apart. Kinds that are not known are left out; behind a size that cannot be, the rest is lost:
+    /// one damaged record.
     pub fn parse(mut bytes: &[u8]) -> Self {
         let mut all = Self::default();
         while !bytes.is_empty() {

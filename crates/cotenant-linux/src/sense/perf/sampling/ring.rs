@@ -1,4 +1,5 @@
-//! The buffer into which the kernel writes what it samples on one CPU, and from which it is read (`perf_event_open(2)`, "MMAP layout").
+//! The buffer into which the kernel writes what it samples on one CPU, and from which it is read
+//! (`perf_event_open(2)`, "MMAP layout").
 
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use std::io;
@@ -22,7 +23,8 @@ impl Ring {
     /// Maps the buffer of an event, with so many pages of records.
     ///
     /// # Errors
-    /// `EINVAL` where `pages` is no power of two; `EPERM` where more memory is locked than `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` allow.
+    /// `EINVAL` where `pages` is no power of two; `EPERM` where more memory is locked than `perf_event_mlock_kb` and
+    /// `RLIMIT_MEMLOCK` allow.
     pub fn map(event: BorrowedFd<'_>, pages: usize) -> io::Result<Self> {
         if !pages.is_power_of_two() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -38,10 +40,11 @@ impl Ring {
         Ok(Self { at, page, size })
     }
 
-    /// Appends what was written since the last time, and gives its room back to the kernel. False where the figures cannot be: then all is
-    /// thrown away.
+    /// Appends what was written since the last time, and gives its room back to the kernel. False where the figures
+    /// cannot be: then all is thrown away.
     pub fn read(&mut self, into: &mut Vec<u8>) -> bool {
-        // SAFETY: both fields are aligned and in the mapping, which lives as long as `self`; the kernel accesses them as single words.
+        // SAFETY: both fields are aligned and in the mapping, which lives as long as `self`; the kernel accesses them
+        // as single words.
         let (head, tail) = unsafe {
             let page = self.at.as_ptr();
             (AtomicU64::from_ptr(&raw mut (*page).data_head), AtomicU64::from_ptr(&raw mut (*page).data_tail))
@@ -55,8 +58,8 @@ impl Ring {
             for (from, bytes) in [(first, until_end), (0, length - until_end)] {
                 let old = into.len();
                 into.resize(old + bytes, 0);
-                // SAFETY: `from + bytes <= size`, so the source is in the mapping; the kernel writes no byte between tail and head. The
-                // target are the bytes that were just added.
+                // SAFETY: `from + bytes <= size`, so the source is in the mapping; the kernel writes no byte between
+                // tail and head. The target are the bytes that were just added.
                 unsafe {
                     let data = self.at.as_ptr().cast::<u8>().add(self.page + from);
                     ptr::copy_nonoverlapping(data, into.as_mut_ptr().add(old), bytes);

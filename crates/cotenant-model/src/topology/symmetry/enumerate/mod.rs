@@ -1,8 +1,9 @@
 //! Mapping classes one by one, without ever holding more than the current one.
 //!
-//! A canonical mapping is the least of its class, so in it the strings of interchangeable siblings ascend. The leaves of the tree are
-//! assigned from first to last, each with every slot that keeps them ascending, so no two members of a class under the tree's
-//! symmetries are ever visited; symmetries between units and between applications that are alike are few and filter what comes out.
+//! A canonical mapping is the least of its class, so in it the strings of interchangeable siblings ascend. The leaves
+//! of the tree are assigned from first to last, each with every slot that keeps them ascending, so no two members of
+//! a class under the tree's symmetries are ever visited; symmetries between units and between applications that are
+//! alike are few and filter what comes out.
 
 use super::count::{self, Count};
 use super::{FREE, Labels, Slot, Symmetry, balances};
@@ -10,7 +11,8 @@ use crate::cpuset::CpuSet;
 use crate::topology::{Kind, Topology};
 use std::collections::BTreeMap;
 
-/// Most permutations of applications that are alike; where there are more, only some of the applications are taken to be alike.
+/// Most permutations of applications that are alike; where there are more, only some of the applications are taken to
+/// be alike.
 const MAX_LIKE: usize = 5_040;
 
 /// Threads that may change places with each other: those of one application, or those of its threads with one cpuset.
@@ -20,7 +22,8 @@ pub struct Tenant {
     pub threads: usize,
     /// Where they may stand; `None`: on every usable CPU.
     pub allowed: Option<CpuSet>,
-    /// Tenants of one number, with equally many threads and the same allowed CPUs, may be exchanged as a whole; `None`: with no one.
+    /// Tenants of one number, with equally many threads and the same allowed CPUs, may be exchanged as a whole;
+    /// `None`: with no one.
     pub like: Option<u32>,
 }
 
@@ -42,8 +45,8 @@ pub struct Enumeration<'t> {
 }
 
 impl<'t> Enumeration<'t> {
-    /// Of tenants on a machine. Symmetries preserve the labels and where each tenant may stand. With `balanced`, only the classes where
-    /// each tenant alone is balanced ([`Symmetry::is_balanced`]).
+    /// Of tenants on a machine. Symmetries preserve the labels and where each tenant may stand. With `balanced`, only
+    /// the classes where each tenant alone is balanced ([`Symmetry::is_balanced`]).
     pub fn new(topology: &'t Topology, labels: &Labels, tenants: Vec<Tenant>, balanced: bool) -> Self {
         let mut labels = labels.clone();
         if tenants.iter().any(|t| t.allowed.is_some()) {
@@ -105,7 +108,8 @@ impl<'t> Enumeration<'t> {
         self.symmetry.topology.usable().contains(cpu) && allowed.as_ref().is_none_or(|set| set.contains(cpu))
     }
 
-    /// Whether all symmetries were found; otherwise a class may be yielded more than once, by different representatives.
+    /// Whether all symmetries were found; otherwise a class may be yielded more than once, by different
+    /// representatives.
     pub fn is_exact(&self) -> bool {
         self.exact
     }
@@ -123,8 +127,8 @@ impl<'t> Enumeration<'t> {
         exchanged.min_by_key(by_leaf).unwrap_or_else(|| self.symmetry.canonical(mapping))
     }
 
-    /// How many classes there are, without listing any: by Burnside's lemma and Pólya's theorem where that is feasible, else a bound
-    /// from below; `None` for balanced ones, which only enumeration counts.
+    /// How many classes there are, without listing any: by Burnside's lemma and Pólya's theorem where that is
+    /// feasible, else a bound from below; `None` for balanced ones, which only enumeration counts.
     pub fn count(&self) -> Option<Count> {
         (!self.balanced).then(|| count::count(&self.symmetry, &self.tenants, &self.allowed, &self.exchanges))
     }
@@ -134,8 +138,8 @@ impl<'t> Enumeration<'t> {
         Representatives::new(self)
     }
 
-    /// The representatives of all classes where there are at most so many; `None` where there are more, found out without listing them
-    /// where they can be counted.
+    /// The representatives of all classes where there are at most so many; `None` where there are more, found out
+    /// without listing them where they can be counted.
     pub fn at_most(&self, bound: usize) -> Option<Vec<Vec<Slot>>> {
         let more = match self.count() {
             Some(Count::Exactly(n) | Count::AtLeast(n)) => n > bound as u128,
@@ -219,8 +223,8 @@ impl Plan {
         plan
     }
 
-    /// Adds a block; `open` are the siblings that blocks around it, or itself, are compared with: first leaf of the block, and how far
-    /// ahead of the sibling it is. `head` is the head of its first leaf.
+    /// Adds a block; `open` are the siblings that blocks around it, or itself, are compared with: first leaf of the
+    /// block, and how far ahead of the sibling it is. `head` is the head of its first leaf.
     fn visit(&mut self, symmetry: &Symmetry, at: usize, open: &[(usize, usize)], head: Option<usize>) {
         let block = &symmetry.blocks[at];
         let start = self.leaves.len();
@@ -243,7 +247,8 @@ impl Plan {
                 let first = self.leaves.len();
                 let mut open = open.to_vec();
                 open.extend(sibling.map(|sibling| (first, first - sibling)));
-                // The first leaf of a class's first member is the block's first, or that of a class which nothing precedes.
+                // The first leaf of a class's first member is the block's first, or that of a class which nothing
+                // precedes.
                 let head = sibling.or(head.filter(|_| c == 0));
                 self.visit(symmetry, child, &open, head);
                 sibling = Some(first);
@@ -356,7 +361,8 @@ impl<'e, 't> Representatives<'e, 't> {
         })
     }
 
-    /// Whether the blocks that end with the leaf just assigned hold as many threads of each tenant as those before them.
+    /// Whether the blocks that end with the leaf just assigned hold as many threads of each tenant as those before
+    /// them.
     fn balances(&mut self) -> bool {
         let at = self.assigned.len() - 1;
         self.of.plan.ends[at].iter().all(|&(start, level)| {

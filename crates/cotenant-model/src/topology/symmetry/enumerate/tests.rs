@@ -32,8 +32,8 @@ fn clovertown_by_hand() {
     // Two programs of one thread: one cache, one package, or two packages, told apart or not.
     assert_eq!(classes(&machine, vec![anywhere(1), anywhere(1)]), 3);
     assert_eq!(classes(&machine, vec![like(1), like(1)]), 3);
-    // Two threads on a cache, and a third in their package or not; on two caches, and a third beside one of them or in the other
-    // package; in two packages, and a third beside one of them or on the cache next to it.
+    // Two threads on a cache, and a third in their package or not; on two caches, and a third beside one of them or
+    // in the other package; in two packages, and a third beside one of them or on the cache next to it.
     assert_eq!(classes(&machine, vec![anywhere(2), anywhere(1)]), 2 + 2 + 2);
     // All eight CPUs: by one program, by two halves, by eight programs that the 128 symmetries only ever move.
     assert_eq!(classes(&machine, vec![anywhere(8)]), 1);
@@ -46,7 +46,8 @@ fn clovertown_by_hand() {
 #[test]
 fn programs_that_are_alike_are_one_class_exchanged() {
     let machine = clovertown();
-    // By a listing of all permutations: four programs of two threads pair the CPUs in eight ways, 42 if they are told apart.
+    // By a listing of all permutations: four programs of two threads pair the CPUs in eight ways, 42 if they are told
+    // apart.
     assert_eq!((classes(&machine, vec![anywhere(2); 4]), classes(&machine, vec![like(2); 4])), (42, 8));
     assert_eq!((classes(&machine, vec![anywhere(3); 2]), classes(&machine, vec![like(3); 2])), (13, 10));
     // As many programs of one thread that are alike are one program of as many threads.
