@@ -240,8 +240,10 @@ impl Follower {
         match (before, self.last_pid) {
             (Some(from), Some(to)) if from == to && unseen.is_empty() => {}
             (Some(from), Some(to)) if (from..=from.saturating_add(PROBE_AT_MOST)).contains(&to) => {
-                let known: HashSet<u32> = self.processes.values().flat_map(|p| p.threads.iter().copied()).collect();
-                for id in unseen.into_iter().chain(from + 1..=to).filter(|id| !known.contains(id)) {
+                for id in unseen.into_iter().chain(from + 1..=to) {
+                    if self.processes.values().any(|process| process.threads.contains(&id)) {
+                        continue;
+                    }
                     self.strangers.remove(&id);
                     if !self.adopt_kin(id, ends, changes) && id > from {
                         self.unseen.push(id);
