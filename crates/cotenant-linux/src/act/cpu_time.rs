@@ -5,7 +5,6 @@
 
 use crate::act::groups::{self, Group, Hierarchy, LimitError};
 use crate::act::pause::Job;
-use crate::fault::point;
 use crate::undo::Journal;
 use std::fmt;
 use std::fs;
@@ -82,7 +81,6 @@ impl Quota {
     /// # Errors
     /// Where that fails; it stays journaled, for whoever undoes it at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
-        point("quota.end.before");
         self.set(None)?;
         self.group.end(journal)
     }

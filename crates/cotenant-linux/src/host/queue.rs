@@ -8,10 +8,9 @@ use super::{AppSpec, LinuxHost, StartError};
 use crate::act::pause::Job;
 use crate::act::throttle::Enforcer;
 use crate::sys::launch::LaunchError;
-use crate::sys::thread::{Identity, process_stat};
+use crate::sys::thread::{self, Identity, process_stat};
 use crate::sys::waiter::{Event, asks_to_stop};
 use crate::sys::{self, Usage};
-use crate::undo::Owner;
 use cotenant_model::{AppId, Signal, Wake};
 use std::fmt;
 use std::process::{Command, ExitStatus};
@@ -195,9 +194,7 @@ impl LinuxHost {
             deadline = None;
             self.signal_jobs(libc::SIGKILL);
         }
-        while !self.jobs().is_empty()
-            || deadline.is_some() && members.iter().any(|&(pid, start)| Owner { pid, start }.lives())
-        {
+        while !self.jobs().is_empty() || deadline.is_some() && members.iter().any(|id| thread::lives(*id)) {
             // Nobody tells of the end of who is left behind.
             let alone = self.jobs().is_empty().then(|| Instant::now() + LEFT);
             match self.waiter.wait(deadline.into_iter().chain(alone).min()) {

@@ -203,6 +203,20 @@ fn read_stat(file: &File) -> io::Result<TaskStat> {
     TaskStat::parse(&line[..len]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
+/// This process.
+///
+/// # Errors
+/// Where `/proc` is not mounted.
+pub fn own() -> io::Result<Identity> {
+    let pid = std::process::id();
+    Ok((pid, process_stat(pid).ok_or(io::ErrorKind::NotFound)?.start_ticks))
+}
+
+/// Whether a process still runs.
+pub fn lives((pid, start): Identity) -> bool {
+    process_stat(pid).is_some_and(|stat| stat.start_ticks == start && !stat.is_dead())
+}
+
 /// The stat of a process' leader; `None` where there is none.
 pub fn process_stat(pid: u32) -> Option<TaskStat> {
     TaskStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()

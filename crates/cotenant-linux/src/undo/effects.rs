@@ -1,9 +1,8 @@
 //! What is outstanding, by kind of effect. What kinds there are is told by a table of those who act: undoing knows no
 //! actuator.
 
-use crate::sys::thread::{numbers_in, process_stat};
+use crate::sys::thread::{Identity, numbers_in, process_stat};
 use crate::undo::report::RestoreReport;
-use crate::undo::state_dir::Owner;
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
@@ -39,7 +38,7 @@ pub trait Effect: Any + fmt::Debug + Default {
 #[derive(Clone, Copy, Debug)]
 pub struct Undoer<'a> {
     /// The Cotenant that wrote the journal.
-    pub owner: Owner,
+    pub owner: Identity,
     /// Processes to leave alone.
     pub spare: &'a [u32],
 }

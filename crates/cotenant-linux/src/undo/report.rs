@@ -24,6 +24,12 @@ pub struct RestoreReport {
 }
 
 impl RestoreReport {
+    /// Something could not be undone: why, and what to do.
+    pub fn fail(&mut self, note: String) {
+        self.failed += 1;
+        self.notes.push(note);
+    }
+
     /// Adds another report to this one.
     pub fn add(&mut self, other: Self) {
         self.restored += other.restored;

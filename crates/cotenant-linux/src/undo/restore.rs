@@ -1,10 +1,11 @@
 //! Undoing what killed Cotenants have left.
 
+use crate::sys::thread::{self, Identity};
 use crate::sys::{self, Lock};
 use crate::undo::effects::{Effects, Table, Undoer};
 use crate::undo::file::{self, Contents};
 use crate::undo::report::RestoreReport;
-use crate::undo::state_dir::{Here, Owner, open_own};
+use crate::undo::state_dir::{Here, open_own};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -23,16 +24,14 @@ pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return report,
         Err(e) => {
-            report.failed += 1;
-            report.notes.push(format!("cannot read {}: {e}", state_dir.display()));
+            report.fail(format!("cannot read {}: {e}", state_dir.display()));
             return report;
         }
     };
     let here = match Here::read() {
         Ok(here) => here,
         Err(e) => {
-            report.failed += 1;
-            report.notes.push(format!("cannot read the boot id: {e}; mount /proc"));
+            report.fail(format!("cannot read the boot id: {e}; mount /proc"));
             return report;
         }
     };
@@ -41,10 +40,7 @@ pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
     for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
         match restore_one(path, &here, table) {
             Ok(one) => report.add(one),
-            Err(e) => {
-                report.failed += 1;
-                report.notes.push(format!("cannot undo {}: {e}", path.display()));
-            }
+            Err(e) => report.fail(format!("cannot undo {}: {e}", path.display())),
         }
     }
     report
@@ -58,8 +54,8 @@ fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreRepo
             Ok(Some(file)) => break file,
             Ok(None) => return Ok(report),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if let Some(owner) = owner_of(path)?.filter(|owner| owner.lives()) {
-                    report.notes.push(format!("process {} is at work: its changes stay", owner.pid));
+                if let Some(owner) = owner_of(path)?.filter(|owner| thread::lives(*owner)) {
+                    report.notes.push(format!("process {} is at work: its changes stay", owner.0));
                     return Ok(report);
                 }
                 if Instant::now() > deadline {
@@ -73,7 +69,7 @@ fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreRepo
     // A draft is renamed when it is whole, so that nothing can have been applied under one.
     let is_draft = path.extension().is_some();
     match file::read(&mut file)? {
-        Some(c) if is_draft && c.owner.lives() => return Ok(report),
+        Some(c) if is_draft && thread::lives(c.owner) => return Ok(report),
         Some(c) if c.here.host != here.host && c.here.boot != here.boot => return Ok(report),
         Some(c) if c.here.boot == here.boot && c.here.pidns != here.pidns => {
             report.notes.push(format!("{} is from another container: run restore there", path.display()));
@@ -87,7 +83,7 @@ fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreRepo
 }
 
 /// Who wrote a journal; `None` where nothing in it says so, or its guardian has just finished and deleted it.
-fn owner_of(path: &Path) -> io::Result<Option<Owner>> {
+fn owner_of(path: &Path) -> io::Result<Option<Identity>> {
     match open(path) {
         Ok(mut file) => Ok(file::read(&mut file)?.map(|contents| contents.owner)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -141,7 +137,7 @@ mod tests {
     #[test]
     fn a_journal_that_its_guardian_has_just_deleted_is_no_failure() {
         let dir = TempDir::new("deleted");
-        let me = Owner::me().unwrap();
+        let me = thread::own().unwrap();
         let journal = JournalFile::create(dir.path(), &Here::read().unwrap(), me).unwrap();
         let path = journal.path().to_owned();
         assert_eq!(owner_of(&path).unwrap(), Some(me));

@@ -1,7 +1,7 @@
 //! The folder in which a user's Cotenants keep their state, and whose state it is.
 
 use crate::sys;
-use crate::sys::thread::process_stat;
+use crate::sys::thread::Identity;
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -73,35 +73,9 @@ impl Here {
     }
 }
 
-/// A Cotenant: its process id and start time in clock ticks since boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Owner {
-    /// Process id.
-    pub pid: u32,
-    /// Start time.
-    pub start: u64,
-}
-
-impl Owner {
-    /// This process.
-    ///
-    /// # Errors
-    /// Where `/proc` is not mounted.
-    pub fn me() -> io::Result<Self> {
-        let pid = std::process::id();
-        let stat = process_stat(pid).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Self { pid, start: stat.start_ticks })
-    }
-
-    /// Whether it still runs.
-    pub fn lives(self) -> bool {
-        process_stat(self.pid).is_some_and(|s| s.start_ticks == self.start && !s.is_dead())
-    }
-}
-
 /// The name of the journal of that Cotenant.
-pub fn file_name(here: &Here, owner: Owner) -> String {
-    format!("journal-{}-{}-{}", here.tag(), owner.pid, owner.start)
+pub fn file_name(here: &Here, (pid, start): Identity) -> String {
+    format!("journal-{}-{pid}-{start}", here.tag())
 }
 
 /// Makes the folder, for us alone, or checks that nobody else can write into it.

@@ -1,7 +1,7 @@
 //! Groups of ours that limit who is in them.
 
 use super::{Group, GroupError, Hierarchy, dissolve, write};
-use crate::fault::point;
+use crate::fault::around;
 use crate::undo::Journal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,13 +37,11 @@ impl Group {
         home: PathBuf,
     ) -> Result<Self, LimitError> {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let (me, n) = (journal.owner(), MADE.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(format!("{prefix}-{}-{}-{n}", me.pid, me.start));
+        let ((pid, start), n) = (journal.owner(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(format!("{prefix}-{pid}-{start}-{n}"));
         let group = Self { hierarchy, path, home: Some(home) };
         group.announce(journal).map_err(LimitError::Nothing)?;
-        point("quota.make.before");
-        group.make().map_err(|why| LimitError::Nothing(why.to_string()))?;
-        point("quota.make.after");
+        around("quota.make", || group.make()).map_err(|why| LimitError::Nothing(why.to_string()))?;
         Ok(group)
     }
 
@@ -53,10 +51,7 @@ impl Group {
     /// Where the kernel refuses.
     pub fn limit(&self, file: &str, value: &str) -> Result<(), LimitError> {
         let path = self.path.join(file);
-        point("quota.set.before");
-        let set = write(&path, value);
-        point("quota.set.after");
-        Ok(set.map_err(|why| GroupError { path, why })?)
+        Ok(around("quota.set", || write(&path, value)).map_err(|why| GroupError { path, why })?)
     }
 
     /// Removes it; who is in it runs on in our own.
@@ -64,8 +59,7 @@ impl Group {
     /// # Errors
     /// Where that fails; it stays journaled, for whoever undoes it at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
-        dissolve(&self).map_err(|why| LimitError::Nothing(why.to_string()))?;
-        point("quota.end.after");
+        around("quota.end", || dissolve(&self)).map_err(|why| LimitError::Nothing(why.to_string()))?;
         self.strike(journal);
         Ok(())
     }

@@ -82,17 +82,12 @@ impl Group {
     /// # Errors
     /// Why that cannot be written, in words.
     pub fn announce(&self, journal: &mut Journal) -> Result<(), String> {
-        journal.announce(&self.record())
-    }
-
-    fn record(&self) -> GroupRecord {
-        let Self { hierarchy, path, home } = self.clone();
-        GroupRecord::Made { hierarchy, path, home }
+        journal.announce(&GroupRecord::Made(self.clone()))
     }
 
     /// Journals that it is no more, or will not be frozen any more.
     pub fn strike(self, journal: &mut Journal) {
-        journal.strike(&GroupRecord::Gone { path: self.path });
+        journal.strike(&GroupRecord::Gone(self.path));
     }
 
     /// Makes its folder, where there is none.

@@ -11,7 +11,7 @@ mod signals;
 mod stopped;
 
 use crate::act::groups::{self, Group, GroupError, Hierarchy, Switch};
-use crate::fault::point;
+use crate::fault::around;
 use crate::sense::processes;
 use crate::sys::thread::{Held, Identity, SetError};
 use crate::undo::Journal;
@@ -148,19 +148,16 @@ impl Pauses {
             folder
         } else {
             let hierarchy = if self.method.mechanism == Mechanism::CgroupV1 { Hierarchy::V1 } else { Hierarchy::V2 };
-            let me = journal.owner();
-            let path = home.join(format!("cotenant-{}-{}", me.pid, me.start));
-            let home = Some(home.clone());
-            let folder = Group { hierarchy, path, home };
+            let (pid, start) = journal.owner();
+            let path = home.join(format!("cotenant-{pid}-{start}"));
+            let folder = Group { hierarchy, path, home: Some(home.clone()) };
             folder.announce(journal).map_err(PauseError::Journal)?;
             self.folder.insert(folder)
         };
         self.made += 1;
         let job = Group { path: folder.path.join(format!("job-{}", self.made)), ..folder.clone() };
-        point("pause.group.before");
         // Again for each job: whoever tidies up may have removed an empty folder.
-        folder.make().and_then(|()| job.make())?;
-        point("pause.group.after");
+        around("pause.group", || folder.make().and_then(|()| job.make()))?;
         Ok(Job::new(How::Group(job, Switch::default())))
     }
 
@@ -270,12 +267,7 @@ impl Job {
         let again = std::mem::replace(&mut self.paused, true);
         match &mut self.how {
             How::Group(..) if again => Ok(()),
-            How::Group(group, switch) => {
-                point("pause.stop.before");
-                let frozen = switch.set(group, true);
-                point("pause.stop.after");
-                Ok(frozen?)
-            }
+            How::Group(group, switch) => Ok(around("pause.stop", || switch.set(group, true))?),
             How::Signals(signalled) => signalled.stop(journal, members),
         }
     }
@@ -288,12 +280,13 @@ impl Job {
         if !self.paused {
             return Ok(());
         }
-        point("pause.cont.before");
-        match &mut self.how {
-            How::Group(group, switch) => switch.set(group, false)?,
-            How::Signals(signalled) => signalled.cont(),
-        }
-        point("pause.cont.after");
+        around("pause.cont", || match &mut self.how {
+            How::Group(group, switch) => switch.set(group, false),
+            How::Signals(signalled) => {
+                signalled.cont();
+                Ok(())
+            }
+        })?;
         self.paused = false;
         Ok(())
     }
