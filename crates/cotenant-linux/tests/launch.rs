@@ -74,7 +74,7 @@ fn runner(args: &[String]) -> ! {
         }
     };
     println!("@child {}", child.pid());
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     loop {
         match waiter.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap() {
             Event::Tick => println!("@tick"),
@@ -89,7 +89,7 @@ fn latecomer() -> ! {
     let mut waiter = Waiter::new().unwrap();
     let child = Child::spawn("sh", &["-c", "kill -INT $PPID"]).unwrap();
     eventually("it is dead", || state(child.pid()) == Some('Z'));
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     println!("@first {:?}", waiter.wait(None).unwrap());
     println!("@then {:?}", waiter.wait(None).unwrap());
     drop(waiter);

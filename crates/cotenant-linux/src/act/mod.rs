@@ -48,7 +48,8 @@ pub fn guard(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[derive(Debug)]
 pub struct Actuators {
     journal: Journal,
-    placement: Placement,
+    /// Sets masks.
+    pub placement: Placement,
     /// Where the memory of programs may be moved.
     pages: Option<Mover>,
     /// Applications on which something acts, or may act, as a whole.
@@ -96,19 +97,9 @@ impl Actuators {
         }
     }
 
-    /// Whether the mask of the thread of that id and start time is looked after here.
-    pub fn knows(&self, tid: u32, start_ticks: u64) -> bool {
-        self.placement.knows(tid, start_ticks)
-    }
-
     /// The mask that a task would have without us, see [`Placement::original_mask`].
     pub fn original_mask(&mut self, task: &NewTask) -> CpuSet {
         self.placement.original_mask(&mut self.journal, task)
-    }
-
-    /// Threads that are allowed other CPUs since the last call, because of another agent or their cpuset.
-    pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
-        self.placement.take_changed()
     }
 
     /// Makes ready what a program needs that is about to be started, see [`Throttle::prepare`].

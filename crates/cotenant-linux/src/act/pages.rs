@@ -5,6 +5,7 @@ use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::memory::{files, is_bound};
 use crate::sys::mempolicy::move_pages;
+use crate::sys::page_size;
 use crate::sys::thread::{Held, SetError};
 use crate::undo::Journal;
 use cotenant_model::areas::{Area, Backing};
@@ -176,7 +177,7 @@ impl Mover {
 impl Job {
     /// One call; false where nothing is left.
     fn step(&mut self, pid: u32) -> io::Result<bool> {
-        let page = files::page_kb() * 1024;
+        let page = page_size() as u64;
         let mut pages = Vec::with_capacity(self.batch);
         while pages.len() < self.batch {
             let Some((start, end)) = self.left.front_mut() else { break };

@@ -72,7 +72,7 @@ struct Written {
 }
 
 /// One application.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Throttle {
     enforcer: Enforcer,
     job: Option<Job>,
@@ -99,24 +99,7 @@ pub struct Throttle {
 
 impl Throttle {
     fn new(enforcer: Enforcer, job: Option<Job>) -> Self {
-        Self {
-            enforcer,
-            job,
-            cpu_time: None,
-            caches: None,
-            marks: Marks::default(),
-            inside: enforcer == Enforcer::Inside,
-            root: None,
-            waits: false,
-            paused_since: None,
-            wakes_at: None,
-            outside: Duration::ZERO,
-            pauses: 0,
-            written: Written::default(),
-            limits: 0,
-            ending: false,
-            notes: Notes::default(),
-        }
+        Self { enforcer, job, inside: enforcer == Enforcer::Inside, ..Self::default() }
     }
 
     /// Makes ready what a program needs that is about to be started: it begins in a session of its own, and in groups.
@@ -129,30 +112,14 @@ impl Throttle {
         pauses: &mut Pauses,
         command: &mut Command,
     ) -> Result<Self, String> {
-        let auto = enforcer == Enforcer::Auto;
         let mut new = Self::new(enforcer, None);
-        if auto || enforcer == Enforcer::Quota {
-            match Quota::make(journal) {
-                Ok(quota) => new.cpu_time = Some(quota),
-                Err(why) if !auto => return Err(why.to_string()),
-                Err(_) => {} // a rung less
-            }
+        if matches!(enforcer, Enforcer::Auto | Enforcer::Quota) {
+            new.cpu_time = new.unless_auto(Quota::make(journal))?;
         }
-        if auto || enforcer == Enforcer::Resctrl {
-            match Resctrl::find(&FsRoot::live()).map(|resctrl| resctrl.make(journal)) {
-                Some(Ok(limited)) => {
-                    limited.enter(command).map_err(|why| why.to_string())?;
-                    new.caches = Some(limited);
-                }
-                Some(Err(why)) if !auto => return Err(why.to_string()),
-                None if !auto => {
-                    return Err(
-                        "resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto"
-                            .to_owned(),
-                    );
-                }
-                Some(Err(_)) | None => {}
-            }
+        if matches!(enforcer, Enforcer::Auto | Enforcer::Resctrl) {
+            let found = Resctrl::find(&FsRoot::live()).ok_or(LimitError::NoResctrl);
+            new.caches = new.unless_auto(found.and_then(|resctrl| resctrl.make(journal)))?;
+            new.caches.iter().try_for_each(|limited| limited.enter(command)).map_err(|why| why.to_string())?;
         }
         let job = if let Some(job) = new.cpu_time.as_ref().and_then(Quota::job) {
             job
@@ -165,6 +132,14 @@ impl Throttle {
         job.prepare(command).map_err(|why| why.to_string())?;
         new.job = Some(job);
         Ok(new)
+    }
+
+    /// What cannot be had is left out where nothing certain was asked for.
+    fn unless_auto<T>(&self, made: Result<T, LimitError>) -> Result<Option<T>, String> {
+        match made {
+            Err(_) if self.enforcer == Enforcer::Auto => Ok(None),
+            made => made.map(Some).map_err(|why| why.to_string()),
+        }
     }
 
     /// Takes on what runs already.

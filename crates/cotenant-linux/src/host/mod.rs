@@ -288,11 +288,9 @@ impl LinuxHost {
         let id = self.observer.add_app(AppTarget { name, target });
         self.first.get_or_insert(id);
         if let Some(child) = &child {
-            if job.is_some() || throttled.is_some() || self.options.until == Until::Asked {
-                self.waiter.watch_job(child); // signals are passed on by the host, or not at all
-            } else {
-                self.waiter.watch(child);
-            }
+            // To others signals are passed on by the host, or not at all.
+            let pass_on = job.is_none() && throttled.is_none() && self.options.until != Until::Asked;
+            self.waiter.watch(child, pass_on);
         }
         let job = job.map(|key| (key, false));
         let app = App { child, exit: None, told: false, gone: false, throttled: throttled.is_some(), metrics, job };
@@ -479,12 +477,12 @@ impl LinuxHost {
         let cpus = options.cpus.as_ref();
         if let Some(act) = act {
             act.tend(at);
-            for (tid, own) in act.take_changed() {
+            for (tid, own) in act.placement.take_changed() {
                 observer.set_allowed(tid, Self::within(cpus, &own));
             }
         }
         observer.look_at_masks(&|tid, start, mask| {
-            let ours = act.as_ref().is_some_and(|act| act.knows(tid, start));
+            let ours = act.as_ref().is_some_and(|act| act.placement.knows(tid, start));
             (!ours).then(|| Self::within(cpus, &mask))
         });
         let mut allowed = |task: &NewTask| {
@@ -596,7 +594,7 @@ impl Host for LinuxHost {
         });
         let outcomes = outcomes.collect();
         act.settle(now);
-        for (tid, own) in act.take_changed() {
+        for (tid, own) in act.placement.take_changed() {
             self.observer.set_allowed(tid, Self::within(self.options.cpus.as_ref(), &own));
         }
         for (app, runs) in act.take_turned() {

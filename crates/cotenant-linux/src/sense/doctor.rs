@@ -46,15 +46,7 @@ fn performance_events(root: &Path) -> Capability {
 }
 
 fn memory_nodes(root: &Path) -> Capability {
-    let nodes = fs::read_dir(root.join("sys/devices/system/node")).map_or(0, |dir| {
-        dir.filter_map(Result::ok)
-            .filter(|e| {
-                let name = e.file_name();
-                let number = name.to_str().and_then(|n| n.strip_prefix("node"));
-                number.is_some_and(|n| n.parse::<u32>().is_ok())
-            })
-            .count()
-    });
+    let nodes = memory::interleaving::numbered(&FsRoot::at(root), "/sys/devices/system/node", "node");
     let standing = if nodes > 1 { Standing::Available } else { Standing::Limited };
     let cost = "no memory is remote, so nothing can be gained by placing near memory";
     Capability::new("memory nodes", standing, format!("{} node(s)", nodes.max(1)), cost, "")

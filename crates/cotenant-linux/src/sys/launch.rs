@@ -3,7 +3,6 @@
 use crate::sys;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
@@ -72,8 +71,6 @@ pub fn as_from_outside(command: &mut Command) {
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
-    /// Absent before Linux 5.3.
-    pidfd: Option<OwnedFd>,
 }
 
 impl Child {
@@ -110,17 +107,11 @@ impl Child {
             _ if is_for_later(&why) => LaunchError::NoProcess { program, why },
             _ => LaunchError::NotExecutable { program, why },
         })?;
-        let pid = child.id();
-        Ok(Self { pid, pidfd: sys::pidfd_open(pid).ok() })
+        Ok(Self { pid: child.id() })
     }
 
     /// Its process id. It stays its own until the waiter has reported its end.
     pub fn pid(&self) -> u32 {
         self.pid
-    }
-
-    /// A descriptor that stands for it and becomes readable when it ends; absent before Linux 5.3.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.pidfd.as_ref().map(AsFd::as_fd)
     }
 }

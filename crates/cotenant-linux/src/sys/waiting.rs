@@ -51,36 +51,28 @@ impl Epoll {
         Ok(Self(owned(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)))
     }
 
-    /// Reports the token while the descriptor is readable or hung up.
+    /// Reports the token while the descriptor is as one of the events says, or hung up.
     ///
     /// # Errors
     /// As `epoll_ctl`.
-    pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP).cast_unsigned(), u64: token };
+    pub fn add(&self, fd: BorrowedFd<'_>, events: c_int, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: token };
         // SAFETY: the event is readable; both descriptors are open as long as they are borrowed.
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event) })
             .map(|_| ())
     }
 
-    /// Reports it no more.
-    ///
-    /// # Errors
-    /// As `epoll_ctl`.
-    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let none = std::ptr::null_mut();
-        // SAFETY: a null event is allowed for removals since Linux 2.6.9.
-        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), none) }).map(|_| ())
-    }
-
-    /// Tokens of ready descriptors, at most 16; where `block` is set, at least one, unless a signal handler ran.
+    /// Tokens of ready descriptors, at most 256; where `block` is set, at least one, unless a signal handler ran.
     ///
     /// # Errors
     /// Only where the kernel fails.
     pub fn wait(&self, block: bool) -> io::Result<Vec<u64>> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 256];
         let timeout = if block { -1 } else { 0 };
         // SAFETY: the buffer is writable for the number of events passed.
-        match check(unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), 16, timeout) }) {
+        match check(unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as c_int, timeout)
+        }) {
             Ok(ready) => Ok(events[..ready as usize].iter().map(|e| e.u64).collect()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Vec::new()),
             Err(e) => Err(e),

@@ -148,13 +148,7 @@ impl Claims {
             text
         });
         let draft = name(".new");
-        match fs::remove_file(&draft) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        around("claim.write", || {
-            state_dir::open_own(OpenOptions::new().create_new(true).write(true), &draft)?.write_all(text.as_bytes())
-        })?;
+        around("claim.write", || state_dir::draft(&draft)?.write_all(text.as_bytes()))?;
         around("claim.rename", || fs::rename(&draft, name("")))
     }
 

@@ -9,8 +9,8 @@
 use crate::fault::around;
 use crate::sys::thread::Identity;
 use crate::sys::{self, Lock};
-use crate::undo::state_dir::{Here, file_name, open_own, secure_dir};
-use std::fs::{self, File, OpenOptions};
+use crate::undo::state_dir::{self, Here, file_name, secure_dir};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -44,12 +44,8 @@ impl JournalFile {
     /// Writes under another name, locks, then renames: under its own name a journal is whole and locked from the start.
     fn write_whole(path: &Path, header: String, lines: &[String]) -> io::Result<Self> {
         let draft = path.with_extension("new");
-        match fs::remove_file(&draft) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
         let mut file = around("journal.create", || {
-            let file = open_own(OpenOptions::new().read(true).append(true).create_new(true), &draft)?;
+            let file = state_dir::draft(&draft)?;
             sys::flock(&file, Lock::Try).map(|()| file)
         })?;
         let text: String = std::iter::once(&header).chain(lines).map(|line| sealed(line)).collect();
@@ -159,6 +155,8 @@ mod tests {
     use super::*;
     use crate::sys::thread;
     use crate::testing::{TempDir, eventually};
+    use crate::undo::state_dir::open_own;
+    use std::fs::OpenOptions;
     use std::os::unix::fs::PermissionsExt;
 
     fn record(tid: u32) -> String {

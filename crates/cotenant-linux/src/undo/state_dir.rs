@@ -95,6 +95,17 @@ pub fn secure_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Makes a new file of ours, to be renamed when it is whole, in the place of one that was left there.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn draft(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => open_own(OpenOptions::new().read(true).append(true).create_new(true), path),
+    }
+}
+
 /// Opens a file of ours without following links; refuses one that belongs to somebody else.
 ///
 /// # Errors

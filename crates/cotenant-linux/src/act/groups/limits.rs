@@ -15,6 +15,9 @@ pub enum LimitError {
          run as root, in a scope with that controller (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
     )]
     NoController,
+    /// There is no resctrl.
+    #[error("resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto")]
+    NoResctrl,
     /// A file of the group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),

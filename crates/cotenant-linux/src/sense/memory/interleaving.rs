@@ -22,7 +22,8 @@ struct Controllers {
     interleaved: usize,
 }
 
-fn numbered(fs: &FsRoot, folder: &str, prefix: &str) -> usize {
+/// How many entries of a folder are called `prefix` and a number.
+pub(crate) fn numbered(fs: &FsRoot, folder: &str, prefix: &str) -> usize {
     let is = |name: &&String| name.strip_prefix(prefix).is_some_and(|n| n.parse::<u32>().is_ok());
     fs.list(folder).map_or(0, |names| names.iter().filter(is).count())
 }

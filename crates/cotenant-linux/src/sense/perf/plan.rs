@@ -136,14 +136,9 @@ impl Plan {
         plan
     }
 
-    /// Counters of a task.
-    pub fn len(&self) -> usize {
+    /// How many counters a task has.
+    pub fn counters(&self) -> usize {
         self.software.slots.len() + self.hardware.iter().map(|g| g.slots.len()).sum::<usize>()
-    }
-
-    /// Whether nothing is counted.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Whether some group counts a signal.
