@@ -20,7 +20,8 @@ const LEAST_US: u64 = 1_000;
 /// A group with a limit.
 #[derive(Debug)]
 pub struct Quota {
-    group: Group,
+    /// It, for what else is set of it.
+    pub group: Group,
 }
 
 impl Quota {
@@ -39,11 +40,6 @@ impl Quota {
     /// Where the group is gone.
     pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
         Ok(self.group.enter("cgroup.procs", command)?)
-    }
-
-    /// The group, for those who set something else of it.
-    pub fn group(&self) -> &Group {
-        &self.group
     }
 
     /// Whether its group is of version 2.

@@ -84,8 +84,8 @@ impl Actuators {
 
     /// Remarks for people: what was refused and why. Same remark, same text.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let throttled = self.throttles.values().flat_map(|throttle| throttle.notes().iter());
-        let refused = self.journal.notes().iter().chain(self.notes.iter()).chain(self.placement.notes().iter());
+        let throttled = self.throttles.values().flat_map(|throttle| throttle.notes.iter());
+        let refused = self.journal.notes().iter().chain(self.notes.iter()).chain(self.placement.notes.iter());
         throttled.chain(refused).cloned().chain(self.pages.iter().flat_map(Mover::notes))
     }
 

@@ -94,7 +94,8 @@ pub struct Throttle {
     limits: u64,
     /// It was asked to end: it is neither paused nor limited any more.
     ending: bool,
-    notes: Notes,
+    /// Remarks for people.
+    pub notes: Notes,
 }
 
 impl Throttle {
@@ -175,11 +176,6 @@ impl Throttle {
             let _ = journal.may_touch(&held);
         }
         self.job.as_mut().map_or(Ok(()), |job| job.started(journal, root))
-    }
-
-    /// Remarks for people.
-    pub fn notes(&self) -> &Notes {
-        &self.notes
     }
 
     /// Whether its processes must be known to pause it: a control group knows its own.
@@ -317,7 +313,7 @@ impl Throttle {
             return Outcome::NotThisMachine;
         };
         let on = on && !self.ending;
-        let set = background::set(quota.group(), on).map(|text| on.then_some(text));
+        let set = background::set(&quota.group, on).map(|text| on.then_some(text));
         note(set, &mut self.written.background, &mut self.notes)
     }
 
@@ -364,7 +360,7 @@ impl Throttle {
             inside_s,
             outside_s: outside.as_secs_f64(),
             pauses: self.pauses,
-            threads: self.marks.threads(),
+            threads: self.marks.threads,
             limit: (!written.is_empty()).then(|| written.join(" and ")),
             limits: self.limits,
         }

@@ -240,18 +240,14 @@ impl LinuxHost {
             other => other.transpose().map_err(StartError::Means)?,
         };
         if let (Some(_), What::Command(command)) = (job, &mut spec.what) {
-            if throttle.is_none() {
-                // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
-                unsafe {
-                    command.pre_exec(|| sys::setsid().or(Ok(())));
-                }
-            }
-            if let Some(cpus) = self.options.cpus.clone() {
-                // SAFETY: between fork and exec it makes one async-signal-safe system call with memory that was
-                // allocated before.
-                unsafe {
-                    command.pre_exec(move || sys::setaffinity(0, &cpus));
-                }
+            let (leads, cpus) = (throttle.is_none(), self.options.cpus.clone());
+            // SAFETY: between fork and exec it makes async-signal-safe system calls, with memory that was allocated
+            // before.
+            unsafe {
+                command.pre_exec(move || {
+                    let _ = leads.then(sys::setsid); // it may lead a session already
+                    cpus.as_ref().map_or(Ok(()), |cpus| sys::setaffinity(0, cpus))
+                });
             }
         }
         Ok(Ready { spec, throttle, job })

@@ -4,7 +4,7 @@
 use crate::FsRoot;
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
-use crate::sys::cgroups::mounts;
+use crate::sys::cgroups::{self, mounts};
 use std::fs;
 use std::path::Path;
 
@@ -46,7 +46,7 @@ fn performance_events(root: &Path) -> Capability {
 }
 
 fn memory_nodes(root: &Path) -> Capability {
-    let nodes = memory::interleaving::numbered(&FsRoot::at(root), "/sys/devices/system/node", "node");
+    let nodes = FsRoot::at(root).numbered("/sys/devices/system/node", "node").map_or(0, |nodes| nodes.len());
     let standing = if nodes > 1 { Standing::Available } else { Standing::Limited };
     let cost = "no memory is remote, so nothing can be gained by placing near memory";
     Capability::new("memory nodes", standing, format!("{} node(s)", nodes.max(1)), cost, "")
@@ -92,8 +92,7 @@ fn cpu_quota(root: &Path) -> Capability {
 /// Whether groups below the one in which we are, or beside it, have the cpu controller of version 2; also where it is
 /// not told in which we are.
 fn hands_on_cpu(root: &Path, mount: &str) -> bool {
-    let groups = text(root, "proc/self/cgroup").unwrap_or_default();
-    let Some(ours) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return true };
+    let Some(ours) = cgroups::own(root, None) else { return true };
     let ours = Path::new(ours.trim_start_matches('/'));
     let hands_on = |group: &Path| {
         let file = Path::new(mount).join(group).join("cgroup.subtree_control");

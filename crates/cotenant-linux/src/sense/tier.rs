@@ -111,7 +111,7 @@ pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<I
     let is_counted = |signal: Signal| match signal {
         Signal::RunQueueWait | Signal::ContextSwitches => schedstat,
         Signal::CpuTime => schedstat || usable(found),
-        _ => usable(found) && found.opener.is_some_and(|o| o.plan().counts(signal)),
+        _ => usable(found) && found.opener.is_some_and(|o| o.plan.counts(signal)),
     };
     let hardware = found.asked.iter().filter(|s| **s < Signal::CpuTime).copied();
     // Intra-domain coherence may be derived instead of counted: then its parts are there, unasked.
@@ -184,7 +184,7 @@ fn why_missing<K: Kernel>(signal: Signal, found: &Found<'_, K>) -> (String, Stri
 fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(opener) = found.opener {
-        if opener.is_user_only() {
+        if opener.user_only {
             notes
                 .push(format!("only user mode is counted, because perf_event_paranoid forbids the kernel; {PARANOID}"));
         }

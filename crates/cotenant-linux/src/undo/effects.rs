@@ -111,10 +111,9 @@ impl Effects {
         (kept, effects)
     }
 
-    pub fn undo(&self, by: &Undoer<'_>) -> RestoreReport {
-        let mut report = RestoreReport::default();
-        self.all.iter().for_each(|effect| effect.undo_all(by, &mut report));
-        report
+    pub fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) {
+        self.all.iter().for_each(|effect| effect.undo_all(by, report));
+        report.journals += 1;
     }
 }
 

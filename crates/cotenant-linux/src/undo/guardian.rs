@@ -8,7 +8,7 @@
 use crate::fault::{self, around, point};
 use crate::sys::{self, Lock};
 use crate::undo::effects::Table;
-use crate::undo::{file, restore};
+use crate::undo::{RestoreReport, file, restore};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -147,7 +147,7 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
     let Some(mut file) = restore::lock(journal, Lock::Wait)? else { return Ok(()) };
     point("guardian.locked");
     if let Some(contents) = file::read(&mut file)? {
-        restore::undo_journal(&contents, table);
+        restore::undo_journal(&contents, table, &mut RestoreReport::default());
     }
     file::remove(journal);
     Ok(())

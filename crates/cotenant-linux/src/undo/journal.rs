@@ -251,8 +251,7 @@ impl Journal {
     fn undo(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();
         if let Some(Active { file, guardian, .. }) = self.active.take() {
-            report = self.effects.undo(&Undoer { owner: self.me, spare: &[guardian.pid()] });
-            report.journals = 1;
+            self.effects.undo(&Undoer { owner: self.me, spare: &[guardian.pid()] }, &mut report);
             file.remove();
             self.claims.release();
             guardian.dismiss();

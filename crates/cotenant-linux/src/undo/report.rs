@@ -29,17 +29,4 @@ impl RestoreReport {
         self.failed += 1;
         self.notes.push(note);
     }
-
-    /// Adds another report to this one.
-    pub fn add(&mut self, other: Self) {
-        self.restored += other.restored;
-        self.inherited += other.inherited;
-        self.unchanged += other.unchanged;
-        self.gone += other.gone;
-        self.foreign += other.foreign;
-        self.failed += other.failed;
-        self.resumed += other.resumed;
-        self.journals += other.journals;
-        self.notes.extend(other.notes);
-    }
 }

@@ -38,25 +38,23 @@ pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
     let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
     for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
-        match restore_one(path, &here, table) {
-            Ok(one) => report.add(one),
-            Err(e) => report.fail(format!("cannot undo {}: {e}", path.display())),
+        if let Err(e) = restore_one(path, &here, table, &mut report) {
+            report.fail(format!("cannot undo {}: {e}", path.display()));
         }
     }
     report
 }
 
-fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreReport> {
-    let mut report = RestoreReport::default();
+fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreReport) -> io::Result<()> {
     let deadline = Instant::now() + GUARDIAN_PATIENCE;
     let mut file = loop {
         match lock(path, Lock::Try) {
             Ok(Some(file)) => break file,
-            Ok(None) => return Ok(report),
+            Ok(None) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 if let Some(owner) = owner_of(path)?.filter(|owner| thread::lives(*owner)) {
                     report.notes.push(format!("process {} is at work: its changes stay", owner.0));
-                    return Ok(report);
+                    return Ok(());
                 }
                 if Instant::now() > deadline {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "another process has held its lock for 30 s"));
@@ -69,17 +67,17 @@ fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreRepo
     // A draft is renamed when it is whole, so that nothing can have been applied under one.
     let is_draft = path.extension().is_some();
     match file::read(&mut file)? {
-        Some(c) if is_draft && thread::lives(c.owner) => return Ok(report),
-        Some(c) if c.here.host != here.host && c.here.boot != here.boot => return Ok(report),
+        Some(c) if is_draft && thread::lives(c.owner) => return Ok(()),
+        Some(c) if c.here.host != here.host && c.here.boot != here.boot => return Ok(()),
         Some(c) if c.here.boot == here.boot && c.here.pidns != here.pidns => {
             report.notes.push(format!("{} is from another container: run restore there", path.display()));
-            return Ok(report);
+            return Ok(());
         }
-        Some(c) if c.here.boot == here.boot && !is_draft => report.add(undo_journal(&c, table)),
+        Some(c) if c.here.boot == here.boot && !is_draft => undo_journal(&c, table, report),
         _ => {} // another boot, or nothing in it
     }
     file::remove(path);
-    Ok(report)
+    Ok(())
 }
 
 /// Who wrote a journal; `None` where nothing in it says so, or its guardian has just finished and deleted it.
@@ -117,15 +115,13 @@ pub fn lock(path: &Path, how: Lock) -> io::Result<Option<File>> {
 }
 
 /// Undoes what one journal tells.
-pub fn undo_journal(contents: &Contents, table: Table) -> RestoreReport {
+pub fn undo_journal(contents: &Contents, table: Table, report: &mut RestoreReport) {
     let (effects, unknown) = Effects::read(table, &contents.lines);
-    let mut report = effects.undo(&Undoer { owner: contents.owner, spare: &[] });
-    report.journals = 1;
+    effects.undo(&Undoer { owner: contents.owner, spare: &[] }, report);
     let torn = contents.torn + unknown;
     if torn > 0 {
         report.notes.push(format!("{torn} torn record(s) of the journal were skipped"));
     }
-    report
 }
 
 #[cfg(test)]

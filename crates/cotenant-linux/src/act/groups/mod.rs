@@ -177,13 +177,7 @@ pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
         Hierarchy::Resctrl => return None,
     };
     let mount = cgroups::mounts(Path::new("/"), controller).into_iter().next()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let ours = groups.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        let hit = controller.map_or(controllers.is_empty(), |c| controllers.split(',').any(|name| name == c));
-        hit.then_some(path)
-    })?;
+    let ours = cgroups::own(Path::new("/"), controller)?;
     // One outside what a container sees begins with `/..`.
     let home = Path::new("/").join(mount).join(ours.trim_start_matches('/'));
     (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)

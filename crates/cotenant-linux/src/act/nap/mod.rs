@@ -57,7 +57,7 @@ pub struct Marks {
     /// What processes slept that are gone.
     before: (u64, f64),
     /// Threads of processes that have passed a mark, at the last look.
-    threads: usize,
+    pub threads: usize,
     /// When a nap ends, and when it is to be stood by.
     napping: Option<(Time, Time)>,
 }
@@ -93,7 +93,7 @@ impl Marks {
             known.next_look = at + LOOK_EVERY;
             if let Some(orders) = &known.orders {
                 // What it executes now may have other memory.
-                if let Ok(Some(other)) = orders.renewed(pid, process) {
+                if let Ok(Some(other)) = Orders::of(pid, process, Some(orders)) {
                     self.before = add(self.before, orders);
                     known.orders = Some(other);
                 }
@@ -170,16 +170,11 @@ impl Marks {
     pub fn slept(&self) -> (u64, f64) {
         self.orders().fold(self.before, add)
     }
-
-    /// Threads of processes that have passed a mark, at the last look.
-    pub fn threads(&self) -> usize {
-        self.threads
-    }
 }
 
 /// The orders of a process that has marks.
 fn orders_of(journal: &mut Journal, pid: u32, process: &Process, foreign: bool) -> Result<Option<Orders>, String> {
-    let orders = match Orders::of(pid, process) {
+    let orders = match Orders::of(pid, process, None) {
         Ok(orders) => orders,
         Err(why @ Refused::NoOrders(_)) => return Err(why.to_string()),
         Err(_) => None, // told by who reads what it reports

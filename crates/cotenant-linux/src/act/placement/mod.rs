@@ -54,15 +54,11 @@ pub struct Placement {
     cursor: Identity,
     /// Threads that are allowed other CPUs since [`Placement::take_changed`], because of another agent or their cpuset.
     changed: Vec<(u32, CpuSet)>,
-    notes: Notes,
+    /// Remarks for people.
+    pub notes: Notes,
 }
 
 impl Placement {
-    /// Remarks for people.
-    pub fn notes(&self) -> &Notes {
-        &self.notes
-    }
-
     /// Threads to which another agent or another cpuset has given another mask since the last call: what they are
     /// allowed from now on.
     pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {

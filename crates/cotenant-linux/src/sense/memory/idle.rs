@@ -73,17 +73,13 @@ fn word(file: &File, at: u64) -> io::Result<u64> {
 impl Nodes {
     fn read(fs: &FsRoot) -> Option<Self> {
         let folder = "/sys/devices/system/node";
-        let numbered = |folder: &str, prefix: &str| -> Vec<u64> {
-            let names = fs.list(folder).unwrap_or_default();
-            names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect()
-        };
-        let nodes = numbered(folder, "node");
+        let nodes = fs.numbered(folder, "node").unwrap_or_default();
         if nodes.len() < 2 {
-            return Some(Self::One(NodeId(nodes.first().map_or(0, |node| *node as u32))));
+            return Some(Self::One(NodeId(nodes.first().copied().unwrap_or(0))));
         }
-        let blocks = |node: u64| {
-            let of = numbered(&format!("{folder}/node{node}"), "memory");
-            of.into_iter().map(move |block| (block, NodeId(node as u32)))
+        let blocks = |node: u32| {
+            let of = fs.numbered(&format!("{folder}/node{node}"), "memory").unwrap_or_default();
+            of.into_iter().map(move |block| (block.into(), NodeId(node)))
         };
         let by_block: HashMap<u64, NodeId> = nodes.into_iter().flat_map(blocks).collect();
         let bytes =

@@ -34,9 +34,10 @@ pub enum Opened<C> {
 #[derive(Debug)]
 pub struct Opener<K> {
     kernel: K,
-    plan: Arc<Plan>,
+    /// What is counted now.
+    pub plan: Arc<Plan>,
     /// Whether only user mode is counted, because the kernel refuses its own.
-    user_only: bool,
+    pub user_only: bool,
     /// Descriptors that may still be opened.
     left: usize,
     /// Tasks whose counters were opened.
@@ -70,16 +71,6 @@ impl<K: Kernel> Opener<K> {
             short: 0,
             refused: None,
         }
-    }
-
-    /// What is counted now.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Whether only user mode is counted.
-    pub fn is_user_only(&self) -> bool {
-        self.user_only
     }
 
     /// Opens the counters of a thread.
@@ -368,12 +359,12 @@ mod tests {
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         assert_eq!(counting(&mut opener, 7).descriptors(), 12);
         assert!(opener.lost.is_empty(), "{:?}", opener.lost);
-        assert_eq!(opener.plan().hardware.len(), 4);
+        assert_eq!(opener.plan.hardware.len(), 4);
         // What is refused beside the other part of its own signal cannot be had.
         fake.set(|script| script.not_beside_others.insert(FWD));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         assert_eq!(counting(&mut opener, 7).descriptors(), 10);
-        assert!(!opener.plan().counts(Signal::Inter) && opener.plan().counts(Signal::Remote));
+        assert!(!opener.plan.counts(Signal::Inter) && opener.plan.counts(Signal::Remote));
     }
 
     #[test]
@@ -382,7 +373,7 @@ mod tests {
         fake.set(|script| script.no_kernel_mode = true);
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         let task = counting(&mut opener, 7);
-        assert!(opener.is_user_only() && task.has_hardware());
+        assert!(opener.user_only && task.has_hardware());
         assert!(!task.counts_migrations(), "they would read as zero");
         assert_eq!(opener.lost, [(Signal::Migrations, opener.lost[0].1.clone())]);
         let again = counting(&mut opener, 8);
@@ -395,7 +386,7 @@ mod tests {
         fake.set(|script| script.tasks.insert(9));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         assert!(matches!(opener.open(9), Opened::Refused));
-        assert!(!opener.is_user_only());
+        assert!(!opener.user_only);
         let task = counting(&mut opener, 7);
         assert_eq!(task.descriptors(), 12);
         assert_eq!(opener.refused.as_ref().map(|(n, _)| *n), Some(1));
