@@ -24,19 +24,9 @@ const PER_ROUND: Duration = Duration::from_millis(20);
 const FIRST: usize = 16;
 const MOST: usize = 4096;
 
-/// Why the memory of a process is not moved at all.
-#[derive(Debug, thiserror::Error)]
-pub enum MoveError {
-    /// It may not use that node.
-    #[error("its cpuset does not allow memory of node {0}")]
-    Cpuset(NodeId),
-    /// All that is elsewhere was bound by the program or its user.
-    #[error("what is elsewhere was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files")]
-    Bound,
-    /// The system says no.
-    #[error("its memory cannot be moved: {0}")]
-    System(#[from] io::Error),
-}
+/// Why nothing of a process is moved where there would be something.
+const BOUND: &str =
+    "what is elsewhere was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files";
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,18 +84,18 @@ impl Mover {
     /// Begins to bring the memory of a process to these nodes, in equal parts. What is on its way to other nodes stops.
     ///
     /// # Errors
-    /// [`MoveError`]; nothing was moved then.
-    pub fn bring(&mut self, pid: u32, to: &[NodeId]) -> Result<(), MoveError> {
+    /// Why not, or what the system says; nothing was moved then.
+    pub fn bring(&mut self, pid: u32, to: &[NodeId]) -> io::Result<()> {
         if self.jobs.get(&pid).is_some_and(|job| job.to == to) {
             return Ok(());
         }
         let allowed = files::nodes_allowed(&self.fs, pid)?;
         if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_model::CpuId(node.0))) {
-            return Err(MoveError::Cpuset(*node));
+            return Err(io::Error::other(format!("its cpuset does not allow memory of node {node}")));
         }
         let (left, others) = far(&self.fs, pid, to)?;
         if left.is_empty() || to.is_empty() {
-            return if others { Err(MoveError::Bound) } else { Ok(()) };
+            return if others { Err(io::Error::other(BOUND)) } else { Ok(()) };
         }
         self.jobs.insert(pid, Job { to: to.to_vec(), left, batch: FIRST, moved: Moved::default() });
         Ok(())
@@ -134,20 +124,13 @@ impl Mover {
         for pid in pids {
             while begin.elapsed() < PER_ROUND {
                 let Some(job) = self.jobs.get_mut(&pid) else { break };
-                match job.step(pid) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        self.forget(pid);
-                        break;
-                    }
-                    Err(e) => {
-                        // That it has ended is no failure.
-                        if e.raw_os_error() != Some(libc::ESRCH) {
-                            self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
-                        }
-                        self.forget(pid);
-                        break;
-                    }
+                let moved = job.step(pid);
+                // That it has ended is no failure.
+                if let Some(e) = moved.as_ref().err().filter(|e| e.raw_os_error() != Some(libc::ESRCH)) {
+                    self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
+                }
+                if !matches!(moved, Ok(true)) {
+                    self.forget(pid);
                 }
             }
         }

@@ -196,17 +196,12 @@ fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
             notes.push(format!("{n} tasks may not be counted ({why}); {PARANOID}"));
         }
     }
-    if found.left_out > 0 {
-        notes.push(format!(
-            "{} threads are left out; observe fewer programs, or raise the limit of tasks",
-            found.left_out
-        ));
+    let Found { left_out, others, .. } = found;
+    if *left_out > 0 {
+        notes.push(format!("{left_out} threads are left out; observe fewer programs, or raise the limit of tasks"));
     }
-    if found.others > 0 {
-        notes.push(format!(
-            "{} processes of other users are left out; ask for other users' to include them",
-            found.others
-        ));
+    if *others > 0 {
+        notes.push(format!("{others} processes of other users are left out; --all-users includes them"));
     }
     notes
 }

@@ -1,7 +1,7 @@
 //! Starting a program the way `nice` and `perf stat` do: same terminal, same process group, its exit code is ours.
 
 use crate::sys;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -81,16 +81,6 @@ impl Child {
     ///   when we are killed: call it from a thread that lives as long as the process.
     /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a
     ///   descendant that detached itself can still be told to be one.
-    ///
-    /// # Errors
-    /// [`LaunchError`].
-    pub fn spawn<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A]) -> Result<Self, LaunchError> {
-        let mut command = Command::new(program);
-        command.args(args);
-        Self::spawn_command(command)
-    }
-
-    /// The same for a command with an environment or redirections of its own.
     ///
     /// # Errors
     /// [`LaunchError`].

@@ -33,7 +33,7 @@ impl NewTask {
 }
 
 /// What is known of a task that has been touched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct TaskState {
     pid: u32,
     /// What it may have at most, and gets back.
@@ -84,16 +84,9 @@ impl Placement {
                 // Where the journal cannot take it, the walk at the end finds it through its creator.
                 let _ = journal.write(&set(id, task.pid, sid, &original, &task.mask));
                 let _ = journal.claim(task.pid);
-                let ours = Some(task.mask.clone());
-                let state = TaskState {
-                    pid: task.pid,
-                    original: original.clone(),
-                    ours,
-                    asked: task.mask.clone(),
-                    back_off: BackOff::default(),
-                    cut: false,
-                };
-                self.tasks.insert(id, state);
+                let (ours, asked) = (Some(task.mask.clone()), task.mask.clone());
+                let new = TaskState { pid: task.pid, original: original.clone(), ours, asked, ..TaskState::default() };
+                self.tasks.insert(id, new);
                 original
             }
         }
@@ -252,8 +245,7 @@ impl Placement {
             let original = self.original_mask(journal, &task);
             // One that inherited our mask is known by now.
             let asked = original.clone();
-            let new =
-                TaskState { pid: held.pid, original, ours: None, asked, back_off: BackOff::default(), cut: false };
+            let new = TaskState { pid: held.pid, original, asked, ..TaskState::default() };
             self.tasks.entry(id).or_insert(new);
         }
         let original = self.tasks[&id].original.clone();

@@ -43,7 +43,7 @@ struct Open {
 }
 
 /// Samples the program that this thread starts next, with all that it starts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sampler {
     sampled: Vec<Sampled>,
     open: Vec<Open>,
@@ -65,16 +65,7 @@ impl Sampler {
     /// # Errors
     /// [`Unavailable::Refused`] with the event and what the kernel says.
     pub fn of_next_program(events: &Events, cpus: &CpuSet) -> Result<Self, Unavailable> {
-        let mut sampler = Self {
-            sampled: events.sampled.clone(),
-            open: Vec::new(),
-            rings: Vec::new(),
-            ids: HashMap::new(),
-            read_at: 0,
-            places: Places::default(),
-            damaged: 0,
-            buffer: Vec::new(),
-        };
+        let mut sampler = Self { sampled: events.sampled.clone(), ..Self::default() };
         sys::raise_nofile();
         for cpu in cpus.iter() {
             let mut leader: Option<usize> = None;
