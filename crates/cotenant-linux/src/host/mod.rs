@@ -1,32 +1,32 @@
 //! The live machine as a [`Host`]: applications come and go, are observed, and are acted on by all actuators alike.
 
 mod app;
+mod options;
 pub mod queue;
 
 use crate::FsRoot;
 use crate::act::Actuators;
-use crate::act::pause::{Job, Method};
+use crate::act::pause::Job;
 use crate::act::throttle::{Slept, Throttle};
 use crate::notes::Notes;
-use crate::sense::memory::{self, interleaving};
-use crate::sense::metrics::{self, MetricSummary, Metrics};
+use crate::sense::memory::interleaving;
+use crate::sense::metrics::{MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
 use crate::sense::processes::Target;
 use crate::sense::progress::Reported;
 use crate::sense::tier::TierReport;
-use crate::sys::launch::{self, Child, LaunchError};
+use crate::sys::launch::{self, Child};
 use crate::sys::thread::process_stat;
 use crate::sys::waiter::{Event, Waiter, asks_to_stop};
 use crate::sys::{self, Usage};
-use crate::undo::{JournalOptions, OpenError, RestoreReport};
+use crate::undo::{JournalOptions, RestoreReport};
 use app::App;
 use cotenant_model::host::HostError;
-use cotenant_model::profile::{AppProfile, stand_in};
-use cotenant_model::{AppId, CpuSet, Host, Order, Outcome, Sample, Signal, Time, Topology, Wake};
+use cotenant_model::profile::stand_in;
+use cotenant_model::{AppId, CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
 use queue::{Gaps, Line, Queue};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use app::{AppSpec, What};
+pub use options::{Finish, HostOptions, StartError, Until};
 
 /// Where looks at all threads are rare: least and most time between two of them, each of which may take as long as some
 /// fifty others.
@@ -42,85 +43,6 @@ const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_mi
 /// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much
 /// later.
 const FULL_PART: u32 = 20;
-
-/// When a run is over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Until {
-    /// The first command has ended, whatever it leaves behind; where none was started: nothing is left, or a signal
-    /// came.
-    #[default]
-    FirstEnds,
-    /// All commands have ended, and those that are not throttled have left nobody behind; sooner where a signal asked
-    /// all to end.
-    AllEnd,
-    /// A signal came.
-    Asked,
-}
-
-/// How a live machine is managed.
-#[derive(Clone, Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
-pub struct HostOptions {
-    /// CPUs that the user allows; `None` = all.
-    pub cpus: Option<CpuSet>,
-    /// Whether anything is to be changed. Without it no journal, no guardian and no claim comes into being.
-    pub act: bool,
-    /// Whether tasks of other users are managed.
-    pub other_users: bool,
-    /// What is counted by hardware; `None`: what most policies want.
-    pub signals: Option<Vec<Signal>>,
-    /// What is looked at of the memory of each process: dear.
-    pub memory: memory::Options,
-    /// Whether the memory of programs may be moved, too.
-    pub move_pages: bool,
-    /// Applications by name, of which rates stand in for signals that cannot be counted.
-    pub profiles: BTreeMap<String, AppProfile>,
-    /// Whether most samples are of what costs no system call: reported progress, and readings of metrics.
-    pub rare_looks: bool,
-    /// When a run is over.
-    pub until: Until,
-    /// When the commands that were started are asked to end.
-    pub after: Option<Duration>,
-    /// How programs that are started to be throttled are paused; `None`: as is best here.
-    pub method: Option<Method>,
-    /// How changes are journaled; `None`: as [`JournalOptions::new`] says.
-    pub journal: Option<JournalOptions>,
-}
-
-/// Why a host could not begin, or an application not be added.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Nothing can be changed.
-    #[error(transparent)]
-    Journal(#[from] OpenError),
-    /// Nothing can be observed.
-    #[error(transparent)]
-    Observe(#[from] ObserveError),
-    /// The command could not be started.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// The metrics cannot be read.
-    #[error(transparent)]
-    Metrics(#[from] metrics::StartError),
-    /// The kernel gave no descriptors to wait with.
-    #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
-    Wait(io::Error),
-    /// A means of throttling programs is not to be had.
-    #[error("{0}")]
-    Means(String),
-}
-
-/// How a managed run ended.
-#[derive(Clone, Debug, Default)]
-pub struct Finish {
-    /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not
-    /// started here.
-    pub exit_code: u8,
-    /// The last signal that asked to stop: the commands have got it, too.
-    pub signal: Option<i32>,
-    /// What was given back.
-    pub restored: RestoreReport,
-}
 
 /// The machine that this is, with the applications that are managed on it.
 #[derive(Debug)]
@@ -136,6 +58,8 @@ pub struct LinuxHost {
     first: Option<AppId>,
     /// How its command ended.
     exit_code: u8,
+    /// Commands that have ended since the last [`LinuxHost::take_ended`].
+    ended: Vec<(AppId, u8, Time)>,
     line: Option<Line>,
     /// How the throttled slept as of the last look at all threads, for those who watch.
     told: Rc<RefCell<Vec<Slept>>>,
@@ -187,6 +111,7 @@ impl LinuxHost {
             apps: BTreeMap::new(),
             first: None,
             exit_code: 0,
+            ended: Vec::new(),
             line: None,
             told: Rc::default(),
             last: None,
@@ -289,7 +214,7 @@ impl LinuxHost {
             self.waiter.watch(child, pass_on);
         }
         let job = job.map(|key| (key, false));
-        let app = App { child, exit: None, told: false, gone: false, throttled: throttled.is_some(), metrics, job };
+        let app = App { child, ended: false, gone: false, throttled: throttled.is_some(), metrics, job };
         self.apps.insert(id, app);
         if let (Some(throttle), Some(act)) = (throttle, &mut self.act)
             && let Err(why) = act.add(id, throttle, root)
@@ -311,16 +236,12 @@ impl LinuxHost {
         }
         self.observer.remove_app(app);
         self.apps.remove(&app);
+        self.ended.retain(|(ended, ..)| *ended != app);
     }
 
     /// Commands that have ended since the last call: exit code (128 + signal), and when.
     pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
-        let ended = self.apps.iter_mut().filter(|(_, app)| app.exit.is_some() && !app.told);
-        let told = ended.filter_map(|(id, app)| {
-            app.told = true;
-            app.exit.map(|(code, at)| (*id, code, at))
-        });
-        told.collect()
+        std::mem::take(&mut self.ended)
     }
 
     /// What can be counted here, and how much of the time each counter ran.
@@ -425,7 +346,8 @@ impl LinuxHost {
             return self.job_ended(id, status, usage);
         }
         let code = launch::exit_code(status);
-        app.exit = Some((code, at));
+        app.ended = true;
+        self.ended.push((id, code, at));
         if self.first == Some(id) {
             self.exit_code = code;
         }
@@ -514,7 +436,7 @@ impl LinuxHost {
         match self.options.until {
             Until::Asked => false,
             Until::FirstEnds => match apps.find(|app| app.child.is_some()) {
-                Some(command) => command.exit.is_some(),
+                Some(command) => command.ended,
                 None => self.observer.is_empty(),
             },
             Until::AllEnd => {

@@ -143,7 +143,7 @@ impl Pauses {
     /// # Errors
     /// Where nothing can be journaled, or no group can be made.
     pub fn job(&mut self, journal: &mut Journal) -> Result<Job, PauseError> {
-        let Some(home) = &self.method.home else { return Ok(Job::new(How::Signals(Signalled::default()))) };
+        let Some(home) = &self.method.home else { return Ok(Job::of_processes()) };
         let folder = if let Some(folder) = &self.folder {
             folder
         } else {
@@ -232,10 +232,10 @@ impl Job {
     /// Where the group has gone.
     pub fn prepare(&self, command: &mut Command) -> Result<(), PauseError> {
         signals::lead(command);
-        match &self.how {
-            How::Group(group, _) => Ok(group.enter("cgroup.procs", command)?),
-            How::Signals(_) => Ok(()),
+        if let How::Group(group, _) = &self.how {
+            group.enter("cgroup.procs", command)?;
         }
+        Ok(())
     }
 
     /// The program that was prepared runs as this process. Who stopped is told by its group, too, from now on.
@@ -243,10 +243,7 @@ impl Job {
     /// # Errors
     /// Where nothing can be journaled: it runs, and will not be let wait.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
-        match &mut self.how {
-            How::Group(..) => Ok(()),
-            How::Signals(signalled) => signalled.lead_by(journal, root),
-        }
+        if let How::Signals(signalled) = &mut self.how { signalled.lead_by(journal, root) } else { Ok(()) }
     }
 
     /// How it is let wait.
@@ -307,15 +304,10 @@ impl Job {
     pub fn end(mut self, journal: &mut Journal) -> Result<(), PauseError> {
         self.resume()?;
         match self.how {
-            How::Group(group, _) if group.home.is_some() => Ok(groups::dissolve(&group)?),
-            How::Group(group, _) => {
-                group.strike(journal);
-                Ok(())
-            }
-            How::Signals(signalled) => {
-                signalled.forget(journal);
-                Ok(())
-            }
+            How::Group(group, _) if group.home.is_some() => groups::dissolve(&group)?,
+            How::Group(group, _) => group.strike(journal),
+            How::Signals(signalled) => signalled.forget(journal),
         }
+        Ok(())
     }
 }

@@ -164,7 +164,7 @@ fn one(bytes: &[u8]) -> Result<Option<Record>, Short> {
 
 /// Buffers as the kernel writes them, for tests.
 #[cfg(test)]
-pub(super) mod golden {
+pub(crate) mod golden {
     use super::*;
 
     fn record(kind: u32, misc: u16, body: &[&[u8]]) -> Vec<u8> {
