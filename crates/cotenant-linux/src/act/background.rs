@@ -3,7 +3,7 @@
 
 use crate::act::groups::{Group, Hierarchy, LimitError};
 
-/// Lets who is in a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least
+/// Lets the members of a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least
 /// weight), or beside the others again. Others are those in groups beside it: control groups share the CPU level by
 /// level. What was written, as people read it.
 ///

@@ -28,7 +28,8 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use throttle::{Enforcer, Slept, Throttle};
 
-/// What is journaled, in the order in which it is undone: nobody is to wait for the masks of others.
+/// What is journaled, in the order in which it is undone: no program is to stay paused while masks of others are
+/// undone.
 ///
 /// Naps of programs with marks end by themselves, and pages stay where they were brought.
 pub const EFFECTS: Table =
@@ -44,7 +45,7 @@ pub fn guard(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     undo::guard(args, EFFECTS)
 }
 
-/// All actuators of one host. Who is affected is known to the observer, which every call gets.
+/// All actuators of one host. The observer, which every call gets, knows which tasks are affected.
 #[derive(Debug)]
 pub struct Actuators {
     journal: Journal,
@@ -92,8 +93,8 @@ impl Actuators {
     /// Says of a process whether another Cotenant manages it: its tasks will be left alone as long as that does.
     pub fn look_for_rival(&mut self, pid: u32) {
         if let Some(other) = self.journal.rival(pid) {
-            let who = format!("another cotenant (process {other}) manages it or its parent");
-            self.notes.add(format!("process {pid} is left alone: {who}"));
+            let why = format!("another cotenant (process {other}) manages it or its parent");
+            self.notes.add(format!("process {pid} is left alone: {why}"));
         }
     }
 
@@ -287,7 +288,7 @@ impl Actuators {
     }
 }
 
-/// Known to who follows them; a control group knows its own.
+/// Its processes, as far as they must be named: a control group knows its own.
 fn members(throttle: &Throttle, app: AppId, observer: &Observer) -> Vec<Identity> {
     if throttle.by_signals() { observer.members(app) } else { Vec::new() }
 }

@@ -188,7 +188,7 @@ impl Throttle {
         self.enforcer != Enforcer::Outside
     }
 
-    /// Looks who has marks, and brings limits nearer to what they are to be.
+    /// Looks which processes have marks, and brings limits nearer to what they are to be.
     pub fn look(&mut self, journal: &mut Journal, at: Time, processes: &[(u32, &Process)], ran: &Ran) {
         if self.looks() {
             self.marks.look(journal, at, processes, self.root.is_none(), &mut self.notes);
@@ -249,7 +249,7 @@ impl Throttle {
 
     /// Lets it wait until [`Throttle::go_on`]; whether it was not told so before.
     pub fn wait(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
-        self.pause(journal, now, members); // who could be stopped is stopped
+        self.pause(journal, now, members); // what could be stopped is stopped
         !std::mem::replace(&mut self.waits, true)
     }
 
@@ -325,7 +325,7 @@ impl Throttle {
             self.wakes_at = None;
             self.marks.withdraw();
         }
-        // Who is to end needs CPU time for that, and may wait for long where it gets what others leave.
+        // A program that is to end needs CPU time for that, and may wait for long where it gets what others leave.
         if self.written.cpu_time.is_some() {
             self.limit(None);
         }

@@ -61,7 +61,7 @@ pub struct LinuxHost {
     /// Commands that have ended since the last [`LinuxHost::take_ended`].
     ended: Vec<(AppId, u8, Time)>,
     line: Option<Line>,
-    /// How the throttled slept as of the last look at all threads, for those who watch.
+    /// How throttled applications slept as of the last look at all threads, for live views.
     told: Rc<RefCell<Vec<Slept>>>,
     last: Option<Sample>,
     full_due: Time,
@@ -156,7 +156,7 @@ impl LinuxHost {
             (Some(enforcer), Some(act), What::Running(target)) => Some(act.attach(enforcer, target)),
             _ => None,
         };
-        // A job that cannot be let wait runs all the same.
+        // A job that cannot be paused runs all the same.
         let throttle = match throttle {
             Some(Err(why)) if job.is_some() => {
                 self.notes.add(why);
@@ -272,7 +272,7 @@ impl LinuxHost {
         self.signal.is_some()
     }
 
-    /// The metrics of each application that has any, for who says while the loop goes on that one fails. To be dropped
+    /// The metrics of each application that has any, for messages about failures while the loop goes on. To be dropped
     /// before the end.
     pub fn metrics(&self) -> Vec<Arc<Metrics>> {
         self.apps.values().filter_map(|app| app.metrics.clone()).collect()
@@ -283,7 +283,7 @@ impl LinuxHost {
         self.apps.values().filter_map(|app| app.metrics.as_ref()).flat_map(|metrics| metrics.summaries()).collect()
     }
 
-    /// How each throttled application is let nap now, and how long it slept so far.
+    /// How each throttled application naps now, and how long it slept so far.
     pub fn slept(&self) -> Vec<Slept> {
         let now = self.now();
         self.act.as_ref().map(|act| act.slept(now)).unwrap_or_default()
@@ -311,7 +311,7 @@ impl LinuxHost {
         if let Some(act) = &mut act {
             late = act.end_throttles(now);
         }
-        // What held them is removed when those who were in it have been reaped.
+        // Their groups are removed when the processes in them have been reaped.
         while self.line.is_none() && self.apps.values().any(App::is_awaited) {
             match self.waiter.wait(None) {
                 Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),
@@ -354,7 +354,7 @@ impl LinuxHost {
         self.full_due = Time::default(); // whether all of it is gone is looked at now
     }
 
-    /// Asks the commands to end that have not, with all whom they have started.
+    /// Asks the commands that have not ended to end, with all processes that they have started.
     pub(crate) fn ask_to_end(&mut self, signal: i32) {
         for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
             let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
@@ -363,7 +363,7 @@ impl LinuxHost {
         self.signal_throttled(signal);
     }
 
-    /// Whom the commands in our own session have started: a shell does not pass signals on.
+    /// Signals what the commands in our own session have started: a shell does not pass signals on.
     fn signal_descendants(&self, signal: i32) {
         for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.is_awaited()) {
             let mut others = self.observer.members(id);
@@ -372,7 +372,7 @@ impl LinuxHost {
         }
     }
 
-    /// Those lead sessions of their own: the terminal's signals do not reach them. Who ran before is let run.
+    /// These lead sessions of their own: the terminal's signals do not reach them.
     fn signal_throttled(&mut self, signal: i32) {
         let now = self.now();
         for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.is_awaited()) {

@@ -33,7 +33,8 @@ pub fn find(command: &OsStr) -> Option<PathBuf> {
 fn build_id(file: File) -> Option<String> {
     let cache = ReadCache::new(file);
     let id = object::File::parse(&cache).ok()?.build_id().ok()??.to_owned();
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    let digits = id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who else decides where threads run: kernel mechanisms and programs that Cotenant shares the machine with.
+//! What else decides where threads run: kernel mechanisms, and programs that Cotenant shares the machine with.
 
 use crate::sense::doctor::text;
 use crate::sys::cgroups;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// One rival that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rival {
-    /// Who.
+    /// Its name.
     pub name: &'static str,
     /// What was found, and where.
     pub found: String,

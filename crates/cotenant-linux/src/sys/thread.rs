@@ -1,5 +1,5 @@
-//! One thread's identity and mask: who it is, whether it is ours to touch, and setting its mask without hitting
-//! another.
+//! One thread's identity and mask: which thread it is, whether it is ours to touch, and setting its mask without
+//! hitting another.
 
 use crate::sys;
 use crate::sys::cgroups;

@@ -82,7 +82,7 @@ impl Waiter {
     }
 
     /// Reports the end of this program from now on, and reaps every child of this process: also the descendants that
-    /// it leaves to us. Other children's exit codes are lost to those who started them. With `pass_on` the program
+    /// it leaves to us. Exit codes of other children are lost to the code that started them. With `pass_on` the program
     /// gets the signals that this process gets, but for those that the terminal has sent it already.
     pub fn watch(&mut self, child: &Child, pass_on: bool) {
         self.watched.insert(child.pid(), pass_on);

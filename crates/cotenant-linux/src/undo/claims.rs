@@ -1,4 +1,4 @@
-//! Who manages what: two Cotenants of one user leave each other's programs alone instead of fighting.
+//! Which Cotenant manages which process: two Cotenants of one user leave each other's programs alone instead of fighting.
 //!
 //! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to
 //! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the
@@ -42,7 +42,7 @@ pub struct Claims {
     here: Here,
     me: Identity,
     mine: HashSet<Identity>,
-    /// Processes that were found taken since the last [`Claims::refresh`], and by whom.
+    /// Processes found taken since the last [`Claims::refresh`], and the Cotenant that has each.
     taken: HashMap<Identity, u32>,
 }
 

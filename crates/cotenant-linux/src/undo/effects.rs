@@ -1,5 +1,4 @@
-//! What is outstanding, by kind of effect. What kinds there are is told by a table of those who act: undoing knows no
-//! actuator.
+//! What is outstanding, by kind of effect. A table from the actuators lists the kinds: undoing knows no actuator.
 
 use crate::sys::thread::{Identity, numbers_in, process_stat};
 use crate::undo::report::RestoreReport;
@@ -34,7 +33,7 @@ pub trait Effect: Any + fmt::Debug + Default {
     fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport);
 }
 
-/// Who undoes, and for whom.
+/// What undoing has to know of its surroundings.
 #[derive(Clone, Copy, Debug)]
 pub struct Undoer<'a> {
     /// The Cotenant that wrote the journal.

@@ -118,7 +118,7 @@ fn unsealed(line: &[u8]) -> Option<&str> {
 pub struct Contents {
     /// Where its ids mean something.
     pub here: Here,
-    /// Who wrote it.
+    /// The Cotenant that wrote it.
     pub owner: Identity,
     /// Its records in order, each a line.
     pub lines: Vec<String>,

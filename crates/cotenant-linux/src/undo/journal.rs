@@ -1,4 +1,4 @@
-//! The journal as those who act see it: what they are about to change is written down before, and undone in the end.
+//! The journal as actuators see it: what they are about to change is written down first, and undone in the end.
 //!
 //! One per process, and with it one guardian, from the first change on.
 

@@ -15,7 +15,7 @@ pub struct RestoreReport {
     pub foreign: usize,
     /// Tasks that could not be changed.
     pub failed: usize,
-    /// Groups and processes that Cotenant had let wait, and that run again.
+    /// Groups and processes that Cotenant had paused, and that run again.
     pub resumed: usize,
     /// Journals that were undone.
     pub journals: usize,

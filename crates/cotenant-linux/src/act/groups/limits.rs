@@ -1,4 +1,4 @@
-//! Groups of ours that limit who is in them.
+//! Groups of ours that limit their members.
 
 use super::{Group, GroupError, Hierarchy, dissolve, write};
 use crate::fault::around;
@@ -57,7 +57,7 @@ impl Group {
         Ok(around("quota.set", || write(&path, value)).map_err(|why| GroupError { path, why })?)
     }
 
-    /// Removes it; who is in it runs on in our own.
+    /// Removes it; its members run on in our own group.
     ///
     /// # Errors
     /// Where that fails; it stays journaled, for whoever undoes it at the end.

@@ -191,7 +191,7 @@ pub fn works(hierarchy: Hierarchy, parent: &Path, home: &Path, test: impl Fn(&Gr
     if fs::create_dir(&probe.path).is_err() {
         return false;
     }
-    // Who moves a process needs the right to write both lists, and that of what is around both groups.
+    // Moving a process takes the right to write both lists, and that of the group around both.
     let writable = |group: &Path| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok();
     let works = test(&probe) && [&probe.path, home, parent].into_iter().all(writable);
     fs::remove_dir(&probe.path).is_ok() && works

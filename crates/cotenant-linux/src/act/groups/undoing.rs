@@ -1,4 +1,4 @@
-//! Letting everybody run again whom a group holds, and removing the groups that are ours.
+//! Letting everything run again that a group holds, and removing the groups that are ours.
 
 use super::{Group, GroupError, Hierarchy};
 use crate::fault::around;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u32 = 100;
 
 /// How long that may go on: one that forks all the time could keep us forever otherwise. On a busy machine it takes its
-/// time until those who were killed have had the turn in which they end.
+/// time until killed processes have had the turn in which they end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A group is ours to undo, or no more.

@@ -71,8 +71,8 @@ struct Marked {
 }
 
 impl Marks {
-    /// Looks who of its processes, which come by ascending ids, has marks. `foreign`: it was not started here, and is
-    /// taken for us alone before it gets orders.
+    /// Looks which of its processes, given by ascending ids, have marks. `foreign`: it was not started here, and is
+    /// claimed for us alone before it gets orders.
     pub fn look(
         &mut self,
         journal: &mut Journal,
@@ -102,7 +102,7 @@ impl Marks {
             match orders_of(journal, pid, process, foreign) {
                 Ok(Some(orders)) => known.orders = Some(orders),
                 Ok(None) => known.next_look = at + LOOK_AGAIN, // it begins just now, or has none
-                Err(why) => notes.add(format!("process {pid} is not let nap by its marks: {why}")),
+                Err(why) => notes.add(format!("process {pid} does not nap by its marks: {why}")),
             }
         }
         let before = &mut self.before;
@@ -177,7 +177,7 @@ fn orders_of(journal: &mut Journal, pid: u32, process: &Process, foreign: bool) 
     let orders = match Orders::of(pid, process, None) {
         Ok(orders) => orders,
         Err(why @ Refused::NoOrders(_)) => return Err(why.to_string()),
-        Err(_) => None, // told by who reads what it reports
+        Err(_) => None, // the reader of its reports says so
     };
     if foreign && orders.is_some() {
         let Ok(held) = Held::open_exactly(pid, pid, process.start_ticks()) else { return Ok(None) }; // it has ended

@@ -1,4 +1,4 @@
-//! Letting programs wait: a freezer of control groups where this machine has one, else SIGSTOP and SIGCONT.
+//! Pausing programs: by a freezer of control groups where this machine has one, else by SIGSTOP and SIGCONT.
 //!
 //! A [`Job`] is a set of processes that wait and run together: a program that we start, with all its descendants; a
 //! control group of somebody else; or processes that run already. Whatever may be left waiting is in the journal before
@@ -24,7 +24,7 @@ use std::process::Command;
 
 pub use stopped::Stopped;
 
-/// How programs are let wait.
+/// How programs are paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
@@ -47,11 +47,11 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// Why a job does not wait, or not run.
+/// Why a job cannot be paused or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
-    /// Nothing can be journaled, so nothing is let wait.
-    #[error("nothing is let wait: {0}")]
+    /// Nothing can be journaled, so nothing is paused.
+    #[error("nothing is paused: {0}")]
     Journal(String),
     /// A file of a control group cannot be written.
     #[error(transparent)]
@@ -81,7 +81,7 @@ pub enum PauseError {
         why: String,
     },
     /// A process cannot be signalled.
-    #[error("process {pid} cannot be let wait: {why}")]
+    #[error("process {pid} cannot be paused: {why}")]
     Process {
         /// Its id.
         pid: u32,
@@ -197,7 +197,7 @@ impl Job {
     /// The control group of somebody else, with those below it. Freeze it only where all its members are to wait.
     ///
     /// # Errors
-    /// Where it has no freezer, stands still already, holds us or anybody who is to be left alone, or nothing can be
+    /// Where it has no freezer, stands still already, holds us or a process that is to be left alone, or nothing can be
     /// journaled.
     pub fn of_group(journal: &mut Journal, path: &Path) -> Result<Self, PauseError> {
         let members = processes::members(path);
@@ -220,7 +220,7 @@ impl Job {
         Ok(Self::new(How::Group(group, Switch::default())))
     }
 
-    /// A group that somebody else of us made and removes: who is limited there can be frozen there, too. Not to be
+    /// A group that another actuator made and removes: what is limited there can be frozen there, too. Not to be
     /// ended by [`Job::end`].
     pub(crate) fn lent(group: &Group) -> Self {
         Self::new(How::Group(group.clone(), Switch::default()))
@@ -238,15 +238,16 @@ impl Job {
         Ok(())
     }
 
-    /// The program that was prepared runs as this process. Who stopped is told by its group, too, from now on.
+    /// The program that was prepared runs as this process. From now on its process group tells what is to be stopped,
+    /// too.
     ///
     /// # Errors
-    /// Where nothing can be journaled: it runs, and will not be let wait.
+    /// Where nothing can be journaled: it runs, and will not be paused.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         if let How::Signals(signalled) = &mut self.how { signalled.lead_by(journal, root) } else { Ok(()) }
     }
 
-    /// How it is let wait.
+    /// How it is paused.
     pub fn mechanism(&self) -> Mechanism {
         match &self.how {
             How::Group(Group { hierarchy: Hierarchy::V2, .. }, _) => Mechanism::CgroupV2,
@@ -255,11 +256,11 @@ impl Job {
         }
     }
 
-    /// Lets it wait. `members` are its processes as far as the caller knows them; a control group knows its own.
-    /// Calling it again also stops who has been seen since.
+    /// Pauses it. `members` are its processes as far as the caller knows them; a control group knows its own.
+    /// Calling it again also stops processes that were seen since.
     ///
     /// # Errors
-    /// [`PauseError`]; who could be stopped is stopped, and a resume resumes it.
+    /// [`PauseError`]; what could be stopped is stopped, and a resume resumes it.
     pub fn pause(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
         let again = std::mem::replace(&mut self.paused, true);
         match &mut self.how {
@@ -297,7 +298,7 @@ impl Job {
         }
     }
 
-    /// Lets it run and is done with it: who is left of a program that we started runs on in our own group.
+    /// Lets it run and is done with it: what is left of a program that we started runs on in our own group.
     ///
     /// # Errors
     /// As [`Job::resume`]; what is journaled stays so, for whoever undoes it at the end.

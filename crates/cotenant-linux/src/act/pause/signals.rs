@@ -1,4 +1,4 @@
-//! Stopping by signals: the process group at once, and whoever has left it one by one.
+//! Stopping by signals: the process group at once, and processes that have left it one by one.
 
 use super::PauseError;
 use super::stopped::StopRecord;
@@ -25,7 +25,7 @@ pub(super) fn lead(command: &mut Command) {
 pub(super) struct Signalled {
     /// The leader of the process group in which a program that we started began.
     leader: Option<Identity>,
-    /// Who may be stopped by us: all of them journaled.
+    /// Processes that we may stop: all of them are journaled.
     members: BTreeMap<Identity, Member>,
 }
 
@@ -63,7 +63,7 @@ impl Signalled {
         self.send(libc::SIGCONT);
     }
 
-    /// Who has ended is forgotten on the way.
+    /// Members that have ended are forgotten on the way.
     fn send(&mut self, signal: c_int) {
         if let Some(pgid) = self.group() {
             // At once: nobody in the group can fork in between.

@@ -1,4 +1,4 @@
-//! Processes that we have stopped by a signal, and letting them run again.
+//! Processes that we have stopped by a signal, and resuming them.
 
 use crate::fault::around;
 use crate::sys;

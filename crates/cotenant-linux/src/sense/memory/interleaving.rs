@@ -1,5 +1,5 @@
 //! Where memory is spread over controllers page by page or line by line, so that nobody can see which controller
-//! serves whom.
+//! serves which page.
 
 use crate::FsRoot;
 use crate::sense::capability::{Capability, Standing};

@@ -132,7 +132,7 @@ impl<'a> Undoing<'a> {
         if leader.ppid == self.by.owner.0 && parent.is_none_or(|p| p.start_ticks == self.by.owner.1) {
             return Orphan::OfOwner; // Cotenant adopts what its program leaves behind
         }
-        // A session is inherited; only who was adopted by init or a subreaper has its parent in another.
+        // A session is inherited; only a process that init or a subreaper has adopted has its parent in another.
         let adopted = parent.is_none_or(|p| p.session != leader.session);
         if adopted && self.masks.knows_session(leader.session) { Orphan::OfSession } else { Orphan::No }
     }
