@@ -131,7 +131,29 @@ fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_js
 fn perf_stat(program: &Program, length: Duration) -> serde_json::Value {
     let mut command = Command::new("perf");
     command.args(["stat", "-I", "100", "-e", "task-clock,migrations,page-faults", "-p", &program.0.id().to_string()]);
-    beside(command, length, libc::SIGINT)
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let begin = Instant::now();
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return json!({"not_measured": error.to_string()}),
+    };
+    std::thread::sleep(length);
+    // SAFETY: a zeroed rusage is a valid one; the pid is that of our own child, which is reaped once, here.
+    let (usage, status) = unsafe {
+        let (mut usage, mut status): (libc::rusage, i32) = (std::mem::zeroed(), 0);
+        libc::kill(child.id().cast_signed(), libc::SIGINT);
+        libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut usage);
+        (usage, status)
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let used = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    if used < 0.001 && libc::WIFEXITED(status) {
+        return json!({"not_measured": format!("it ended at once with status {}", libc::WEXITSTATUS(status))});
+    }
+    json!({
+        "percent_of_a_core_with_start": 100.0 * used / begin.elapsed().as_secs_f64(),
+        "rss_mb": usage.ru_maxrss as f64 / 1024.0,
+    })
 }
 
 /// numad, scanning this program every second or two. It makes itself a daemon, so its own accounts are read.
@@ -179,33 +201,6 @@ fn numad(program: &Program, length: Duration) -> serde_json::Value {
         Some(after) => json!({"percent_of_a_core": 100.0 * (after - before) / 1e9 / seconds, "rss_mb": rss}),
         None => not_measured("numad ended while it was measured".into()),
     }
-}
-
-/// Runs another tool for so long and tells what it used.
-fn beside(mut command: Command, length: Duration, signal: i32) -> serde_json::Value {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let begin = Instant::now();
-    let child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return json!({"not_measured": error.to_string()}),
-    };
-    std::thread::sleep(length);
-    // SAFETY: a zeroed rusage is a valid one; the pid is that of our own child, which is reaped once, here.
-    let (usage, status) = unsafe {
-        let (mut usage, mut status): (libc::rusage, i32) = (std::mem::zeroed(), 0);
-        libc::kill(child.id().cast_signed(), signal);
-        libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut usage);
-        (usage, status)
-    };
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    let used = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    if used < 0.001 && libc::WIFEXITED(status) {
-        return json!({"not_measured": format!("it ended at once with status {}", libc::WEXITSTATUS(status))});
-    }
-    json!({
-        "percent_of_a_core_with_start": 100.0 * used / begin.elapsed().as_secs_f64(),
-        "rss_mb": usage.ru_maxrss as f64 / 1024.0,
-    })
 }
 
 fn cpu_seconds() -> f64 {

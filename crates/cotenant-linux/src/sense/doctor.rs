@@ -33,16 +33,10 @@ fn performance_events(root: &Path) -> Capability {
         return Capability::new(name, Standing::Missing, "the kernel was built without them", cost, "");
     };
     let found = format!("kernel.perf_event_paranoid = {paranoid}");
-    match paranoid {
-        ..=2 => Capability::new(name, Standing::Available, found, "", ""),
-        _ => Capability::new(
-            name,
-            Standing::Limited,
-            found,
-            "without privilege no counters of other programs",
-            "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary",
-        ),
-    }
+    let standing = if paranoid <= 2 { Standing::Available } else { Standing::Limited };
+    let cost = "without privilege no counters of other programs";
+    let remedy = "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary";
+    Capability::new(name, standing, found, cost, remedy)
 }
 
 fn memory_nodes(root: &Path) -> Capability {
@@ -61,19 +55,12 @@ fn freezer(root: &Path) -> Capability {
         (None, None) => (Standing::Missing, "no cgroup hierarchy that can freeze is mounted".to_owned()),
     };
     let cost = "pausing a program falls back to SIGSTOP, which is too coarse for a few milliseconds";
-    Capability::new(
-        "freezer",
-        standing,
-        found,
-        cost,
-        "mount -t cgroup2 none /sys/fs/cgroup, or run below systemd with Delegate=yes",
-    )
+    let remedy = "mount -t cgroup2 none /sys/fs/cgroup, or run below systemd with Delegate=yes";
+    Capability::new("freezer", standing, found, cost, remedy)
 }
 
 fn cpu_quota(root: &Path) -> Capability {
-    let v2 = mounts(root, None).into_iter().find(|place| {
-        text(root, &format!("{place}/cgroup.controllers")).is_some_and(|c| c.split_whitespace().any(|c| c == "cpu"))
-    });
+    let v2 = mounts(root, None).into_iter().find(|place| names_cpu(root, &format!("{place}/cgroup.controllers")));
     let (standing, found) = match (v2, mounts(root, Some("cpu")).first()) {
         (Some(place), _) if hands_on_cpu(root, &place) => {
             (Standing::Available, format!("cpu.max, cgroup v2 at /{place}"))
@@ -94,11 +81,14 @@ fn cpu_quota(root: &Path) -> Capability {
 fn hands_on_cpu(root: &Path, mount: &str) -> bool {
     let Some(ours) = cgroups::own(root, None) else { return true };
     let ours = Path::new(ours.trim_start_matches('/'));
-    let hands_on = |group: &Path| {
-        let file = Path::new(mount).join(group).join("cgroup.subtree_control");
-        text(root, &file.to_string_lossy()).is_some_and(|c| c.split_whitespace().any(|c| c == "cpu"))
-    };
+    let hands_on =
+        |group: &Path| names_cpu(root, &Path::new(mount).join(group).join("cgroup.subtree_control").to_string_lossy());
     [Some(ours), ours.parent()].into_iter().flatten().any(hands_on)
+}
+
+/// Whether a list of controllers has that of CPU time.
+fn names_cpu(root: &Path, list: &str) -> bool {
+    text(root, list).is_some_and(|controllers| controllers.split_whitespace().any(|name| name == "cpu"))
 }
 
 fn resctrl(root: &Path) -> Capability {
@@ -109,14 +99,9 @@ fn resctrl(root: &Path) -> Capability {
         (false, true) => (Standing::Limited, "supported but not mounted"),
         (false, false) => (Standing::Missing, "not supported by this kernel or processor"),
     };
+    let cost = "cache ways and memory bandwidth cannot be limited or monitored";
     let remedy = if supported { "mount -t resctrl resctrl /sys/fs/resctrl" } else { "" };
-    Capability::new(
-        "resctrl",
-        standing,
-        found,
-        "cache ways and memory bandwidth cannot be limited or monitored",
-        remedy,
-    )
+    Capability::new("resctrl", standing, found, cost, remedy)
 }
 
 fn page_placement(root: &Path) -> Capability {

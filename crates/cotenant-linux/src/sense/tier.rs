@@ -185,8 +185,8 @@ fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(opener) = found.opener {
         if opener.user_only {
-            notes
-                .push(format!("only user mode is counted, because perf_event_paranoid forbids the kernel; {PARANOID}"));
+            let why = "because perf_event_paranoid forbids the kernel";
+            notes.push(format!("only user mode is counted, {why}; {PARANOID}"));
         }
         if opener.short > 0 {
             let n = opener.short;

@@ -20,29 +20,26 @@ const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 /// machines and other pid namespaces are left alone.
 pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
     let mut report = RestoreReport::default();
+    if let Err(why) = restore_all(state_dir, table, &mut report) {
+        report.fail(why);
+    }
+    report
+}
+
+fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Result<(), String> {
     let entries = match fs::read_dir(state_dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return report,
-        Err(e) => {
-            report.fail(format!("cannot read {}: {e}", state_dir.display()));
-            return report;
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|e| format!("cannot read {}: {e}", state_dir.display()))?,
     };
-    let here = match Here::read() {
-        Ok(here) => here,
-        Err(e) => {
-            report.fail(format!("cannot read the boot id: {e}; mount /proc"));
-            return report;
-        }
-    };
+    let here = Here::read().map_err(|e| format!("cannot read the boot id: {e}; mount /proc"))?;
     let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
     for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
-        if let Err(e) = restore_one(path, &here, table, &mut report) {
+        if let Err(e) = restore_one(path, &here, table, report) {
             report.fail(format!("cannot undo {}: {e}", path.display()));
         }
     }
-    report
+    Ok(())
 }
 
 fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreReport) -> io::Result<()> {

@@ -61,16 +61,8 @@ enum Failure {
 impl<K: Kernel> Opener<K> {
     /// Opens by `plan`, with at most `descriptors` of them.
     pub fn new(kernel: K, plan: Plan, descriptors: usize) -> Self {
-        Self {
-            kernel,
-            plan: Arc::new(plan),
-            user_only: false,
-            left: descriptors,
-            opened: 0,
-            lost: Vec::new(),
-            short: 0,
-            refused: None,
-        }
+        let (plan, left) = (Arc::new(plan), descriptors);
+        Self { kernel, plan, user_only: false, left, opened: 0, lost: Vec::new(), short: 0, refused: None }
     }
 
     /// Opens the counters of a thread.
