@@ -151,7 +151,7 @@ impl Limited {
     /// Removes the group; its members run on without limits.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    /// Where that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
         self.group.end(journal)
     }

@@ -75,7 +75,7 @@ impl Quota {
     /// Lifts the limit and removes the group; its members run on in our own.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    /// Where that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
         self.set(None)?;
         self.group.end(journal)

@@ -35,7 +35,7 @@ use throttle::{Enforcer, Slept, Throttle};
 pub const EFFECTS: Table =
     &[Kind::of::<groups::Groups>(), Kind::of::<pause::Stopped>(), Kind::of::<placement::Masks>()];
 
-/// Undoes whatever killed Cotenants of this user have left.
+/// Undoes all that killed Cotenants of this user have left.
 pub fn restore(state_dir: &Path) -> RestoreReport {
     undo::restore(state_dir, EFFECTS)
 }
@@ -58,7 +58,7 @@ pub struct Actuators {
     /// How programs that are started are paused; `None`: as is best.
     method: Option<Method>,
     pauses: Option<Pauses>,
-    /// Those that were told to wait since the last [`Actuators::settle`].
+    /// Applications that were paused since the last [`Actuators::settle`].
     stopped: BTreeSet<AppId>,
     turned: Vec<(AppId, bool)>,
     notes: Notes,
@@ -192,7 +192,7 @@ impl Actuators {
         !self.throttles.is_empty()
     }
 
-    /// How those that are throttled slept, by ascending ids.
+    /// How throttled applications slept, by ascending ids.
     pub fn slept(&self, now: Time) -> Vec<Slept> {
         self.throttles.values().map(|throttle| throttle.slept(now)).collect()
     }
@@ -266,7 +266,7 @@ impl Actuators {
         }
     }
 
-    /// Applications that have been told to wait since the last call, or to go on (true).
+    /// Applications that were paused since the last call, or resumed (true).
     pub fn take_turned(&mut self) -> Vec<(AppId, bool)> {
         std::mem::take(&mut self.turned)
     }

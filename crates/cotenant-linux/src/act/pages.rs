@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A call that moves pages may take so long at most: its pages are not to be had meanwhile.
+/// A call that moves pages may take so long at most: the process cannot access its pages meanwhile.
 pub const LONGEST: Duration = Duration::from_millis(20);
 /// What a call should take, and what all calls of one round may: the loop waits for them.
 const AIM: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! Throttling one application: all that acts on it as a whole, and what that came to.
+//! Throttling one application: all actuators that act on it as a whole, and how long it slept.
 
 use crate::FsRoot;
 use crate::act::background;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Shorter pauses are not made by signals: they arrive late by about as much.
 const SHORTEST_BY_SIGNALS: Duration = Duration::from_millis(20);
 
-/// Told where naps from inside alone are wanted, until there are marks.
+/// The note where naps from inside alone are wanted, until there are marks.
 const NO_MARKS: &str = "--means inside: a program of low priority has passed no mark and does not nap; \
                         build it with 'cotenant cc', or take --means auto";
 
@@ -83,7 +83,7 @@ pub struct Throttle {
     inside: bool,
     /// The process that was started.
     root: Option<u32>,
-    /// It waits until it is told to run, however long naps are.
+    /// It is paused until an order resumes it, however long naps are.
     waits: bool,
     paused_since: Option<Time>,
     /// When a nap from outside ends.
@@ -171,7 +171,7 @@ impl Throttle {
     /// Where nothing can be journaled: it runs, and cannot be paused.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         self.root = Some(root.0);
-        // So that other Cotenants leave it alone. It is ours even where one of them manages whoever started us.
+        // So that other Cotenants leave it alone. It is ours even where one of them manages what started us.
         if let Ok(held) = Held::open_exactly(root.0, root.0, root.1) {
             let _ = journal.may_touch(&held);
         }
@@ -247,7 +247,7 @@ impl Throttle {
         Outcome::Denied
     }
 
-    /// Lets it wait until [`Throttle::go_on`]; whether it was not told so before.
+    /// Pauses it until [`Throttle::go_on`]; whether it was not paused so before.
     pub fn wait(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
         self.pause(journal, now, members); // what could be stopped is stopped
         !std::mem::replace(&mut self.waits, true)
@@ -317,7 +317,7 @@ impl Throttle {
         note(set, &mut self.written.background, &mut self.notes)
     }
 
-    /// Lets it act on a signal: whoever is frozen does not end.
+    /// Passes a signal on and resumes it: a frozen program does not end.
     pub fn signal(&mut self, now: Time, signal: i32, members: &[Identity]) {
         if asks_to_stop(signal) || signal == libc::SIGKILL {
             self.ending = true;
@@ -374,7 +374,7 @@ impl Throttle {
         self.settle(now);
     }
 
-    /// Lets it run and is done with it; lines about what could not be undone, which whoever undoes at the end tries
+    /// Lets it run and is done with it; lines about what could not be undone, which undoing at the end tries
     /// again.
     pub fn end(self, journal: &mut Journal) -> Vec<String> {
         let mut notes = Vec::new();

@@ -204,7 +204,7 @@ impl LinuxHost {
         let pid = child.as_ref().map(Child::pid);
         let root = pid.map(|pid| (pid, process_stat(pid).map_or(0, |stat| stat.start_ticks)));
         if let (Some(key), Some(root), Some(line)) = (job, root, &mut self.line) {
-            line.queue.started(key, root); // first of all: whoever goes on after a crash must know of it
+            line.queue.started(key, root); // first of all: after a crash it must be known
         }
         let id = self.observer.add_app(AppTarget { name, target });
         self.first.get_or_insert(id);

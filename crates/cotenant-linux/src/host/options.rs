@@ -73,7 +73,7 @@ pub enum StartError {
     /// The kernel gave no descriptors to wait with.
     #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
     Wait(io::Error),
-    /// A means of throttling programs is not to be had.
+    /// A means of throttling programs is missing.
     #[error("{0}")]
     Means(String),
 }

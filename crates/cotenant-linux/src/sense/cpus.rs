@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Why nothing is told.
+/// Why busy time cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {why}; mount /proc, or run where it is visible", path.display())]
 pub struct ReadError {

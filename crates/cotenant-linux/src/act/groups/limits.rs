@@ -28,7 +28,7 @@ pub enum LimitError {
 
 impl Group {
     /// Makes the group of a program that is about to be started, under a name that no other has. Journaled before, so
-    /// that whoever undoes lifts its limits and removes it however Cotenant ends.
+    /// that its limits are lifted and it is removed however Cotenant ends.
     ///
     /// # Errors
     /// [`LimitError::Nothing`]
@@ -60,7 +60,7 @@ impl Group {
     /// Removes it; its members run on in our own group.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    /// Where that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
         around("quota.end", || dissolve(&self)).map_err(|why| LimitError::Nothing(why.to_string()))?;
         self.strike(journal);

@@ -56,10 +56,10 @@ pub enum PauseError {
     /// A file of a control group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The control group of somebody else stands still already, and would be let run by us.
+    /// The control group of somebody else is frozen already, and we would thaw it.
     #[error("{path} is frozen by somebody else; thaw it first", path = .0.display())]
     Frozen(PathBuf),
-    /// Whoever would let it run again would stand still with it.
+    /// We would freeze with it, and could not thaw it.
     #[error(
         "cotenant itself is in {path}, and would stand still with it for ever; start it in another control group, \
          as by systemd-run --scope",
@@ -301,7 +301,7 @@ impl Job {
     /// Lets it run and is done with it: what is left of a program that we started runs on in our own group.
     ///
     /// # Errors
-    /// As [`Job::resume`]; what is journaled stays so, for whoever undoes it at the end.
+    /// As [`Job::resume`]; what is journaled stays so, and is undone at the end.
     pub fn end(mut self, journal: &mut Journal) -> Result<(), PauseError> {
         self.resume()?;
         match self.how {

@@ -67,7 +67,7 @@ impl Damon {
         }
         set("0/targets/nr_targets", "1")?;
         set("0/targets/0/pid_target", &pid.to_string())?;
-        // A scheme that does nothing, of which every region is told.
+        // A scheme that does nothing, and lists every region.
         set("0/schemes/nr_schemes", "1")?;
         set("0/schemes/0/action", "stat")?;
         for (what, most) in [("sz", u64::MAX), ("nr_accesses", u32::MAX.into()), ("age", u32::MAX.into())] {

@@ -17,7 +17,7 @@ pub fn page_kb() -> u64 {
     crate::sys::page_size() as u64 / 1024
 }
 
-/// Takes a file line by line until it is told to stop.
+/// Gives `take` a file line by line, until it fails.
 fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufReader::with_capacity(64 << 10, File::open(path)?);
     let mut line = Vec::new();
