@@ -10,6 +10,7 @@ mod report;
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sys::{own_cpu_time, set_parent_death_signal};
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{CpuSet, Time, Topology};
 use report::Report;
@@ -66,36 +67,23 @@ fn start(threads: usize, running: usize) -> Program {
 }
 
 fn program(threads: usize, running: usize) -> ! {
-    // SAFETY: takes plain numbers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let work = |i: usize| {
-        move || {
-            // Out of step with each other, as real threads are.
-            std::thread::sleep(INTERVAL * (i % 100) as u32 / 100);
-            loop {
-                let begin = Instant::now();
-                while begin.elapsed() < Duration::from_micros(20) {
-                    std::hint::spin_loop();
-                }
-                std::thread::sleep(INTERVAL);
+    set_parent_death_signal(libc::SIGKILL).unwrap();
+    let work = move |i: usize| -> ! {
+        // Out of step with each other, as real threads are.
+        std::thread::sleep(INTERVAL * (i % 100) as u32 / 100);
+        loop {
+            let begin = Instant::now();
+            while i < running && begin.elapsed() < Duration::from_micros(20) {
+                std::hint::spin_loop();
             }
+            std::thread::sleep(if i < running { INTERVAL } else { Duration::MAX });
         }
     };
     for i in 1..threads {
-        let builder = std::thread::Builder::new().stack_size(32 << 10);
-        let thread = if i < running {
-            builder.spawn(work(i))
-        } else {
-            builder.spawn(|| {
-                loop {
-                    std::thread::park();
-                }
-            })
-        };
-        thread.unwrap();
+        std::thread::Builder::new().stack_size(32 << 10).spawn(move || work(i)).unwrap();
     }
     println!("ready");
-    work(0)()
+    work(0)
 }
 
 fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_json::Value {
@@ -143,7 +131,29 @@ fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_js
 fn perf_stat(program: &Program, length: Duration) -> serde_json::Value {
     let mut command = Command::new("perf");
     command.args(["stat", "-I", "100", "-e", "task-clock,migrations,page-faults", "-p", &program.0.id().to_string()]);
-    beside(command, length, libc::SIGINT)
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let begin = Instant::now();
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return json!({"not_measured": error.to_string()}),
+    };
+    std::thread::sleep(length);
+    // SAFETY: a zeroed rusage is a valid one; the pid is that of our own child, which is reaped once, here.
+    let (usage, status) = unsafe {
+        let (mut usage, mut status): (libc::rusage, i32) = (std::mem::zeroed(), 0);
+        libc::kill(child.id().cast_signed(), libc::SIGINT);
+        libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut usage);
+        (usage, status)
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let used = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    if used < 0.001 && libc::WIFEXITED(status) {
+        return json!({"not_measured": format!("it ended at once with status {}", libc::WEXITSTATUS(status))});
+    }
+    json!({
+        "percent_of_a_core_with_start": 100.0 * used / begin.elapsed().as_secs_f64(),
+        "rss_mb": usage.ru_maxrss as f64 / 1024.0,
+    })
 }
 
 /// numad, scanning this program every second or two. It makes itself a daemon, so its own accounts are read.
@@ -193,38 +203,8 @@ fn numad(program: &Program, length: Duration) -> serde_json::Value {
     }
 }
 
-/// Runs another tool for so long and tells what it used.
-fn beside(mut command: Command, length: Duration, signal: i32) -> serde_json::Value {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let begin = Instant::now();
-    let child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return json!({"not_measured": error.to_string()}),
-    };
-    std::thread::sleep(length);
-    // SAFETY: a zeroed rusage is a valid one; the pid is that of our own child, which is reaped once, here.
-    let (usage, status) = unsafe {
-        let (mut usage, mut status): (libc::rusage, i32) = (std::mem::zeroed(), 0);
-        libc::kill(child.id().cast_signed(), signal);
-        libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut usage);
-        (usage, status)
-    };
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    let used = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    if used < 0.001 && libc::WIFEXITED(status) {
-        return json!({"not_measured": format!("it ended at once with status {}", libc::WEXITSTATUS(status))});
-    }
-    json!({
-        "percent_of_a_core_with_start": 100.0 * used / begin.elapsed().as_secs_f64(),
-        "rss_mb": usage.ru_maxrss as f64 / 1024.0,
-    })
-}
-
 fn cpu_seconds() -> f64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the one structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut t) };
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+    own_cpu_time().as_secs_f64()
 }
 
 /// Resident memory of a process, without what the kernel holds for counters.

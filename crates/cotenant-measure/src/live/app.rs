@@ -199,7 +199,7 @@ impl<'a> AppBench<'a> {
                 }
                 let child = Child::spawn_command(command).map_err(|e| failed(&e))?;
                 running.insert(child.pid());
-                waiter.watch_job(&child);
+                waiter.watch(&child, false);
             }
             let deadline = Instant::now() + self.timeout;
             while !running.is_empty() {

@@ -196,7 +196,7 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
     let mut waiter = Waiter::new().map_err(StartError::Wait)?;
     let metrics = Metrics::start(metrics, start).map_err(StartError::Metrics)?;
     let child = Child::spawn_command(one::prepare(command, shown)).map_err(StartError::Launch)?;
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     let mut signal = None;
     loop {
         let wake =

@@ -14,11 +14,10 @@ pub const MOST_AREAS: usize = 1 << 16;
 
 /// Base pages of this machine, KiB.
 pub fn page_kb() -> u64 {
-    // SAFETY: takes a constant and has no other effect.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096) / 1024
+    crate::sys::page_size() as u64 / 1024
 }
 
-/// Takes a file line by line until it is told to stop.
+/// Gives `take` a file line by line, until it fails.
 fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufReader::with_capacity(64 << 10, File::open(path)?);
     let mut line = Vec::new();

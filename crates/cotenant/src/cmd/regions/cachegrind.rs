@@ -74,7 +74,7 @@ fn simulate(args: &Args, folder: &Path, first: Geometry, upper: Geometry, last: 
     command.args([format!("--I1={}", first.option()), format!("--D1={}", upper.option())]);
     command.arg(format!("--LL={}", last.option())).args(&args.command);
     let child = Child::spawn_command(command)?;
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     loop {
         match waiter.wait(None)? {
             Event::Exited(_, status, _) => return Ok(launch::exit_code(status)),

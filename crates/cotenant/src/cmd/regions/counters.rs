@@ -37,7 +37,7 @@ pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Mo
     command.args(&args.command[1..]);
     let mut sampler = Sampler::of_next_program(events, topology.online())?;
     let child = Child::spawn_command(command)?;
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     let mut next = Instant::now() + READ;
     let status = loop {
         match waiter.wait(Some(next))? {
