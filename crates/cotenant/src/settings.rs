@@ -9,9 +9,10 @@ use cotenant_cli::words::tell;
 use cotenant_linux::sense::executable;
 use cotenant_linux::sense::memory::{self, Choice};
 use cotenant_model::parse;
-use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, Settings};
+use cotenant_model::policy::{Config, Ctx, DynPolicy, Needs, Policy, Settings};
 use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
-use cotenant_model::{CpuSet, Mode, Topology};
+use cotenant_model::topology::notation;
+use cotenant_model::{CpuSet, Mode, Owns, Rule, Topology};
 use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Static, StaticSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ pub(crate) enum Matches {
 
 /// A rule of the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct RoleRule {
     /// Where it stands: file, line and column.
     pub at: String,
     /// The name of what it matches.
@@ -83,7 +84,7 @@ pub(crate) struct Rule {
     pub metric: Option<String>,
 }
 
-impl Rule {
+impl RoleRule {
     fn new(text: &RuleText, at: String) -> Result<Self> {
         let (matches, base) = match (&text.executable, &text.cgroup) {
             (Some(file), None) if !file.is_empty() => (Matches::Executable(file.clone()), names::base(Path::new(file))),
@@ -104,7 +105,7 @@ impl Rule {
 }
 
 /// The rules of the settings file, and that file; it has none where there is no file.
-pub(crate) fn rules(named: Option<&Path>) -> Result<(Vec<Rule>, PathBuf)> {
+pub(crate) fn rules(named: Option<&Path>) -> Result<(Vec<RoleRule>, PathBuf)> {
     let Some(path) = named.map(Path::to_owned).or_else(default_path) else { return Ok((Vec::new(), PathBuf::new())) };
     if named.is_none() && !path.exists() {
         return Ok((Vec::new(), path));
@@ -113,21 +114,36 @@ pub(crate) fn rules(named: Option<&Path>) -> Result<(Vec<Rule>, PathBuf)> {
     Ok((rules_in(&parse_file(&text, &path)?, &text, &path)?, path))
 }
 
-fn rules_in(file: &File, text: &str, path: &Path) -> Result<Vec<Rule>> {
+fn rules_in(file: &File, text: &str, path: &Path) -> Result<Vec<RoleRule>> {
     let rule = |rule: &Spanned<RuleText>| {
         let (line, column) = parse::position(text, rule.span().start);
-        Rule::new(rule.get_ref(), format!("{}:{line}:{column}", path.display()))
+        RoleRule::new(rule.get_ref(), format!("{}:{line}:{column}", path.display()))
     };
     file.rule.iter().map(rule).collect()
 }
 
+/// A policy, its settings, and what it decides about.
+pub(crate) struct Decider {
+    pub policy: Box<dyn DynPolicy>,
+    pub config: Config,
+    pub owns: Owns,
+}
+
+impl Decider {
+    /// One policy for everything.
+    pub fn all(policy: Box<dyn DynPolicy>, config: Config) -> Vec<Self> {
+        vec![Self { policy, config, owns: Owns::default() }]
+    }
+}
+
 /// Everything that a decision depends on, resolved.
 pub(crate) struct Setup {
+    /// The machine, of which no other CPUs may be used than those that the user allows.
     pub topology: Topology,
     pub machine: MachineProfile,
     pub apps: BTreeMap<String, AppProfile>,
-    pub config: Config,
-    pub policy: Box<dyn DynPolicy>,
+    /// One at least. What is said of a single policy is said of the first one.
+    pub deciders: Vec<Decider>,
     pub mode: Mode,
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
@@ -210,6 +226,9 @@ impl Setup {
             None => None,
             Some(text) => Some(user_cpus(text, &topology)?),
         };
+        if let Some(cpus) = &cpus {
+            limit_map(&mut config.settings, &topology, cpus)?;
+        }
         let policy = registry().make(&name, &config).map_err(usage)?;
         if args.map.is_some() && policy.name() != "static" {
             return Err(usage(format!("--map is for the policy static, not for {name}; add --policy static")));
@@ -233,10 +252,9 @@ impl Setup {
         if args.atom.is_some() && !["atom", "auto"].contains(&policy.name()) {
             return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
         }
-        let topology = calibrated::measured(&machine, topology)?;
-        let mut setup = Self::of((topology, machine), apps, config, policy)?;
+        let topology = within(calibrated::measured(&machine, topology)?, cpus.as_ref());
+        let mut setup = Self::of((topology, machine), cpus, apps, Decider::all(policy, config))?;
         setup.mode = mode.map_or(Mode::Enforce, Into::into);
-        setup.cpus = cpus;
         if let Some(scope) = live.map(|manage| &manage.scope) {
             setup.collector.0 = scope.collector.unwrap_or_default();
             setup.collector.1 = scope.collector_budget.map_or(setup.collector.1, |percent| percent / 100.0);
@@ -244,16 +262,19 @@ impl Setup {
         Ok(setup)
     }
 
-    /// For a command with a policy of its own, which is asked whether it can work there.
+    /// For a command with policies of its own, which are asked whether they can work there. `cpus` are those that
+    /// the user named, to which the topology is limited.
     pub fn of(
         (topology, machine): (Topology, MachineProfile),
+        cpus: Option<CpuSet>,
         apps: BTreeMap<String, AppProfile>,
-        config: Config,
-        policy: Box<dyn DynPolicy>,
+        deciders: Vec<Decider>,
     ) -> Result<Self> {
         let collector = (Choice::default(), memory::Options::default().budget);
-        let setup = Self { topology, machine, apps, config, policy, mode: Mode::Enforce, cpus: None, collector };
-        setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
+        let setup = Self { topology, machine, apps, deciders, mode: Mode::Enforce, cpus, collector };
+        for Rule { policy, ctx, .. } in setup.rules() {
+            policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+        }
         Ok(setup)
     }
 
@@ -261,18 +282,42 @@ impl Setup {
     pub fn memory(&self, recorded: bool) -> memory::Options {
         // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
+        let needs = |what: fn(Needs) -> bool| self.deciders.iter().any(|decider| what(decider.policy.needs()));
         memory::Options {
-            placement: differs && (recorded || self.policy.needs().pages),
-            accesses: differs && self.policy.needs().accesses,
+            placement: differs && (recorded || needs(|needs| needs.pages)),
+            accesses: differs && needs(|needs| needs.accesses),
             choice: self.collector.0,
             budget: self.collector.1,
         }
     }
 
-    /// What the policy may know.
-    pub fn ctx(&self) -> Ctx<'_> {
-        Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
+    /// Who decides about what, as the loop takes it.
+    pub fn rules(&self) -> Vec<Rule<'_>> {
+        let Self { topology, machine, apps, .. } = self;
+        let rules = self.deciders.iter().map(|Decider { policy, config, owns }| Rule {
+            policy: &**policy,
+            ctx: Ctx { topology, machine, apps, config },
+            owns: owns.clone(),
+        });
+        rules.collect()
     }
+
+    /// The name of the first policy.
+    pub fn policy(&self) -> &'static str {
+        self.deciders[0].policy.name()
+    }
+}
+
+/// Frees what the map of `static` marks outside the user's CPUs: these are no mistake in it, and nothing is placed
+/// there.
+fn limit_map(settings: &mut Settings, topology: &Topology, cpus: &CpuSet) -> Result<()> {
+    let map = settings.of::<Static>()?.map;
+    if let Some(Ok(marks)) = map.map(|map| notation::parse_map(topology, &map)) {
+        let marks: BTreeMap<_, _> = marks.into_iter().filter(|(cpu, _)| cpus.contains(*cpu)).collect();
+        let map = Some(notation::format_map(topology, |cpu| marks.get(&cpu).copied()));
+        settings.put(Static::SECTION, &StaticSettings { map });
+    }
+    Ok(())
 }
 
 /// Settings of single policies: those of the file, then the options that have a name of their own, then `--set`.
@@ -319,7 +364,7 @@ fn chosen<T: clap::ValueEnum>(
 }
 
 /// CPUs that the user named, of which some must be there.
-pub(crate) fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
+fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
     let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("--cpus: {e}")))?;
     if cpus.and(topology.usable()).is_empty() {
         return Err(usage(format!(
@@ -328,6 +373,18 @@ pub(crate) fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
         )));
     }
     Ok(cpus)
+}
+
+/// The machine as a policy sees it that has only the user's CPUs; what others do elsewhere is not its business.
+fn within(topology: Topology, cpus: Option<&CpuSet>) -> Topology {
+    cpus.map_or_else(|| topology.clone(), |cpus| topology.limited_to(cpus))
+}
+
+/// This machine for a command that has no settings of policies, limited to the CPUs of `--cpus`, and these.
+pub(crate) fn machine_within(cpus: Option<&str>) -> Result<((Topology, MachineProfile), Option<CpuSet>)> {
+    let (topology, profile) = live_machine(None)?;
+    let cpus = cpus.map(|text| user_cpus(text, &topology)).transpose()?;
+    Ok(((within(topology, cpus.as_ref()), profile), cpus))
 }
 
 /// The text of a file that the user named.

@@ -71,7 +71,7 @@ struct Run {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
-    let policy = setup.policy.name();
+    let policy = setup.policy();
     let output = &args.manage.output;
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();

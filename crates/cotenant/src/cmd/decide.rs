@@ -54,7 +54,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let snapshot = Snapshot::parse(&text, &topology).map_err(|e| usage(format!("{place}:{e}")))?;
     profile.thresholds = snapshot.thresholds.or(profile.thresholds);
     let setup = Setup::new(&args.policy, &name, topology, profile)?;
-    let answer = snapshot.decide(&setup.ctx(), setup.policy.as_ref());
+    let rule = &setup.rules()[0];
+    let answer = snapshot.decide(&rule.ctx, rule.policy);
     print(|out| {
         if args.json {
             cotenant_cli::pretty(out, &answer)?;

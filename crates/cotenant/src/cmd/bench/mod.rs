@@ -200,7 +200,7 @@ fn really(args: &Args, spec: &Spec) -> Result<Found> {
         for i in 0..arms.len() {
             // Whatever drifts hits all alike over the rounds.
             let setup = arms[(i + r) % arms.len()];
-            let name = setup.map_or(LINUX, |setup| setup.policy.name());
+            let name = setup.map_or(LINUX, Setup::policy);
             progress.show(done as f64 / runs as f64, || format!("workload run {} of {runs} ({name})", done + 1));
             let went = live::once(&topology, workload, programs.clone(), setup, args.show_output)?;
             found.notes.extend(went.notes);

@@ -5,7 +5,7 @@ mod rules;
 mod show;
 
 use crate::run::{Run, targets};
-use crate::settings::{self, Setup};
+use crate::settings::{self, Decider, Setup};
 use anyhow::Result;
 pub use args::Args;
 use args::{Cast, MetricArg, Program};
@@ -34,14 +34,12 @@ const PATIENCE: u32 = 5;
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let cast = args.cast()?;
-    let (topology, machine) = settings::live_machine(None)?;
-    let cpus = args.cpus.as_deref().map(|text| settings::user_cpus(text, &topology)).transpose()?;
-    let topology = cpus.as_ref().map_or_else(|| topology.clone(), |cpus| topology.limited_to(cpus));
+    let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let config = config(args, &cast)?;
     let qos = config.settings.of::<Qos>()?;
-    let apps = profiles(&topology, &cast)?;
-    let mut setup = Setup::of((topology, machine), apps, config, Box::new(Qos(qos.clone())))?;
-    (setup.mode, setup.cpus) = (args.mode.map_or(Mode::Enforce, Into::into), cpus);
+    let apps = profiles(&machine.0, &cast)?;
+    let mut setup = Setup::of(machine, cpus, apps, Decider::all(Box::new(Qos(qos.clone())), config))?;
+    setup.mode = args.mode.map_or(Mode::Enforce, Into::into);
     let Cast { high, low, metrics, notes } = cast;
     let counters = metrics.iter().any(|metric| metric.name() == "ipc");
     if counters && !probe_tier(&setup.topology)?.to_string().contains("instructions") {

@@ -1,7 +1,7 @@
 //! Programs that run already, by the rules of the settings file.
 
 use super::args::{Cast, MetricArg, Program};
-use crate::settings::{self, Matches, Role, Rule};
+use crate::settings::{self, Matches, Role, RoleRule};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::host::What;
@@ -59,7 +59,7 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
 }
 
 /// Whom a rule matches; `None`: nobody.
-fn target(rule: &Rule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
+fn target(rule: &RoleRule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
     match &rule.matches {
         Matches::Cgroup(path) => {
             // Who is to nap may come later.

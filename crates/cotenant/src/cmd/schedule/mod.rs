@@ -8,7 +8,7 @@ mod screen;
 
 use crate::args::SetArgs;
 use crate::run::{Run, recorder};
-use crate::settings::{self, Setup};
+use crate::settings::{self, Decider, Setup};
 use crate::{registry::registry, units};
 use anyhow::Result;
 use clap::ValueEnum;
@@ -147,18 +147,17 @@ pub struct Args {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let specs = jobs::parse(&args.file, &read(&args.file)?)?;
-    let (topology, machine) = settings::live_machine(None)?;
-    let cpus = args.cpus.as_deref().map(|text| settings::user_cpus(text, &topology)).transpose()?;
-    let usable = cpus.as_ref().map_or_else(|| topology.usable().clone(), |cpus| cpus.and(topology.usable()));
-    let apps = profiles(args, &topology, &specs)?;
-    let (rival, chosen) = choose(args.policy, &topology, &apps, &specs, usable.len())?;
-    let limits = limits(args, rival, usable.len(), &specs)?;
+    let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
+    let topology = &machine.0;
+    let usable = topology.usable().len();
+    let apps = profiles(args, topology, &specs)?;
+    let (rival, chosen) = choose(args.policy, topology, &apps, &specs, usable)?;
+    let limits = limits(args, rival, usable, &specs)?;
     let config = config(args)?;
     let quantum = config.interval;
     let policy = registry().make(rival.policy(), &config).map_err(usage)?;
-    let mut setup = Setup::of((topology, machine), apps, config, policy)?;
+    let mut setup = Setup::of(machine, cpus, apps, Decider::all(policy, config))?;
     setup.mode = if rival.pauses() { Mode::Enforce } else { Mode::Observe };
-    setup.cpus = cpus;
     let names = specs.iter().map(|spec| spec.name.clone()).collect();
     let mut run = Run::new(&setup, args.record.target(), names)?;
 
@@ -186,7 +185,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         chosen,
         pause,
         quantum_ms: quantum.as_secs_f64() * 1e3,
-        cpus: usable.len(),
+        cpus: usable,
         makespan_s: makespan.as_secs_f64(),
         jobs: jobs.all.iter().map(|job| JobReport::of(job, &logs)).collect(),
         failed,
