@@ -1,6 +1,6 @@
 //! Values over a plane: by column and row, or by a distance.
 
-use super::{Figure, Result, canvas, colour, drawable, level_lines, scaled, short, span, unit_of};
+use super::{Figure, Result, canvas, chart, colour, drawable, level_lines, scaled, short, span, unit_of};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -84,12 +84,7 @@ pub fn points(name: &str, title: &str, x_unit: &str, unit: &str, points: &[(f64,
     let (x, y) = (padded(&x), padded(&y));
     let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
     let svg = canvas(300, &[], |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(14)
-            .margin_top(8)
-            .x_label_area_size(40)
-            .y_label_area_size(64)
-            .build_cartesian_2d(scaled(&x, unit_x), scaled(&y, unit_y))?;
+        let mut chart = chart(area, (40, 64), scaled(&x, unit_x), scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .y_labels(6)
             .x_label_formatter(&|x| short(x * unit_x))
