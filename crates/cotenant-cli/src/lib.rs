@@ -70,6 +70,29 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> 
     }
 }
 
+/// Prints an answer: as JSON where that is wanted, else as text.
+///
+/// # Errors
+/// As [`print`].
+pub fn answer(
+    json: bool,
+    value: &(impl Serialize + ?Sized),
+    text: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    print(|out| {
+        if json { pretty(out, value) } else { text(out) }?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Prints a text as it is.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_text(text: &str) -> anyhow::Result<ExitCode> {
+    answer(false, &(), |out| Ok(out.write_all(text.as_bytes())?))
+}
+
 /// Writes JSON for people and programs, with the end of its last line.
 ///
 /// # Errors

@@ -4,7 +4,6 @@ use crate::replace::replace;
 use crate::store::{self, Store};
 use crate::{calibrated, names, units};
 use anyhow::{Context, Result};
-use cotenant_cli::print;
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
@@ -224,15 +223,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Target::Store(store) => store.merge(&key, &name, found.profile.clone())?,
         Target::File(path) => write(path, &name, &found.profile)?,
     };
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &json(&name, &path, &found))?;
-        } else {
-            table(out, &name, &found, &cpus)?;
-            let (runs, time) = (count(found.runs as u64, "run"), about(begin.elapsed()));
-            writeln!(out, "{runs} in {time}, one alone {:.2} s; the profile is in {}", found.alone_s, path.display())?;
-        }
-        Ok(ExitCode::SUCCESS)
+    cotenant_cli::answer(args.json, &json(&name, &path, &found), |out| {
+        table(out, &name, &found, &cpus)?;
+        let (runs, time) = (count(found.runs as u64, "run"), about(begin.elapsed()));
+        writeln!(out, "{runs} in {time}, one alone {:.2} s; the profile is in {}", found.alone_s, path.display())?;
+        Ok(())
     })
 }
 

@@ -127,14 +127,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     compared.iter_mut().for_each(Compared::judge);
     let report = Report { metrics: compared, ..judge(policy, pairs, moves, tier) };
-    cotenant_cli::print(|out| {
-        if output.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            print_report(out, &report)?;
-        }
-        Ok(code)
-    })
+    cotenant_cli::answer(output.json, &report, |out| print_report(out, &report))?;
+    Ok(code)
 }
 
 /// How far the comparison is.

@@ -3,7 +3,6 @@
 use crate::args::PolicyArgs;
 use crate::settings::{Setup, read};
 use anyhow::Result;
-use cotenant_cli::print;
 use cotenant_cli::words::tell;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_model::machine::Machine;
@@ -56,11 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let setup = Setup::new(&args.policy, &name, topology, profile)?;
     let rule = &setup.rules()[0];
     let answer = snapshot.decide(&rule.ctx, rule.policy);
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &answer)?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    cotenant_cli::answer(args.json, &answer, |out| {
         for step in &answer.moves {
             writeln!(out, "{step}")?;
         }
@@ -70,6 +65,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         for note in &answer.notes {
             writeln!(out, "note: {note}")?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     })
 }

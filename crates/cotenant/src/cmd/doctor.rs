@@ -66,14 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rivals: rivals::detect(root),
         policies,
     };
-    cotenant_cli::print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            print(out, &report)?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })
+    cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
 
 fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {

@@ -94,14 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "{waited} of {all} did nothing: no CPU was free for them in time; give more time or fewer threads"
         ));
     }
-    let code = print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &as_json(&report))?;
-        } else {
-            table(out, &report)?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })?;
+    let code = cotenant_cli::answer(args.json, &as_json(&report), |out| table(out, &report))?;
     match report.wrong() {
         Some(wrong) if wrong > 0 => {
             bail!("{} wrong; this machine computes or remembers wrongly", count(wrong, "result"))

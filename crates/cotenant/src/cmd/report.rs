@@ -56,10 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let page = html(&title, &sections);
     if args.output == Path::new("-") {
-        return cotenant_cli::print(|out| {
-            out.write_all(page.as_bytes())?;
-            Ok(ExitCode::SUCCESS)
-        });
+        return cotenant_cli::print_text(&page);
     }
     replace(&args.output, page.as_bytes())
         .with_context(|| format!("{}: cannot be written; choose another place with -o", args.output.display()))?;

@@ -18,23 +18,17 @@ pub struct Args {
 /// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::act::restore(&cotenant_linux::undo::default_state_dir()?);
-    cotenant_cli::print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            writeln!(
-                out,
-                "{} given back, {} resumed, {} had ended, {} changed by others and left alone, {} failed",
-                count(report.restored as u64, "task"),
-                report.resumed,
-                report.gone,
-                report.foreign,
-                report.failed
-            )?;
-            for note in &report.notes {
-                writeln!(out, "note: {note}")?;
-            }
-        }
-        Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    })
+    cotenant_cli::answer(args.json, &report, |out| {
+        writeln!(
+            out,
+            "{} given back, {} resumed, {} had ended, {} changed by others and left alone, {} failed",
+            count(report.restored as u64, "task"),
+            report.resumed,
+            report.gone,
+            report.foreign,
+            report.failed
+        )?;
+        Ok(report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?)
+    })?;
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

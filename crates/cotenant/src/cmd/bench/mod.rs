@@ -8,7 +8,6 @@ use crate::args::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
 use crate::registry::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
-use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
@@ -87,14 +86,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let over_linux = over_linux(&found.rounds, &spec.policies);
     let notes = found.notes.into_iter().collect();
     let report = Report { machine: found.machine, rounds: found.rounds, over_linux, notes };
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            report.table(out)?;
-        }
-        Ok(code)
-    })
+    cotenant_cli::answer(args.json, &report, |out| Ok(report.table(out)?))?;
+    Ok(code)
 }
 
 /// Puts the figures of an arm where they belong.

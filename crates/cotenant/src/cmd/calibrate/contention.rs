@@ -5,7 +5,6 @@ use super::{Args, number};
 use crate::calibrated;
 use crate::store::Store;
 use anyhow::{Context, Result};
-use cotenant_cli::print;
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
@@ -95,22 +94,11 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     calibrated::update(path, |before| {
         Ok(MachineProfile { contentiousness: Some(Box::new(fitted.clone())), ..before? })
     })?;
-    print(|out| {
-        if args.json {
-            let answer =
-                serde_json::json!({"contentiousness": fitted, "points": model.points, "doubt": doubt, "path": path});
-            cotenant_cli::pretty(out, &answer)?;
-        } else {
-            table(out, &model, &fitted)?;
-            writeln!(
-                out,
-                "{} in {}; written to {}",
-                count(runs as u64, "run"),
-                about(begin.elapsed()),
-                path.display()
-            )?;
-        }
-        Ok(ExitCode::SUCCESS)
+    let json = serde_json::json!({"contentiousness": fitted, "points": model.points, "doubt": doubt, "path": path});
+    cotenant_cli::answer(args.json, &json, |out| {
+        table(out, &model, &fitted)?;
+        let (runs, time) = (count(runs as u64, "run"), about(begin.elapsed()));
+        Ok(writeln!(out, "{runs} in {time}; written to {}", path.display())?)
     })
 }
 
@@ -119,24 +107,12 @@ fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result
         out,
         "C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c, the part of its speed that a co-runner loses"
     )?;
-    writeln!(
-        out,
-        "{:<16} {:>12} {:>12} {:>12} {:>12} {:>9}",
-        "program", "costs others", "model says", "suffers", "L2 lines/ns", "L3"
-    )?;
+    writeln!(out, "program          costs others   model says      suffers  L2 lines/ns        L3")?;
+    let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
     for point in &model.points {
-        let says = fitted.at(point.l2_lines_per_ns, point.l3_lines_per_ns);
-        let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
-        writeln!(
-            out,
-            "{:<16} {:>12} {:>12} {:>12} {:>12.5} {:>9.5}",
-            point.program,
-            percent(point.contentiousness),
-            percent(says),
-            percent(point.sensitivity),
-            point.l2_lines_per_ns,
-            point.l3_lines_per_ns
-        )?;
+        let (l2, l3) = (point.l2_lines_per_ns, point.l3_lines_per_ns);
+        let [costs, says, suffers] = [point.contentiousness, fitted.at(l2, l3), point.sensitivity].map(percent);
+        writeln!(out, "{:<16} {costs:>12} {says:>12} {suffers:>12} {l2:>12.5} {l3:>9.5}", point.program)?;
     }
     for (name, unit, c) in [("a", "ns/line", fitted.a), ("b", "ns/line", fitted.b), ("c", "", fitted.c)] {
         writeln!(out, "{name} {:>12} {unit:<8} standard error {}, p = {:.2e}", number(c.value), number(c.error), c.p)?;

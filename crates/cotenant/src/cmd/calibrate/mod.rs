@@ -5,7 +5,6 @@ mod contention;
 use crate::calibrated;
 use crate::replace::replace;
 use anyhow::{Context, Result, anyhow, bail};
-use cotenant_cli::print;
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::Caches;
@@ -123,14 +122,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(folder) = &args.svg_dir {
         draw(folder, &calibration)?;
     }
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &record)?;
-        } else {
-            table(out, &calibration, &record, &cpus)?;
-            writeln!(out, "written to {}", path.display())?;
-        }
-        Ok(ExitCode::SUCCESS)
+    cotenant_cli::answer(args.json, &record, |out| {
+        table(out, &calibration, &record, &cpus)?;
+        writeln!(out, "written to {}", path.display())?;
+        Ok(())
     })
 }
 

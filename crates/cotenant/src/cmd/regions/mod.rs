@@ -129,12 +129,7 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
     );
     match &args.output {
         Some(path) => fs::write(path, text).with_context(|| path.display().to_string())?,
-        None => {
-            cotenant_cli::print(|out| {
-                out.write_all(text.as_bytes())?;
-                Ok(ExitCode::SUCCESS)
-            })?;
-        }
+        None => cotenant_cli::print_text(&text).map(drop)?,
     }
     if !args.quiet {
         list(&found.regions);

@@ -10,7 +10,6 @@ use cotenant_linux::act::pause::Mechanism;
 use cotenant_linux::host::queue::Gaps;
 use cotenant_model::Signal;
 use serde::Serialize;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// What `--json` prints beside what every run comes to.
@@ -57,40 +56,17 @@ impl GapUs {
 
 impl Report<'_> {
     pub fn print(&self, args: &Args) -> Result<()> {
-        if args.json {
-            cotenant_cli::print(|out| {
-                cotenant_cli::pretty(out, self)?;
-                Ok(ExitCode::SUCCESS)
-            })?;
+        if args.quiet && !args.json {
             return Ok(());
         }
-        if args.quiet {
-            return Ok(());
-        }
-        cotenant_cli::print(|out| {
+        cotenant_cli::answer(args.json, self, |out| {
             let width = self.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).clamp(4, NAME);
-            writeln!(
-                out,
-                "{:width$}  {:>12}  {:>8}  {:>9}  {:>8}  LLC misses/µs",
-                "job", "result", "attempts", "seconds", "CPU s"
-            )?;
-            for job in &self.jobs {
-                let result = job
-                    .exit_code
-                    .filter(|code| *code != 0)
-                    .map_or_else(|| job.result.to_owned(), |code| format!("failed ({code})"));
-                let rate = job
-                    .per_cpu_us
-                    .get(Signal::LlcMisses.name())
-                    .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
-                writeln!(
-                    out,
-                    "{:width$}  {result:>12}  {:>8}  {:>9.2}  {:>8.2}  {rate:>13}",
-                    cut(&job.name, width),
-                    job.attempts,
-                    job.seconds,
-                    job.cpu_s
-                )?;
+            writeln!(out, "{:width$}        result  attempts    seconds     CPU s  LLC misses/µs", "job")?;
+            for JobReport { name, result, exit_code, attempts, seconds, cpu_s, per_cpu_us, .. } in &self.jobs {
+                let failed = exit_code.filter(|code| *code != 0).map(|code| format!("failed ({code})"));
+                let (name, result) = (cut(name, width), failed.unwrap_or_else(|| (*result).to_owned()));
+                let rate = per_cpu_us.get(Signal::LlcMisses.name()).map_or("-".to_owned(), |rate| format!("{rate:.2}"));
+                writeln!(out, "{name:width$}  {result:>12}  {attempts:>8}  {seconds:>9.2}  {cpu_s:>8.2}  {rate:>13}")?;
             }
             let chosen = self.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
             writeln!(
@@ -122,7 +98,7 @@ impl Report<'_> {
             if let Some(recorded) = &self.run.recording {
                 writeln!(out, "{recorded}")?;
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         })?;
         Ok(())
     }

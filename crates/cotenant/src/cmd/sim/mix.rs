@@ -2,7 +2,6 @@
 
 use super::Args;
 use anyhow::Context as _;
-use cotenant_cli::print;
 use cotenant_cli::usage;
 use cotenant_sim::app::{Phase, embedded};
 use cotenant_sim::machine::SimMachine;
@@ -33,19 +32,14 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
         .map(|((name, share), alone)| (name.as_str(), *share, share.cpi / alone.cpi))
         .collect();
     let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report(&machine.name, &apps, together.memory_ns, gbs))?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    cotenant_cli::answer(args.json, &report(&machine.name, &apps, together.memory_ns, gbs), |out| {
         writeln!(out, "{:<14}{:>9}{:>7}{:>11}{:>8}{:>8}", "program", "slowdown", "IPC", "LLC MiB", "miss %", "GB/s")?;
         for (name, share, slowdown) in &apps {
             let (ipc, mib, miss) = (1.0 / share.cpi, share.held / 1_048_576.0, share.miss_ratio * 100.0);
             writeln!(out, "{name:<14}{slowdown:>9.3}{ipc:>7.2}{mib:>11.2}{miss:>8.1}{:>8.2}", share.gbs)?;
         }
         let (limit, idle) = (sim.stations[0].high / 1e9, sim.memory_s[0][0] * 1e9);
-        writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?)
     })
     .context("sim")
 }

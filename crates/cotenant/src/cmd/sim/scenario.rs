@@ -3,7 +3,6 @@
 use super::Args;
 use crate::{registry::registry, settings};
 use anyhow::Context as _;
-use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
 use cotenant_policies::Static;
@@ -74,17 +73,10 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         let (label, n) = (label(best), best.evaluations);
         eprintln!("{label}: {n} mappings evaluated in {seconds:.1} s, {:.0} a second", n as f64 / seconds);
     }
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report(&scenario, &plan, &batch))?;
-        } else if args.csv {
-            csv(out, &plan, &batch)?;
-        } else {
-            table(out, &scenario, &plan, &batch)?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })
-    .context("sim")
+    let text = |out: &mut dyn Write| {
+        Ok(if args.csv { csv(out, &plan, &batch) } else { table(out, &scenario, &plan, &batch) }?)
+    };
+    cotenant_cli::answer(args.json, &report(&scenario, &plan, &batch), text).context("sim")
 }
 
 fn label(best: &Best) -> &'static str {
