@@ -1,6 +1,6 @@
 //! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
 
-use crate::args::{ManageArgs, PinArg, PolicyArgs};
+use crate::args::{ManageArgs, PolicyArgs};
 use crate::store::{Loaded, Store};
 use crate::{calibrated, names, registry::registry, units};
 use anyhow::Result;
@@ -9,6 +9,7 @@ use cotenant_cli::words::tell;
 use cotenant_linux::sense::executable;
 use cotenant_linux::sense::memory::{self, Choice};
 use cotenant_model::parse;
+use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Needs, Policy, Settings};
 use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
 use cotenant_model::topology::notation;
@@ -33,8 +34,8 @@ struct File {
     /// Settings of policies by policy and key, as `--set` takes them.
     set: BTreeMap<String, toml::Table>,
     interval: Option<String>,
-    pin: Option<String>,
-    mode: Option<String>,
+    pin: Option<Pin>,
+    mode: Option<Mode>,
     cpus: Option<String>,
     profile: Option<PathBuf>,
     profiles: Option<PathBuf>,
@@ -106,20 +107,7 @@ impl RoleRule {
 
 /// The rules of the settings file, and that file; it has none where there is no file.
 pub(crate) fn rules(named: Option<&Path>) -> Result<(Vec<RoleRule>, PathBuf)> {
-    let Some(path) = named.map(Path::to_owned).or_else(default_path) else { return Ok((Vec::new(), PathBuf::new())) };
-    if named.is_none() && !path.exists() {
-        return Ok((Vec::new(), path));
-    }
-    let text = read(&path)?;
-    Ok((rules_in(&parse_file(&text, &path)?, &text, &path)?, path))
-}
-
-fn rules_in(file: &File, text: &str, path: &Path) -> Result<Vec<RoleRule>> {
-    let rule = |rule: &Spanned<RuleText>| {
-        let (line, column) = parse::position(text, rule.span().start);
-        RoleRule::new(rule.get_ref(), format!("{}:{line}:{column}", path.display()))
-    };
-    file.rule.iter().map(rule).collect()
+    read_file(named).map(|(_, rules, path)| (rules, path))
 }
 
 /// A policy, its settings, and what it decides about.
@@ -198,16 +186,14 @@ impl Setup {
     ) -> Result<Self> {
         let mode = live.and_then(|manage| manage.scope.mode);
         let cpus = live.and_then(|manage| manage.scope.cpus.as_deref());
-        let (file, file_path) = read_file(args.config.as_deref())?;
-        let in_file = |key: &str| format!("{file_path}: {key}");
+        let (file, _, path) = read_file(args.config.as_deref())?;
+        let in_file = |key: &str| format!("{}: {key}", path.display());
         let mut config = Config::default();
         if let Some(text) = &file.interval {
             config.interval = units::interval(text).map_err(|why| usage(format!("{}: {why}", in_file("interval"))))?;
         }
         config.interval = args.interval.unwrap_or(config.interval);
-        let pin = chosen(args.pin, file.pin.as_deref(), "cpu, llc or node", || in_file("pin"))?;
-        config.pin = pin.map_or(config.pin, PinArg::into);
-        let mode = chosen(mode, file.mode.as_deref(), "observe, advise or enforce", || in_file("mode"))?;
+        config.pin = args.pin.or(file.pin).unwrap_or(config.pin);
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
         config.settings = settings_of(args, &name, &file, in_file)?;
         config.move_pages = args.move_pages;
@@ -222,10 +208,8 @@ impl Setup {
             }
             None => machine,
         };
-        let cpus = match cpus.or(file.cpus.as_deref()) {
-            None => None,
-            Some(text) => Some(user_cpus(text, &topology)?),
-        };
+        let cpus =
+            cpus.or(file.cpus.as_deref()).map(|text| user_cpus("--cpus", text, topology.usable())).transpose()?;
         if let Some(cpus) = &cpus {
             limit_map(&mut config.settings, &topology, cpus)?;
         }
@@ -254,7 +238,7 @@ impl Setup {
         }
         let topology = within(calibrated::measured(&machine, topology)?, cpus.as_ref());
         let mut setup = Self::of((topology, machine), cpus, apps, Decider::all(policy, config))?;
-        setup.mode = mode.map_or(Mode::Enforce, Into::into);
+        setup.mode = mode.or(file.mode).unwrap_or_default();
         if let Some(scope) = live.map(|manage| &manage.scope) {
             setup.collector.0 = scope.collector.unwrap_or_default();
             setup.collector.1 = scope.collector_budget.map_or(setup.collector.1, |percent| percent / 100.0);
@@ -351,26 +335,11 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
     Ok(settings)
 }
 
-/// What the user chose: on the command line, else in the file.
-fn chosen<T: clap::ValueEnum>(
-    given: Option<T>,
-    in_file: Option<&str>,
-    known: &str,
-    key: impl Fn() -> String,
-) -> Result<Option<T>> {
-    let of_file =
-        |text| T::from_str(text, true).map_err(|_| usage(format!("{} = '{text}' is not known; use {known}", key())));
-    given.map_or_else(|| in_file.map(of_file).transpose(), |given| Ok(Some(given)))
-}
-
 /// CPUs that the user named, of which some must be there.
-fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
-    let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("--cpus: {e}")))?;
-    if cpus.and(topology.usable()).is_empty() {
-        return Err(usage(format!(
-            "--cpus {cpus}: none of these CPUs can be used here; usable: {}",
-            topology.usable()
-        )));
+pub(crate) fn user_cpus(option: &str, text: &str, usable: &CpuSet) -> Result<CpuSet> {
+    let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("{option}: {e}")))?;
+    if !cpus.intersects(usable) {
+        return Err(usage(format!("{option} {cpus}: none of these CPUs can be used here; usable: {usable}")));
     }
     Ok(cpus)
 }
@@ -383,7 +352,7 @@ fn within(topology: Topology, cpus: Option<&CpuSet>) -> Topology {
 /// This machine for a command that has no settings of policies, limited to the CPUs of `--cpus`, and these.
 pub(crate) fn machine_within(cpus: Option<&str>) -> Result<((Topology, MachineProfile), Option<CpuSet>)> {
     let (topology, profile) = live_machine(None)?;
-    let cpus = cpus.map(|text| user_cpus(text, &topology)).transpose()?;
+    let cpus = cpus.map(|text| user_cpus("--cpus", text, topology.usable())).transpose()?;
     Ok(((within(topology, cpus.as_ref()), profile), cpus))
 }
 
@@ -445,25 +414,22 @@ pub(crate) fn read_profile(path: &Path) -> Result<MachineProfile> {
     cotenant_model::machine::parse_profile(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
 }
 
-fn read_file(named: Option<&Path>) -> Result<(File, String)> {
-    let path = match named {
-        Some(path) => path.to_owned(),
-        None => match default_path().filter(|p| p.exists()) {
-            Some(path) => path,
-            None => return Ok((File::default(), String::new())),
-        },
-    };
+/// The settings file, its rules, and where it is or would be.
+fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
+    let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
+    if named.is_none() && !path.exists() {
+        return Ok((File::default(), Vec::new(), path));
+    }
     let text = read(&path)?;
-    let file = parse_file(&text, &path)?;
-    rules_in(&file, &text, &path)?;
-    Ok((file, path.display().to_string()))
-}
-
-fn parse_file(text: &str, path: &Path) -> Result<File> {
-    toml::from_str(text).map_err(|e| {
-        let (line, column) = e.span().map_or((1, 1), |span| parse::position(text, span.start));
-        usage(format!("{}:{line}:{column}: {}", path.display(), e.message()))
-    })
+    let at = |offset| {
+        let (line, column) = parse::position(&text, offset);
+        format!("{}:{line}:{column}", path.display())
+    };
+    let file: File = toml::from_str(&text)
+        .map_err(|e| usage(format!("{}: {}", at(e.span().map_or(0, |span| span.start)), e.message())))?;
+    let rule = |rule: &Spanned<RuleText>| RoleRule::new(rule.get_ref(), at(rule.span().start));
+    let rules = file.rule.iter().map(rule).collect::<Result<_>>()?;
+    Ok((file, rules, path))
 }
 
 fn default_path() -> Option<PathBuf> {

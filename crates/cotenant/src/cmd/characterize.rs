@@ -2,12 +2,11 @@
 
 use crate::replace::replace;
 use crate::store::{self, Store};
-use crate::{calibrated, names, units};
+use crate::{args, calibrated, names, settings, units};
 use anyhow::{Context, Result};
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
-use cotenant_kernels::Kernel;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::executable;
 use cotenant_linux::sys;
@@ -30,6 +29,14 @@ Examples:
   cotenant characterize -n web --only sensitivity -- ./bench-web
   cotenant characterize --runs 5 --kernels bst-8mb,sledge-large -- xz -T0 -k -f big.tar";
 
+/// Values of `--by`.
+const BY: [[&str; 2]; 4] = [
+    ["cycles", "Unhalted cycles of all threads"],
+    ["progress", "Time per unit of work that the command reports itself"],
+    ["cpu-time", "CPU time of all threads"],
+    ["time", "Wall-clock time"],
+];
+
 /// Arguments of `cotenant characterize`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "cotenant characterize [OPTIONS] [--] <CMD> [ARGS]...")]
@@ -50,8 +57,8 @@ pub struct Args {
     /// What to compare: cycles, progress, cpu-time or time; where the command or the machine does not tell that, as
     /// by default. On a machine that others use, cpu-time is the least disturbed [default: cycles, else progress,
     /// else time]
-    #[arg(long, value_name = "WHAT")]
-    by: Option<ByArg>,
+    #[arg(long, value_name = "WHAT", value_parser = args::value_of::<By>(&BY))]
+    by: Option<By>,
     /// Programs to run beside it, by the names of cotenant kernel [default: all of `SmashBench`]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     kernels: Vec<String>,
@@ -103,39 +110,6 @@ fn rates(text: &str) -> Result<(String, Vec<f64>), String> {
     Ok((level.to_owned(), list.split(',').map(rate).collect::<Result<_, _>>()?))
 }
 
-/// CPUs that this process may use, of those that are named.
-fn some_of(option: &str, list: &str, usable: &CpuSet) -> Result<CpuSet> {
-    let wanted = CpuSet::parse_list(list).map_err(|e| usage(format!("{option}: {e}")))?;
-    if !wanted.intersects(usable) {
-        return Err(usage(format!("{option} {wanted}: none of these CPUs can be used here; usable: {usable}")));
-    }
-    Ok(usable.and(&wanted))
-}
-
-/// `--by`.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ByArg {
-    /// Unhalted cycles of all threads
-    Cycles,
-    /// Time per unit of work that the command reports itself
-    Progress,
-    /// CPU time of all threads
-    CpuTime,
-    /// Wall-clock time
-    Time,
-}
-
-impl From<ByArg> for By {
-    fn from(by: ByArg) -> Self {
-        match by {
-            ByArg::Cycles => Self::Cycles,
-            ByArg::Progress => Self::Progress,
-            ByArg::CpuTime => Self::CpuTime,
-            ByArg::Time => Self::Time,
-        }
-    }
-}
-
 /// Where the profile goes.
 enum Target<'a> {
     Store(&'a Store),
@@ -147,23 +121,13 @@ enum Target<'a> {
 /// # Errors
 /// Where a name is wrong, the command fails, or the profile cannot be written; and where it was interrupted.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
-        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));
-    }
-    let parts: Vec<&str> = match args.only.as_slice() {
-        [] => PARTS.to_vec(),
-        only => only.iter().map(String::as_str).collect(),
-    };
-    if let Some(name) = args.kernels.iter().find(|name| Kernel::by_name(name).is_none()) {
-        return Err(usage(format!("--kernels {name}: there is no such kernel; see cotenant kernel --list")));
-    }
-    let kernels = match args.kernels.as_slice() {
-        [] => Kernel::all().iter().filter(|k| k.source.starts_with("SmashBench")).map(|k| k.name.to_owned()).collect(),
-        named => named.to_vec(),
-    };
+    let (parts, kernels) = (args::only(&args.only, &PARTS)?, args::kernels(&args.kernels)?);
     let topology = machine_arg::resolve(None)?.machine.topology;
     let usable = sys::getaffinity(0)?.and(topology.usable());
-    let some = |option, list: &Option<String>| list.as_ref().map(|list| some_of(option, list, &usable)).transpose();
+    let some = |option, list: &Option<String>| -> Result<Option<CpuSet>> {
+        let named = list.as_ref().map(|list| settings::user_cpus(option, list, &usable)).transpose()?;
+        Ok(named.map(|cpus| usable.and(&cpus)))
+    };
     let cpus = some("--cpus", &args.cpus)?.unwrap_or_else(|| usable.clone());
     let injectors = Injectors {
         cpus: some("--injectors", &args.injectors)?.unwrap_or_default(),
@@ -202,7 +166,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         parts: parts.clone(),
         rounds: args.runs as usize,
         kernels,
-        by: args.by.map(By::from),
+        by: args.by,
         injectors,
     };
     let result = characterize::characterize(&plan, &mut bench);

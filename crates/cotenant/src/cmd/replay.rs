@@ -1,7 +1,7 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
 use super::open_recording;
-use crate::args::SetArgs;
+use crate::args::{self, SetArgs};
 use crate::registry::registry;
 use cotenant_cli::print;
 use cotenant_cli::usage;
@@ -48,7 +48,7 @@ pub struct Args {
     #[command(flatten)]
     pub set: SetArgs,
     /// How far a decided CPU is widened: cpu, llc or node [default: as recorded]
-    #[arg(long, value_name = "TO", value_parser = parse_pin)]
+    #[arg(long, value_name = "TO", value_parser = args::pin(), hide_possible_values = true)]
     pub pin: Option<Pin>,
     /// Show rounds from this time on, in seconds since the start, such as 12.3s. Earlier ones are decided all the
     /// same: the policy remembers them
@@ -60,15 +60,6 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-fn parse_pin(text: &str) -> Result<Pin, String> {
-    match text {
-        "cpu" => Ok(Pin::Cpu),
-        "llc" => Ok(Pin::Llc),
-        "node" => Ok(Pin::Node),
-        _ => Err("expected cpu, llc or node".to_owned()),
-    }
 }
 
 /// Who asked for a move.

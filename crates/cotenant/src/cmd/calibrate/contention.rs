@@ -2,13 +2,12 @@
 //! caches.
 
 use super::{Args, number};
-use crate::calibrated;
 use crate::store::Store;
+use crate::{args, calibrated};
 use anyhow::{Context, Result};
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
-use cotenant_kernels::Kernel;
 use cotenant_linux::sys;
 use cotenant_measure::live::kernel::Study;
 use cotenant_measure::live::others::Others;
@@ -27,14 +26,7 @@ const START: Duration = Duration::from_millis(100);
 
 /// The kernels to fit it to.
 fn kernels(args: &Args) -> Result<Vec<String>> {
-    if let Some(name) = args.kernels.iter().find(|name| Kernel::by_name(name).is_none()) {
-        return Err(usage(format!("--kernels {name}: there is no such kernel; see cotenant kernel --list")));
-    }
-    let mut kernels = args.kernels.clone();
-    if kernels.is_empty() {
-        let smash = Kernel::all().iter().filter(|kernel| kernel.source.starts_with("SmashBench"));
-        kernels = smash.map(|kernel| kernel.name.to_owned()).collect();
-    }
+    let mut kernels = args::kernels(&args.kernels)?;
     kernels.sort();
     kernels.dedup();
     if kernels.len() < FEWEST {

@@ -2,8 +2,8 @@
 
 mod contention;
 
-use crate::calibrated;
 use crate::replace::replace;
+use crate::{args, calibrated};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
@@ -69,13 +69,7 @@ pub struct Args {
 /// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was
 /// interrupted.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
-        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));
-    }
-    let parts: Vec<&str> = match args.only.as_slice() {
-        [] => PARTS.to_vec(),
-        only => only.iter().map(String::as_str).collect(),
-    };
+    let parts = args::only(&args.only, &PARTS)?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => calibrated::default_path()

@@ -1,10 +1,10 @@
 //! Programs that run already, by the rules of the settings file.
 
-use super::args::{Cast, MetricArg, Program};
+use super::args::{Cast, MetricArg};
 use crate::settings::{self, Matches, Role, RoleRule};
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_linux::host::What;
+use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
 use std::collections::BTreeSet;
@@ -32,13 +32,13 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
     for rule in rules {
         let metric = match &rule.metric {
             Some(text) => text.parse().map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?,
-            None => metrics.first().cloned().unwrap_or(MetricArg::Progress),
+            None => metrics.first().cloned().unwrap_or_default(),
         };
         let Some(target) = target(&rule, &mut taken, all_users) else {
             cast.notes.push(format!("{}: the rule {} matches nobody who runs now", rule.at, rule.name));
             continue;
         };
-        let program = Program { name: rule.name, what: What::Running(target) };
+        let program = AppSpec::new(rule.name, What::Running(target));
         match rule.role {
             Role::High => {
                 cast.high.push(program);
