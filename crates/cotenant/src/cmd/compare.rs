@@ -1,6 +1,7 @@
 //! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval.
 
 use crate::args::ManageArgs;
+use crate::run::summary::Summary;
 use crate::run::{Observer, one, progress};
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
@@ -84,10 +85,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let command = (&args.command[..], args.show_output);
             let mut summary = one::command(&setup, &args.manage, None, command, Some(&mut watch))?;
             summary.check()?;
-            moves += summary.tally.moves;
-            tier = summary.tier;
-            let (seconds, exit_code, signal) = (summary.seconds, summary.exit_code, summary.signal);
-            Run { seconds, exit_code, signal, metrics: summary.metrics }
+            let Summary { seconds, exit_code, signal, metrics, .. } = summary;
+            (moves, tier) = (moves + summary.tally.moves, summary.tier);
+            Run { seconds, exit_code, signal, metrics }
         } else {
             plain(&args.command, args.show_output, metrics, &mut watch)?
         };
@@ -245,23 +245,13 @@ fn line(Compared { name, direction, pairs, gain }: &Compared) -> String {
 }
 
 fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
-    if let Some(s) = report.speedup {
-        writeln!(
-            out,
-            "speed-up with {}: {:.3} (95 % interval {:.3} to {:.3}, {} pairs)",
-            report.policy,
-            s.mean,
-            s.ci95[0],
-            s.ci95[1],
-            report.pairs.len()
-        )?;
+    let (policy, pairs) = (report.policy, report.pairs.len());
+    if let Some(Interval { mean, ci95: [low, high] }) = report.speedup {
+        writeln!(out, "speed-up with {policy}: {mean:.3} (95 % interval {low:.3} to {high:.3}, {pairs} pairs)")?;
     }
     let moves = count(report.moves, "move");
     writeln!(out, "{}; {moves} over all managed runs; counters: {}", report.verdict, report.tier)?;
-    for metric in &report.metrics {
-        writeln!(out, "{}", line(metric))?;
-    }
-    Ok(())
+    Ok(report.metrics.iter().try_for_each(|metric| writeln!(out, "{}", line(metric)))?)
 }
 
 #[cfg(test)]

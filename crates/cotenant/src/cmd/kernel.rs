@@ -187,13 +187,8 @@ fn table(out: &mut dyn Write, report: &Report) -> Result<()> {
     writeln!(out, "{:>8} {:>5} {:>20} {:>16} {:>10}", "thread", "cpu", report.unit, "per second", "CPU time")?;
     for (i, thread) in report.threads.iter().enumerate() {
         let cpu = thread.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
-        writeln!(
-            out,
-            "{i:>8} {cpu:>5} {:>20} {:>16.6e} {:>8.3} s",
-            thread.units,
-            thread.per_second(),
-            thread.cpu_seconds
-        )?;
+        let (units, rate, cpu_s) = (thread.units, thread.per_second(), thread.cpu_seconds);
+        writeln!(out, "{i:>8} {cpu:>5} {units:>20} {rate:>16.6e} {cpu_s:>8.3} s")?;
     }
     writeln!(out, "{:>8} {:>5} {:>20} {:>16.6e}", "all", "", report.units(), report.per_second())?;
     if let Some(bytes) = report.bytes_per_second() {

@@ -258,21 +258,18 @@ fn recorded(header: &Header) -> Recorded<'_> {
 }
 
 fn opening(out: &mut dyn Write, args: &Args, header: &Header, policy: &dyn DynPolicy) -> anyhow::Result<()> {
-    let topology = &header.topology;
+    let Header { cotenant, policy: recorded, topology, .. } = header;
     let mode = match header.mode {
         Mode::Observe => "observing, no policy",
         Mode::Advise => "advising",
         Mode::Enforce => "enforcing",
     };
+    let cpus = count(topology.online().len() as u64, "CPU");
+    let machine = format!("{cpus} in {}", count(topology.packages().len() as u64, "package"));
+    let (file, policy) = (args.file.display(), policy.name());
     writeln!(
         out,
-        "{}: recorded by cotenant {} under {} ({mode}) on {} in {}, replayed under {}",
-        args.file.display(),
-        header.cotenant,
-        header.policy,
-        count(topology.online().len() as u64, "CPU"),
-        count(topology.packages().len() as u64, "package"),
-        policy.name()
+        "{file}: recorded by cotenant {cotenant} under {recorded} ({mode}) on {machine}, replayed under {policy}"
     )?;
     Ok(())
 }
@@ -286,11 +283,8 @@ impl Shown {
             Line { by, what: Move::new(sample, order), outcome: round.outcomes.get(i).copied() }
         };
         let mut moves: Vec<Line> = round.orders.iter().enumerate().map(line).collect();
-        moves.extend(replayed.only_replayed().map(|i| Line {
-            by: By::Replayed,
-            what: Move::new(sample, &replayed.orders[i]),
-            outcome: None,
-        }));
+        let new = |i| Line { by: By::Replayed, what: Move::new(sample, &replayed.orders[i]), outcome: None };
+        moves.extend(replayed.only_replayed().map(new));
         Self { at_s: replayed.view.at.as_secs_f64(), agrees: replayed.agrees(), moves }
     }
 
@@ -332,16 +326,9 @@ impl Summary {
             let moves = count(self.recorded_moves, "move");
             format!("recorded {}: {moves}, {} applied", header.policy, self.recorded_applied)
         };
-        writeln!(
-            out,
-            "{} in {:.3} s, at most {}; {recorded}; replayed {}: {}; they differ in {}",
-            count(self.rounds, "round"),
-            self.last_s,
-            count(self.tasks as u64, "task"),
-            policy.name(),
-            count(self.replayed_moves, "move"),
-            count(self.differing_rounds, "round")
-        )?;
-        Ok(())
+        let (rounds, differing) = (count(self.rounds, "round"), count(self.differing_rounds, "round"));
+        let (tasks, moves) = (count(self.tasks as u64, "task"), count(self.replayed_moves, "move"));
+        let replayed = format!("replayed {}: {moves}; they differ in {differing}", policy.name());
+        Ok(writeln!(out, "{rounds} in {:.3} s, at most {tasks}; {recorded}; {replayed}", self.last_s)?)
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use cotenant_cli::words::count;
+use cotenant_linux::undo::RestoreReport;
 use std::process::ExitCode;
 
 /// Arguments of `cotenant restore`.
@@ -19,14 +20,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::act::restore(&cotenant_linux::undo::default_state_dir()?);
     cotenant_cli::answer(args.json, &report, |out| {
+        let RestoreReport { resumed, gone, foreign, failed, .. } = &report;
+        let restored = count(report.restored as u64, "task");
         writeln!(
             out,
-            "{} given back, {} resumed, {} had ended, {} changed by others and left alone, {} failed",
-            count(report.restored as u64, "task"),
-            report.resumed,
-            report.gone,
-            report.foreign,
-            report.failed
+            "{restored} given back, {resumed} resumed, {gone} had ended, {foreign} changed by others and left alone, \
+             {failed} failed"
         )?;
         Ok(report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?)
     })?;

@@ -151,23 +151,17 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         Mode::Advise => "advised on",
         Mode::Enforce => "managed",
     };
+    let seconds = summary.seconds;
     if tally.rounds == 0 {
-        tell(format_args!(
-            "{verb} nothing: it ended after {:.3} s, before the first interval was over",
-            summary.seconds
-        ));
+        tell(format_args!("{verb} nothing: it ended after {seconds:.3} s, before the first interval was over"));
     } else {
         let what = match summary.mode {
             Mode::Observe => String::new(),
             _ => format!(" with {}: {}", summary.policy, count(tally.moves, "move")),
         };
-        tell(format_args!(
-            "{verb} {} for {:.1} s{what} in {}; own cost {:.2} % of a CPU",
-            count(tally.tasks, "task"),
-            summary.seconds,
-            count(tally.rounds, "round"),
-            summary.overhead * 100.0
-        ));
+        let (tasks, rounds) = (count(tally.tasks, "task"), count(tally.rounds, "round"));
+        let own = summary.overhead * 100.0;
+        tell(format_args!("{verb} {tasks} for {seconds:.1} s{what} in {rounds}; own cost {own:.2} % of a CPU"));
         tell(format_args!("counters: {}", summary.tier));
     }
     if let Some(sum) = tally.access_distance {

@@ -18,7 +18,7 @@ use cotenant_model::topology::hidden::Role;
 use cotenant_model::topology::latency::MemoryLatencies;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -75,11 +75,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None => calibrated::default_path()
             .ok_or_else(|| usage("there is no home folder for the profile; name a file with -o"))?,
     };
+    let make = |folder: &Path| {
+        fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))
+    };
     // Before anything is measured: whatever could be measured would be lost.
     match (&args.output, path.parent()) {
-        (None, Some(folder)) => {
-            fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
-        }
+        (None, Some(folder)) => make(folder)?,
         (Some(_), Some(folder)) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
             bail!(
                 "{}: the profile cannot be written: there is no such folder; name another file with -o",
@@ -88,9 +89,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         _ => {}
     }
-    if let Some(folder) = &args.svg_dir {
-        fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
-    }
+    args.svg_dir.as_deref().map_or(Ok(()), make)?;
     let topology = machine_arg::resolve(None)?.machine.topology;
     let cpus = sys::getaffinity(0)?.and(topology.usable());
     if let Some(load) = load_average().filter(|load| *load > 0.5 * cpus.len() as f64) {
@@ -138,7 +137,7 @@ fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-fn draw(folder: &std::path::Path, calibration: &Calibration) -> Result<()> {
+fn draw(folder: &Path, calibration: &Calibration) -> Result<()> {
     let write = |name: &str, picture: String| {
         let path = folder.join(format!("{name}.svg"));
         replace(&path, picture.as_bytes()).with_context(|| format!("{}: the picture cannot be written", path.display()))
@@ -169,12 +168,8 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -
     if let Some(MemoryLatencies { nodes, rows }) = &c.memory {
         let cells = || rows.iter().flat_map(|row| &row.ns).copied();
         let (least, most) = (cells().fold(f64::INFINITY, f64::min), cells().fold(0.0, f64::max));
-        writeln!(
-            out,
-            "latency from {} of CPUs to memory of {} nodes: {least:.1} to {most:.1} ns; cotenant topo shows them",
-            count(rows.len() as u64, "group"),
-            nodes.len()
-        )?;
+        let way = format!("from {} of CPUs to memory of {} nodes", count(rows.len() as u64, "group"), nodes.len());
+        writeln!(out, "latency {way}: {least:.1} to {most:.1} ns; cotenant topo shows them")?;
     }
     sharing(out, c)?;
     for left in &c.left_out {
@@ -204,12 +199,10 @@ fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
         match (found.as_slice(), claimed.as_slice()) {
             ([], claimed) => writeln!(out, "the system claims {noun} that latencies do not show: {}", groups(claimed))?,
             (found, []) => writeln!(out, "the system does not say so of these {noun}: {}", groups(found))?,
-            (found, claimed) => writeln!(
-                out,
-                "the system groups {noun} differently: {} where latencies show {}",
-                groups(claimed),
-                groups(found)
-            )?,
+            (found, claimed) => {
+                let (claimed, found) = (groups(claimed), groups(found));
+                writeln!(out, "the system groups {noun} differently: {claimed} where latencies show {found}")?;
+            }
         }
     }
     Ok(())

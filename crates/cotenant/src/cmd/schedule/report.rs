@@ -69,28 +69,22 @@ impl Report<'_> {
                 writeln!(out, "{name:width$}  {result:>12}  {attempts:>8}  {seconds:>9.2}  {cpu_s:>8.2}  {rate:>13}")?;
             }
             let chosen = self.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
+            let (jobs, policy, own) =
+                (count(self.jobs.len() as u64, "job"), self.run.policy, self.run.overhead * 100.0);
+            let Self { makespan_s, failed, .. } = self;
             writeln!(
                 out,
-                "{} under {}{chosen} in {:.2} s, {} failed; own cost {:.2} % of a CPU",
-                count(self.jobs.len() as u64, "job"),
-                self.run.policy,
-                self.makespan_s,
-                self.failed,
-                self.run.overhead * 100.0
+                "{jobs} under {policy}{chosen} in {makespan_s:.2} s, {failed} failed; own cost {own:.2} % of a CPU"
             )?;
-            if let (Some(pause), Some(gap)) = (&self.pause, &self.gap_us) {
-                writeln!(
-                    out,
-                    "{} by {pause}: {:.0} µs from the first stop to the last resume on average, {:.0} at most, {:.2} % of the time",
-                    count(self.quanta, "quantum").replace("quantums", "quanta"),
-                    gap.mean,
-                    gap.longest,
-                    gap.share * 100.0
-                )?;
+            if let (Some(pause), Some(GapUs { mean, longest, share })) = (&self.pause, &self.gap_us) {
+                let quanta = count(self.quanta, "quantum").replace("quantums", "quanta");
+                let gap =
+                    format!("{mean:.0} µs from the first stop to the last resume on average, {longest:.0} at most");
+                writeln!(out, "{quanta} by {pause}: {gap}, {:.2} % of the time", share * 100.0)?;
             }
             writeln!(out, "counters: {}", self.run.tier)?;
-            for job in self.jobs.iter().filter(|job| job.why.is_some()) {
-                writeln!(out, "{}: {}", cut(&job.name, NAME), job.why.as_deref().unwrap_or_default())?;
+            for (job, why) in self.jobs.iter().filter_map(|job| Some((job, job.why.as_ref()?))) {
+                writeln!(out, "{}: {why}", cut(&job.name, NAME))?;
             }
             for note in &self.run.notes {
                 writeln!(out, "note: {note}")?;
