@@ -208,25 +208,15 @@ fn predict(
     if !simulates && found.profile.per_cpu_s.is_empty() {
         return Ok(found);
     }
-    let mut leave_out = |reason: String| found.left_out.push(LeftOut { name: NAME.to_owned(), reason });
-    let model = match calibrated::load(topology).map(|(profile, _)| calibrated::contentiousness(&profile, topology)) {
-        Ok((Some(model), _)) => model,
-        Ok((None, Some(why))) => {
-            leave_out(why);
-            return Ok(found);
-        }
-        Ok((None, None)) => {
-            leave_out("this machine has no such model; cotenant calibrate --contentiousness fits it".to_owned());
-            return Ok(found);
-        }
-        Err(why) => {
-            leave_out(why.to_string());
-            return Ok(found);
-        }
+    let none = "this machine has no such model; cotenant calibrate --contentiousness fits it";
+    let score = match calibrated::load(topology).map(|(profile, _)| calibrated::contentiousness(&profile, topology)) {
+        Ok((Some(model), _)) => contention::predicted(&model, &found, topology, bench),
+        Ok((None, why)) => Err(Stop::Missing(why.unwrap_or_else(|| none.to_owned()))),
+        Err(why) => Err(Stop::Missing(why.to_string())),
     };
-    match contention::predicted(&model, &found, topology, bench) {
+    match score {
         Ok(score) => found.profile.contentiousness_model = Some(score),
-        Err(Stop::Missing(why)) => found.left_out.push(LeftOut { name: NAME.to_owned(), reason: why }),
+        Err(Stop::Missing(reason)) => found.left_out.push(LeftOut { name: NAME.to_owned(), reason }),
         Err(stop) => return Err(stop),
     }
     Ok(found)
@@ -240,22 +230,15 @@ fn write(path: &Path, name: &str, profile: &AppProfile) -> Result<PathBuf> {
 }
 
 fn json(name: &str, path: &Path, found: &Characterization) -> serde_json::Value {
-    let classes: BTreeMap<&String, serde_json::Value> = found
-        .profile
-        .degradation
-        .iter()
-        .map(|(level, points)| (level, profile::sensitive_from(points)))
-        .map(|(level, from)| (level, serde_json::json!({ "sensitive": from.is_some(), "from_per_s": from })))
-        .collect();
+    let classes = found.profile.degradation.iter().map(|(level, points)| {
+        let from = profile::sensitive_from(points);
+        (level, serde_json::json!({ "sensitive": from.is_some(), "from_per_s": from }))
+    });
+    let classes: BTreeMap<&String, serde_json::Value> = classes.collect();
+    let Characterization { profile, left_out, notes, runs, alone_s, .. } = found;
     serde_json::json!({
-        "app": name,
-        "path": path,
-        "classes": classes,
-        "profile": found.profile,
-        "left_out": found.left_out,
-        "notes": found.notes,
-        "runs": found.runs,
-        "alone_s": found.alone_s,
+        "app": name, "path": path, "classes": classes, "profile": profile, "left_out": left_out, "notes": notes,
+        "runs": runs, "alone_s": alone_s,
     })
 }
 
@@ -269,30 +252,18 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
     }
     let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
     for (kernel, c) in &p.corun {
-        let what = format!("beside {kernel}");
-        let (suffers, range) = (percent(c.suffers.loss), (percent(c.suffers.low), percent(c.suffers.high)));
+        let (what, by) = (format!("beside {kernel}"), c.suffers.by);
+        let [suffers, low, high] = [c.suffers.loss, c.suffers.low, c.suffers.high].map(percent);
         let causes = c.causes.as_ref().map_or("?".to_owned(), |l| percent(l.loss));
-        writeln!(
-            out,
-            "{what:<28} loses {suffers:>8} ({} to {}), by {}; costs it {causes}",
-            range.0, range.1, c.suffers.by
-        )?;
+        writeln!(out, "{what:<28} loses {suffers:>8} ({low} to {high}), by {by}; costs it {causes}")?;
     }
     if let (Some(suffers), Some(causes)) = (p.corun_sensitivity, p.contentiousness) {
-        let (suffers, causes) = (percent(suffers), percent(causes));
-        writeln!(
-            out,
-            "{:<28} loses {suffers} on average, and costs others {causes}: its contentiousness",
-            "beside all of these"
-        )?;
+        let (what, suffers, causes) = ("beside all of these", percent(suffers), percent(causes));
+        writeln!(out, "{what:<28} loses {suffers} on average, and costs others {causes}: its contentiousness")?;
     }
     if let Some(costs) = p.contentiousness_model {
-        writeln!(
-            out,
-            "{:<28} costs others {} by this machine's model of lines per ns",
-            "contentiousness",
-            percent(costs)
-        )?;
+        let (what, costs) = ("contentiousness", percent(costs));
+        writeln!(out, "{what:<28} costs others {costs} by this machine's model of lines per ns")?;
     }
     for (level, points) in &p.degradation {
         for point in points {
@@ -304,22 +275,20 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
         let most = points.iter().map(|point| point.reached_per_s).fold(0.0, f64::max);
         match profile::sensitive_from(points) {
             Some(from) => writeln!(out, "{level:<28} sensitive: it loses 5 % from {from:.3e} lines/s of others on")?,
-            None => writeln!(
-                out,
-                "{level:<28} little sensitive: it loses less than 5 % up to {most:.3e} lines/s of others"
-            )?,
+            None => {
+                writeln!(
+                    out,
+                    "{level:<28} little sensitive: it loses less than 5 % up to {most:.3e} lines/s of others"
+                )?;
+            }
         }
     }
     if let Some(curve) = &p.misses {
         for point in &curve.points {
             let size = format!("simulated l{} of {} KiB", point.level, point.bytes >> 10);
+            let misses = format!("{:>8.3} % of references miss, {:.3} per 1,000", point.ratio * 100.0, point.mpki);
             let (ways, line) = (point.ways, point.line);
-            writeln!(
-                out,
-                "{size:<28} {:>8.3} % of references miss, {:.3} per 1,000 instructions ({ways} ways, {line}-byte lines)",
-                point.ratio * 100.0,
-                point.mpki
-            )?;
+            writeln!(out, "{size:<28} {misses} instructions ({ways} ways, {line}-byte lines)")?;
         }
         for used in &curve.footprints {
             let (what, kib) = (format!("footprint at l{}", used.level), used.bytes >> 10);

@@ -147,12 +147,10 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
             write_listing(page, listing);
             Ok(())
         }
-        Block::Figure(figure) => writeln!(
-            page,
-            "<figure>\n<figcaption>{}</figcaption>\n{}</figure>",
-            escape(&figure.title),
-            figure.inline(id)
-        ),
+        Block::Figure(figure) => {
+            let (title, svg) = (escape(&figure.title), figure.inline(id));
+            writeln!(page, "<figure>\n<figcaption>{title}</figcaption>\n{svg}</figure>")
+        }
     };
 }
 

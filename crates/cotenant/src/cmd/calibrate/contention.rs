@@ -109,20 +109,14 @@ fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result
     for (name, unit, c) in [("a", "ns/line", fitted.a), ("b", "ns/line", fitted.b), ("c", "", fitted.c)] {
         writeln!(out, "{name} {:>12} {unit:<8} standard error {}, p = {:.2e}", number(c.value), number(c.error), c.p)?;
     }
+    let Contentiousness { r2, p, method, .. } = fitted;
+    let missed = fitted.leave_one_out * 100.0;
     writeln!(
         out,
-        "R² {:.2}, p = {:.2e}; each program as predicted from the others is missed by {:.1} points on average",
-        fitted.r2,
-        fitted.p,
-        fitted.leave_one_out * 100.0
+        "R² {r2:.2}, p = {p:.2e}; each program as predicted from the others is missed by {missed:.1} points on average"
     )?;
     let alone = |r2: Option<f64>| r2.map_or("unknown".to_owned(), |r2| format!("{r2:.2}"));
-    writeln!(
-        out,
-        "R² of the last level's miss rate alone {}, of the rate of requests to it alone {}",
-        alone(fitted.miss_rate_r2),
-        alone(fitted.requests_r2)
-    )?;
-    writeln!(out, "{}", fitted.method)?;
-    Ok(())
+    let (misses, requests) = (alone(fitted.miss_rate_r2), alone(fitted.requests_r2));
+    writeln!(out, "R² of the last level's miss rate alone {misses}, of the rate of requests to it alone {requests}")?;
+    Ok(writeln!(out, "{method}")?)
 }
