@@ -10,6 +10,7 @@ pub mod words;
 use clap::error::ErrorKind;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Exit code for failures that are not the user's words.
@@ -52,6 +53,12 @@ pub fn misused(error: &clap::Error, program: &clap::Command) -> ExitCode {
         subcommand.map_or_else(|| program.get_name().to_owned(), |name| format!("{} {name}", program.get_name()));
     words::tell(words::one_line(&error.to_string(), &command));
     ExitCode::from(USAGE)
+}
+
+/// A folder of the user's: by its XDG variable, else below the home folder.
+pub fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    of(variable).or_else(|| Some(of("HOME")?.join(below_home)))
 }
 
 /// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.

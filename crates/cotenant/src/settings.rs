@@ -143,7 +143,7 @@ impl Setup {
     /// Resolves options against a machine that is not this one, and asks the policy whether it can work there.
     /// Profiles of its applications are stored under its name.
     pub fn new(args: &PolicyArgs, name: &str, topology: Topology, machine: MachineProfile) -> Result<Self> {
-        let load = |_: &Topology| Store::of_machine(name).map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
+        let load = |_: &Topology| stored(Store::of_machine(name), &BTreeMap::new());
         Self::resolve(args, None, load, &[], topology, machine)
     }
 
@@ -169,10 +169,7 @@ impl Setup {
         known: &BTreeMap<String, Executable>,
         sensitive: &[&str],
     ) -> Result<Self> {
-        let load = |topology: &Topology| {
-            let store = Store::of_this_machine(topology);
-            store.map(|store| store.load(known)).unwrap_or_default()
-        };
+        let load = |topology: &Topology| stored(Store::of_this_machine(topology), known);
         Self::resolve(&args.policy, Some(args), load, sensitive, topology, machine)
     }
 
@@ -217,8 +214,11 @@ impl Setup {
         if args.map.is_some() && policy.name() != "static" {
             return Err(usage(format!("--map is for the policy static, not for {name}; add --policy static")));
         }
-        if args.sam.is_some() && !["sam", "auto"].contains(&policy.name()) {
-            return Err(usage(format!("--sam is for the policies sam and auto, not for {name}; leave it out")));
+        for (given, option) in [(args.sam.is_some(), "sam"), (args.atom.is_some(), "atom")] {
+            if given && ![option, "auto"].contains(&policy.name()) {
+                let why = format!("--{option} is for the policies {option} and auto, not for {name}; leave it out");
+                return Err(usage(why));
+            }
         }
         if live.is_some() && policy.needs().pauses {
             return Err(usage(format!(
@@ -232,9 +232,6 @@ impl Setup {
         })?;
         for name in sensitive {
             apps.entry((*name).to_owned()).or_default().latency_sensitive = true;
-        }
-        if args.atom.is_some() && !["atom", "auto"].contains(&policy.name()) {
-            return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
         }
         let topology = within(calibrated::measured(&machine, topology)?, cpus.as_ref());
         let mut setup = Self::of((topology, machine), cpus, apps, Decider::all(policy, config))?;
@@ -316,11 +313,12 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
         settings.put(Atom::SECTION, &atom);
     }
     for (policy, table) in &file.set {
-        let section = registry().section(policy).map_err(|why| usage(format!("{}: {why}", in_file("set"))))?;
+        let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: {why}", in_file("set")));
+        let section = registry().section(policy).map_err(|why| wrong(&why))?;
         for (key, value) in table {
             settings.set(section, key, serde_json::to_value(value)?);
         }
-        registry().check(section, &settings).map_err(|why| usage(format!("{}: {why}", in_file("set"))))?;
+        registry().check(section, &settings).map_err(|why| wrong(&why))?;
     }
     if let Some(sam) = &args.sam {
         settings.put(Sam::SECTION, sam);
@@ -375,8 +373,12 @@ pub(crate) fn simulated_profiles(
     wanted: bool,
     machine: &str,
 ) -> Result<BTreeMap<String, AppProfile>> {
-    let store = if wanted { Store::of_machine(machine) } else { None };
-    profiles(file, || store.map(|store| store.load(&BTreeMap::new())).unwrap_or_default())
+    profiles(file, || stored(wanted.then(|| Store::of_machine(machine)).flatten(), &BTreeMap::new()))
+}
+
+/// What a store has; nothing where there is none.
+fn stored(store: Option<Store>, running: &BTreeMap<String, Executable>) -> Loaded {
+    store.map(|store| store.load(running)).unwrap_or_default()
 }
 
 /// Profiles of a file, else those that are stored; remarks about these are told. None has a stamp.
@@ -397,8 +399,7 @@ pub(crate) fn profiles_here(
     running: &BTreeMap<String, Executable>,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, AppProfile>> {
-    let stored = || Store::of_this_machine(topology).map(|store| store.load(running)).unwrap_or_default();
-    let mut apps = profiles(file, stored)?;
+    let mut apps = profiles(file, || stored(Store::of_this_machine(topology), running))?;
     apps.retain(|name, _| is_wanted(name));
     Ok(apps)
 }
@@ -433,9 +434,7 @@ fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
 }
 
 fn default_path() -> Option<PathBuf> {
-    let dir = std::env::var_os("XDG_CONFIG_HOME").filter(|d| !d.is_empty()).map(PathBuf::from);
-    let dir = dir.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))?;
-    Some(dir.join("cotenant/config.toml"))
+    Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/config.toml"))
 }
 
 /// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other;
@@ -443,19 +442,18 @@ fn default_path() -> Option<PathBuf> {
 pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
     let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
-    let other = match args {
-        None => true,
-        Some(args) => args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some(),
+    let named = |args: &PolicyArgs| -> Result<bool> {
+        Ok(args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some())
     };
+    let other = args.map_or(Ok(true), named)?;
     let (profile, stale) = match calibrated::load(&found.topology) {
         Ok(loaded) => loaded,
         Err(why) if other => {
             (MachineProfile::default(), vec![format!("not used: {why}; calibrate again, or remove it")])
         }
         Err(why) => {
-            return Err(
-                why.context("the profile of this machine is damaged; calibrate again, or name another with --profile")
-            );
+            let remedy = "the profile of this machine is damaged; calibrate again, or name another with --profile";
+            return Err(why.context(remedy));
         }
     };
     stale.into_iter().for_each(tell);

@@ -3,7 +3,7 @@
 mod contention;
 
 use crate::replace::replace;
-use crate::{args, calibrated};
+use crate::{args, calibrated, units};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
@@ -162,12 +162,11 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -
     if let Some(latencies) = &c.latencies {
         let n = latencies.cpus().len();
         let pairs = (0..n).flat_map(|a| (0..a).filter_map(move |b| latencies.get(a, b)));
-        let (least, most) = pairs.fold((f64::INFINITY, 0.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+        let (least, most) = units::ends(pairs);
         writeln!(out, "latency from CPU to CPU, one way: {least:.1} to {most:.1} ns")?;
     }
     if let Some(MemoryLatencies { nodes, rows }) = &c.memory {
-        let cells = || rows.iter().flat_map(|row| &row.ns).copied();
-        let (least, most) = (cells().fold(f64::INFINITY, f64::min), cells().fold(0.0, f64::max));
+        let (least, most) = units::ends(rows.iter().flat_map(|row| &row.ns).copied());
         let way = format!("from {} of CPUs to memory of {} nodes", count(rows.len() as u64, "group"), nodes.len());
         writeln!(out, "latency {way}: {least:.1} to {most:.1} ns; cotenant topo shows them")?;
     }
