@@ -93,11 +93,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         };
         watch.end(run.seconds);
         if run.signal.is_none() && run.exit_code != 0 {
-            let how = if managed { "with" } else { "without" };
+            let (code, how) = (run.exit_code, if managed { "with" } else { "without" });
             bail!(
-                "the command failed with exit code {} {how} Cotenant; a failing run cannot be compared; see its own \
-                 messages with --show-output",
-                run.exit_code
+                "the command failed with exit code {code} {how} Cotenant; a failing run cannot be compared; see its own \
+                 messages with --show-output"
             );
         }
         Ok(run.signal.map_or(ControlFlow::Continue(run), ControlFlow::Break))

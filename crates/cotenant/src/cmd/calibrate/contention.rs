@@ -43,10 +43,8 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let other = "name another file with -o";
     calibrated::read(path).map_err(|why| usage(format!("{why}; mend or remove it, or {other}")))?;
     if path.is_file() && fs::read_to_string(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
-        return Err(usage(format!(
-            "{}: this is a machine file, which would lose its topology; {other}",
-            path.display()
-        )));
+        let path = path.display();
+        return Err(usage(format!("{path}: this is a machine file, which would lose its topology; {other}")));
     }
     let (rounds, length) = if args.quick { (1, Duration::from_millis(200)) } else { (3, Duration::from_millis(500)) };
     let store = Store::of_this_machine(topology);

@@ -82,10 +82,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match (&args.output, path.parent()) {
         (None, Some(folder)) => make(folder)?,
         (Some(_), Some(folder)) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            bail!(
-                "{}: the profile cannot be written: there is no such folder; name another file with -o",
-                path.display()
-            );
+            let path = path.display();
+            bail!("{path}: the profile cannot be written: there is no such folder; name another file with -o");
         }
         _ => {}
     }

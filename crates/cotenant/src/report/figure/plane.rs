@@ -61,10 +61,9 @@ pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Op
     })?;
     let at = |value: f64| cells.iter().find(|cell| cell.2 == value).map_or((0, 0), |cell| (cell.0, cell.1));
     let ((lx, ly), (hx, hy)) = (at(values.start), at(values.end));
+    let (least, most) = (short(values.start), short(values.end));
     let description = format!(
-        "Heatmap of {columns} columns and {rows} rows, {unit}; the darker the more. Least {} at column {lx}, row {ly}; most {} at column {hx}, row {hy}.",
-        short(values.start),
-        short(values.end)
+        "Heatmap of {columns} columns and {rows} rows, {unit}; the darker the more. Least {least} at column {lx}, row {ly}; most {most} at column {hx}, row {hy}."
     );
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
