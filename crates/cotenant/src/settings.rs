@@ -1,4 +1,4 @@
-//! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
+//! Resolves what the loop needs: from the command line, else the settings file, else the default.
 
 use crate::args::{ManageArgs, PolicyArgs};
 use crate::store::{Loaded, Store};
@@ -53,7 +53,7 @@ struct RuleText {
     metric: Option<String>,
 }
 
-/// What a program is to others.
+/// The priority of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
@@ -135,7 +135,7 @@ pub(crate) struct Setup {
     pub mode: Mode,
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
-    /// How it is learned which memory is accessed, and what part of a CPU that may cost.
+    /// How accesses to memory are found out, and the share of a CPU that this may cost.
     collector: (Choice, f64),
 }
 
@@ -233,7 +233,7 @@ impl Setup {
         for name in sensitive {
             apps.entry((*name).to_owned()).or_default().latency_sensitive = true;
         }
-        let topology = within(calibrated::measured(&machine, topology)?, cpus.as_ref());
+        let topology = within(&calibrated::measured(&machine, topology)?, cpus.as_ref());
         let mut setup = Self::of((topology, machine), cpus, apps, Decider::all(policy, config))?;
         setup.mode = mode.or(file.mode).unwrap_or_default();
         if let Some(scope) = live.map(|manage| &manage.scope) {
@@ -259,7 +259,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// What is to be looked at of the memory of programs. A recording is for other policies, too.
+    /// What the host observes of the programs' memory. A recording is for other policies, too.
     pub fn memory(&self, recorded: bool) -> memory::Options {
         // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
@@ -272,7 +272,7 @@ impl Setup {
         }
     }
 
-    /// Who decides about what, as the loop takes it.
+    /// The rules, as the loop takes them.
     pub fn rules(&self) -> Vec<Rule<'_>> {
         let Self { topology, machine, apps, .. } = self;
         let rules = self.deciders.iter().map(|Decider { policy, config, owns }| Rule {
@@ -343,7 +343,7 @@ pub(crate) fn user_cpus(option: &str, text: &str, usable: &CpuSet) -> Result<Cpu
 }
 
 /// The machine as a policy sees it that has only the user's CPUs; what others do elsewhere is not its business.
-fn within(topology: Topology, cpus: Option<&CpuSet>) -> Topology {
+fn within(topology: &Topology, cpus: Option<&CpuSet>) -> Topology {
     cpus.map_or_else(|| topology.clone(), |cpus| topology.limited_to(cpus))
 }
 
@@ -351,7 +351,7 @@ fn within(topology: Topology, cpus: Option<&CpuSet>) -> Topology {
 pub(crate) fn machine_within(cpus: Option<&str>) -> Result<((Topology, MachineProfile), Option<CpuSet>)> {
     let (topology, profile) = live_machine(None)?;
     let cpus = cpus.map(|text| user_cpus("--cpus", text, topology.usable())).transpose()?;
-    Ok(((within(topology, cpus.as_ref()), profile), cpus))
+    Ok(((within(&topology, cpus.as_ref()), profile), cpus))
 }
 
 /// The text of a file that the user named.
@@ -437,8 +437,8 @@ fn default_path() -> Option<PathBuf> {
     Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/config.toml"))
 }
 
-/// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other;
-/// else it is told and left out.
+/// This machine. A damaged profile of it is an error only for a command that decides by it (`args`) and names no
+/// other; else a warning says so, and it is left out.
 pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
     let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;

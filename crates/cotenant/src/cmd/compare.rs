@@ -130,7 +130,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// How far the comparison is.
+/// The progress of the comparison.
 struct Watch {
     progress: Progress,
     runs: u32,
@@ -183,7 +183,7 @@ impl Observer for Watch {
     }
 }
 
-/// A run without Cotenant: started alike, left alone.
+/// A run without Cotenant: started the same way, left alone.
 fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watch) -> Result<Run> {
     let start = Instant::now();
     let mut waiter = Waiter::new().map_err(StartError::Wait)?;

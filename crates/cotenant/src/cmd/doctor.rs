@@ -143,7 +143,7 @@ fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
     writeln!(out, "Others that place tasks here:{}", if r.rivals.is_empty() { " none found" } else { "" })?;
     for rival in &r.rivals {
         writeln!(out, "  ! {} ({}): {}", rival.name, rival.found, rival.meaning)?;
-        helps(out, &rival.remedy)?;
+        helps(out, rival.remedy)?;
     }
     writeln!(out, "Policies:")?;
     for a in &r.policies {

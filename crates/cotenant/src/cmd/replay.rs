@@ -62,7 +62,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Who asked for a move.
+/// Which policy asked for a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum By {

@@ -1,4 +1,4 @@
-//! A recording as a section: what was there, who ran where, how fast, what was moved and why.
+//! A recording as a section: the machine, where tasks ran and how fast, what was moved and why.
 
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
@@ -226,7 +226,9 @@ impl Digest<'_> {
         self.add(now);
         if self.stretches.len() > POINTS {
             self.per_stretch *= 2.0;
-            std::mem::take(&mut self.stretches).into_iter().for_each(|stretch| self.add(stretch));
+            for stretch in std::mem::take(&mut self.stretches) {
+                self.add(stretch);
+            }
         }
     }
 

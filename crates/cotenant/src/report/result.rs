@@ -283,17 +283,16 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
     let apps = distinct(result.policies.iter().flat_map(|p| &p.apps).map(|app| app.name.as_str()));
     let bar = |p: &Policy, name: &str| {
         let app = p.apps.iter().find(|a| a.name == name)?;
-        let spread = app.slowdown_min.zip(app.slowdown_max);
-        app.slowdown.map(|value| (value, spread))
+        Some((app.slowdown?, app.slowdown_min.zip(app.slowdown_max)))
     };
     let group = |name: &&str| -> Group { (name.to_string(), result.policies.iter().map(|p| bar(p, name)).collect()) };
     let groups: Vec<Group> = apps.iter().map(group).collect();
     let what = "Slowdown of each application (time together / time alone, less is better)";
     blocks.extend(figure::bars("slowdown", what, "slowdown", &policies, &groups)?.map(Block::Figure));
     let over = |p: &Policy| -> Group {
-        let bar =
-            p.over_linux.as_ref().and_then(|o| Some((o.mean? * 100.0, o.ends().map(|(l, h)| (l * 100.0, h * 100.0)))));
-        (p.title(), vec![bar, p.over_linux_best.map(|best| (best * 100.0, None))])
+        let percent = |o: &Interval| Some((o.mean? * 100.0, o.ends().map(|(l, h)| (l * 100.0, h * 100.0))));
+        let best = p.over_linux_best.map(|best| (best * 100.0, None));
+        (p.title(), vec![p.over_linux.as_ref().and_then(percent), best])
     };
     let over: Vec<Group> = result.policies.iter().map(over).collect();
     let what = "Speed-up over Linux's mean, with 95 % intervals, and over its best seed (more is better)";

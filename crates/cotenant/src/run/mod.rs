@@ -1,7 +1,8 @@
 //! One run on this machine, whichever command asks for it: setup → host → observers → end.
 //!
-//! A command brings a [`Setup`] (machine, profiles, the policies with their settings), the applications or the queue that it manages,
-//! and observers of its own. Recording, metrics, live view, summary and exit code are the runner's: the same for all.
+//! A command brings a [`Setup`] (machine, profiles, the policies with their settings), the applications or the queue
+//! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's: the
+//! same for all.
 
 pub(crate) mod one;
 pub(crate) mod progress;
@@ -24,7 +25,7 @@ use recorder::Recorder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use summary::{Recorded, Summary, Tally};
 
-/// Somebody who watches a run.
+/// An observer of a run.
 pub(crate) trait Observer {
     /// The programs run, and the loop is about to begin.
     fn begin(&mut self, _host: &LinuxHost) {}
@@ -32,7 +33,7 @@ pub(crate) trait Observer {
     /// A round of the loop is over.
     fn round(&mut self, round: &Round<'_>);
 
-    /// How it stands, for the live view: at most so many characters and lines. `None`: others tell.
+    /// The state of the run for the live view, in at most so many columns and lines. `None`: another observer shows it.
     fn view(&mut self, _room: (usize, usize)) -> Option<String> {
         None
     }
@@ -56,9 +57,9 @@ pub(crate) struct Run<'a> {
     pub queue: Option<(Box<dyn Queue>, Duration)>,
     /// What the setup says, for the command to add to.
     pub options: HostOptions,
-    /// How it stands, again and again.
+    /// The live view, where there is one.
     pub view: Option<LiveView>,
-    /// Whether anything is said while it runs; what fails stands in the notes anyway.
+    /// Whether messages are printed while it runs; failures are noted in the summary anyway.
     pub told: bool,
 }
 
@@ -194,6 +195,7 @@ mod tests {
     use cotenant_policies::{Static, StaticSettings};
     use cotenant_record::Recording;
     use recorder::{How, Target};
+    use std::collections::BTreeMap;
     use std::process::Command;
 
     #[derive(Default)]
@@ -218,7 +220,7 @@ mod tests {
             Decider { policy: Box::new(Static(map)), config, owns }
         };
         let deciders = vec![decider(Effect::Nap, 20), decider(Effect::Placement, 50)];
-        let mut setup = Setup::of(machine, None, Default::default(), deciders).unwrap();
+        let mut setup = Setup::of(machine, None, BTreeMap::default(), deciders).unwrap();
         setup.mode = Mode::Advise;
         let scratch = cotenant_cli::scratch::Scratch::new("rules").unwrap();
         let path = scratch.path().join("a.rec");

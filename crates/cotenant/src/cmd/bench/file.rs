@@ -214,7 +214,7 @@ fn listed(apps: &[Spanned<App>], programs: &[Program]) -> Result<Workload, Fault
         jobs.push(Job { name: program.name.clone(), arrival, runs });
     }
     for (job, app) in apps.iter().enumerate() {
-        // Who waits for whom has to end at somebody who comes by himself.
+        // Each chain of `after` has to end at an app that arrives by itself.
         let mut next = job;
         for _ in 0..jobs.len() {
             if let Arrival::After(other) = jobs[next].arrival {

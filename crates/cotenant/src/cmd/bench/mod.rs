@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Puts the figures of an arm where they belong.
+/// Stores the figures of a run under its policy.
 fn note(rounds: &mut [Round], at: usize, policy: &str, workload: &Workload, ran: &[Ran]) -> Result<()> {
     let arm = Arm::new(workload, ran).context("a run took no time; give the programs more to do")?;
     rounds[at].policies.insert(policy.to_owned(), arm);

@@ -1,4 +1,4 @@
-//! What `cotenant bench` says.
+//! The result of `cotenant bench`.
 
 use cotenant_measure::workload::compare::{Figures, Gain, gains};
 use cotenant_measure::workload::{Ran, Workload};
@@ -17,7 +17,7 @@ pub(super) struct Report {
     pub notes: Vec<String>,
 }
 
-/// A workload carried out once under everybody.
+/// A workload carried out once under each policy.
 #[derive(Debug, Serialize)]
 pub(super) struct Round {
     /// In the paper's notation.
@@ -72,7 +72,7 @@ pub(super) fn over_linux(rounds: &[Round], policies: &[String]) -> Vec<Over> {
         let pairs: Vec<(Figures, Figures)> = pairs.collect();
         let [average_response_time, throughput] = gains(&pairs);
         let (policy, rounds) = (policy.clone(), pairs.len());
-        (rounds > 0).then(|| Over { policy, rounds, average_response_time, throughput })
+        (rounds > 0).then_some(Over { policy, rounds, average_response_time, throughput })
     };
     policies.iter().filter_map(over).collect()
 }

@@ -114,7 +114,10 @@ fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result
         "R² {r2:.2}, p = {p:.2e}; each program as predicted from the others is missed by {missed:.1} points on average"
     )?;
     let alone = |r2: Option<f64>| r2.map_or("unknown".to_owned(), |r2| format!("{r2:.2}"));
-    let (misses, requests) = (alone(fitted.miss_rate_r2), alone(fitted.requests_r2));
-    writeln!(out, "R² of the last level's miss rate alone {misses}, of the rate of requests to it alone {requests}")?;
+    let (miss_rate, requests) = (alone(fitted.miss_rate_r2), alone(fitted.requests_r2));
+    writeln!(
+        out,
+        "R² of the last level's miss rate alone {miss_rate}, of the rate of requests to it alone {requests}"
+    )?;
     Ok(writeln!(out, "{method}")?)
 }

@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Says where others disturbed a measurement too much.
+/// Warns where other programs disturbed a measurement too much.
 fn remark_noise(used_by_others: Option<f64>) {
     if let Some(share) = used_by_others.filter(|share| *share > QUIET) {
         tell(format_args!(
@@ -175,7 +175,7 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -
     Ok(())
 }
 
-/// What latencies show of who shares what, and where the system says otherwise.
+/// What latencies show of shared resources, and where the system says otherwise.
 fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
     let noun = |role| match role {
         Role::Core => "cores",

@@ -118,7 +118,7 @@ impl Words {
     /// The value of `COTENANT_PASS`.
     pub fn for_pass(&self) -> String {
         let coverage = self.coverage.map(|x| format!("coverage={x}"));
-        let (mode, more) = match self.mode {
+        let (mode, settings) = match self.mode {
             Mode::Naps => {
                 let granularity = self.granularity_ns().map(|n| format!("granularity_ns={n}"));
                 ("mode=naps", [granularity, self.duration.map(|d| format!("duration_ns={}", d.as_nanos()))])
@@ -129,7 +129,7 @@ impl Words {
             }
             Mode::Markers | Mode::Off => ("mode=markers", [None, None]),
         };
-        let words = [Some(mode.to_owned()), coverage].into_iter().chain(more);
+        let words = [Some(mode.to_owned()), coverage].into_iter().chain(settings);
         words.flatten().collect::<Vec<_>>().join(" ")
     }
 

@@ -1,4 +1,4 @@
-//! What the user says.
+//! The arguments of `cotenant qos`, and the programs that they name.
 
 use super::rules;
 use crate::args::{self, SetArgs};
@@ -240,14 +240,14 @@ fn pids(app: &AppSpec) -> Vec<u32> {
     }
 }
 
-/// Who is to keep its speed, and who gives way for it.
+/// The programs of a run: those that keep their speed, and those that give way.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
     pub high: Vec<AppSpec>,
     pub low: Vec<AppSpec>,
     /// One for each program of high priority.
     pub metrics: Vec<MetricArg>,
-    /// Rules that match nobody.
+    /// Notes on rules that match no program.
     pub notes: Vec<String>,
 }
 
@@ -263,10 +263,8 @@ impl Args {
         let high = programs(&self.high, &self.high_pid, &self.high_cgroup, self.all_users)?;
         let low = programs(&self.low, &self.low_pid, &self.low_cgroup, self.all_users)?;
         if let Some(path) = self.high_cgroup.iter().find(|path| Target::Cgroup((*path).clone()).pids().is_empty()) {
-            return Err(usage(format!(
-                "nobody is in control group {}; start the program of high priority first, or name it with --high",
-                path.display()
-            )));
+            let (group, remedy) = (path.display(), "start the high-priority program first, or name it with --high");
+            return Err(usage(format!("control group {group} is empty; {remedy}")));
         }
         if high.is_empty() && low.is_empty() {
             return rules::cast(self.config.as_deref(), &self.metric, self.all_users);
@@ -287,10 +285,8 @@ impl Args {
     /// One for each program of high priority.
     fn metrics(&self, programs: usize) -> Result<Vec<MetricArg>> {
         if self.metric.len() > programs {
-            return Err(usage(format!(
-                "--metric is given {} times for {programs} programs of high priority",
-                self.metric.len()
-            )));
+            let times = self.metric.len();
+            return Err(usage(format!("--metric is given {times} times for {programs} programs of high priority")));
         }
         let last = self.metric.last().cloned().unwrap_or_default();
         Ok((0..programs).map(|i| self.metric.get(i).unwrap_or(&last).clone()).collect())
@@ -345,7 +341,7 @@ impl Args {
     }
 }
 
-/// Nobody may be of both priorities.
+/// No process may have both priorities.
 fn apart(cast: &Cast) -> Result<()> {
     let high: BTreeSet<u32> = cast.high.iter().flat_map(pids).collect();
     match cast.low.iter().flat_map(pids).find(|pid| high.contains(pid)) {

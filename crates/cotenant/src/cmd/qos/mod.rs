@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     table.report(summary, args)
 }
 
-/// Who is served and how, with what `--set` changes of it.
+/// Which programs are served and how, with what `--set` changes of it.
 fn config(args: &Args, cast: &Cast) -> Result<Config> {
     let metrics = &cast.metrics;
     let high = cast.high.len();

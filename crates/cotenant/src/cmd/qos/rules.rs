@@ -58,11 +58,11 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
     )))
 }
 
-/// Whom a rule matches; `None`: nobody.
+/// The programs that a rule matches now; `None` where there are none.
 fn target(rule: &RoleRule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
     match &rule.matches {
         Matches::Cgroup(path) => {
-            // Who is to nap may come later.
+            // Low-priority programs may start later.
             let target = Target::Cgroup(path.clone());
             let there = path.join("cgroup.procs").exists() && (rule.role == Role::Low || !target.pids().is_empty());
             there.then_some(target)

@@ -1,4 +1,4 @@
-//! How it stands: a table while it runs, and the summary.
+//! The table while it runs, and the summary.
 
 use super::args::{Args, MetricArg, Output};
 use crate::run::Observer;

@@ -27,7 +27,7 @@ pub(super) struct Limits {
     pub memory: Option<u64>,
 }
 
-/// How a job stands.
+/// The state of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum State {
     #[default]
@@ -163,7 +163,7 @@ impl Jobs {
         self.all[key].state = state;
     }
 
-    /// A job of an earlier run has ended, nobody knows how.
+    /// A job of an earlier run has ended; its exit code is unknown.
     pub fn left_ended(&mut self, key: usize) {
         self.waiting.retain(|&k| k != key);
         self.over(key, State::Ended { code: None });
@@ -191,7 +191,7 @@ impl Queue for Shared {
             let mut jobs = self.0.borrow_mut();
             let key = *jobs.waiting.front()?;
             if !jobs.fits(&jobs.all[key].spec) {
-                return None; // in order: whoever needs much is not passed over again and again
+                return None; // in order, so that jobs that need much are not passed over again and again
             }
             let program = match jobs.program(key) {
                 Ok(program) => Some(program?),

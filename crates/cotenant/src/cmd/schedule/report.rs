@@ -1,4 +1,4 @@
-//! What a batch came to, as a table or JSON.
+//! The result of a batch, as a table or JSON.
 
 use super::queue::JobReport;
 use super::{Args, NAME};

@@ -1,4 +1,4 @@
-//! Who watches a batch: adds up what jobs do, and draws a bar and a line per job that is started.
+//! The observer of a batch: adds up what jobs do, and draws a bar and a line per started job.
 
 use super::NAME;
 use super::queue::{self, Job, Jobs, Shared, State};

@@ -334,12 +334,9 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
                 if let Some((lowest, highest)) = spread.filter(|s| drawable(s.0) && drawable(s.1)) {
                     let (middle, half) = (left + width / 2.0, width * 0.2);
                     let (lowest, highest) = (lowest / unit_y, highest / unit_y);
-                    let ends = [(lowest, half), (highest, half)];
-                    let caps = ends.map(|(y, half)| {
-                        PathElement::new(vec![(middle - half, y), (middle + half, y)], INK.stroke_width(1))
-                    });
-                    let stem = PathElement::new(vec![(middle, lowest), (middle, highest)], INK.stroke_width(1));
-                    chart.draw_series(caps.into_iter().chain([stem]))?;
+                    let caps = [lowest, highest].map(|y| vec![(middle - half, y), (middle + half, y)]);
+                    let lines = caps.into_iter().chain([vec![(middle, lowest), (middle, highest)]]);
+                    chart.draw_series(lines.map(|line| PathElement::new(line, INK.stroke_width(1))))?;
                 }
             }
             let middle = (g as f64 + 0.5, low);

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 const CELL: u32 = 54;
 /// A larger grid has smaller cells, which say nothing in words.
 const WORDED: usize = 14;
-/// Colours of the least and the most, and what lies between: light to dark, for those who tell no colours apart, too.
+/// Colours of the least and the most, and what lies between: light to dark, so that they differ without colour, too.
 const SCALE: [(f64, f64, f64); 3] = [(255.0, 244.0, 205.0), (222.0, 122.0, 34.0), (104.0, 18.0, 52.0)];
 
 /// More columns or rows are not drawn.
