@@ -188,6 +188,7 @@ mod tests {
     use super::*;
     use crate::settings;
     use cotenant_linux::host::What;
+    use cotenant_linux::sense::processes;
     use cotenant_model::action::Effect;
     use cotenant_model::policy::{Config, Policy, Settings};
     use cotenant_model::topology::notation::format_map;
@@ -226,11 +227,14 @@ mod tests {
         let path = scratch.path().join("a.rec");
         let how = How { record_limit: 1 << 30, record_redacted: false };
         let mut run = Run::new(&setup, Some(Target { path: &path, how: &how }), Vec::new()).unwrap();
-        let mut command = Command::new("sleep");
-        command.arg("0.5");
-        run.apps = vec![AppSpec::new("sleep".to_owned(), What::Command(command))];
+        // Attached to, not started: the news of a child's end may go to another thread of the tests.
+        let mut target = Command::new("sleep").arg("0.5").spawn().unwrap();
+        let running = What::Running(processes::Target::Trees(vec![target.id()]));
+        let reaper = std::thread::spawn(move || target.wait());
+        run.apps = vec![AppSpec::new("sleep".to_owned(), running)];
         let mut seen = Orders::default();
         let summary = run.go(&mut [&mut seen]).unwrap();
+        reaper.join().unwrap().unwrap();
         assert_eq!((summary.policy, summary.exit_code), (Static::SECTION, 0));
         let bytes = std::fs::read(&path).unwrap();
         let recording = Recording::read(&bytes[..]).unwrap();
