@@ -44,17 +44,12 @@ fn rate(folder: &Path, report: &mut Report) {
         let options = format!("--cotenant-granularity={granularity_ms}ms --cotenant-duration={duration_ms}ms");
         let program = folder.join("rate").display().to_string();
         cc(folder, &format!("--cotenant-mode=naps {options}"), &["-O2", &source, "-o", &program]);
-        let mut shares: Vec<f64> = (0..5)
-            .map(|_| {
-                let printed = done(Command::new(&program).arg("500"));
-                printed
-                    .lines()
-                    .nth(1)
-                    .and_then(|line| line.split_whitespace().next())
-                    .and_then(|share| share.parse().ok())
-                    .expect("a share")
-            })
-            .collect();
+        let share = |_| {
+            let printed = done(Command::new(&program).arg("500"));
+            let first = printed.lines().nth(1).and_then(|line| line.split_whitespace().next());
+            first.and_then(|share| share.parse().ok()).expect("a share")
+        };
+        let mut shares: Vec<f64> = (0..5).map(share).collect();
         shares.sort_by(f64::total_cmp);
         let expected = f64::from(granularity_ms) / f64::from(granularity_ms + duration_ms);
         let of_expected = |share: f64| share / expected;
@@ -85,9 +80,8 @@ fn inert(folder: &Path, report: &mut Report) {
         path
     };
     let builds = |mode: &str| -> Vec<String> {
-        (0..BUILDS)
-            .map(|build| library(format!("{mode}-{build}.so"), build, &format!("--cotenant-mode={mode}")))
-            .collect()
+        let options = format!("--cotenant-mode={mode}");
+        (0..BUILDS).map(|build| library(format!("{mode}-{build}.so"), build, &options)).collect()
     };
     let (plain, marked) = (builds("off"), builds("markers"));
     let elsewhere: Vec<String> = (0..BUILDS).map(|build| plain[(build + 5) % BUILDS].clone()).collect();
