@@ -287,13 +287,21 @@ impl Scenario {
     /// # Panics
     /// Where `places` has not one CPU for each thread.
     pub fn pinned(&self, places: &[usize], seed: u64) -> Result<Outcome, SimError> {
-        let (mut specs, mut rest) = (self.apps.clone(), places);
-        for spec in &mut specs {
-            let own;
-            (own, rest) = rest.split_at(spec.threads);
-            spec.pinned = Some(own.to_vec());
-        }
+        let mut specs = self.apps.clone();
+        pin(&mut specs, places);
         self.run_of(&specs, &NoPolicy, KernelKind::default(), seed, |_| ()).map(|(outcome, _)| outcome)
+    }
+}
+
+/// Gives each thread, application by application, a CPU that it never leaves.
+///
+/// # Panics
+/// Where `places` has fewer CPUs than there are threads.
+pub fn pin(apps: &mut [AppSpec], mut places: &[usize]) {
+    for app in apps {
+        let own;
+        (own, places) = places.split_at(app.threads);
+        app.pinned = Some(own.to_vec());
     }
 }
 

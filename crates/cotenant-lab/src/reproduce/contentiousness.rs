@@ -11,7 +11,6 @@ use cotenant_model::profile::contentiousness::{self, Point};
 use cotenant_model::stats::regression::{self, Fit};
 use cotenant_model::stats::{Summary, rank_correlation};
 use cotenant_sim::app::{embedded, known};
-use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
@@ -50,7 +49,7 @@ pub(super) struct Properties {
 /// Whether both are properties of a program. Losses by who suffers, then by who causes them.
 pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
     let n = suffered.len();
-    let sensitivity: Vec<f64> = suffered.iter().map(|row| mean(row.iter().copied())).collect();
+    let sensitivity: Vec<f64> = suffered.iter().map(mean).collect();
     let contentiousness: Vec<f64> = (0..n).map(|by| mean((0..n).map(|i| suffered[i][by]))).collect();
     let mut rows = Vec::new();
     // Consistent: beside each co-runner the programs are in the order of the means.
@@ -96,7 +95,7 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
         Ok(found.profile.corun.iter().map(|(other, corun)| (other.clone(), corun.suffers.loss)).collect())
     };
     // By who suffers, then by who causes it.
-    let losses = parallel(&names, suffers, |done| lab.show("tang-contentiousness", done, names.len()))?;
+    let losses = lab.parallel("tang-contentiousness", &names, suffers)?;
     let suffered: Vec<Vec<f64>> =
         losses.iter().map(|row| names.iter().map(|by| row.get(by).copied().unwrap_or_default()).collect()).collect();
     let n = names.len();

@@ -2,6 +2,7 @@
 
 use super::spread::Spread;
 use serde::Serialize;
+use std::borrow::Borrow;
 
 /// What an experiment came to.
 #[derive(Clone, Debug, Serialize)]
@@ -87,6 +88,18 @@ pub(super) fn level(label: impl Into<String>, paper: f64, measured: f64, unit: &
     Row { paper: Some(paper), verdict, met: Some(met), ..row(label, measured, unit) }
 }
 
+/// A row with a level, where the paper has one.
+pub(super) fn level_of(label: impl Into<String>, paper: Option<f64>, measured: f64, unit: &'static str) -> Row {
+    let row = row(label, measured, unit);
+    if let Some(paper) = paper { level(row.label, paper, measured, unit) } else { row }
+}
+
+/// A row with an effect, where the paper has one.
+pub(super) fn effect_of(label: impl Into<String>, paper: Option<f64>, measured: f64) -> Row {
+    let row = row(label, measured, "%");
+    if let Some(paper) = paper { effect(row.label, paper, measured) } else { row }
+}
+
 /// A row with an effect in the paper, a gain or a loss in percent.
 pub(super) fn effect(label: impl Into<String>, paper: f64, measured: f64) -> Row {
     let verdict = effect_words(paper, measured);
@@ -158,25 +171,34 @@ fn effect_words(paper: f64, measured: f64) -> &'static str {
 }
 
 /// The geometric mean; 1 of nothing.
-pub(super) fn geometric(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v: f64| (sum + v.ln(), n + 1));
-    (sum / f64::from(n.max(1))).exp()
+pub(super) fn geometric(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    mean(values.into_iter().map(|v| v.borrow().ln())).exp()
 }
 
 /// The mean; 0 of nothing.
-pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v: f64| (sum + v, n + 1));
+pub(super) fn mean(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v| (sum + v.borrow(), n + 1));
     sum / f64::from(n.max(1))
 }
 
 /// The lowest; infinite of nothing.
-pub(super) fn lowest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(f64::INFINITY, f64::min)
+pub(super) fn lowest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    values.into_iter().fold(f64::INFINITY, |least, v| least.min(*v.borrow()))
 }
 
 /// The highest; minus infinity of nothing.
-pub(super) fn highest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(f64::NEG_INFINITY, f64::max)
+pub(super) fn highest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    values.into_iter().fold(f64::NEG_INFINITY, |most, v| most.max(*v.borrow()))
+}
+
+/// By how many percent a ratio is above 1.
+pub(super) fn percent(ratio: f64) -> f64 {
+    (ratio - 1.0) * 100.0
+}
+
+/// Names in a row, or that there are none.
+pub(super) fn listed<S: Borrow<str>>(names: &[S]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// How many rows of which the paper says something agree: a level within 10 %, an effect that appears, a bound that

@@ -1,7 +1,8 @@
 //! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that nap for them under
 //! `cotenant qos`.
 
-use super::super::row::{Found, Row, bound, claim, highest, mean, row};
+use super::super::niceness::statements_on_presets;
+use super::super::row::{Found, Row, bound, claim, mean, row};
 use super::{Here, SIGTERM, left_out, text};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
@@ -289,16 +290,9 @@ pub(super) fn simple(here: &Here) -> Result<Found> {
     let mut rows = study.rows();
     let used = [1, 2, 3].map(|way| study.used(way));
     let all: Vec<f64> = used.iter().flatten().copied().collect();
-    let half = all.iter().filter(|used| **used > 0.5).count() as f64 / all.len() as f64 * 100.0;
     let label = "pairs and presets in which the other program got more than half of its CPU time";
-    rows.push(claim(label, half, "%", "often more than 50 %", half >= 50.0));
-    let [biased, balanced, quality] = used.map(mean);
-    let more = biased - highest([balanced, quality]);
-    let says = "its utilisation is significantly higher";
-    rows.push(claim("utilisation-biased over the better of the others", more, "of as it is", says, more > 0.05));
-    let less = mean(study.kept(2)) - mean(study.kept(1));
-    let label = "speed under balanced over that under utilisation-biased";
-    rows.push(claim(label, less, "of alone", "it degrades only slightly", less < 0.05));
+    let speeds = [2, 1].map(|way| mean(study.kept(way)));
+    rows.extend(statements_on_presets(label, &all, used.map(mean), speeds, "of as it is"));
     Ok(study.finish(
         rows,
         "The paper's thresholds are IPCs; here they are shares of the speed alone, as if that were an IPC of 1, so that it runs without counters, too. Runs between naps are 10 ms: the paper does not say.",

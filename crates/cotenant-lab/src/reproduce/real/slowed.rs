@@ -1,7 +1,7 @@
 //! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes
 //! `naps` and `padding`, beside kernels of `SmashBench` and a real program.
 
-use super::super::row::{Found, Row, claim, effect, level, lowest, mean, row};
+use super::super::row::{Found, Row, claim, effect, level, lowest, mean, percent, row};
 use super::{Here, SIGTERM, left_out};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
@@ -269,7 +269,7 @@ impl Beside {
             .filter(|high| self.suffers(*high))
             .map(|high| self.median(high, made) - self.median(high, 0))
             .collect();
-        (mean(all.iter().copied()), all.len())
+        (mean(&all), all.len())
     }
 
     fn calm(&self, notes: &mut Vec<String>) {
@@ -369,7 +369,7 @@ pub(super) fn compiled_for_qos(here: &Here) -> Result<Found> {
     let label = "lowest median beside batch 10/20 ms";
     rows.push(claim(label, least, "of alone", "every co-runner is above 0.9", least > 0.9));
     let quality = |made| mean(all.clone().map(|high| found.median(high, made)));
-    let gain = (quality(twenty) / quality(0) - 1.0) * 100.0;
+    let gain = percent(quality(twenty) / quality(0));
     rows.push(effect("speed of the others, 10/20 over as it is", 21.0, gain));
     let rate = |made: usize| middle(&found.rate[made]).value;
     rows.push(level("rate of batch 10/10 over as it is (the paper's: lbm over alone)", 0.48, rate(ten), ""));

@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use cotenant_measure::workload::compare::Figures;
 use cotenant_model::profile::AppProfile;
 use cotenant_policies::Resense;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::optimum::Label;
 use cotenant_sim::run::Outcome;
 use cotenant_sim::scenario::Scenario;
@@ -221,8 +220,7 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
         let scenario = pool(lab, &platform, &names)?;
         let own = own::profiles(lab, &platform, &names)?;
         let what = format!("resense-optimal on {}", platform.machine);
-        let show = |done| lab.show(&what, done, sets.len());
-        let found = parallel(&sets, |set| one(lab, &platform, &scenario, [&theirs, &own], set), show)?;
+        let found = lab.parallel(&what, &sets, |set| one(lab, &platform, &scenario, [&theirs, &own], set))?;
         searched += found.iter().filter(|f| !f.exact).count();
         rows.extend(told(&platform, paper, &sets, &found));
     }
