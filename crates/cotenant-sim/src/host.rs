@@ -279,22 +279,15 @@ impl World {
             (t.paused, t.held) = (Some(cpu), 0.0);
             t.near.fill(0.0);
             self.disturb();
-            let now = self.now;
-            self.kernel.disturb(now);
+            self.kernel.disturb(self.now);
         }
     }
 
     /// Lets a paused thread go on, as a woken one: on the CPU that it had, if that is idle, else on the idlest.
     pub(crate) fn resume(&mut self, thread: usize) {
         let Some(before) = self.threads[thread].paused.take() else { return };
-        let free = self.queues[before] == 0;
-        let may = self.threads[thread].mask.contains(CpuId(before as u32));
-        let cpu = if free && may { before } else { self.idlest(thread) };
-        self.stand(thread, Some(before)); // where a migration is counted from
-        self.put(thread, cpu);
-        self.disturb();
-        let now = self.now;
-        self.kernel.disturb(now);
+        self.put_back(thread, before);
+        self.kernel.disturb(self.now);
     }
 
     /// Gives a thread a mask, and moves it where it no longer may be where it is.
@@ -309,8 +302,7 @@ impl World {
             debug_assert_ne!(cpu, to);
             self.put(thread, to);
         }
-        let now = self.now;
-        self.kernel.disturb(now);
+        self.kernel.disturb(self.now);
     }
 }
 

@@ -44,11 +44,8 @@ pub fn parse(text: &str) -> Result<Machine, AppError> {
     let f: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
     let cores = *f.cores.get_ref();
     if !(1..=MAX_CORES).contains(&cores) {
-        return Err(AppError::at(
-            text,
-            f.cores.span().start,
-            format!("cores is {cores}; it must be from 1 to {MAX_CORES}"),
-        ));
+        let why = format!("cores is {cores}; it must be from 1 to {MAX_CORES}");
+        return Err(AppError::at(text, f.cores.span().start, why));
     }
     let figures = [
         ("clock_ghz", Some(&f.clock_ghz)),
@@ -62,11 +59,8 @@ pub fn parse(text: &str) -> Result<Machine, AppError> {
     ];
     for (key, value) in figures {
         if let Some(v) = value.filter(|v| !(v.get_ref().is_finite() && *v.get_ref() > 0.0)) {
-            return Err(AppError::at(
-                text,
-                v.span().start,
-                format!("{key} is {}; it must be a number above 0", v.get_ref()),
-            ));
+            let why = format!("{key} is {}; it must be a number above 0", v.get_ref());
+            return Err(AppError::at(text, v.span().start, why));
         }
     }
     let mut simulator = toml::Table::new();

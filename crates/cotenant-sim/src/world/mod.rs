@@ -67,6 +67,14 @@ pub struct AppSpec {
     pub pinned: Option<Vec<usize>>,
 }
 
+impl AppSpec {
+    /// Started at once and run once, wherever the kernel puts it.
+    pub(crate) fn new(name: &str, program: Arc<Program>, threads: usize, instructions: f64) -> Self {
+        let (name, arrival) = (name.to_owned(), Time(0));
+        Self { name, program, threads, arrival, runs: 1, instructions, load: None, cpus: None, pinned: None }
+    }
+}
+
 /// Requests that arrive at random (Poisson), each with a service demand (exponential).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
