@@ -118,7 +118,7 @@ fn outcome(world: &World, specs: &[AppSpec], scenario: &Scenario) -> Result<Outc
     Ok(Outcome {
         makespan_s: world.now().as_secs_f64(),
         apps: apps.collect(),
-        migrations: world.migrations(),
+        migrations: world.migrations,
         access_distance: Some(world.access_distance).filter(|way| way.is_finite()),
         places: world.lasting_places(),
     })

@@ -12,7 +12,7 @@ use cotenant_model::signal::Signal;
 use cotenant_model::{Outcome as Applied, Time, View};
 use cotenant_policies::Sam;
 use cotenant_sim::batch::parallel;
-use cotenant_sim::kernel::KernelKind;
+use cotenant_sim::kernel::{KernelKind, Placement};
 use cotenant_sim::optimum::{Label, Limits};
 use cotenant_sim::run::{Outcome, SimError, pin};
 use cotenant_sim::scenario::Scenario;
@@ -40,7 +40,17 @@ pub(super) struct Effort {
     pub every: usize,
 }
 
-/// Who places the threads.
+impl Effort {
+    const FEW: Limits = Limits { classes: 30, evaluations: 30 };
+    const MANY: Limits = Limits { classes: 2_000, evaluations: 300 };
+    const MOST: Limits = Limits { classes: 10_000, evaluations: 1_000 };
+    /// Enough to see whether it works, not what it says.
+    pub const QUICK: Self = Self { seeds: 2, work_s: 0.5, limits: Self::FEW, mixes: Self::FEW, every: 5 };
+    /// All of it.
+    pub const WHOLE: Self = Self { seeds: 10, work_s: 5.0, limits: Self::MANY, mixes: Self::MOST, every: 1 };
+}
+
+/// What places the threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arm {
     /// Linux alone.
@@ -202,25 +212,27 @@ impl Lab {
 
     /// Runs a scenario once.
     pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
-        let mut watched = Seen::default();
-        let (policy, kernel): (Box<dyn DynPolicy>, KernelKind) = match arm {
-            Arm::CacheAware => (Box::new(Watch), "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
-            Arm::Sam(..) => (Box::new(Sam::default()), KernelKind::default()),
-            Arm::SamWith(switches) => (Box::new(Sam(switches.parse()?)), KernelKind::default()),
-            Arm::Linux | Arm::Watched => (Box::new(Watch), KernelKind::default()),
-        };
-        match arm {
-            Arm::Linux | Arm::CacheAware => scenario.observation.cost_s = 0.0,
-            Arm::Watched | Arm::SamWith(_) => {}
+        let (mut seen, mut kernel) = (Seen::default(), KernelKind::default());
+        if matches!(arm, Arm::Linux | Arm::CacheAware) {
+            scenario.observation.cost_s = 0.0;
+        }
+        let policy: Box<dyn DynPolicy> = match arm {
+            Arm::Linux | Arm::Watched => Box::new(Watch),
+            Arm::CacheAware => {
+                kernel.placement = Placement::CacheAware;
+                Box::new(Watch)
+            }
             Arm::Sam(coherence, bandwidth) => {
                 let thresholds = scenario.machine.profile.thresholds.as_mut();
                 let thresholds = thresholds.context("the machine file has no thresholds")?;
                 thresholds.coherence_per_cycle *= coherence;
                 thresholds.socket_bandwidth_per_s *= bandwidth;
+                Box::new(Sam::default())
             }
-        }
-        let outcome = scenario.run(&*policy, kernel, seed, |round| watched.add(round))?;
-        Ok(Run { outcome, seen: watched })
+            Arm::SamWith(switches) => Box::new(Sam(switches.parse()?)),
+        };
+        let outcome = scenario.run(&*policy, kernel, seed, |round| seen.add(round))?;
+        Ok(Run { outcome, seen })
     }
 
     /// Runs cases under arms with all seeds: by case, then by arm, then by seed.

@@ -28,7 +28,7 @@ impl Found {
 const SILENT: &str = "no figure in the paper's text";
 
 /// A row.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub label: String,
     /// What the paper's text or tables say; `None` where they give no figure.
@@ -63,17 +63,7 @@ pub(super) struct At {
 
 /// A row of which the paper says nothing.
 pub(super) fn row(label: impl Into<String>, measured: f64, unit: &'static str) -> Row {
-    Row {
-        label: label.into(),
-        paper: None,
-        measured,
-        interval: None,
-        unit,
-        verdict: SILENT.to_owned(),
-        spread: None,
-        at: None,
-        met: None,
-    }
+    Row { label: label.into(), measured, unit, verdict: SILENT.to_owned(), ..Row::default() }
 }
 
 /// A row for each box of a box plot.
@@ -85,7 +75,7 @@ pub(super) fn spread(values: &[f64], of: &str, group: &str, series: &str, unit: 
 /// A row with a level in the paper, such as a share or a rate.
 pub(super) fn level(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
     let (verdict, met) = level_words(paper, measured);
-    Row { paper: Some(paper), verdict, met: Some(met), ..row(label, measured, unit) }
+    row(label, measured, unit).judged(paper, verdict, met)
 }
 
 /// A row with a level, where the paper has one.
@@ -103,24 +93,19 @@ pub(super) fn effect_of(label: impl Into<String>, paper: Option<f64>, measured: 
 /// A row with an effect in the paper, a gain or a loss in percent.
 pub(super) fn effect(label: impl Into<String>, paper: f64, measured: f64) -> Row {
     let verdict = effect_words(paper, measured);
-    Row {
-        paper: Some(paper),
-        verdict: verdict.to_owned(),
-        met: Some(verdict == "appears"),
-        ..row(label, measured, "%")
-    }
+    row(label, measured, "%").judged(paper, verdict, verdict == "appears")
 }
 
 /// A row with an upper bound in the paper.
 pub(super) fn bound(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
     let met = measured < paper;
     let verdict = if met { "below the paper's bound" } else { "above the paper's bound" };
-    Row { paper: Some(paper), verdict: verdict.to_owned(), met: Some(met), ..row(label, measured, unit) }
+    row(label, measured, unit).judged(paper, verdict, met)
 }
 
 /// A row of which the paper says something in words, and whether that is so here.
 pub(super) fn claim(label: impl Into<String>, measured: f64, unit: &'static str, says: &str, holds: bool) -> Row {
-    let verdict = if holds { format!("as in the paper: {says}") } else { format!("not as in the paper: {says}") };
+    let verdict = format!("{}as in the paper: {says}", if holds { "" } else { "not " });
     Row { verdict, met: Some(holds), ..row(label, measured, unit) }
 }
 
@@ -131,6 +116,11 @@ impl Row {
             self.verdict = format!("{}: {why}", self.verdict);
         }
         self
+    }
+
+    /// The same beside the paper's figure, with what that says of it.
+    pub fn judged(self, paper: f64, verdict: impl Into<String>, met: bool) -> Self {
+        Self { paper: Some(paper), verdict: verdict.into(), met: Some(met), ..self }
     }
 
     /// The same with the ends of its interval.

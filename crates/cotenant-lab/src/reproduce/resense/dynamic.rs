@@ -41,8 +41,8 @@ fn judged(label: &str, gain: &Gain, each: &[f64], [paper, half, p]: [f64; 3]) ->
     let own = interval.map_or(String::new(), |i| format!(" ± {:.2}", (i.high - i.low) / 2.0));
     let chance = gain.p.map_or(String::new(), |p| format!(", p = {p:.4}"));
     let verdict = format!("{verdict} ({paper} ± {half}; ours {:.2}{own}{chance})", gain.percent);
-    let met = Some(verdict.starts_with("inside"));
-    Row { paper: Some(paper), verdict, met, ..row(label, gain.percent, "%") }
+    let met = verdict.starts_with("inside");
+    row(label, gain.percent, "%").judged(paper, verdict, met)
 }
 
 fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {

@@ -170,7 +170,7 @@ fn distance(label: String, paper: f64, furthest: f64, ours: f64) -> Row {
         _ if met => format!("within {furthest}, the furthest of the paper's machines"),
         d => format!("{:.1} points further than in the paper", d - paper),
     };
-    Row { paper: Some(paper), verdict, met: Some(met), ..row(label, ours, POINTS) }
+    row(label, ours, POINTS).judged(paper, verdict, met)
 }
 
 const POINTS: &str = "points over Linux";

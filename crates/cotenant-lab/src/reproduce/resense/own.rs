@@ -44,7 +44,7 @@ fn compared(label: String, paper: f64, ours: f64) -> Row {
         (true, true) if paper.signum() == ours.signum() => ("the same sign", true),
         (true, true) => ("the other sign", false),
     };
-    Row { paper: Some(paper), verdict: verdict.to_owned(), met: Some(met), ..row(label, ours, "%") }
+    row(label, ours, "%").judged(paper, verdict, met)
 }
 
 /// Tables IV and V.
