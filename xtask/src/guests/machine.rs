@@ -207,23 +207,18 @@ impl Guest {
         // QEMU 7.2's CMPXCHG16B spoils the flags: Linux 6.12 dies of it at its first allocations.
         let cpu = if self.kernel == Kernel::Stable { "" } else { ",cx16=off" };
         let cpu = format!("max,vendor=GenuineIntel{cpu}");
-        let mut args: Vec<String> = match self.arch {
-            Arch::Amd64 => ["-M", "q35", "-cpu", &cpu].map(Into::into).to_vec(),
+        let machine: &[&str] = match self.arch {
+            Arch::Amd64 => &["-M", "q35", "-cpu", &cpu],
             // Only with a fixed shift do the counters count.
-            Arch::Arm64 => ["-M", "virt,gic-version=3", "-cpu", "neoverse-n1,pmu=on", "-icount", "shift=1,sleep=off"]
-                .map(Into::into)
-                .to_vec(),
+            Arch::Arm64 => &["-M", "virt,gic-version=3", "-cpu", "neoverse-n1,pmu=on", "-icount", "shift=1,sleep=off"],
         };
-        args.extend(["-accel", "tcg,thread=single", "-m"].map(Into::into));
-        args.extend([format!("{}M", memory * self.nodes()), "-smp".to_owned()]);
-        args.push(format!("{},sockets={sockets}{dies},cores={cores},threads={threads}", self.cpus()));
+        let smp = format!("{},sockets={sockets}{dies},cores={cores},threads={threads}", self.cpus());
+        let common = ["-accel", "tcg,thread=single", "-m", &format!("{}M", memory * self.nodes()), "-smp", &smp];
+        let mut args: Vec<String> = machine.iter().copied().chain(common).map(Into::into).collect();
         // Every node has to be there before a distance to it.
         for from in 0..self.distances.len() {
-            let of_node = if from < self.nodes() - self.memory_only {
-                format!(",cpus={}", cpus(from, self.per_node()))
-            } else {
-                String::new()
-            };
+            let has_cpus = from < self.nodes() - self.memory_only;
+            let of_node = if has_cpus { format!(",cpus={}", cpus(from, self.per_node())) } else { String::new() };
             args.extend(["-object".into(), format!("memory-backend-ram,id=m{from},size={memory}M")]);
             args.extend(["-numa".into(), format!("node,nodeid={from}{of_node},memdev=m{from}")]);
         }
