@@ -1,6 +1,9 @@
 //! The kernels there are.
 
-use crate::ffi::{self, Body};
+use crate::ffi::{
+    Body, ck_blockie, ck_bst, ck_bst_init, ck_chase, ck_chase_init, ck_coherence, ck_cpu, ck_er_naive, ck_fill,
+    ck_inject, ck_membench, ck_naive, ck_rmw, ck_sledge, ck_stream, ck_stream_check, ck_stream_init,
+};
 use crate::kernel::{Check, Footprint, Kernel, Knob};
 
 /// Bytes of the words that coherence kernels share: 64 words, each alone in its line (`c/coherence.c`).
@@ -24,7 +27,7 @@ const PLAIN: Kernel = Kernel {
     knob: Knob::None,
     footprint: Footprint::None,
     init: None,
-    body: ffi::ck_cpu,
+    body: ck_cpu,
     check: Check::None,
 };
 
@@ -37,7 +40,7 @@ const fn coherence(name: &'static str, what: &'static str, per_cycle: f64) -> Ke
         source: "SAM §2.1, §4.1",
         knob: Knob::Compute(steps(per_cycle)),
         footprint: Footprint::Shared(SHARED_BYTES),
-        body: ffi::ck_coherence,
+        body: ck_coherence,
         ..PLAIN
     }
 }
@@ -52,8 +55,8 @@ const fn membench(name: &'static str, what: &'static str, source: &'static str, 
         bytes_per_unit: Some(128),
         knob: Knob::Fixed(piece),
         footprint: Footprint::Memory(4),
-        init: Some(ffi::ck_fill),
-        body: ffi::ck_membench,
+        init: Some(ck_fill),
+        body: ck_membench,
         ..PLAIN
     }
 }
@@ -68,9 +71,9 @@ const fn stream(name: &'static str, what: &'static str, operation: u64, bytes_pe
         bytes_per_unit: Some(bytes_per_unit),
         knob: Knob::Fixed(operation),
         footprint: Footprint::Memory(12),
-        init: Some(ffi::ck_stream_init),
-        body: ffi::ck_stream,
-        check: Check::After(ffi::ck_stream_check),
+        init: Some(ck_stream_init),
+        body: ck_stream,
+        check: Check::After(ck_stream_check),
     }
 }
 
@@ -84,8 +87,8 @@ const fn inject(name: &'static str, what: &'static str, footprint: Footprint) ->
         bytes_per_unit: Some(64),
         knob: Knob::Rate,
         footprint,
-        init: Some(ffi::ck_fill),
-        body: ffi::ck_inject,
+        init: Some(ck_fill),
+        body: ck_inject,
         ..PLAIN
     }
 }
@@ -98,7 +101,7 @@ const fn random(name: &'static str, what: &'static str, mib: u64, body: Body) ->
         what,
         source: "SmashBench: Tang, table 5.1",
         footprint: Footprint::Bytes(mib << 20),
-        init: Some(ffi::ck_fill),
+        init: Some(ck_fill),
         body,
         ..PLAIN
     }
@@ -106,8 +109,8 @@ const fn random(name: &'static str, what: &'static str, mib: u64, body: Body) ->
 
 /// Lookups of `SmashBench` in a tree of so many MiB.
 const fn bst(name: &'static str, what: &'static str, mib: u64) -> Kernel {
-    let init = Some(ffi::ck_bst_init as Body);
-    Kernel { unit: "lookups", init, check: Check::Inside, ..random(name, what, mib, ffi::ck_bst) }
+    let init = Some(ck_bst_init as Body);
+    Kernel { unit: "lookups", init, check: Check::Inside, ..random(name, what, mib, ck_bst) }
 }
 
 /// Copies of `SmashBench` in so many hundredths of the last-level cache.
@@ -119,7 +122,7 @@ const fn copies(name: &'static str, what: &'static str, percent: u64, body: Body
         source: "SmashBench: Tang, table 5.1; sizes in the ratio of the others' to their 8 MB cache",
         bytes_per_unit: Some(16),
         footprint: Footprint::LastLevelPercent(percent),
-        init: Some(ffi::ck_fill),
+        init: Some(ck_fill),
         body,
         ..PLAIN
     }
@@ -158,8 +161,8 @@ pub(crate) static KERNELS: &[Kernel] = &[
         source: "Tumanov et al. §3, without its flushes",
         knob: Knob::Stride(64),
         footprint: Footprint::Memory(4),
-        init: Some(ffi::ck_fill),
-        body: ffi::ck_rmw,
+        init: Some(ck_fill),
+        body: ck_rmw,
         ..PLAIN
     },
     Kernel {
@@ -168,8 +171,8 @@ pub(crate) static KERNELS: &[Kernel] = &[
         what: "follows a random cycle through all lines of its memory: one load waits for the other",
         source: "lmbench's lat_mem_rd, in random order",
         footprint: Footprint::Memory(4),
-        init: Some(ffi::ck_chase_init),
-        body: ffi::ck_chase,
+        init: Some(ck_chase_init),
+        body: ck_chase,
         ..PLAIN
     },
     inject(
@@ -181,31 +184,21 @@ pub(crate) static KERNELS: &[Kernel] = &[
     bst("bst-4mb", "looks up random keys in a binary search tree; every one must be found (4 MB)", 4),
     bst("bst-8mb", "looks up random keys in a binary search tree; every one must be found (8 MB)", 8),
     bst("bst-50mb", "looks up random keys in a binary search tree; every one must be found (50 MB)", 50),
-    random("naive-4mb", "changes random words of an array, one after the other (4 MB)", 4, ffi::ck_naive),
-    random("naive-8mb", "changes random words of an array, one after the other (8 MB)", 8, ffi::ck_naive),
-    random("naive-50mb", "changes random words of an array, one after the other (50 MB)", 50, ffi::ck_naive),
-    random("er-naive-4mb", "changes random words of an array, faster (4 MB)", 4, ffi::ck_er_naive),
-    random("er-naive-8mb", "changes random words of an array, faster (8 MB)", 8, ffi::ck_er_naive),
-    random("er-naive-50mb", "changes random words of an array, faster (50 MB)", 50, ffi::ck_er_naive),
-    copies(
-        "blockie-small",
-        "copies blocks from one 3D array to the next (0.5 × the last-level cache)",
-        50,
-        ffi::ck_blockie,
-    ),
-    copies(
-        "blockie-medium",
-        "copies blocks from one 3D array to the next (1 × the last-level cache)",
-        100,
-        ffi::ck_blockie,
-    ),
+    random("naive-4mb", "changes random words of an array, one after the other (4 MB)", 4, ck_naive),
+    random("naive-8mb", "changes random words of an array, one after the other (8 MB)", 8, ck_naive),
+    random("naive-50mb", "changes random words of an array, one after the other (50 MB)", 50, ck_naive),
+    random("er-naive-4mb", "changes random words of an array, faster (4 MB)", 4, ck_er_naive),
+    random("er-naive-8mb", "changes random words of an array, faster (8 MB)", 8, ck_er_naive),
+    random("er-naive-50mb", "changes random words of an array, faster (50 MB)", 50, ck_er_naive),
+    copies("blockie-small", "copies blocks from one 3D array to the next (0.5 × the last-level cache)", 50, ck_blockie),
+    copies("blockie-medium", "copies blocks from one 3D array to the next (1 × the last-level cache)", 100, ck_blockie),
     copies(
         "blockie-large",
         "copies blocks from one 3D array to the next (6.25 × the last-level cache)",
         625,
-        ffi::ck_blockie,
+        ck_blockie,
     ),
-    copies("sledge-small", "copies two arrays back and forth (0.5 × the last-level cache)", 50, ffi::ck_sledge),
-    copies("sledge-medium", "copies two arrays back and forth (1 × the last-level cache)", 100, ffi::ck_sledge),
-    copies("sledge-large", "copies two arrays back and forth (6.25 × the last-level cache)", 625, ffi::ck_sledge),
+    copies("sledge-small", "copies two arrays back and forth (0.5 × the last-level cache)", 50, ck_sledge),
+    copies("sledge-medium", "copies two arrays back and forth (1 × the last-level cache)", 100, ck_sledge),
+    copies("sledge-large", "copies two arrays back and forth (6.25 × the last-level cache)", 625, ck_sledge),
 ];

@@ -46,6 +46,18 @@ pub(super) struct Properties {
     pub rows: Vec<Row>,
 }
 
+impl Properties {
+    /// Both of each of these programs.
+    pub fn of_each(&self, names: &[String]) -> Vec<Row> {
+        let both = self.contentiousness.iter().zip(&self.sensitivity);
+        let rows = names.iter().zip(both).map(|(name, (costs, suffers))| {
+            let costs = row(format!("{name}: costs others, mean"), costs * 100.0, "%");
+            [costs, row(format!("{name}: suffers, mean"), suffers * 100.0, "%")]
+        });
+        rows.flatten().collect()
+    }
+}
+
 /// Whether both are properties of a program. Losses by who suffers, then by who causes them.
 pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
     let n = suffered.len();
@@ -99,12 +111,9 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
     let suffered: Vec<Vec<f64>> =
         losses.iter().map(|row| names.iter().map(|by| row.get(by).copied().unwrap_or_default()).collect()).collect();
     let n = names.len();
-    let Properties { contentiousness, sensitivity, rows: statements } = properties(&suffered);
-    let mut rows: Vec<Row> = Vec::new();
-    for (name, (c, s)) in names.iter().zip(contentiousness.iter().zip(&sensitivity)) {
-        rows.push(row(format!("{name}: costs others, mean"), c * 100.0, "%"));
-        rows.push(row(format!("{name}: suffers, mean"), s * 100.0, "%"));
-    }
+    let found = properties(&suffered);
+    let mut rows = found.of_each(&names);
+    let Properties { contentiousness, sensitivity, rows: statements } = found;
     rows.extend(statements);
     // Places among all, the highest first.
     let place = |of: &[f64], name: &str| {

@@ -48,7 +48,7 @@ fn mix(seed: u64, all: &[&'static str]) -> Vec<&'static str> {
 fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
     let scenario = crowd(MACHINE, &mix(case.mix, all), work_s, profiles, case.policy)?;
     let policy = cotenant_policies::standard().make(case.policy, &scenario.config).map_err(anyhow::Error::msg)?;
-    let kernel: KernelKind = case.kernel.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
+    let kernel: KernelKind = case.kernel.parse()?;
     let topology = scenario.machine.topology.clone();
     let domains = topology.llc_domains().len();
     let (mut unevenness, mut quanta) = (0.0, 0);
