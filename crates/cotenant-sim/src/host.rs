@@ -32,7 +32,7 @@ pub struct Observation {
 
 impl Default for Observation {
     /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of
-    /// them every 100 ms, `docs/reference/overhead.md`). Nobody looks at pages.
+    /// them every 100 ms, `docs/reference/overhead.md`). Pages are not looked at.
     fn default() -> Self {
         Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6, page_scan_s: 0.0, page_fault_s: 0.0 }
     }
@@ -103,7 +103,7 @@ impl SimHost {
         self.failure.as_ref()
     }
 
-    /// Orders about what was a thread of the task's slot before are about nobody.
+    /// The task's thread; `None` where another thread has taken its slot since the last sample.
     fn thread(&self, task: TaskId) -> Option<usize> {
         self.slots.get(&task.0).copied().filter(|&slot| {
             let t = &self.world.threads[slot];
@@ -214,7 +214,7 @@ impl Host for SimHost {
         Ok(Sample { at: world.now(), tasks, cpus, apps })
     }
 
-    /// Programs tell their latencies themselves here: nobody is asked.
+    /// Simulated programs report their latencies themselves: there is nothing to watch.
     fn watch(&mut self, _: Time) {}
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {

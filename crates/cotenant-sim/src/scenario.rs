@@ -266,7 +266,7 @@ fn parsed<T: FromStr<Err: fmt::Display>>(text: &Spanned<String>) -> Result<T, Fa
     text.get_ref().parse().map_err(|e: T::Err| (text.span().start, e.to_string()))
 }
 
-/// Whom the policy `qos` serves: the latency-sensitive programs, by naps of all others; by instructions per cycle.
+/// The settings of `qos`: it protects the latency-sensitive programs, whose speed is their IPC, by naps of all others.
 fn qos(
     name: Option<&Spanned<String>>,
     goal: Option<&Spanned<f64>>,

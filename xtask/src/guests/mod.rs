@@ -1,4 +1,4 @@
-//! `cargo xtask guests`: machines that nobody here owns, as software-emulated guests that run the binary that users
+//! `cargo xtask guests`: machines that we do not have, as software-emulated guests that run the binary that users
 //! get.
 //!
 //! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what

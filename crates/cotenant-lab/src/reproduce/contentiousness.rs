@@ -58,7 +58,7 @@ impl Properties {
     }
 }
 
-/// Whether both are properties of a program. Losses by who suffers, then by who causes them.
+/// Whether both are properties of a program. Losses by victim, then by aggressor.
 pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
     let n = suffered.len();
     let sensitivity: Vec<f64> = suffered.iter().map(mean).collect();
@@ -106,7 +106,7 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
         let found = characterize(&plan, &mut bench).with_context(|| name.clone())?;
         Ok(found.profile.corun.iter().map(|(other, corun)| (other.clone(), corun.suffers.loss)).collect())
     };
-    // By who suffers, then by who causes it.
+    // By victim, then by aggressor.
     let losses = lab.parallel("tang-contentiousness", &names, suffers)?;
     let suffered: Vec<Vec<f64>> =
         losses.iter().map(|row| names.iter().map(|by| row.get(by).copied().unwrap_or_default()).collect()).collect();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// SAM with the thresholds that its own procedure gives on the simulated machine.
 pub(super) const SAM: Arm = Arm::Sam(1.0, 1.0);
-/// Who is compared.
+/// What is compared.
 const ARMS: [Arm; 5] =
     [Arm::Linux, Arm::CacheAware, SAM, Arm::SamWith("default,+whole-cores"), Arm::SamWith("recommended")];
 const OF_BEST: &str = "of the best static mapping";

@@ -36,7 +36,7 @@ pub(super) struct Effort {
     pub limits: Limits,
     /// The same of mixes.
     pub mixes: Limits,
-    /// Only every so-manieth case.
+    /// Every how many-th case is run; 1 = all of them.
     pub every: usize,
 }
 

@@ -162,7 +162,7 @@ pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::tallied(rows, note))
 }
 
-/// Who places, and whether it is watched at the paper's cost.
+/// Name, policy, and whether watching costs what it cost in the paper.
 const ARMS: [(&str, &str, bool); 5] = [
     ("baseline", "none", false),
     ("overhead", "overhead", true),
@@ -171,7 +171,7 @@ const ARMS: [(&str, &str, bool); 5] = [
     ("weighted, counted for nothing", "weighted", false),
 ];
 
-/// Which task of a trial.
+/// The tasks of a trial that the paper draws.
 const TASKS: [&str; 3] = ["slowest task", "median task", "fastest task"];
 
 /// Seconds of the slowest, the median and the fastest task of each trial, for each arm.

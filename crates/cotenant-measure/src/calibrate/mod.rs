@@ -55,7 +55,7 @@ pub struct Calibration {
     /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to
     /// CPUs before it.
     pub latency_spread_ns: Vec<Vec<f64>>,
-    /// What those show of who shares what.
+    /// What those show of shared caches and packages.
     pub levels: Vec<Level>,
     /// Where that is not what the system claims.
     pub differences: Vec<Difference>,

@@ -81,7 +81,7 @@ pub struct Ran {
     pub counts: BTreeMap<Signal, f64>,
     /// Units of what ran beside it: per second of its CPU time where it ran as fast as it could, else per second.
     pub beside_per_s: Option<f64>,
-    /// The same alone, right after this run; `None` where nobody wants to know.
+    /// The same alone, right after this run; `None` where it was not asked for.
     pub beside_alone_per_s: Option<f64>,
 }
 

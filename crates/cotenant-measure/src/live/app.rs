@@ -65,7 +65,7 @@ pub struct AppBench<'a> {
     pub(super) topology: &'a Topology,
     pub(super) command: Vec<OsString>,
     name: String,
-    /// Whether its own output is let through.
+    /// Whether its own output is shown.
     shown: bool,
     /// The longest that a run may take.
     timeout: Duration,
@@ -81,7 +81,7 @@ pub struct AppBench<'a> {
 }
 
 impl<'a> AppBench<'a> {
-    /// Runs are called `name`, and end after `timeout`; `shown`: the command's own output is let through.
+    /// Runs are called `name`, and end after `timeout`; `shown`: the command's own output is shown.
     ///
     /// # Errors
     /// Where signals cannot be awaited.

@@ -35,7 +35,7 @@ pub fn end(host: &mut LinuxHost) -> usize {
             ended.extend(&pids);
             asked.extend(pids);
             if host.wait(sample.at + LOOK) == Wake::Exit {
-                // Orphans are ours now, and nobody else reaps them.
+                // Orphans are our children now: only we can reap them.
                 std::thread::sleep(Duration::from_millis(5));
                 while sys::reap().is_some() {}
             }
@@ -56,7 +56,7 @@ pub fn children() -> BTreeSet<u32> {
     pids.filter(|pid| parent(pid) == Some(own)).collect()
 }
 
-/// Ends what programs left behind and nobody has looked at, as where they were left alone: orphans are our children.
+/// Ends what programs left behind that no sample has seen, as where they ran unsampled: orphans are our children.
 /// Says how many.
 pub fn end_orphans(ours: &BTreeSet<u32>) -> usize {
     let mut ended: BTreeSet<u32> = BTreeSet::new();

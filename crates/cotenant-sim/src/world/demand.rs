@@ -227,7 +227,7 @@ impl World {
             let hits = per.accesses - per.misses;
             d.base_s += hits * m.llc_s / phase.llc_mlp;
             let app = &self.apps[t.app];
-            // Who is behind works as fast as it can.
+            // An application with a backlog works as fast as it can.
             d.cap = app
                 .spec
                 .load

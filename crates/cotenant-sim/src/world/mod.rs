@@ -53,7 +53,7 @@ pub struct AppSpec {
     pub threads: usize,
     /// When it is started.
     pub arrival: Time,
-    /// How often it is run, one after the other; each run has new threads. 0 = whenever somebody starts it: then it
+    /// How often it is run, one after the other; each run has new threads. 0 = whenever it is started from outside: it
     /// is never done.
     pub runs: u32,
     /// What each thread executes in a run, > 0.

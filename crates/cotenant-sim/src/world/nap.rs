@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// Lets who runs of a napping application fall asleep.
+    /// Puts the running threads of a napping application to sleep.
     pub(super) fn doze(&mut self, app: usize) {
         for thread in self.apps[app].threads.clone() {
             if let Some(cpu) = self.stand(thread, None) {

@@ -25,7 +25,7 @@ const KERNELS: [&str; 2] = ["eevdf", "eevdf+numa-balancing"];
 struct Run {
     makespan_s: f64,
     times_s: Vec<f64>,
-    /// Standard deviation over mean of what arrives at the 16 caches, per quantum; without a policy nobody looks that
+    /// Standard deviation over mean of what arrives at the 16 caches, per quantum; without a policy it is sampled less
     /// often.
     unevenness: f64,
 }

@@ -22,9 +22,11 @@ fn shared(paper: &[&str], ours: &[&str]) -> String {
 /// What a program runs beside: a label, the injector's program, and a CPU for each injector.
 type Beside<'a> = (String, String, &'a [usize]);
 
+/// Each program, and its loss beside each injector.
+type Losses = Vec<(&'static str, Vec<f64>)>;
+
 /// The losses of each program beside each of these, and their rows.
-#[allow(clippy::type_complexity, reason = "two parallel results")]
-fn losses(lab: &Lab, what: &str, beside: &[Beside<'_>]) -> anyhow::Result<(Vec<(&'static str, Vec<f64>)>, Vec<Row>)> {
+fn losses(lab: &Lab, what: &str, beside: &[Beside<'_>]) -> anyhow::Result<(Losses, Vec<Row>)> {
     let found = each(lab, what, |program| -> anyhow::Result<Vec<f64>> {
         beside.iter().map(|(_, injector, cpus)| loss(MACHINE, program, injector, cpus)).collect()
     })?;

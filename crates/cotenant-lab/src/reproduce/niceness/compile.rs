@@ -1,4 +1,4 @@
-//! QoS-Compile, chapter 5: padding and naps that are there whether anybody suffers or not.
+//! QoS-Compile, chapter 5: padding and naps that are there whether another program suffers or not.
 
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, claim, level, lowest, mean, percent, row};

@@ -38,7 +38,7 @@ enum How {
     Under(&'static str),
 }
 
-/// A run: one thread of each program, each on a core of its own; who is of high priority comes first.
+/// A run: one thread of each program, each on a core of its own; the program of high priority comes first.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     machine: &'static str,

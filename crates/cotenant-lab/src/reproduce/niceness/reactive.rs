@@ -216,9 +216,9 @@ pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = Vec::new();
     let mut costs = [Vec::new(), Vec::new()];
     for program in spec(lab) {
-        // A machine with idle cores, and one without: there whoever watches takes somebody's time.
+        // A machine with idle cores, and one without, where watching takes time from a program.
         for (full, costs) in [false, true].into_iter().zip(&mut costs) {
-            // The simulated machine takes it from who is on the last core: the program itself, as the paper's timer
+            // The simulated machine takes it from the thread on the last core: the program itself, as the paper's timer
             // does.
             let cpus = [vec![3], vec![0, 1, 2]];
             let low = full.then(|| "cpu".to_owned());

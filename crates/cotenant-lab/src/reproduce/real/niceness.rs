@@ -19,17 +19,17 @@ use std::time::Instant;
 const PAIRS: [[&str; 2]; 3] = [["blockie-large", XZ], ["blockie-large", "sledge-large"], ["bst-50mb", "sledge-large"]];
 /// The real program: compresses a text again and again.
 const XZ: &str = "xz";
-/// As often as no run below lasts.
+/// More often than any run below needs.
 const TIMES: usize = 100;
 
 const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
 /// The paper's, and ours beside them.
 const TARGETED: [&str; 4] = ["conservative-90", "relaxed-90", "conservative-80", OURS];
 const OURS: &str = "tracking";
-/// A controller that looks every 10 ms, and lets nobody nap.
+/// A controller that samples every 10 ms and never orders a nap.
 const LOOKS: &str = "simple:0,0,0/0/0";
 
-/// Seconds that nobody waits for; should we be killed, our kernels end some time.
+/// Seconds, longer than any run: if this process is killed, its kernels still end.
 const FOREVER: f64 = 60.0;
 /// A line for `sh`, on the CPU of the programs of high priority (0) or of low priority (1).
 fn kernel(here: &Here, name: &str, of: usize, seconds: f64) -> String {

@@ -119,7 +119,7 @@ impl Batch {
     }
 }
 
-/// Starts something on a CPU: who is started inherits the mask, which is given back at once.
+/// Starts a program on a CPU: it inherits this thread's mask, which is then set back at once.
 fn on<T>(cpu: CpuId, start: impl FnOnce() -> Result<T>) -> Result<T> {
     let own = sys::getaffinity(0)?;
     sys::setaffinity(0, &CpuSet::single(cpu))?;
@@ -240,7 +240,7 @@ impl Beside {
         middle(&self.quality[high][made]).value
     }
 
-    /// Who of high priority suffers from the batch program as it is, so that anything could help.
+    /// Whether a program of high priority suffers from the batch program as it is: else nothing could help it.
     fn suffers(&self, high: usize) -> bool {
         middle(&self.quality[high][0]).high < 1.0
     }

@@ -56,7 +56,7 @@ fn together(programs: &[String]) -> Workload {
     Workload { jobs: programs.iter().map(job).collect(), longest: None }
 }
 
-/// Who places the threads.
+/// What places the threads.
 #[derive(Clone, Debug)]
 enum Who<'a> {
     Linux,

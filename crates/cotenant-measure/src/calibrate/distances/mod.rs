@@ -16,7 +16,7 @@ fn columns(topology: &Topology) -> Vec<NodeId> {
     usable.map(|node| node.id).collect()
 }
 
-/// CPUs that are measured as one, and who of them is: cores, where that is affordable, else the parts of last-level
+/// A CPU to measure, and the CPUs that it stands for: cores, where that is affordable, else the parts of last-level
 /// caches on a node, else nodes.
 fn rows(plan: &Plan<'_>, columns: usize) -> Vec<(CpuId, CpuSet)> {
     let t = plan.topology;
