@@ -212,7 +212,7 @@ impl Lab {
 
     /// Runs a scenario once.
     pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
-        let (mut seen, mut kernel) = (Seen::default(), KernelKind::default());
+        let (mut watched, mut kernel) = (Seen::default(), KernelKind::default());
         if matches!(arm, Arm::Linux | Arm::CacheAware) {
             scenario.observation.cost_s = 0.0;
         }
@@ -231,8 +231,8 @@ impl Lab {
             }
             Arm::SamWith(switches) => Box::new(Sam(switches.parse()?)),
         };
-        let outcome = scenario.run(&*policy, kernel, seed, |round| seen.add(round))?;
-        Ok(Run { outcome, seen })
+        let outcome = scenario.run(&*policy, kernel, seed, |round| watched.add(round))?;
+        Ok(Run { outcome, seen: watched })
     }
 
     /// Runs cases under arms with all seeds: by case, then by arm, then by seed.

@@ -123,6 +123,11 @@ impl Row {
         Self { paper: Some(paper), verdict: verdict.into(), met: Some(met), ..self }
     }
 
+    /// The same with its place in a picture.
+    pub fn at(self, at: At) -> Self {
+        Self { at: Some(at), ..self }
+    }
+
     /// The same with the ends of its interval.
     pub fn between(mut self, ends: [f64; 2]) -> Self {
         self.interval = Some(ends);

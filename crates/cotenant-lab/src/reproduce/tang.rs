@@ -307,11 +307,8 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
     }
     let furthest = mean(&below);
     let verdict = if furthest <= 3.0 { "as in the paper" } else { "further than in the paper" };
-    rows.push(Row {
-        paper: Some(3.0),
-        verdict: verdict.to_owned(),
-        ..row("below the best mapping, the mean over the loads (paper: within)", furthest, "%")
-    });
+    let mean_below = row("below the best mapping, the mean over the loads (paper: within)", furthest, "%");
+    rows.push(Row { paper: Some(3.0), verdict: verdict.to_owned(), ..mean_below });
     rows.push(row("below the best mapping, at most", highest(below), "%"));
     rows.push(effect("over the average of the mappings, at most", 22.0, highest(over)));
     let note = format!(

@@ -115,21 +115,18 @@ const BY_CONSTRUCTION: &str = "What a line takes beside its controller (memory_n
 pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Found> {
     let found = grid(lab, "tumanov-heatmap", BENCH2)?;
     let (near, far) = (lowest(&found), highest(&found));
+    let slowest = found.iter().position(|t| *t == far).map_or(0.0, hops);
+    let grows = (0..64).all(|a| (0..64).all(|b| hops(a) >= hops(b) || found[a] < found[b]));
+    let says = "time grows with the distance from the controller";
     let mut rows = vec![
         level("farthest over nearest tile, more", 14.0, percent(far / near), "%"),
-        claim(
-            "hops of the slowest tile",
-            found.iter().position(|t| *t == far).map_or(0.0, hops),
-            "hops",
-            "time grows with the distance from the controller",
-            (0..64).all(|a| (0..64).all(|b| hops(a) >= hops(b) || found[a] < found[b])),
-        ),
+        claim("hops of the slowest tile", slowest, "hops", says, grows),
     ];
-    for (tile, time) in found.iter().enumerate() {
+    rows.extend(found.iter().enumerate().map(|(tile, time)| {
         let (x, y) = (tile as u32 % COLUMNS, tile as u32 / COLUMNS);
         let at = At { axis: "column", x: f64::from(x), y: Some(f64::from(y)) };
-        rows.push(Row { at: Some(at), ..row(format!("column {x}, row {y}"), time / near, "of the nearest") });
-    }
+        row(format!("column {x}, row {y}"), time / near, "of the nearest").at(at)
+    }));
     Ok(Found::tallied(rows, BY_CONSTRUCTION.to_owned()))
 }
 
@@ -139,25 +136,16 @@ pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Found> {
     let (x, y) = (mean((0..found.len()).map(hops)), mean(&found));
     let sum = |f: &dyn Fn(f64, f64) -> f64| found.iter().enumerate().map(|(i, t)| f(hops(i) - x, t - y)).sum::<f64>();
     let (xy, xx, yy) = (sum(&|a, b| a * b), sum(&|a, _| a * a), sum(&|_, b| b * b));
-    let near = lowest(&found);
+    let (near, r2) = (lowest(&found), xy * xy / (xx * yy));
     let mut rows = vec![
         level("farthest over nearest tile, more", 14.0, percent(highest(&found) / near), "%"),
-        claim(
-            "R² of a line through time over hops",
-            xy * xy / (xx * yy),
-            "",
-            "a clear linear relationship",
-            xy * xy / (xx * yy) > 0.95,
-        ),
+        claim("R² of a line through time over hops", r2, "", "a clear linear relationship", r2 > 0.95),
         row("slope", xy / xx / near * 100.0, "% per hop"),
     ];
-    for (tile, time) in found.iter().enumerate() {
+    rows.extend(found.iter().enumerate().map(|(tile, time)| {
         let at = At { axis: "hops from the controller", x: hops(tile), y: None };
-        rows.push(Row {
-            at: Some(at),
-            ..row(format!("{} hops, tile {tile}", hops(tile)), time / near, "of the nearest")
-        });
-    }
+        row(format!("{} hops, tile {tile}", at.x), time / near, "of the nearest").at(at)
+    }));
     let note = format!("cc1's accesses to memory are an assumption: the paper counts none. {BY_CONSTRUCTION}");
     Ok(Found::tallied(rows, note))
 }

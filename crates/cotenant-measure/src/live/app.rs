@@ -339,14 +339,11 @@ impl Bench for AppBench<'_> {
         }
         self.progress.clear();
         let (time, runs) = (about(Duration::from_secs_f64(seconds)), count(runs as u64, "run"));
-        let mut besides = String::new();
-        if simulated > 0 {
-            let simulated = count(simulated as u64, "run");
-            besides = format!(", and {simulated} on simulated caches, each 20 to 100 times as long");
-            if self.at_once > 1 {
-                besides += &format!(", {} side by side", self.at_once);
-            }
-        }
+        let side = if self.at_once > 1 { format!(", {} side by side", self.at_once) } else { String::new() };
+        let besides = match simulated {
+            0 => String::new(),
+            n => format!(", and {} on simulated caches, each 20 to 100 times as long{side}", count(n as u64, "run")),
+        };
         tell(format_args!(
             "{runs} to come, about {time} by the first{besides}; Ctrl-C ends it, and nothing is written"
         ));

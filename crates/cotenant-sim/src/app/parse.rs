@@ -130,7 +130,7 @@ impl ProgramTable {
         let pages = match self.pages.as_ref().map(|pages| (pages.span().start, pages.get_ref())) {
             None | Some((_, PagesTable::Name(Policy::FirstTouch))) => Pages::FirstTouch,
             Some((_, PagesTable::Name(Policy::Interleave))) => Pages::Interleave,
-            Some((_, PagesTable::Shares(shares))) if sound(shares) => Pages::Fixed(shares.clone()),
+            Some((_, PagesTable::Shares(parts))) if sound(parts) => Pages::Fixed(parts.clone()),
             Some((at, _)) => return Err((at, format!("pages of {name} must be shares that sum to 1"))),
         };
         let barrier = self.barrier;

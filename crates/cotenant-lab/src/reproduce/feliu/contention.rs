@@ -75,8 +75,9 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Found> {
         ("c: two, on the other L2", &[2, 3]),
         ("d: three", &[1, 2, 3]),
     ];
-    let placed = places.map(|(place, cpus)| (format!("beside 50/µs each, {place}"), beside[3].1.clone(), cpus));
-    let (by_place, of_places) = losses(lab, "feliu-memory", &placed)?;
+    let fast = &beside[3].1;
+    let by_cpus = places.map(|(place, cpus)| (format!("beside 50/µs each, {place}"), fast.clone(), cpus));
+    let (by_place, of_places) = losses(lab, "feliu-memory", &by_cpus)?;
     rows.extend(of_places);
     let same = by_place.iter().filter(|(_, l)| l[1] > l[0]).count();
     let verdict = format!(
