@@ -135,8 +135,8 @@ fn as_before(results: &[Value]) {
         (result["experiment"].as_str().unwrap(), rows.len(), sum)
     });
     if std::env::var_os("COTENANT_BLESS").is_some() {
-        let lines: String = now.map(|(name, rows, sum)| format!("{name} {rows} {sum:.9e}\n")).collect();
-        return fs::write(path, lines).unwrap();
+        let lines: Vec<String> = now.map(|(name, rows, sum)| format!("{name} {rows} {sum:.9e}")).collect();
+        return fs::write(path, lines.join("\n") + "\n").unwrap();
     }
     let text = fs::read_to_string(path).unwrap();
     assert_eq!(text.lines().count(), ALL.len());
