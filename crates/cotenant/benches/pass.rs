@@ -2,7 +2,7 @@
 //!
 //! * `rate`: share of the time that a program in the mode naps executes, beside equation 5.10 of Tang's dissertation,
 //!   granularity / (granularity + duration). SPECIFICATION.md promises 5 %.
-//! * `inert`: CPU time of each kernel with marks that nobody answers, over that without marks, in programs that have
+//! * `inert`: CPU time of each kernel with marks that no orders answer, over that without marks, in programs that have
 //!   libcotenant and in those that have not; and of the kernels without marks over the same, built with its functions
 //!   elsewhere (`layout`). Where a loop happens to lie changes its speed by up to a half, marks or not: so each is
 //!   built sixteen times, with its functions somewhere else, and the row is the median over the builds with its 95 %

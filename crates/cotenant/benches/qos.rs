@@ -138,7 +138,7 @@ struct Groups(Vec<PathBuf>);
 impl Groups {
     fn make() -> Option<Self> {
         let [counted, shared] = ["cpuacct", "cpu"].map(|c| Path::new("/sys/fs/cgroup").join(c));
-        // Where both controllers are one hierarchy, who is counted would leave Cotenant's group for its share.
+        // Where both controllers are one hierarchy, a counted program would leave Cotenant's group for its share.
         if counted.canonicalize().ok()? == shared.canonicalize().ok()? {
             return None;
         }
@@ -155,7 +155,7 @@ impl Groups {
         fs::write(self.0[1].join(file), value).expect("a control group of ours can be set");
     }
 
-    /// Ends who is inside.
+    /// Ends the processes inside.
     fn clear(&self) {
         loop {
             let members = fs::read_to_string(self.0[0].join("cgroup.procs")).unwrap_or_default();
