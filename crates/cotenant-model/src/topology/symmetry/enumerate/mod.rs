@@ -137,20 +137,6 @@ impl<'t> Enumeration<'t> {
     pub fn iter(&self) -> Representatives<'_, 't> {
         Representatives::new(self)
     }
-
-    /// The representatives of all classes where there are at most so many; `None` where there are more, found out
-    /// without listing them where they can be counted.
-    pub fn at_most(&self, bound: usize) -> Option<Vec<Vec<Slot>>> {
-        let more = match self.count() {
-            Some(Count::Exactly(n) | Count::AtLeast(n)) => n > bound as u128,
-            None => false,
-        };
-        if more {
-            return None;
-        }
-        let found: Vec<_> = self.iter().take(bound.saturating_add(1)).collect();
-        (found.len() <= bound).then_some(found)
-    }
 }
 
 impl<'e, 't> IntoIterator for &'e Enumeration<'t> {
