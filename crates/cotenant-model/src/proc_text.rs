@@ -212,12 +212,12 @@ impl Status {
     }
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
 }
 
 /// A decimal number, blanks around it allowed. Written out because it is in the path of every sample.
-fn unsigned(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
     let digits = bytes.trim_ascii();
     if digits.is_empty() {
         return None;

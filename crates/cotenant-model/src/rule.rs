@@ -64,11 +64,7 @@ impl<'a> Rule<'a> {
 /// The rule that decides about what an order changes: the first one that owns it. `None`: no rule does, or it is
 /// about nobody there.
 pub fn owner(rules: &[Rule<'_>], sample: &Sample, action: &Action) -> Option<usize> {
-    let of_task = |task| {
-        let i = sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok()?;
-        Some(sample.tasks[i].info.app)
-    };
-    let app = action.app().or_else(|| of_task(action.task()?))?;
+    let app = action.app().or_else(|| Some(sample.task(action.task()?)?.info.app))?;
     let name = &sample.apps.iter().find(|a| a.id == app)?.name;
     rules.iter().position(|rule| rule.owns.app(name) && rule.owns.effect(action.effect()))
 }

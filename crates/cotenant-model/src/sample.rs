@@ -21,6 +21,13 @@ pub struct Sample {
     pub apps: Vec<AppSample>,
 }
 
+impl Sample {
+    /// The task of that id.
+    pub fn task(&self, id: TaskId) -> Option<&TaskSample> {
+        self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i])
+    }
+}
+
 /// What rarely changes about a task. Shared between samples; replaced when it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskInfo {

@@ -111,6 +111,11 @@ impl View {
         self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i])
     }
 
+    /// The application of that id.
+    pub fn app(&self, id: AppId) -> Option<&AppView> {
+        self.apps.iter().find(|app| app.id == id)
+    }
+
     /// Whether a reading was made in this interval, and not before it.
     pub fn is_new(&self, reading: &Reading) -> bool {
         self.at - reading.at < self.interval

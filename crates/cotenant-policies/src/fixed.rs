@@ -93,7 +93,7 @@ pub fn map_has_room(ctx: &Ctx<'_>, threads: &BTreeMap<AppId, usize>) -> Result<(
     short.map_or(Ok(()), |(letter, threads)| {
         let why =
             format!("the mapping has {} CPUs for '{letter}', which stands for {threads} threads", marks[&letter].len());
-        Err(Refusal { policy: "static", why, remedy: format!("write '{letter}' for more CPUs, or take fewer threads") })
+        Err(Refusal::new("static", why, format!("write '{letter}' for more CPUs, or take fewer threads")))
     })
 }
 
@@ -155,13 +155,9 @@ impl Policy for Static {
     type State = StaticState;
     type Settings = StaticSettings;
 
-    fn name(&self) -> &'static str {
-        "static"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        let refuse = |(why, remedy): (String, &str)| Refusal { policy: "static", why, remedy: remedy.to_owned() };
-        marks(self.0.map.as_deref(), ctx.topology).map(drop).map_err(refuse)
+        let refused = |(why, remedy): (String, &str)| Refusal::new("static", why, remedy);
+        marks(self.0.map.as_deref(), ctx.topology).map(drop).map_err(refused)
     }
 
     fn needs(&self) -> Needs {

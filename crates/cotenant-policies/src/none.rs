@@ -15,10 +15,6 @@ impl Policy for None {
     type State = ();
     type Settings = NoSettings;
 
-    fn name(&self) -> &'static str {
-        "none"
-    }
-
     fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         Decision::new(Vec::new(), (), now + ctx.config.interval, Vec::new())
     }

@@ -1,11 +1,10 @@
 //! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and
 //! reports.
 
-use cotenant_model::action::{Action, Effect, Evidence, Order, Reason, Unit};
+use cotenant_model::action::{Action, Effect, Evidence, Order, Reason};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
 use cotenant_model::sample::Sample;
-use cotenant_model::signal::Signal;
 use serde::Serialize;
 use std::fmt;
 
@@ -54,33 +53,16 @@ pub struct Move {
 pub struct MoveReason {
     /// The part of the algorithm.
     pub stage: String,
-    /// What was measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signal: Option<Signal>,
-    /// Its unit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unit: Option<Unit>,
-    /// The value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<f64>,
-    /// What it was held against.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threshold: Option<f64>,
+    /// What was measured, and what it was held against.
+    #[serde(flatten)]
+    pub evidence: Option<Evidence>,
     /// All of it as one line.
     pub text: String,
 }
 
 impl From<&Reason> for MoveReason {
     fn from(reason: &Reason) -> Self {
-        let evidence: Option<Evidence> = reason.evidence;
-        Self {
-            stage: reason.stage.to_string(),
-            signal: evidence.map(|e| e.signal),
-            unit: evidence.map(|e| e.unit),
-            value: evidence.map(|e| e.value),
-            threshold: evidence.map(|e| e.threshold),
-            text: reason.to_string(),
-        }
+        Self { stage: reason.stage.to_string(), evidence: reason.evidence, text: reason.to_string() }
     }
 }
 
@@ -88,9 +70,7 @@ impl Move {
     /// What an order about the tasks and applications of `sample` does.
     pub fn new(sample: &Sample, order: &Order) -> Self {
         let (task, app) = (order.action.task(), order.action.app());
-        let find =
-            |task: TaskId| sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok().map(|i| &sample.tasks[i]);
-        let seen = task.and_then(find);
+        let seen = task.and_then(|task| sample.task(task));
         let name = app.and_then(|app| sample.apps.iter().find(|a| a.id == app)).map(|app| app.name.clone());
         let to_cpus = match &order.action {
             Action::Place { contexts, .. } => contexts.iter().collect(),
@@ -197,6 +177,8 @@ impl fmt::Display for Move {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::Signal;
+    use cotenant_model::action::Unit;
     use cotenant_model::ids::Time;
     use cotenant_model::testing::{ViewBuilder, machine};
 

@@ -31,14 +31,11 @@ pub fn outcome_in(at: &RecordedRound, then: Option<&Sample>, order: &Order) -> O
     {
         return at.outcomes.get(i).copied().unwrap_or(Outcome::NotThisMachine);
     }
-    let Some(then) = then else { return Outcome::NotThisMachine };
-    let Some(task) = order.action.task() else { return Outcome::NotThisMachine };
-    match then.tasks.binary_search_by_key(&task, |t| t.info.id) {
-        Err(_) => Outcome::Gone,
-        Ok(i) => match then.tasks[i].cpu {
-            Some(cpu) if order.affinity.contains(cpu) => Outcome::Applied,
-            _ => Outcome::NotThisMachine,
-        },
+    let (Some(then), Some(task)) = (then, order.action.task()) else { return Outcome::NotThisMachine };
+    match then.task(task).map(|task| task.cpu) {
+        None => Outcome::Gone,
+        Some(Some(cpu)) if order.affinity.contains(cpu) => Outcome::Applied,
+        Some(_) => Outcome::NotThisMachine,
     }
 }
 

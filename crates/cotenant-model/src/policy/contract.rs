@@ -20,6 +20,13 @@ pub struct Refusal {
     pub remedy: String,
 }
 
+impl Refusal {
+    /// Of this policy: what is missing, and what to do about it.
+    pub fn new(policy: &'static str, why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { policy, why: why.into(), remedy: remedy.into() }
+    }
+}
+
 /// What a policy needs of whoever runs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // independent needs, not states
@@ -49,7 +56,9 @@ pub trait Policy: Send + Sync {
     type Settings: Default + Serialize + DeserializeOwned;
 
     /// Its name on the command line.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        Self::SECTION
+    }
 
     /// What it needs.
     fn needs(&self) -> Needs {

@@ -1,6 +1,6 @@
 //! The profile of a machine that calibration writes: TOML that people read and edit, and that `--profile` takes.
 
-use super::{Contentiousness, High, MachineProfile, Thresholds};
+use super::{MachineProfile, Thresholds};
 use crate::cpuset::CpuSet;
 use crate::ids::CpuId;
 use crate::stats::repeated::Repeated;
@@ -161,33 +161,7 @@ pub struct Record {
 
 /// Writes the profile of a machine as [`crate::machine::parse_profile`] reads it.
 pub fn write(profile: &MachineProfile) -> String {
-    #[derive(Serialize)]
-    struct File<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        source: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        clock_hz: Option<f64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        thresholds: Option<Thresholds>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        heuristic: Option<High>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        contentiousness: Option<&'a Contentiousness>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        memory_latency: Option<&'a MemoryLatencies>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        calibration: Option<&'a Record>,
-    }
-    let file = File {
-        source: profile.source.as_deref(),
-        clock_hz: profile.clock_hz,
-        thresholds: profile.thresholds,
-        heuristic: profile.heuristic,
-        contentiousness: profile.contentiousness.as_deref(),
-        memory_latency: profile.memory_latency.as_deref(),
-        calibration: profile.calibration.as_deref(),
-    };
-    let text = toml::to_string(&file).unwrap_or_else(|e| format!("# {e}\n"));
+    let text = toml::to_string(profile).unwrap_or_else(|e| format!("# {e}\n"));
     format!("# A machine's profile, for --profile; docs/how-to/calibrate.md says what the figures mean.\n{text}")
 }
 

@@ -15,7 +15,7 @@ pub fn resource(kind: Kind, level: u8, cpus: &str) -> Resource {
 }
 
 pub fn cpus(n: u32) -> Vec<Cpu> {
-    (0..n).map(|i| Cpu { id: CpuId(i), online: true, allowed: true, efficiency_class: None, coord: None }).collect()
+    (0..n).map(|i| Cpu::online(CpuId(i))).collect()
 }
 
 pub fn node(id: u32, cpus: &str) -> MemoryNode {

@@ -43,6 +43,13 @@ pub struct Cpu {
     pub coord: Option<(i32, i32)>,
 }
 
+impl Cpu {
+    /// A CPU that is switched on and allowed, of which nothing else is known.
+    pub fn online(id: CpuId) -> Self {
+        Self { id, online: true, allowed: true, efficiency_class: None, coord: None }
+    }
+}
+
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -128,7 +135,7 @@ pub struct MemoryNode {
     pub coord: Option<(i32, i32)>,
 }
 
-fn yes() -> bool {
+pub(crate) fn yes() -> bool {
     true
 }
 

@@ -79,18 +79,12 @@ impl<'a> Reader<'a> {
             if is_online {
                 online.insert(id);
             }
-            parts.cpus.push(Cpu { id, online: is_online, allowed, efficiency_class: None, coord: None });
+            parts.cpus.push(Cpu { online: is_online, allowed, ..Cpu::online(id) });
         }
         let listed: CpuSet = parts.cpus.iter().map(|c| c.id).collect();
         let complete = self.set(root, "complete_cpuset")?.unwrap_or_default();
         let absent = complete.minus(&listed);
-        parts.cpus.extend(absent.iter().map(|id| Cpu {
-            id,
-            online: false,
-            allowed: false,
-            efficiency_class: None,
-            coord: None,
-        }));
+        parts.cpus.extend(absent.iter().map(|id| Cpu { online: false, allowed: false, ..Cpu::online(id) }));
         for object in objects() {
             self.object(object, &online, allowed_nodes.as_ref(), &mut parts)?;
         }

@@ -151,7 +151,7 @@ impl Meter {
     /// began in the turn.
     pub fn add(&mut self, view: &View, situation: &Situation) {
         for (id, source) in &situation.measures {
-            let Some(app) = view.apps.iter().find(|a| a.id == *id) else { continue };
+            let Some(app) = view.app(*id) else { continue };
             let within = |reading: Reading| reading.at > self.from && reading.since() >= self.from;
             if matches!(source, Source::Metric(_)) && !source.reading(view, app).is_some_and(within) {
                 continue;

@@ -287,19 +287,12 @@ impl Policy for Atom {
     type State = AtomState;
     type Settings = AtomConfig;
 
-    fn name(&self) -> &'static str {
-        "atom"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
         if ctx.topology.usable().len() > 1 {
             return Ok(());
         }
-        Err(Refusal {
-            policy: "atom",
-            why: "there is only one CPU to use, so no two mappings differ".to_owned(),
-            remedy: "allow more CPUs, or take --policy none".to_owned(),
-        })
+        let why = "there is only one CPU to use, so no two mappings differ";
+        Err(Refusal::new("atom", why, "allow more CPUs, or take --policy none"))
     }
 
     fn needs(&self) -> Needs {

@@ -146,7 +146,7 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'st
     }
     // Where one is marked as the latency-sensitive one, its speed alone counts, as in the paper.
     let sensitive = |id: &AppId| {
-        let name = view.apps.iter().find(|a| a.id == *id).map_or("", |a| a.name.as_str());
+        let name = view.app(*id).map_or("", |a| a.name.as_str());
         ctx.apps.get(name).is_some_and(|profile| profile.latency_sensitive)
     };
     if measures.keys().any(sensitive) {

@@ -305,12 +305,7 @@ impl AutoState {
                     match &outcome.action {
                         Action::Place { task, contexts } => drop(self.kept.insert(*task, contexts.clone())),
                         Action::Release { task } => drop(self.kept.remove(task)),
-                        Action::Pause { .. }
-                        | Action::Pages { .. }
-                        | Action::Nap { .. }
-                        | Action::Limit { .. }
-                        | Action::LimitCaches { .. }
-                        | Action::Background { .. } => {}
+                        _ => {} // nothing else is undone
                     }
                 }
                 self.speed.clear();
@@ -431,10 +426,6 @@ impl Policy for Auto {
     const SECTION: &'static str = "auto";
     type State = AutoState;
     type Settings = NoSettings;
-
-    fn name(&self) -> &'static str {
-        "auto"
-    }
 
     fn needs(&self) -> Needs {
         Needs { pages: true, ..Needs::default() }

@@ -169,10 +169,6 @@ impl Policy for Dino {
     type State = DinoState;
     type Settings = NoSettings;
 
-    fn name(&self) -> &'static str {
-        "dino"
-    }
-
     fn decide(
         &self,
         ctx: &Ctx<'_>,

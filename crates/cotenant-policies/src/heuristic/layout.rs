@@ -60,43 +60,33 @@ fn on_path(cells: &[Cell], path: usize, count: impl Fn(&Cell) -> u32) -> i64 {
 
 /// Lays `n` threads of P on the cells as the leaf says. False where there are fewer contexts.
 fn lay_p(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
-    (0..n).all(|_| {
-        give(
-            cells,
-            |cell| &mut cell.p,
-            |cells, cell| {
-                let room = |cores: i64| -cores.min(i64::from(n as u32));
-                let p_on_path = on_path(cells, cell.path, |c| c.p);
-                let [path, path_room] = match leaf.path {
-                    Shared => [-p_on_path, room(on_path(cells, cell.path, |c| c.cores))],
-                    Apart => [p_on_path, 0],
-                };
-                let [llc, llc_room] = match leaf.llc {
-                    Shared => [-i64::from(cell.p), room(cell.cores.into())],
-                    Apart => [cell.p.into(), 0],
-                };
-                [path, path_room, llc, llc_room]
-            },
-        )
-    })
+    let room = |cores: i64| -cores.min(i64::from(n as u32));
+    let key = |cells: &[Cell], cell: &Cell| {
+        let p_on_path = on_path(cells, cell.path, |c| c.p);
+        let [path, path_room] = match leaf.path {
+            Shared => [-p_on_path, room(on_path(cells, cell.path, |c| c.cores))],
+            Apart => [p_on_path, 0],
+        };
+        let [llc, llc_room] = match leaf.llc {
+            Shared => [-i64::from(cell.p), room(cell.cores.into())],
+            Apart => [cell.p.into(), 0],
+        };
+        [path, path_room, llc, llc_room]
+    };
+    (0..n).all(|_| give(cells, |cell| &mut cell.p, key))
 }
 
 /// Lays `n` threads of C on what P leaves: away from P's paths and caches where P keeps them for itself, evenly where
 /// P spreads.
 fn lay_c(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
-    (0..n).all(|_| {
-        give(
-            cells,
-            |cell| &mut cell.c,
-            |cells, cell| {
-                let (p, c) = (on_path(cells, cell.path, |c| c.p), on_path(cells, cell.path, |c| c.c));
-                let [path, path_even] = if leaf.path == Shared { [p, c] } else { [p + c, 0] };
-                let (p, c) = (i64::from(cell.p), i64::from(cell.c));
-                let [llc, llc_even] = if leaf.llc == Shared { [p, c] } else { [p + c, 0] };
-                [path, path_even, llc, llc_even]
-            },
-        )
-    })
+    let key = |cells: &[Cell], cell: &Cell| {
+        let (p, c) = (on_path(cells, cell.path, |c| c.p), on_path(cells, cell.path, |c| c.c));
+        let [path, path_even] = if leaf.path == Shared { [p, c] } else { [p + c, 0] };
+        let (p, c) = (i64::from(cell.p), i64::from(cell.c));
+        let [llc, llc_even] = if leaf.llc == Shared { [p, c] } else { [p + c, 0] };
+        [path, path_even, llc, llc_even]
+    };
+    (0..n).all(|_| give(cells, |cell| &mut cell.c, key))
 }
 
 /// Whether the cells hold P as the leaf says about caches: spread = one thread per cache, or every cache used; shared

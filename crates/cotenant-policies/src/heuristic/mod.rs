@@ -49,7 +49,7 @@ struct Cast<'a> {
 /// # Errors
 /// The note that says what is missing; `None` where P does not run.
 fn cast<'a>(ctx: &Ctx<'_>, view: &'a View) -> Result<Cast<'a>, Option<String>> {
-    let name = |app: AppId| view.apps.iter().find(|a| a.id == app).map_or("", |a| a.name.as_str());
+    let name = |app: AppId| view.app(app).map_or("", |a| a.name.as_str());
     let profile = |app: AppId| ctx.apps.get(name(app)).cloned().unwrap_or_default();
     let threads_of = |app: AppId| view.tasks.iter().filter(move |t| t.info.app == app);
     let mut sensitive =
@@ -84,23 +84,17 @@ impl Policy for Heuristic {
     type State = HeuristicState;
     type Settings = NoSettings;
 
-    fn name(&self) -> &'static str {
-        "heuristic"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        let refuse = |why: String, remedy: &str| Err(Refusal { policy: "heuristic", why, remedy: remedy.to_owned() });
+        let refuse = |why: &str, remedy: &str| Err(Refusal::new("heuristic", why, remedy));
         if ctx.machine.heuristic.is_none() {
-            let why = "what counts as high sharing and as a high footprint on this machine is not known".to_owned();
             return refuse(
-                why,
+                "what counts as high sharing and as a high footprint on this machine is not known",
                 "add [heuristic] with sharing and footprint_per_ms to its profile and name it with --profile",
             );
         }
         if !ctx.apps.values().any(|p| p.latency_sensitive) {
-            let why = "no application is marked as the latency-sensitive one".to_owned();
             return refuse(
-                why,
+                "no application is marked as the latency-sensitive one",
                 "give profiles with --profiles FILE, one of them with latency_sensitive = true under [app.NAME]",
             );
         }
@@ -113,7 +107,7 @@ impl Policy for Heuristic {
                 _ => continue,
             };
             return refuse(
-                format!("the profile of app '{name}' lacks {lacking}"),
+                &format!("the profile of app '{name}' lacks {lacking}"),
                 "measure it alone, and add it under [app.NAME] in the file of --profiles",
             );
         }

@@ -85,7 +85,7 @@ impl MeshState {
             .iter()
             .filter(tasks)
             .map(|task| {
-                let app = view.apps.iter().find(|app| app.id == task.info.app);
+                let app = view.app(task.info.app);
                 let profile = app.and_then(|app| ctx.apps.get(&app.name));
                 let demand = self.known[&task.info.id].demand.clone();
                 let weight = demand.rate * profile.and_then(|profile| profile.weight).unwrap_or(1.0);
@@ -203,13 +203,12 @@ impl Policy for Mesh {
         match self {
             Self::Overhead => Ok(()),
             _ if Board::is_choice_among(ctx.topology, ctx.topology.usable()) => Ok(()),
-            _ => Err(Refusal {
-                policy: self.name(),
-                why: no_choice(ctx.topology),
-                remedy: "give distances in a machine file or with --profile (with several memory nodes cotenant \
-                         calibrate measures them), or use another policy"
-                    .to_owned(),
-            }),
+            _ => Err(Refusal::new(
+                self.name(),
+                no_choice(ctx.topology),
+                "give distances in a machine file or with --profile (with several memory nodes cotenant calibrate \
+                 measures them), or use another policy",
+            )),
         }
     }
 

@@ -198,10 +198,6 @@ impl Policy for Numad {
     type State = NumadState;
     type Settings = NoSettings;
 
-    fn name(&self) -> &'static str {
-        "numad"
-    }
-
     fn needs(&self) -> Needs {
         Needs { pages: true, ..Needs::default() }
     }

@@ -23,7 +23,7 @@ use cotenant_model::signal::Signal;
 use cotenant_model::view::{TaskView, View};
 use select::Selection;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a
@@ -245,16 +245,7 @@ impl QuantumState {
                         self.unplaceable.push(task);
                     }
                 }
-                // Jobs never nap, and their pages stay.
-                (
-                    _,
-                    Action::Nap { .. }
-                    | Action::Limit { .. }
-                    | Action::LimitCaches { .. }
-                    | Action::Background { .. }
-                    | Action::Pages { .. },
-                )
-                | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
+                _ => {} // jobs never nap, and their pages stay
             }
         }
         let here = |id: TaskId| round.view.task(id).is_some();
@@ -275,7 +266,7 @@ impl QuantumState {
         if self.jobs.len() == round.tasks.len() {
             return changed; // all of them are known
         }
-        let known: std::collections::BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
+        let known: BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
         for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
             // Until it has run, what is said of it counts: many threads only wait, such as a shell for its command.
             let said = round.profile(app).and_then(|p| p.threads);

@@ -78,7 +78,7 @@ fn map(
         .collect();
     let known = |app: &&App| app.scores.iter().any(Option::is_some);
     for app in apps.iter().filter(|app| !known(app)) {
-        let name = view.apps.iter().find(|a| a.id == app.id).map_or("", |a| a.name.as_str());
+        let name = view.app(app.id).map_or("", |a| a.name.as_str());
         notes.push(format!(
             "nothing is known of the sensitivity of '{name}', it gets any free core; `cotenant characterize` measures it"
         ));

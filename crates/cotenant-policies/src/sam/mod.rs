@@ -42,13 +42,8 @@ impl Policy for Sam {
     type State = SamState;
     type Settings = SamConfig;
 
-    fn name(&self) -> &'static str {
-        "sam"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        let refuse =
-            |why: &str, remedy: &str| Err(Refusal { policy: "sam", why: why.to_owned(), remedy: remedy.to_owned() });
+        let refuse = |why: &str, remedy: &str| Err(Refusal::new("sam", why, remedy));
         if ctx.machine.thresholds.is_none() {
             return refuse(
                 "this machine's thresholds of coherence and bandwidth are unknown",

@@ -193,8 +193,7 @@ pub(super) fn evidence(round: &Round<'_>, t: usize) -> Evidence {
 pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {
     why.what = "colocate with {app} on {place}, swap with {task}".into();
     why.task = Some(round.id(v));
-    let mut make_way = Reason::new(STAGE, victims);
-    make_way.task = Some(round.id(t));
+    let make_way = Reason { task: Some(round.id(t)), ..Reason::new(STAGE, victims) };
     round.swap(At::Sharing, t, why, v, make_way);
 }
 
@@ -203,13 +202,8 @@ pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usiz
 pub(super) fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
     let home = round.tasks[v].unit(At::Memory);
     if home == round.tasks[t].unit(At::Memory) {
-        return exchange(
-            round,
-            t,
-            why,
-            v,
-            "make way for {task}, which shares data: memory-bound, swap to {place}, same node",
-        );
+        let victims = "make way for {task}, which shares data: memory-bound, swap to {place}, same node";
+        return exchange(round, t, why, v, victims);
     }
     let task = round.id(v);
     let origin = home.map(|unit| Origin { task, unit: unit as u32, displaced: false });

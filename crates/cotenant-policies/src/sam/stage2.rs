@@ -151,8 +151,7 @@ fn swap(round: &mut Round<'_>, stray: Stray, victim: usize, victims: &'static st
     let mut why =
         reason(round, stray, "home to {place}, swap with {task}", "to its pages on {place}, swap with {task}");
     why.task = Some(round.id(victim));
-    let mut other = Reason::new(STAGE, victims);
-    other.task = Some(round.id(t));
+    let other = Reason { task: Some(round.id(t)), ..Reason::new(STAGE, victims) };
     round.swap(At::Memory, t, why, victim, other);
     round.tasks[t].demand() - round.tasks[victim].demand()
 }

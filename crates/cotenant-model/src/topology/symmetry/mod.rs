@@ -190,6 +190,20 @@ impl<'t> Symmetry<'t> {
     }
 }
 
+/// The outermost blocks below, or at, this one that are free.
+fn units(blocks: &[Block], root: usize) -> Vec<usize> {
+    let mut units = Vec::new();
+    let mut open = vec![root];
+    while let Some(at) = open.pop() {
+        if blocks[at].free {
+            units.push(at);
+        } else {
+            open.extend(blocks[at].classes.iter().flatten());
+        }
+    }
+    units
+}
+
 /// The moves that exchange two blocks of one type.
 fn swap(a: &Block, b: &Block) -> Vec<(u32, u32)> {
     a.leaves.iter().zip(&b.leaves).flat_map(|(&a, &b)| [(a, b), (b, a)]).collect()

@@ -188,7 +188,7 @@ impl Build<'_> {
         let mut cpus = CpuSet::new();
         if level.of == Some(Type::Pu) {
             let id = CpuId(number);
-            self.parts.cpus.push(Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None });
+            self.parts.cpus.push(Cpu::online(id));
             cpus.insert(id);
         } else if let Some(below) = levels.get(i + 1) {
             for _ in 0..below.arity {

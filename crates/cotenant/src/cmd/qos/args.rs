@@ -10,7 +10,7 @@ use cotenant_cli::usage;
 use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::host::What;
 use cotenant_linux::sense::processes::{self, Target};
-use cotenant_model::metric::{Metric, QUANTILE, Source};
+use cotenant_model::metric::{Metric, MetricSource, QUANTILE};
 use cotenant_policies::Limits;
 use cotenant_policies::qos::controller::{Controller, PRESETS, Simple};
 use std::collections::BTreeSet;
@@ -212,7 +212,7 @@ impl MetricArg {
     /// As the policy knows it: of a server that is asked, it gets every answer.
     pub fn for_policy(&self) -> String {
         match self {
-            Self::Outside(metric) if matches!(metric.source, Source::Probe { .. }) => {
+            Self::Outside(metric) if matches!(metric.source, MetricSource::Probe { .. }) => {
                 let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
                 format!("latency_p{}_s", (percent * 1e3).round() / 1e3)
             }
