@@ -1,6 +1,6 @@
 //! Sets of CPUs of any size, in the kernel's text forms.
 
-use crate::ids::CpuId;
+use crate::CpuId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;

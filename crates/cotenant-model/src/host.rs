@@ -1,14 +1,9 @@
 //! The one loop, and what a host must offer to be driven by it.
 
-use crate::action::{Action, ActionOutcome, Decision, Order, Outcome};
-use crate::cpuset::CpuSet;
-use crate::ids::Time;
 use crate::pin;
 use crate::policy::{Ctx, DynPolicy, State};
-use crate::rule::{Rule, Seat, keep_own};
-use crate::sample::Sample;
-use crate::topology::Topology;
-use crate::view::View;
+use crate::rule::{Seat, keep_own};
+use crate::{Action, ActionOutcome, CpuSet, Decision, Order, Outcome, Rule, Sample, Time, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

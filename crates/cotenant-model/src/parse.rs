@@ -1,7 +1,7 @@
 //! Values as `/proc` and sysfs print them, and durations as people type them. CPU lists and masks are in
 //! [`crate::cpuset`].
 
-use crate::ids::CpuId;
+use crate::CpuId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::Spanned;

@@ -2,7 +2,7 @@
 //!
 //! Everything takes bytes: a command name holds whatever its process put there, line ends and parentheses included.
 
-use crate::ids::CpuId;
+use crate::CpuId;
 
 /// A text that is not what its file should hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

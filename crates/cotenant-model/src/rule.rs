@@ -1,9 +1,7 @@
 //! Several policies at once: each decides about the applications and effects that it owns.
 
-use crate::action::{Action, ActionOutcome, Effect, Order, Outcome};
-use crate::ids::{AppId, Time};
 use crate::policy::{Ctx, DynPolicy, State};
-use crate::sample::Sample;
+use crate::{Action, ActionOutcome, AppId, Effect, Order, Outcome, Sample, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -1,9 +1,6 @@
 //! What a host saw at one instant: raw and cumulative, never rates.
 
-use crate::cpuset::CpuSet;
-use crate::histogram::Histogram;
-use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
-use crate::signal::Counters;
+use crate::{AppId, Counters, CpuId, CpuSet, Histogram, NodeId, TaskId, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,9 @@
 //! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
 
-use crate::histogram::Histogram;
-use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
-use crate::sample::{AppSample, Reading, Sample, TaskInfo, TaskSample};
-use crate::signal::{Count, Signal};
-use crate::topology::Topology;
+use crate::{
+    AppId, AppSample, Count, CpuId, Histogram, NodeId, Reading, Sample, Signal, TaskId, TaskInfo, TaskSample, Time,
+    Topology,
+};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,13 +1,11 @@
 //! `static`: the mapping that the user drew, `--map 'X*X*..'`. See `docs/policies/static.md`.
 
 use super::plan::Plan;
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, TaskId, Time};
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
-use cotenant_model::topology::Topology;
 use cotenant_model::topology::notation::{FREE, parse_map};
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    ActionOutcome, AppId, CpuId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, Topology, View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,9 @@
 //! What the policies share that fix a mapping: free CPUs, the mapping, what became of it, and when to ask again.
 
-use cotenant_model::action::{Action, ActionOutcome, Effect, Outcome, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId, Time};
 use cotenant_model::policy::Ctx;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    Action, ActionOutcome, CpuId, CpuSet, Effect, Outcome, Proposal, Reason, TaskId, TaskView, Time, View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;

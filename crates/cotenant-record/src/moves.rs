@@ -1,10 +1,7 @@
 //! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and
 //! reports.
 
-use cotenant_model::action::{Action, Effect, Evidence, Order, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
-use cotenant_model::sample::Sample;
+use cotenant_model::{Action, AppId, CpuId, CpuSet, Effect, Evidence, NodeId, Order, Reason, Sample, TaskId};
 use serde::Serialize;
 use std::fmt;
 

@@ -11,12 +11,9 @@
 //!   outcomes [as the recording bears them out](outcome_in).
 
 use crate::RecordedRound;
-use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome};
 use cotenant_model::host::{Decided, decide_once};
 use cotenant_model::policy::State;
-use cotenant_model::rule::Rule;
-use cotenant_model::sample::Sample;
-use cotenant_model::view::View;
+use cotenant_model::{Action, ActionOutcome, Decision, Order, Outcome, Rule, Sample, View};
 use std::iter::Peekable;
 
 /// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then`

@@ -4,17 +4,13 @@
 //! A snapshot becomes two samples, so that it takes the same way to a [`View`] as anything that a host saw.
 
 use crate::moves::Move;
-use cotenant_model::action::{ActionOutcome, Outcome};
-use cotenant_model::cpuset::CpuSet;
 use cotenant_model::host::{Decided, decide_once};
-use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId, Time};
 use cotenant_model::policy::{Ctx, DynPolicy, State};
 use cotenant_model::profile::Thresholds;
-use cotenant_model::rule::Rule;
-use cotenant_model::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
-use cotenant_model::signal::{Count, Counters, Signal};
-use cotenant_model::topology::Topology;
-use cotenant_model::view::View;
+use cotenant_model::{
+    ActionOutcome, AppId, AppSample, Count, Counters, CpuId, CpuSample, CpuSet, NodeId, Outcome, Rule, Sample, Signal,
+    TaskId, TaskInfo, TaskSample, Time, Topology, View,
+};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

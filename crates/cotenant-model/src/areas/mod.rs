@@ -5,7 +5,7 @@
 
 pub mod drawn;
 
-use crate::ids::NodeId;
+use crate::NodeId;
 use crate::proc_text::{unsigned, words};
 use std::collections::BTreeMap;
 

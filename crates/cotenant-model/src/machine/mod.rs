@@ -1,14 +1,11 @@
 //! Machine files: a topology and what is known about a machine, as TOML. `docs/reference/machine-file.md` describes
 //! the format.
 
-use crate::cpuset::CpuSet;
-use crate::ids::NodeId;
 use crate::parse::{self, Located};
 use crate::profile::{High, MachineProfile, Thresholds};
 use crate::topology::latency::MemoryLatencies;
-use crate::topology::{
-    CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology, synthetic,
-};
+use crate::topology::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, synthetic};
+use crate::{CpuSet, NodeId, Topology};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;

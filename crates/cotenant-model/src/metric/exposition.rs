@@ -1,7 +1,8 @@
 //! What servers answer with: the text format of Prometheus (0.0.4) and `OpenMetrics` (1.0), as far as one series
 //! needs it.
 
-use crate::histogram::{Bucket, Histogram};
+use crate::Histogram;
+use crate::histogram::Bucket;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 

@@ -12,8 +12,8 @@ pub use exposition::{ScrapeError, Scraped, Selector, offers, scrape};
 pub use meter::{Measured, Meter, MeterError, number};
 pub use query::{QueryError, is_query, queried};
 
+use crate::Direction;
 use crate::parse;
-use crate::sample::Direction;
 use std::str::FromStr;
 use std::time::Duration;
 

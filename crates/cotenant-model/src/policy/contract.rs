@@ -2,9 +2,7 @@
 
 use super::Ctx;
 use super::state::{PolicyState, State};
-use crate::action::{ActionOutcome, Decision};
-use crate::ids::{AppId, Time};
-use crate::view::View;
+use crate::{ActionOutcome, AppId, Decision, Time, View};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -11,9 +11,9 @@ pub use registry::{Entry, Registry};
 pub use settings::{NoSettings, SettingError, Settings};
 pub use state::{PolicyState, State};
 
+use crate::Topology;
 use crate::pin::Pin;
 use crate::profile::{AppProfile, MachineProfile};
-use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,12 +1,10 @@
 //! The profile of a machine that calibration writes: TOML that people read and edit, and that `--profile` takes.
 
 use super::{MachineProfile, Thresholds};
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
 use crate::stats::repeated::Repeated;
-use crate::topology::Topology;
 use crate::topology::hidden::{Level, Role};
 use crate::topology::latency::MemoryLatencies;
+use crate::{CpuId, CpuSet, Topology};
 use serde::{Deserialize, Serialize};
 
 /// What a profile holds for.

@@ -11,10 +11,8 @@ pub use measured::{
 };
 
 use crate::parse::Located;
-use crate::sample::Sample;
-use crate::signal::{Count, Signal};
-use crate::topology::Topology;
 use crate::topology::latency::{MemoryLatencies, Unfit};
+use crate::{Count, Sample, Signal, Topology};
 use calibration::{Record, fingerprint};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

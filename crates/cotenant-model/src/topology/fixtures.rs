@@ -3,8 +3,7 @@
 pub use crate::testing::clovertown;
 
 use super::{CacheType, Cpu, Distances, Kind, MemoryNode, Parts, Resource};
-use crate::cpuset::CpuSet;
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, CpuSet, NodeId};
 
 pub fn set(list: &str) -> CpuSet {
     CpuSet::parse_list(list).unwrap()

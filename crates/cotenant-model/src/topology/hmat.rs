@@ -4,7 +4,7 @@
 
 use super::quantity::{per_second, scaled};
 use super::{DistanceUnit, Distances, MemoryNode, Topology};
-use crate::ids::NodeId;
+use crate::NodeId;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 

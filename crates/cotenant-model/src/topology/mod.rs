@@ -22,8 +22,7 @@ pub(crate) mod fixtures;
 pub mod synthetic;
 pub mod xml;
 
-use crate::cpuset::CpuSet;
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, CpuSet, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// A hardware thread.

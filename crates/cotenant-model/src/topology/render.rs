@@ -4,8 +4,7 @@
 use super::quantity::{per_second, size};
 use super::tree::{Item, Tree};
 use super::{CacheType, DistanceUnit, Distances, Kind, MemoryNode, Topology, hmat};
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
+use crate::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

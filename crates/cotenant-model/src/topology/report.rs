@@ -4,7 +4,7 @@ use super::hmat::Access;
 use super::render::{cpus_of, is_last_level, offline};
 use super::tree::{Item, Tree};
 use super::{CacheType, Distances, Kind, Topology};
-use crate::cpuset::CpuSet;
+use crate::CpuSet;
 use serde::Serialize;
 
 /// What `topo --json` prints. Keys are stable; others may be added.

@@ -6,8 +6,8 @@
 
 use super::efficiency::{self, CoreType, Strength};
 use super::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};
-use crate::cpuset::{CpuSet, MAX_CPU};
-use crate::ids::{CpuId, NodeId};
+use crate::cpuset::MAX_CPU;
+use crate::{CpuId, CpuSet, NodeId};
 use roxmltree::{Document, Node, ParsingOptions};
 use std::collections::BTreeMap;
 

@@ -2,11 +2,9 @@
 
 use super::classes::Class;
 use super::situation::Situation;
-use cotenant_model::ids::{AppId, Time};
-use cotenant_model::sample::Reading;
 use cotenant_model::speed::{self, Source};
 use cotenant_model::stats::{Estimate, Summary};
-use cotenant_model::view::View;
+use cotenant_model::{AppId, Reading, Time, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

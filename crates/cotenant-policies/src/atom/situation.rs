@@ -1,12 +1,9 @@
 //! What `AToM` learns about: who runs, with how many threads, where they may stand, and what tells their speed.
 
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
 use cotenant_model::policy::Ctx;
-use cotenant_model::signal::Signal;
 use cotenant_model::speed::{self, Source};
 use cotenant_model::topology::symmetry::Labels;
-use cotenant_model::view::{AppView, TaskView, View};
+use cotenant_model::{AppId, AppView, CpuId, CpuSet, NodeId, Signal, TaskId, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -13,16 +13,13 @@ mod tests;
 
 use super::sam::classify::intra;
 use super::{Atom, AtomConfig, AtomState, Sam, SamConfig};
-use cotenant_model::action::{Action, ActionOutcome, Decision, Outcome, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, DynPolicy, Needs, Policy, State};
-use cotenant_model::sample::Reading;
-use cotenant_model::signal::Signal;
+use cotenant_model::policy::{Ctx, DynPolicy, Needs, NoSettings, Policy, State};
 use cotenant_model::speed::{self, Source};
 use cotenant_model::stats::{Estimate, Summary, mean_difference};
-use cotenant_model::view::{AppView, View};
+use cotenant_model::{
+    Action, ActionOutcome, AppId, AppView, CpuSet, Decision, Outcome, Proposal, Reading, Reason, Signal, TaskId, Time,
+    View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -7,14 +7,11 @@ mod spread;
 mod tests;
 
 use super::plan::Plan;
-use cotenant_model::action::{Action, ActionOutcome, Decision, Evidence, PlaceKind, Proposal, Reason, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Policy};
-use cotenant_model::signal::Signal;
-use cotenant_model::topology::Topology;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::{
+    Action, ActionOutcome, CpuSet, Decision, Evidence, PlaceKind, Proposal, Reason, Signal, TaskId, TaskView, Time,
+    Topology, Unit, View,
+};
 use serde::{Deserialize, Serialize};
 use spread::Thread;
 use std::collections::BTreeMap;

@@ -1,8 +1,7 @@
 //! Which domain each thread gets: every class evenly over the domains, threads of one process together as far as that
 //! allows.
 
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::TaskId;
+use cotenant_model::{CpuSet, TaskId};
 use std::collections::BTreeMap;
 
 /// Number of classes.

@@ -2,11 +2,9 @@
 
 use super::tree::{Apart, Leaf, Shared};
 use crate::plan::free_for;
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId};
 use cotenant_model::policy::Ctx;
-use cotenant_model::topology::{Kind, Topology};
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::topology::Kind;
+use cotenant_model::{CpuId, CpuSet, TaskId, TaskView, Topology, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The contexts that share both a memory path and a last-level cache, as far as they are free.

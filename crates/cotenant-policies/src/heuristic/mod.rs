@@ -12,13 +12,9 @@ mod tree;
 pub use tree::{Leaf, Spread};
 
 use super::plan::Plan;
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy, Refusal};
 use cotenant_model::profile::AppProfile;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, View};
 use layout::layout;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -11,13 +11,10 @@ mod tests;
 
 use super::plan::{Plan, free_for};
 use board::{Board, Guest, Seating};
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
-use cotenant_model::topology::Topology;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy, Refusal};
+use cotenant_model::{
+    ActionOutcome, CpuId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, Topology, View,
+};
 use demand::Demand;
 use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;

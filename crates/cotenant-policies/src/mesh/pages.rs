@@ -3,11 +3,10 @@
 
 use super::board::{Board, Guest};
 use super::{Ctx, WORTHWHILE};
-use cotenant_model::action::{Action, ActionOutcome, Outcome, PlaceKind, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, NodeId, TaskId, Time};
 use cotenant_model::topology::{CacheType, Kind};
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    Action, ActionOutcome, CpuId, CpuSet, NodeId, Outcome, PlaceKind, Proposal, Reason, TaskId, TaskView, Time, View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;

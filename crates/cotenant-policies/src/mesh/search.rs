@@ -1,7 +1,7 @@
 //! Three ways to give tasks seats near their memory.
 
 use super::board::{Board, Guest, Seat, Seating};
-use cotenant_model::ids::CpuId;
+use cotenant_model::CpuId;
 use pathfinding::matrix::Matrix;
 use pathfinding::prelude::kuhn_munkres_min;
 use std::cmp::{Ordering, Reverse};

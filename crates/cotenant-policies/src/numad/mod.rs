@@ -6,13 +6,11 @@ mod pick;
 #[cfg(test)]
 mod tests;
 
-use cotenant_model::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{NodeId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy};
-use cotenant_model::signal::Signal;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy};
+use cotenant_model::{
+    Action, ActionOutcome, CpuSet, Decision, Evidence, NodeId, Outcome, PlaceKind, Proposal, Reason, Signal, TaskView,
+    Time, Unit, View,
+};
 use pick::{Node, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

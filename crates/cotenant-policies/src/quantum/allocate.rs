@@ -2,10 +2,8 @@
 
 use super::select::nearest;
 use super::{Job, Round};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::CpuId;
-use cotenant_model::signal::Signal;
-use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
+use cotenant_model::topology::{CacheType, Kind, Resource};
+use cotenant_model::{CpuId, CpuSet, Signal, Topology};
 use std::collections::BTreeMap;
 
 /// The levels of cache of a machine, the last first, each with the CPUs of its caches.

@@ -14,13 +14,12 @@ mod select;
 mod tests;
 
 use allocate::Levels;
-use cotenant_model::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, TaskId, Time};
 use cotenant_model::policy::{Ctx, Needs, Policy, settings};
 use cotenant_model::profile::{AppProfile, SENSITIVE, loss_under};
-use cotenant_model::signal::Signal;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Signal,
+    TaskId, TaskView, Time, Unit, View,
+};
 use select::Selection;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,8 @@
 //! Which jobs run in the next quantum.
 
 use super::{Job, Quantum, Round, reason};
-use cotenant_model::action::{Action, Reason};
-use cotenant_model::cpuset::CpuSet;
 use cotenant_model::profile::AppProfile;
+use cotenant_model::{Action, CpuSet, Reason};
 use std::collections::BTreeMap;
 
 /// Why who was chosen.

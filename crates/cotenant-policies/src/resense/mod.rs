@@ -7,13 +7,9 @@ mod resensor;
 mod tests;
 
 use super::plan::{Plan, free_for};
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy};
 use cotenant_model::topology::shared::{Level, levels};
-use cotenant_model::view::{AppView, TaskView, View};
+use cotenant_model::{ActionOutcome, AppView, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, View};
 use resensor::{App, Seat, Step, Thread};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

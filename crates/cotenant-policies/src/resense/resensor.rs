@@ -1,10 +1,8 @@
 //! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine
 //! of the next one.
 
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, TaskId};
-use cotenant_model::topology::Topology;
 use cotenant_model::topology::shared::Level;
+use cotenant_model::{AppId, CpuId, CpuSet, TaskId, Topology};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,10 +1,8 @@
 //! Who holds which hardware context, kept up to date while the stages move tasks.
 
 use super::units::{Level, NONE};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::CpuId;
 use cotenant_model::policy::Ctx;
-use cotenant_model::view::View;
+use cotenant_model::{CpuId, CpuSet, View};
 
 /// A context without a managed task that may take one.
 const FREE: u32 = u32::MAX;

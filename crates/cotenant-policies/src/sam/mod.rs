@@ -25,10 +25,8 @@ pub use state::{Move, Origin, Past, SamState};
 
 use board::{At, Board};
 use classify::{Limits, Seen};
-use cotenant_model::action::{ActionOutcome, Decision};
-use cotenant_model::ids::Time;
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
-use cotenant_model::view::View;
+use cotenant_model::{ActionOutcome, Decision, Time, View};
 use round::Round;
 use task::{Class, Task};
 use units::Level;

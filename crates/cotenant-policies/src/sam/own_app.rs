@@ -10,8 +10,7 @@ use super::board::At;
 use super::round::Round;
 use super::stage1::{STAGE, evidence, exchange, reluctantly};
 use super::task::Class;
-use cotenant_model::action::Reason;
-use cotenant_model::ids::AppId;
+use cotenant_model::{AppId, Reason};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 

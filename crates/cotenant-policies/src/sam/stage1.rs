@@ -7,8 +7,7 @@ use super::board::At;
 use super::round::{Round, Sets};
 use super::state::Origin;
 use super::task::Class;
-use cotenant_model::action::{Evidence, Reason, Unit};
-use cotenant_model::signal::Signal;
+use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 pub(super) const STAGE: &str = "stage 1";
 

@@ -5,8 +5,7 @@ use super::round::{Round, Sets};
 use super::stage3;
 use super::state::Origin;
 use super::task::Class;
-use cotenant_model::action::{Evidence, Reason, Unit};
-use cotenant_model::signal::Signal;
+use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 2";
 

@@ -1,8 +1,7 @@
 //! What SAM remembers between rounds.
 
 use super::task::Class;
-use cotenant_model::action::{Action, ActionOutcome, Outcome};
-use cotenant_model::ids::{TaskId, Time};
+use cotenant_model::{Action, ActionOutcome, Outcome, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
 /// Where a task was before it was moved reluctantly (the paper's `Soc`).

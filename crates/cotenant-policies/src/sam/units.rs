@@ -1,9 +1,6 @@
 //! The places between which SAM chooses: what the paper calls sockets.
 
-use cotenant_model::action::PlaceKind;
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::CpuId;
-use cotenant_model::topology::Topology;
+use cotenant_model::{CpuId, CpuSet, PlaceKind, Topology};
 use std::borrow::Cow;
 use std::cell::OnceCell;
 

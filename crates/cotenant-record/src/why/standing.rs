@@ -1,9 +1,7 @@
 //! What holds at a moment: of each effect the last order, and what it withdrew or what stands in spite of it.
 
 use super::Told;
-use cotenant_model::action::{Effect, Outcome};
-use cotenant_model::ids::{AppId, TaskId};
-use cotenant_model::view::View;
+use cotenant_model::{AppId, Effect, Outcome, TaskId, View};
 use serde::Serialize;
 
 /// The last order with some effect, and what has become of it by a moment.

@@ -1,10 +1,7 @@
 //! Rates around an order.
 
-use cotenant_model::action::{Evidence, Unit};
-use cotenant_model::ids::{AppId, TaskId};
-use cotenant_model::signal::Signal;
 use cotenant_model::speed::Source;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{AppId, Evidence, Signal, TaskId, TaskView, Unit, View};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -6,8 +6,7 @@
 //! Packages are also recognised by whom their caches are far from: on machines that keep a line's home on one
 //! package, two caches of the other package are nearly as far from each other as from the first.
 
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
+use crate::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
 
 /// A level ends where the next join is at least so many times as slow. Levels of the machines that were looked at

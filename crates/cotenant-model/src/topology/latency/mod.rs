@@ -2,9 +2,8 @@
 //! distances.
 
 use super::{DistanceUnit, Distances, MemoryNode, Parts, Topology};
-use crate::cpuset::CpuSet;
-use crate::ids::NodeId;
 use crate::stats::median::middle;
+use crate::{CpuSet, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Whether a permutation of CPUs is a symmetry.
 
 use super::{Label, Labels, node_label};
-use crate::ids::CpuId;
-use crate::topology::{Kind, Topology};
+use crate::topology::Kind;
+use crate::{CpuId, Topology};
 
 /// Most steps in the search for a permutation of memory nodes that goes with one of CPUs.
 const NODE_STEPS: usize = 10_000;

@@ -26,7 +26,7 @@ pub use enumerate::{Enumeration, Representatives, Tenant};
 
 use super::tree::{Item, Tree};
 use super::{CacheType, Kind, Topology};
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, NodeId};
 use check::Checker;
 use std::collections::BTreeMap;
 

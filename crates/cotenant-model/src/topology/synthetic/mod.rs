@@ -8,8 +8,7 @@
 
 use super::assembly::Assembly;
 use super::{CacheType, Cpu, Kind, MemoryNode, Parts, Resource, Topology};
-use crate::cpuset::CpuSet;
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, CpuSet, NodeId};
 
 mod indexes;
 mod scan;

@@ -7,8 +7,8 @@
 
 use super::count::{self, Count};
 use super::{FREE, Labels, Slot, Symmetry, balances};
-use crate::cpuset::CpuSet;
-use crate::topology::{Kind, Topology};
+use crate::topology::Kind;
+use crate::{CpuSet, Topology};
 use std::collections::BTreeMap;
 
 /// Most permutations of applications that are alike; where there are more, only some of the applications are taken to
