@@ -100,14 +100,7 @@ pub fn size(text: &str) -> Result<u64, ValueError> {
             None => (u.strip_suffix('b').ok_or_else(err)?, 1000),
         },
     };
-    let power = match prefix {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        _ => return Err(err()),
-    };
+    let power = ["", "k", "m", "g", "t"].iter().position(|known| *known == prefix).ok_or_else(err)? as u32;
     value.checked_mul(base.pow(power)).ok_or_else(err)
 }
 

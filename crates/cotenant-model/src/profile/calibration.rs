@@ -186,10 +186,8 @@ impl Record {
             source: Some(format!("cotenant calibrate, {}, on {}", self.stamp.date, self.stamp.processor)),
             clock_hz: self.value("clock_hz"),
             thresholds: self.thresholds(),
-            heuristic: before.heuristic,
-            contentiousness: before.contentiousness,
-            memory_latency: before.memory_latency,
             calibration: Some(Box::new(self)),
+            ..before
         }
     }
 }

@@ -248,11 +248,10 @@ impl AtomState {
         let Some(contest) = &self.contest else { return Reason::new("learning", "placement is left to the kernel") };
         let class = contest.winner.unwrap_or_else(|| contest.turn());
         let text = &contest.classes[class].text;
-        let (stage, what) = match &contest.winner {
+        let turn = || format!("it is the turn of class {text}, one of {} that compete", contest.competing());
+        let (stage, what) = match contest.winner {
             Some(_) => ("execution", contest.result().unwrap_or_default()),
-            None => {
-                ("learning", format!("it is the turn of class {text}, one of {} that compete", contest.competing()))
-            }
+            None => ("learning", turn()),
         };
         Reason { what: what.into(), ..Reason::new(stage, "") }
     }
