@@ -75,7 +75,7 @@ fn letters(marks: &Marks, apps: &BTreeSet<AppId>) -> BTreeMap<AppId, char> {
     apps.iter().copied().zip(all).filter(|(_, letter)| marks.contains_key(letter)).collect()
 }
 
-/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads, who run at
+/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads that run at
 /// the same time.
 ///
 /// # Errors
@@ -95,8 +95,8 @@ pub fn map_has_room(ctx: &Ctx<'_>, threads: &BTreeMap<AppId, usize>) -> Result<(
     })
 }
 
-/// One context for each task where the marks suffice, else all marks for all: who has one of them keeps it, the
-/// others take what is free in order of id. Tasks that may not run on any mark are left out.
+/// One context for each task where the marks suffice, else all marks for all: a task that has one of them keeps
+/// it, the others take what is free in order of id. Tasks that may not run on any mark are left out.
 fn seat(tasks: &[&TaskView], marks: &[CpuId], before: &BTreeMap<TaskId, CpuSet>) -> BTreeMap<TaskId, CpuSet> {
     let all: CpuSet = marks.iter().copied().collect();
     let mut seats = BTreeMap::new();

@@ -102,7 +102,7 @@ impl Snapshot {
 /// A decision, as `decide --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// Who decided.
+    /// The policy that decided.
     pub policy: &'static str,
     /// What to do, in this order.
     pub moves: Vec<Move>,

@@ -9,7 +9,7 @@ use crate::NodeId;
 use crate::proc_text::{unsigned, words};
 use std::collections::BTreeMap;
 
-/// Who chose where the pages of an area are.
+/// What decided where the pages of an area are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Binding {
     /// Nobody: the kernel's default.
@@ -36,7 +36,7 @@ pub enum Backing {
 pub struct Area {
     /// Its first address.
     pub start: u64,
-    /// Who chose where its pages are.
+    /// What decided where its pages are.
     pub binding: Binding,
     /// What holds them.
     pub backing: Backing,

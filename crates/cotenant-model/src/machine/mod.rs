@@ -21,7 +21,7 @@ pub struct Machine {
     pub description: String,
     /// Where the description comes from.
     pub source: String,
-    /// How the CPUs are numbered, and who numbers them so.
+    /// How the CPUs are numbered, and by what.
     pub numbering: Option<String>,
     /// Per figure: where it comes from.
     pub sources: BTreeMap<String, String>,

@@ -113,9 +113,9 @@ impl Curve {
 pub struct Difference {
     /// What is shared.
     pub role: Role,
-    /// Who shares it, as latencies show; empty where they show no such level.
+    /// The CPUs that share it, as latencies show; empty where they show no such level.
     pub found: Vec<CpuSet>,
-    /// Who shares it, as the system claims; empty where it claims no such level.
+    /// The CPUs that share it, as the system claims; empty where it claims no such level.
     pub claimed: Vec<CpuSet>,
 }
 
@@ -146,7 +146,7 @@ pub struct Record {
     /// How far another calibration may lie from each of these to either side, nanoseconds.
     #[serde(default)]
     pub core_to_core_spread_ns: Vec<Vec<f64>>,
-    /// What the latencies show of who shares what.
+    /// Which CPUs share what, as the latencies show.
     #[serde(default)]
     pub shared: Vec<Level>,
     /// Where the latencies show other groups than the system claims.

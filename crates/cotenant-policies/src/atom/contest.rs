@@ -1,4 +1,4 @@
-//! The competition: turns, what was measured in them, who is dropped and who wins.
+//! The competition: turns, what was measured in them, which classes are dropped and which one wins.
 
 use super::classes::Class;
 use super::situation::Situation;

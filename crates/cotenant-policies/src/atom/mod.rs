@@ -28,7 +28,7 @@ use situation::{Load, Seen, best, look, page_labels};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long nobody may have come or gone before who runs is taken for settled.
+/// The set of tasks counts as settled after this long without a change.
 const WATCH: Duration = Duration::from_millis(500);
 /// A turn that tells nothing for so many times its length is given up.
 const PATIENCE: u32 = 4;
@@ -50,7 +50,7 @@ pub struct AtomState {
     contest: Option<Contest>,
     /// Threads that take part, each with its group.
     members: Vec<(TaskId, usize)>,
-    /// Who was busy while it watched or executed.
+    /// Which tasks and CPUs were busy while it watched or executed.
     load: Load,
     plan: Plan,
 }
@@ -58,7 +58,7 @@ pub struct AtomState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Phase {
-    /// Waits until who runs has settled.
+    /// Waits until the set of tasks has settled.
     Watch { since: Time },
     /// A class was put in place, and the caches get warm.
     Settle { since: Time },
@@ -110,7 +110,7 @@ impl AtomState {
         self.contest = Some(contest);
     }
 
-    /// Who runs has settled: goes on where it was, or begins to learn.
+    /// The set of tasks has settled: goes on where it was, or begins to learn.
     fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
         let Seen { situation, members, silent } = match look(ctx, view, &self.load) {
             Ok(seen) => seen,
@@ -257,7 +257,7 @@ impl AtomState {
     }
 
     fn proposals(&self, now: Time) -> Vec<Proposal> {
-        // What was planned may not hold any more while it is not known who runs.
+        // While it is not known which tasks run, the plan may not hold any more.
         if matches!(self.phase, Phase::Watch { .. }) && !self.plan.wanted().is_empty() {
             return Vec::new();
         }

@@ -1,4 +1,4 @@
-//! What `AToM` learns about: who runs, with how many threads, where they may stand, and what tells their speed.
+//! What `AToM` learns about: which applications run, with how many threads, on which CPUs, and what tells their speed.
 
 use cotenant_model::policy::Ctx;
 use cotenant_model::speed::{self, Source};
@@ -47,7 +47,7 @@ pub(super) struct Seen {
     pub silent: Vec<String>,
 }
 
-/// Who was busy, and where, over some rounds.
+/// Which tasks and CPUs were busy over some rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Load {
     seconds: f64,
@@ -125,7 +125,7 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'st
     let mut groups = Vec::new();
     let mut members = Vec::new();
     for ((app, on), tasks) in found {
-        // Who may run only where somebody else is busy is left there.
+        // Threads that may run only where other programs are busy are left there.
         if on.is_empty() {
             members.extend(tasks.iter().map(|task| (*task, usize::MAX)));
             continue;

@@ -137,8 +137,9 @@ fn speed_of(view: &View, app: &AppView) -> Option<(Series, Reading)> {
     Some((Series { metric, progress, logs: Vec::new() }, reading))
 }
 
-/// Adds the view's readings that are new and began after the last change. Who has none now, or turns from one measure
-/// to another, begins anew. True where an application had nothing new to tell: metrics are read at their own pace.
+/// Adds the view's readings that are new and began after the last change. An application that has none now, or turns
+/// from one measure to another, begins anew. True where an application had nothing new to tell: metrics are read at
+/// their own pace.
 fn measure(view: &View, speed: &mut BTreeMap<AppId, Series>, changed_at: Option<Time>) -> bool {
     let mut before = std::mem::take(speed);
     let mut waits = false;

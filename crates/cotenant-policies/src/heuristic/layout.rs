@@ -100,8 +100,9 @@ fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
     }
 }
 
-/// Seats tasks on the cells' contexts that are not `taken`, `quota` of them in each cell: who sits well stays, then
-/// who sits in the right cell, then the others in order of id. Who may not run where there is room is left out.
+/// Seats tasks on the cells' contexts that are not `taken`, `quota` of them in each cell: first tasks that already
+/// sit well, then those in the right cell, then the others in order of id. Tasks that may not run where there is room
+/// are left out.
 fn seat(
     topology: &Topology,
     cells: &[Cell],

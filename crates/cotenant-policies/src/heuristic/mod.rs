@@ -31,7 +31,7 @@ pub struct HeuristicState {
     plan: Plan,
 }
 
-/// Who is P, who is C, and what is known of them.
+/// The tasks of P and of C, and what is known of them.
 struct Cast<'a> {
     p_app: AppId,
     p_tasks: Vec<&'a TaskView>,

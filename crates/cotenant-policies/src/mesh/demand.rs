@@ -1,5 +1,5 @@
-//! Who accesses the memory of which node how much: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory of
-//! the past.
+//! How much each task accesses the memory of each node: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory
+//! of the past.
 
 use cotenant_model::{NodeId, Signal, TaskView, Topology};
 use serde::{Deserialize, Serialize};

@@ -61,7 +61,7 @@ impl MeshState {
         self.known.retain(|id, _| view.task(*id).is_some());
         for task in &view.tasks {
             if let Some(latest) = Demand::seen(ctx.topology, task) {
-                // Who sleeps at first sight gets no seat before it runs.
+                // A task that sleeps when it is first seen gets no seat before it runs.
                 let known = || Known { idle: PATIENCE, ..Known::default() };
                 self.known.entry(task.info.id).or_insert_with(known).demand.update(latest);
             }

@@ -5,11 +5,11 @@ use cotenant_model::profile::AppProfile;
 use cotenant_model::{Action, CpuSet, Reason};
 use std::collections::BTreeMap;
 
-/// Why who was chosen.
+/// Why each job was chosen.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
-    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for who runs in
-    /// any case.
+    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for a job
+    /// that runs in any case.
     chosen: BTreeMap<usize, Option<f64>>,
     /// What the target leaves for a CPU on average.
     pub target: Option<f64>,

@@ -1,4 +1,4 @@
-//! Who holds which hardware context, kept up to date while the stages move tasks.
+//! Which task holds which hardware context, kept up to date while the stages move tasks.
 
 use super::units::{Level, NONE};
 use cotenant_model::policy::Ctx;

@@ -97,7 +97,7 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Vec<Counts>, i: usi
     if counts[i].restricted + counts[j].restricted == 0 {
         return take(round, sets, counts, i, j);
     }
-    // Who may stand where decides how many can come: try, and take it back where these are too few.
+    // Masks decide how many can come: try, and take it back where these are too few.
     let before = (round.draft(), sets.clone(), counts.clone());
     take(round, sets, counts, i, j);
     let taken = before.2[j].movers - counts[j].movers;

@@ -30,11 +30,11 @@ pub enum Force {
     Withdrawn,
     /// It was not carried out.
     NotApplied,
-    /// Whom it was about is no more.
+    /// The task or application that it was about is gone.
     Gone,
 }
 
-/// Whom an order is about, and with what effect.
+/// The task or application that an order is about, and the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Subject {
     /// `None`: all of the application.

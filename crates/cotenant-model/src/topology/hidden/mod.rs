@@ -118,7 +118,7 @@ pub enum Role {
 pub struct Level {
     /// What is shared.
     pub role: Role,
-    /// Who shares it, by lowest CPU; all CPUs stand in some group.
+    /// The CPUs that share it, by lowest CPU; every CPU is in some group.
     pub groups: Vec<CpuSet>,
     /// Median latency inside groups, beyond the level below, nanoseconds.
     pub within_ns: f64,
@@ -297,7 +297,7 @@ fn by_profile(n: usize, ln: &[f64], inner: &[usize]) -> Option<Cut> {
     Some(Cut { group, leap: leap(k), clear })
 }
 
-/// Says who belongs together in each level, and how fast it is; whatever is no core is called a die.
+/// Describes each level: its groups and how fast it is. Everything but a core is called a die.
 fn describe<'a>(latencies: &Latencies, found: impl Iterator<Item = &'a Cut>) -> Vec<Level> {
     let n = latencies.cpus.len();
     let mut levels: Vec<Level> = Vec::new();

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub struct MemoryLatencies {
     /// The nodes of the columns.
     pub nodes: Vec<NodeId>,
-    /// From whom.
+    /// From groups of CPUs.
     pub rows: Vec<LatencyRow>,
 }
 
