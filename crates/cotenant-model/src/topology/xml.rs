@@ -24,12 +24,12 @@ const FROM_OS_LATENCY: u64 = 1 | 4;
 /// [`Located`] names the line and column of what is malformed or contradicts itself.
 pub fn parse(text: &str) -> Result<Topology, Located> {
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
-    let malformed = |e: roxmltree::Error| located(e.pos(), e.to_string());
+    let malformed = |e: roxmltree::Error| located(e.pos(), &e.to_string());
     let doc = Document::parse_with_options(text, options).map_err(malformed)?;
     Reader { doc: &doc }.read()
 }
 
-fn located(pos: TextPos, what: String) -> Located {
+fn located(pos: TextPos, what: &str) -> Located {
     let message = format!("{what}; expected XML as lstopo writes it");
     Located { line: pos.row as usize, column: pos.col as usize, message }
 }
@@ -48,7 +48,7 @@ fn attribute<'a>(node: Element<'a>, name: &str) -> Option<(usize, &'a str)> {
 
 impl<'a> Reader<'a> {
     fn error(&self, at: usize, what: impl Into<String>) -> Located {
-        located(self.doc.text_pos_at(at), what.into())
+        located(self.doc.text_pos_at(at), &what.into())
     }
 
     /// Something wrong with an element.
