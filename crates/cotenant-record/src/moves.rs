@@ -69,35 +69,34 @@ impl Move {
         let (task, app) = (order.action.task(), order.action.app());
         let seen = task.and_then(|task| sample.task(task));
         let name = app.and_then(|app| sample.apps.iter().find(|a| a.id == app)).map(|app| app.name.clone());
-        let to_cpus = match &order.action {
-            Action::Place { contexts, .. } => contexts.iter().collect(),
-            _ => Vec::new(),
-        };
-        let pages_to = if let Action::Pages { nodes, .. } = &order.action { nodes.clone() } else { Vec::new() };
-        let until_s = match order.action {
-            Action::Nap { until, .. } if until > sample.at => Some(until.as_secs_f64()),
-            _ => None,
-        };
-        let permille = match order.action {
-            Action::Limit { cpu_permille: permille, .. } | Action::LimitCaches { permille, .. } => permille,
-            _ => None,
-        };
-        Self {
+        let mut found = Self {
             effect: order.action.effect(),
             task,
             tid: seen.map(|t| t.info.tid),
             comm: seen.map(|t| t.info.comm.clone()).or(name).unwrap_or_default(),
             app: app.or(seen.map(|t| t.info.app)),
             from_cpu: seen.and_then(|t| t.cpu),
-            to_cpus,
+            to_cpus: Vec::new(),
             affinity: order.affinity.iter().collect(),
-            paused: matches!(order.action, Action::Pause { .. }),
-            pages_to,
-            until_s,
-            permille,
-            background: matches!(order.action, Action::Background { on: true, .. }),
+            paused: false,
+            pages_to: Vec::new(),
+            until_s: None,
+            permille: None,
+            background: false,
             reason: (&order.reason).into(),
+        };
+        match &order.action {
+            Action::Place { contexts, .. } => found.to_cpus = contexts.iter().collect(),
+            Action::Release { .. } => {}
+            Action::Pause { .. } => found.paused = true,
+            Action::Nap { until, .. } => found.until_s = (*until > sample.at).then(|| until.as_secs_f64()),
+            Action::Limit { cpu_permille: permille, .. } | Action::LimitCaches { permille, .. } => {
+                found.permille = *permille;
+            }
+            Action::Background { on, .. } => found.background = *on,
+            Action::Pages { nodes, .. } => found.pages_to.clone_from(nodes),
         }
+        found
     }
 
     /// Whether it takes back what was ordered with the same effect before.

@@ -228,7 +228,7 @@ impl AtomState {
                 if config.execute.is_some_and(|execute| now - *since >= execute) {
                     self.contest = None;
                     self.watch(now);
-                } else if self.load.seconds() >= WATCH.as_secs_f64() {
+                } else if self.load.seconds >= WATCH.as_secs_f64() {
                     if self.contest.is_some() && self.has_newcomers() {
                         self.watch(now);
                     }

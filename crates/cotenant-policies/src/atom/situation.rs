@@ -50,7 +50,8 @@ pub(super) struct Seen {
 /// Which tasks and CPUs were busy over some rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Load {
-    seconds: f64,
+    /// Seconds that were looked at.
+    pub seconds: f64,
     /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU
     /// would not be without others.
     tasks: BTreeMap<TaskId, [f64; 2]>,
@@ -77,11 +78,6 @@ impl Load {
             *busy += cpu.busy * seconds;
             *foreign += cpu.foreign * seconds;
         }
-    }
-
-    /// Seconds that were looked at.
-    pub fn seconds(&self) -> f64 {
-        self.seconds
     }
 
     /// Whether a thread takes part; `None` where its time is unknown.

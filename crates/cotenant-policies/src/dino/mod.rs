@@ -87,15 +87,13 @@ pub struct DinoState {
 fn domains(topology: &Topology) -> Vec<(CpuSet, (PlaceKind, u32))> {
     let usable = topology.usable();
     let nodes = topology.nodes().iter().map(|n| (n.cpus.and(usable), (PlaceKind::Node, n.id.0)));
-    let nodes: Vec<_> = nodes.filter(|(cpus, _)| !cpus.is_empty()).collect();
-    if nodes.len() > 1 {
-        return nodes;
+    let mut domains: Vec<_> = nodes.filter(|(cpus, _)| !cpus.is_empty()).collect();
+    if domains.len() < 2 {
+        let caches = topology.llc_domains().iter().zip(0..);
+        domains = caches.map(|(d, i)| (d.cpus.and(usable), (PlaceKind::LlcDomain, i))).collect();
+        domains.retain(|(cpus, _)| !cpus.is_empty());
     }
-    let caches = topology.llc_domains().iter().enumerate();
-    caches
-        .map(|(i, d)| (d.cpus.and(usable), (PlaceKind::LlcDomain, i as u32)))
-        .filter(|(cpus, _)| !cpus.is_empty())
-        .collect()
+    domains
 }
 
 /// LLC misses per instruction; `None` where either is unknown or the thread did not run.

@@ -177,7 +177,7 @@ impl<'a> Board<'a> {
 
     /// The level whose units are the same as this one's: on ordinary machines both levels are the packages.
     pub fn shared_units(&self, at: At) -> At {
-        if self.levels.iter().any(Level::is_split) { at } else { At::Sharing }
+        if self.levels.iter().any(|level| level.split) { at } else { At::Sharing }
     }
 
     /// The units where a task is, by level; [`NONE`] where it holds no place.

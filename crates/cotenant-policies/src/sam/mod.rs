@@ -81,7 +81,7 @@ impl Policy for Sam {
 
         let sharing = Level::sharing(ctx.topology, config.llc_domains);
         let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
-        let (mut tasks, seen) = classify::look(view, sharing.is_split(), clock, config);
+        let (mut tasks, seen) = classify::look(view, sharing.split, clock, config);
         // A task of which nothing is known yet is taken to run: its context is not idle.
         let board = Board::new(ctx, view, config.whole_cores, sharing, memory, |t| tasks[t].ran != Some(false));
         let past = classify_all(&mut tasks, view, &state, config, &board, &limits, seen);

@@ -116,7 +116,7 @@ fn gathers(counts: &[Counts], i: usize, j: usize, taken: u32) -> bool {
 }
 
 /// Takes sharers of unit j to unit i while there is room.
-fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Vec<Counts>, i: usize, j: usize) {
+fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut [Counts], i: usize, j: usize) {
     let contexts = round.board.room(i);
     let Some(partner) = sets.first(round, i, Class::Inter, |_| true) else { return };
     let app = round.view.tasks[partner].info.app;

@@ -15,7 +15,7 @@ pub(super) struct Level<'a> {
     units: Vec<Unit<'a>>,
     kind: PlaceKind,
     /// Whether some package has several units; else units are packages, with the same indexes.
-    split: bool,
+    pub split: bool,
 }
 
 /// One part of the machine.
@@ -107,11 +107,6 @@ impl<'a> Level<'a> {
             }
         }
         Self { of, units, kind, split }
-    }
-
-    /// Whether some package has several units.
-    pub fn is_split(&self) -> bool {
-        self.split
     }
 
     /// All contexts.

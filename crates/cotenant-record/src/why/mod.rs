@@ -356,7 +356,7 @@ impl<'a> Teller<'a> {
         for (subject, slots) in self.standing {
             let asked = match subject.task {
                 Some(task) => self.tasks.contains_key(&task),
-                None => apps.contains(&subject.app) || slots.sake().is_some_and(|app| apps.contains(&app)),
+                None => apps.contains(&subject.app) || slots.sake.is_some_and(|app| apps.contains(&app)),
             };
             if asked {
                 answer.standing.extend(slots.told(subject, answer.moment_s, &last));

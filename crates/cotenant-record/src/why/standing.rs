@@ -53,7 +53,7 @@ pub(super) struct Slots {
     /// What was ordered last and not carried out.
     refused: Option<Told>,
     /// For whose sake the last one was.
-    sake: Option<AppId>,
+    pub sake: Option<AppId>,
     orders: u64,
     first_s: f64,
 }
@@ -79,10 +79,6 @@ impl Slots {
 
     pub fn each(&mut self) -> impl Iterator<Item = &mut Told> {
         [&mut self.set, &mut self.withdrawal, &mut self.refused].into_iter().flatten()
-    }
-
-    pub fn sake(&self) -> Option<AppId> {
-        self.sake
     }
 
     /// What has become of them by a moment, seconds, with the last round before it.
