@@ -3,9 +3,9 @@
 
 pub mod live_view;
 pub mod machine_arg;
+pub mod messages;
 pub mod progress;
 pub mod scratch;
-pub mod words;
 
 use clap::error::ErrorKind;
 use serde::Serialize;
@@ -35,7 +35,7 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 
 /// Says what went wrong in one line.
 pub fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    words::tell(words::chain(error));
+    messages::tell(messages::chain(error));
     ExitCode::from(code)
 }
 
@@ -51,7 +51,7 @@ pub fn misused(error: &clap::Error, program: &clap::Command) -> ExitCode {
     let subcommand = std::env::args().nth(1).filter(|word| program.find_subcommand(word).is_some());
     let command =
         subcommand.map_or_else(|| program.get_name().to_owned(), |name| format!("{} {name}", program.get_name()));
-    words::tell(words::one_line(&error.to_string(), &command));
+    messages::tell(messages::one_line(&error.to_string(), &command));
     ExitCode::from(USAGE)
 }
 

@@ -1,7 +1,7 @@
 //! Lines on the terminal that are drawn again and again in the same place.
 
+use crate::messages;
 use crate::progress::is_drawn;
-use crate::words;
 use std::time::{Duration, Instant};
 use terminal_size::{Height, Width, terminal_size_of};
 
@@ -38,7 +38,7 @@ impl LiveView {
         self.next = Instant::now() + self.every;
         match &mut self.table {
             Some(table) => text(LiveTable::room()).iter().for_each(|text| table.draw(text)),
-            None => text((usize::MAX, usize::MAX)).iter().for_each(|text| words::raw(text)),
+            None => text((usize::MAX, usize::MAX)).iter().for_each(|text| messages::raw(text)),
         }
     }
 
@@ -80,14 +80,14 @@ impl LiveTable {
         let (width, height) = size();
         let back = self.back(width, height);
         self.lines = text.lines().map(|line| line.chars().count()).collect();
-        words::raw(&format!("{back}{}\x1b[J", text.replace('\n', "\x1b[K\r\n")));
+        messages::raw(&format!("{back}{}\x1b[J", text.replace('\n', "\x1b[K\r\n")));
     }
 
     /// Erases what was drawn.
     fn erase(&mut self) {
         if !self.lines.is_empty() {
             let (width, height) = size();
-            words::raw(&format!("{}\x1b[J", self.back(width, height)));
+            messages::raw(&format!("{}\x1b[J", self.back(width, height)));
             self.lines.clear();
         }
     }

@@ -1,6 +1,6 @@
 //! A line on the terminal that says how far a long task is. Nothing where standard error is no terminal.
 
-use crate::words;
+use crate::messages;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ impl Progress {
         if self.on && now >= self.next() {
             self.drawn = Some(now);
             self.visible = true;
-            words::raw(&format!("\r{} {}\x1b[K", bar(done), what()));
+            messages::raw(&format!("\r{} {}\x1b[K", bar(done), what()));
         }
     }
 
@@ -51,7 +51,7 @@ impl Progress {
     pub fn clear(&mut self) {
         if self.visible {
             self.visible = false;
-            words::raw("\r\x1b[K");
+            messages::raw("\r\x1b[K");
         }
     }
 }

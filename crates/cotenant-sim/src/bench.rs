@@ -8,7 +8,7 @@ use crate::scenario::alone_per_s;
 use crate::speed::Unsettled;
 use crate::world::{AppSpec, Load, World};
 use cotenant_measure::characterize::caches::{Geometry, Misses};
-use cotenant_measure::characterize::{Bench, Beside, Ran, Stop, Trial};
+use cotenant_measure::characterize::{Bench, Beside, RunResult, Stop, Trial};
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuId, CpuSet, Time};
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ fn counts(world: &World, app: usize) -> BTreeMap<Signal, f64> {
 }
 
 impl Bench for SimBench {
-    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop> {
+    fn run(&mut self, trial: &Trial) -> Result<RunResult, Stop> {
         let begin_s = if trial.beside.is_some() { BEFORE_S } else { 0.0 };
         let mut specs = vec![self.spec(&trial.cpus, begin_s)];
         let beside = trial.beside.as_ref().map(|beside| self.beside(beside)).transpose()?;
@@ -106,7 +106,7 @@ impl Bench for SimBench {
             let time = if beside.rate.is_some() { seconds } else { between(Signal::CpuTime) * 1e-9 };
             between(Signal::Instructions) * units / time
         });
-        Ok(Ran {
+        Ok(RunResult {
             seconds,
             cycles: own.get(&Signal::Cycles).copied(),
             cpu_s: own.get(&Signal::CpuTime).map(|ns| ns * 1e-9),

@@ -1,8 +1,8 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
 use crate::app::{AppError, Fault, LINE, POSITIVE, Private, given, number};
-use crate::near::{self, Near, NearTable};
 use crate::occupancy::{Nearer, Replacement};
+use crate::shared_caches::{self, Near, NearTable};
 use crate::station::Station;
 use cotenant_model::CpuSet;
 use cotenant_model::machine::Machine;
@@ -201,7 +201,7 @@ impl SimMachine {
             }
         }
         let bus_of = buses(&topology, s, queue_ns, &mut stations, guesses)?;
-        let near = near::of(&topology, &s.caches, llc_ns, &mut stations, guesses)?;
+        let near = shared_caches::of(&topology, &s.caches, llc_ns, &mut stations, guesses)?;
         if let Some(gbs) = given(SIMULATOR, "llc_gbs", s.llc_gbs.as_ref(), POSITIVE)? {
             stations.extend((0..caches.len()).map(|i| Station::new(format!("llc {i}"), gbs, gbs, 0.1 * llc_ns)));
         }
@@ -306,7 +306,9 @@ impl SimMachine {
 /// last.
 fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Option<Private>, Fault> {
     let (known, guess, inclusive) = match (m.near.first(), s.inclusive) {
-        (Some(first), _) => (near::private_bytes(&m.topology, first.level), near::PRIVATE_BYTES, false),
+        (Some(first), _) => {
+            (shared_caches::private_bytes(&m.topology, first.level), shared_caches::PRIVATE_BYTES, false)
+        }
         (None, None) if s.l2_bytes.is_none() => return Ok(None),
         (None, Some(true)) => (None, 262_144.0, true),
         (None, _) => (None, 1_048_576.0, false),

@@ -5,7 +5,7 @@ use crate::kernel::{Kernel, KernelKind};
 use crate::run::SimError;
 use crate::scenario::{Scenario, distinguish};
 use crate::world::World;
-use cotenant_measure::workload::{Ended, Launcher, Ran, Workload, run};
+use cotenant_measure::workload::{Ended, JobRuns, Launcher, Workload, run};
 use cotenant_model::Time;
 use cotenant_model::host::{Host, HostError, Round};
 use cotenant_model::policy::DynPolicy;
@@ -90,7 +90,7 @@ impl Scenario {
         kernel: KernelKind,
         seed: u64,
         watch: impl FnMut(&Round<'_>),
-    ) -> Result<Vec<Ran>, SimError> {
+    ) -> Result<Vec<JobRuns>, SimError> {
         policy.map_or(Ok(()), |policy| self.check(policy))?;
         let mut stage = Staged::new(self, kernel, seed);
         let ctx = self.ctx();

@@ -3,8 +3,8 @@
 use crate::replace::replace;
 use crate::settings;
 use anyhow::{Context, Result};
+use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
-use cotenant_cli::words::tell;
 use cotenant_linux::sys::{self, Lock};
 use cotenant_model::Topology;
 use cotenant_model::profile::calibration::{self, Stamp, fingerprint};

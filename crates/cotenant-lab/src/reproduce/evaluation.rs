@@ -2,7 +2,7 @@
 
 use super::cases::{App, Case, mixes, standalone};
 use super::joint::Joint;
-use super::lab::{Arm, Lab, Run, Seen, Static};
+use super::lab::{Arm, Lab, Run, RunTotals, Static};
 use super::row::{Found, Row, claim, effect, geometric, highest, level, listed, lowest, mean, percent, row, tally};
 use cotenant_sim::optimum::Label;
 use std::collections::BTreeMap;
@@ -308,7 +308,7 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
 
 /// The four panels of Figures 6 and 8 from what was seen.
 fn panels(runs: &[Run]) -> [f64; 4] {
-    let of = |f: &dyn Fn(&Seen) -> f64| mean(runs.iter().map(|r| f(&r.seen)));
+    let of = |f: &dyn Fn(&RunTotals) -> f64| mean(runs.iter().map(|r| f(&r.seen)));
     [
         of(&|s| s.instructions / s.cycles),
         of(&|s| s.inter / s.cycles),

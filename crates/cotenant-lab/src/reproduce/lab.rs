@@ -67,7 +67,7 @@ pub(super) enum Arm {
 
 /// What the machine would have been seen to do, over a whole run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct RunTotals {
     pub cycles: f64,
     pub instructions: f64,
     pub inter: f64,
@@ -78,7 +78,7 @@ pub(super) struct Seen {
     pub moves: [f64; 3],
 }
 
-impl Seen {
+impl RunTotals {
     fn add(&mut self, round: &Round<'_>) {
         let seconds = round.view.interval.as_secs_f64();
         self.seconds += seconds;
@@ -107,7 +107,7 @@ impl Seen {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub outcome: Outcome,
-    pub seen: Seen,
+    pub seen: RunTotals,
 }
 
 /// Moves nothing, so that Linux can be watched.
@@ -212,7 +212,7 @@ impl Lab {
 
     /// Runs a scenario once.
     pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
-        let (mut watched, mut kernel) = (Seen::default(), KernelKind::default());
+        let (mut watched, mut kernel) = (RunTotals::default(), KernelKind::default());
         if matches!(arm, Arm::Linux | Arm::CacheAware) {
             scenario.observation.cost_s = 0.0;
         }

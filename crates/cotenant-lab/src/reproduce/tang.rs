@@ -36,7 +36,7 @@ struct Load {
 
 /// What a run was like for the service.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ServiceRates {
     instructions_per_s: f64,
     misses_per_instruction: f64,
     bus_per_instruction: f64,
@@ -71,7 +71,7 @@ impl Load {
     }
 
     /// In a mapping in the dissertation's notation, once caches are warm.
-    fn mapped(&self, lab: &Lab, map: &str) -> anyhow::Result<Seen> {
+    fn mapped(&self, lab: &Lab, map: &str) -> anyhow::Result<ServiceRates> {
         let mut scenario = self.scenario(length(lab))?;
         let slots = parse_map(&scenario.machine.topology, map)?;
         for (app, letter) in scenario.apps.iter_mut().zip(['X', '*']) {
@@ -117,7 +117,7 @@ fn length(lab: &Lab) -> f64 {
 }
 
 /// What a run under a policy was like from a time on, seconds; it is cut off at its end.
-fn seen(scenario: &Scenario, policy: &dyn DynPolicy, seed: u64, from: f64) -> anyhow::Result<Seen> {
+fn seen(scenario: &Scenario, policy: &dyn DynPolicy, seed: u64, from: f64) -> anyhow::Result<ServiceRates> {
     let mut sums = [0.0; 3];
     let seconds = watched(scenario, policy, seed, from, |view, interval| {
         for task in view.tasks.iter().filter(|t| t.info.app.0 == 0) {
@@ -128,7 +128,7 @@ fn seen(scenario: &Scenario, policy: &dyn DynPolicy, seed: u64, from: f64) -> an
         }
     })?;
     let [instructions, misses, bus] = sums;
-    Ok(Seen {
+    Ok(ServiceRates {
         instructions_per_s: instructions / seconds,
         misses_per_instruction: misses / instructions,
         bus_per_instruction: bus / instructions,
@@ -169,7 +169,7 @@ pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Found> {
     for (s, service) in SERVICES.into_iter().enumerate() {
         let load = Load::four(CLOVERTOWN, service, None);
         let maps = load.maps();
-        let all = maps.iter().map(|map| load.mapped(lab, map)).collect::<anyhow::Result<Vec<Seen>>>()?;
+        let all = maps.iter().map(|map| load.mapped(lab, map)).collect::<anyhow::Result<Vec<ServiceRates>>>()?;
         let speeds: Vec<f64> = all.iter().map(|seen| seen.instructions_per_s).collect();
         rows.extend(shares(service, &speeds, &maps, speeds[0], "of {X.X.X.X.}"));
         rows.push(agrees(service, &speeds, &maps, BEST[s][0]));
@@ -295,7 +295,7 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
                 let scenario = load.scenario(end_s)?;
                 let policy = Atom(scenario.config.settings.of::<Atom>()?);
                 let runs = (1..=lab.effort.seeds).map(|seed| seen(&scenario, &policy, seed, 0.0));
-                let runs = runs.collect::<anyhow::Result<Vec<Seen>>>().context("tang-atom")?;
+                let runs = runs.collect::<anyhow::Result<Vec<ServiceRates>>>().context("tang-atom")?;
                 let ours = mean(runs.iter().map(|seen| seen.instructions_per_s));
                 let label = format!("{machine}: {}", load.label());
                 rows.push(row(format!("{label}, AToM"), ours / low, "of the worst mapping"));

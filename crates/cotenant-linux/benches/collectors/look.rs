@@ -1,7 +1,7 @@
 //! Looks at the program's memory by each of the ways, and what they came to.
 
 use crate::program::Program;
-use cotenant_linux::sense::memory::{Accessed, Collector, areas_of, drawn, ends_of};
+use cotenant_linux::sense::memory::{Accessed, Collector, areas_of, ends_of, page_samples};
 use cotenant_linux::{FsRoot, sys};
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;
@@ -88,8 +88,8 @@ impl Looks {
                 program.progress();
             }
             How::Drawn => {
-                let strata = drawn::strata(&program.areas, &self.ends, &ends_of(&self.fs, program.pid).unwrap());
-                let estimate = drawn::placement(program.pid, &strata, &mut self.rng).unwrap();
+                let strata = page_samples::strata(&program.areas, &self.ends, &ends_of(&self.fs, program.pid).unwrap());
+                let estimate = page_samples::placement(program.pid, &strata, &mut self.rng).unwrap();
                 self.spent += used(cpu);
                 self.in_part += estimate.pages.values().sum::<f64>();
                 (self.truth, self.error) = (self.truth + program.resident(), self.error + estimate.error);

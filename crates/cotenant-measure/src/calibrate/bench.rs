@@ -23,7 +23,7 @@ impl Load {
 
 /// What a thread of a load did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ran {
+pub struct ThreadRate {
     /// Units of work per second of wall-clock time.
     pub per_s: f64,
     /// Units of work per second of its CPU time, which hardly notices other programs.
@@ -40,7 +40,7 @@ pub trait Bench {
     ///
     /// # Errors
     /// Why it could not.
-    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String>;
+    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<ThreadRate>>, String>;
 
     /// One-way latency of a line between two CPUs, nanoseconds.
     ///

@@ -9,7 +9,7 @@ mod compare;
 mod distances;
 pub mod picture;
 
-pub use bench::{Bench, Load, Ran};
+pub use bench::{Bench, Load, ThreadRate};
 pub use compare::differences;
 
 use cotenant_model::profile::calibration::{Curve, Difference, Figure, LeftOut, Record, Stamp};
@@ -218,7 +218,7 @@ pub fn calibrate(
     Ok(calibration)
 }
 
-fn alone(bench: &mut dyn Bench, load: Load) -> Result<Vec<Ran>, String> {
+fn alone(bench: &mut dyn Bench, load: Load) -> Result<Vec<ThreadRate>, String> {
     Ok(bench.run(&[load])?.remove(0))
 }
 
@@ -258,7 +258,7 @@ fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Valu
             for compute in COMPUTE {
                 for (name, (a, b)) in [("together", together), ("apart", apart)] {
                     let ran = alone(bench, Load { compute: Some(compute), ..Load::new("hubench", &[a, b]) })?;
-                    let mean = |of: &dyn Fn(&Ran) -> f64| f64::midpoint(of(&ran[0]), of(&ran[1]));
+                    let mean = |of: &dyn Fn(&ThreadRate) -> f64| f64::midpoint(of(&ran[0]), of(&ran[1]));
                     put(format!("{name} {compute}"), mean(&|r| r.per_cpu_s));
                     put(format!("{name} transfers {compute}"), mean(&|r| r.transfers));
                 }
@@ -272,7 +272,8 @@ fn measure(part: &str, plan: &Plan<'_>, bench: &mut dyn Bench, values: &mut Valu
                     let high = alone(bench, Load::new("membench-high", &cpus[..n]))?;
                     // Per CPU time: a CPU that others take now and then is no sign of a memory that has no more to
                     // give.
-                    let of_cpu_time = |r: &Ran| if r.per_s > 0.0 { r.bytes_per_s * r.per_cpu_s / r.per_s } else { 0.0 };
+                    let of_cpu_time =
+                        |r: &ThreadRate| if r.per_s > 0.0 { r.bytes_per_s * r.per_cpu_s / r.per_s } else { 0.0 };
                     put(format!("high {node} {n}"), high.iter().map(of_cpu_time).sum());
                 }
                 let Some((first, others)) = cpus.split_first() else { continue };

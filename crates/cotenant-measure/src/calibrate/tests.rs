@@ -34,7 +34,7 @@ impl Bench for MadeUp<'_> {
         Some(CYCLES_PER_STEP)
     }
 
-    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String> {
+    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<ThreadRate>>, String> {
         if let Some(memories) = &mut self.memories {
             return memories.load(loads);
         }
@@ -59,7 +59,7 @@ impl Bench for MadeUp<'_> {
                 _ => 1e8,
             };
             let per_cpu_s = this.noisy(per_cpu_s) * if shared { 0.6 } else { 1.0 };
-            Ran { per_s: per_cpu_s, per_cpu_s, bytes_per_s: per_cpu_s * 128.0, transfers: 1.0 }
+            ThreadRate { per_s: per_cpu_s, per_cpu_s, bytes_per_s: per_cpu_s * 128.0, transfers: 1.0 }
         };
         Ok(loads.iter().map(|load| load.cpus.iter().map(|cpu| per_thread(self, load, *cpu)).collect()).collect())
     }

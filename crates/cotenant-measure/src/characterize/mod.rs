@@ -66,7 +66,7 @@ pub struct Trial {
 
 /// How a run went.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ran {
+pub struct RunResult {
     /// Wall-clock time from its start to its end.
     pub seconds: f64,
     /// Unhalted cycles of all its threads; `None` where they cannot be counted.
@@ -105,7 +105,7 @@ pub trait Bench {
     ///
     /// # Errors
     /// [`Stop`]; nothing of it runs any more.
-    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop>;
+    fn run(&mut self, trial: &Trial) -> Result<RunResult, Stop>;
 
     /// Units per second of its CPU time of a kernel alone, all threads together.
     ///
@@ -276,7 +276,7 @@ pub fn characterize(plan: &Plan<'_>, bench: &mut dyn Bench) -> Result<Characteri
         let text = format!("the command ended after {ms:.1} ms: too short to measure; give it more to do");
         return Err(Stop::Failed(text));
     }
-    let mut ran: BTreeMap<&str, Vec<Ran>> = BTreeMap::new();
+    let mut ran: BTreeMap<&str, Vec<RunResult>> = BTreeMap::new();
     c.runs = 1;
     let left = program.turns.len() * plan.rounds;
     bench.expect(left, models.len(), first.seconds * left as f64);
@@ -407,8 +407,8 @@ fn pressure(level: &str, rate: f64) -> String {
 
 /// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of
 /// progress, and time.
-fn cost(runs: &[&[Ran]], wanted: Option<By>) -> (By, impl Fn(&Ran) -> f64 + use<>) {
-    let of = |ran: &Ran, by: By| match by {
+fn cost(runs: &[&[RunResult]], wanted: Option<By>) -> (By, impl Fn(&RunResult) -> f64 + use<>) {
+    let of = |ran: &RunResult, by: By| match by {
         By::Cycles => ran.cycles,
         By::Progress => ran.units.filter(|units| *units > 0.0).map(|units| ran.seconds / units),
         By::CpuTime => ran.cpu_s,
@@ -417,15 +417,15 @@ fn cost(runs: &[&[Ran]], wanted: Option<By>) -> (By, impl Fn(&Ran) -> f64 + use<
     let order = [wanted.unwrap_or(By::Cycles), By::Cycles, By::Progress, By::Time];
     let known = |by: &By| runs.iter().copied().flatten().all(|ran| of(ran, *by).is_some());
     let by = order.into_iter().find(known).unwrap_or(By::Time);
-    (by, move |ran: &Ran| of(ran, by).unwrap_or(f64::NAN))
+    (by, move |ran: &RunResult| of(ran, by).unwrap_or(f64::NAN))
 }
 
 /// The costs of each round in two kinds of runs.
-fn pairs(one: &[Ran], other: &[Ran], of: impl Fn(&Ran) -> f64) -> Vec<(f64, f64)> {
+fn pairs(one: &[RunResult], other: &[RunResult], of: impl Fn(&RunResult) -> f64) -> Vec<(f64, f64)> {
     one.iter().zip(other).map(|(one, other)| (of(one), of(other))).collect()
 }
 
-fn sensitivity(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, wanted: Option<By>, c: &mut Characterization) {
+fn sensitivity(program: &Program, ran: &BTreeMap<&str, Vec<RunResult>>, wanted: Option<By>, c: &mut Characterization) {
     for (level, base, contend) in &program.configurations {
         let (b, k) = (format!("{level} base"), format!("{level} contend"));
         let (Some(b), Some(k)) = (ran.get(b.as_str()), ran.get(k.as_str())) else { continue };
@@ -438,12 +438,12 @@ fn sensitivity(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, wanted: Option
 }
 
 /// The loss in runs beside something against runs alone; the work is the same.
-fn loss(alone: &[Ran], together: &[Ran], wanted: Option<By>) -> Option<Loss> {
+fn loss(alone: &[RunResult], together: &[RunResult], wanted: Option<By>) -> Option<Loss> {
     let (by, of) = cost(&[alone, together], wanted);
     Loss::of(&pairs(alone, together, of), by)
 }
 
-fn coruns(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>, c: &mut Characterization) {
+fn coruns(program: &Program, ran: &BTreeMap<&str, Vec<RunResult>>, by: Option<By>, c: &mut Characterization) {
     let Some(alone) = ran.get("alone") else { return };
     for kernel in &program.kernels {
         let Some(together) = ran.get(format!("beside {}", kernel.kernel).as_str()) else { continue };
@@ -465,7 +465,7 @@ fn coruns(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>, c: 
     (c.profile.corun_sensitivity, c.profile.contentiousness) = means;
 }
 
-fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>, c: &mut Characterization) {
+fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<RunResult>>, by: Option<By>, c: &mut Characterization) {
     let Some(alone) = ran.get(program.quiet) else { return };
     for (level, injector, rates) in &program.injectors {
         let (threads, cpus) = (injector.cpus.len() as f64, injector.cpus.iter().copied().collect::<CpuSet>());
@@ -486,7 +486,7 @@ fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<Ran>>, by: Option<By>
 }
 
 /// The loss at the traffic that was asked for: the injectors draw what the application's own leaves of it (§4.4).
-fn class(plan: &Plan<'_>, alone: &Ran, c: &mut Characterization) {
+fn class(plan: &Plan<'_>, alone: &RunResult, c: &mut Characterization) {
     let (Some(all), Some(points)) = (plan.injectors.traffic_per_s, c.profile.degradation.get("memory")) else { return };
     match alone.counts.get(&Signal::LlcMisses) {
         Some(own) => c.profile.average_traffic_loss = loss_under(points, (all - own / alone.seconds).max(0.0)),
@@ -543,7 +543,7 @@ fn footprint(points: &[MissPoint]) -> Option<Footprint> {
 }
 
 /// What counters tell of a run alone: rates for stand-ins, and the characteristics of Tang §4.1.
-fn counted(ran: &Ran, profile: &mut AppProfile) {
+fn counted(ran: &RunResult, profile: &mut AppProfile) {
     let Some(cpu_s) = ran.counts.get(&Signal::CpuTime).map(|ns| ns * 1e-9).filter(|s| *s > 0.0) else { return };
     let software =
         [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
@@ -561,7 +561,7 @@ fn counted(ran: &Ran, profile: &mut AppProfile) {
 }
 
 /// What the reader of the profile should know of the application.
-fn remarks(first: &Ran, ran: &BTreeMap<&str, Vec<Ran>>, program: &Program, c: &mut Characterization) {
+fn remarks(first: &RunResult, ran: &BTreeMap<&str, Vec<RunResult>>, program: &Program, c: &mut Characterization) {
     if !first.counts.contains_key(&Signal::LlcMisses) {
         let why = "hardware events cannot be counted here; cotenant doctor says what would help";
         c.leave_out("bus_per_ms, sharing, footprint_per_ms, per_cpu_s", why);

@@ -66,7 +66,7 @@ impl Made {
 }
 
 impl Bench for Made {
-    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop> {
+    fn run(&mut self, trial: &Trial) -> Result<RunResult, Stop> {
         self.log.push(trial.clone());
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -83,7 +83,7 @@ impl Bench for Made {
         seconds /= 1.0 - self.loses * share;
         let counts = [(Signal::CpuTime, seconds * 1e9)];
         let hardware = [(Signal::LlcMisses, 4e6), (Signal::PrivateMisses, 1e7), (Signal::Intra, 2.5e6)];
-        Ok(Ran {
+        Ok(RunResult {
             seconds,
             cpu_s: Some(seconds * 2.0),
             cycles: self.has_cycles.then_some(seconds * 2e9),

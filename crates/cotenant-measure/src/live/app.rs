@@ -2,10 +2,10 @@
 
 use super::leftovers::{children, end, end_orphans};
 use crate::characterize::caches::{self, Geometry, Misses};
-use crate::characterize::{Bench, Beside, Ran, Stop, Trial};
+use crate::characterize::{Bench, Beside, RunResult, Stop, Trial};
+use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::scratch::Scratch;
-use cotenant_cli::words::{count, tell};
 use cotenant_kernels::{Caches, Config, Kernel, Report};
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost};
 use cotenant_linux::sense::executable;
@@ -136,7 +136,7 @@ impl<'a> AppBench<'a> {
     }
 
     /// Runs a command on these CPUs to its end.
-    fn launch(&mut self, words: &[OsString], cpus: &CpuSet) -> Result<Ran, Stop> {
+    fn launch(&mut self, words: &[OsString], cpus: &CpuSet) -> Result<RunResult, Stop> {
         // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to
         // undo later.
         let own = sys::getaffinity(0).map_err(failed)?;
@@ -175,7 +175,7 @@ impl<'a> AppBench<'a> {
         let used = sys::children_cpu_time().saturating_sub(before).as_secs_f64();
         match (asked, code) {
             (true, _) => Err(Stop::Interrupted),
-            (false, 0) => Ok(Ran { seconds, cpu_s: Some(used), units, ..tally.ran() }),
+            (false, 0) => Ok(RunResult { seconds, cpu_s: Some(used), units, ..tally.ran() }),
             (false, code) => Err(failure(code)),
         }
     }
@@ -258,7 +258,7 @@ impl Tally {
         self.last.extend(sample.tasks.into_iter().map(|task| (task.info.id, task.counters)));
     }
 
-    fn ran(&self) -> Ran {
+    fn ran(&self) -> RunResult {
         let mut counts: BTreeMap<Signal, (f64, usize)> = BTreeMap::new();
         for (signal, count) in self.last.values().flat_map(Counters::iter) {
             let scale = if count.running_ns > 0 { count.enabled_ns as f64 / count.running_ns as f64 } else { 1.0 };
@@ -272,12 +272,12 @@ impl Tally {
             .filter(|(_, (_, tasks))| whole && *tasks == self.last.len())
             .map(|(signal, (sum, _))| (signal, sum))
             .collect();
-        Ran { cycles: counts.get(&Signal::Cycles).copied(), threads: self.most, counts, ..Ran::default() }
+        RunResult { cycles: counts.get(&Signal::Cycles).copied(), threads: self.most, counts, ..RunResult::default() }
     }
 }
 
 impl Bench for AppBench<'_> {
-    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop> {
+    fn run(&mut self, trial: &Trial) -> Result<RunResult, Stop> {
         let words = self.words(&trial.cpus);
         let Some(beside) = &trial.beside else { return self.launch(&words, &trial.cpus) };
         let (kernel, config) = Self::kernel(beside, Caches::of(self.topology), None)?;
@@ -298,7 +298,7 @@ impl Bench for AppBench<'_> {
             let report = runner.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
             let report: Report = report.map_err(|e| Stop::Failed(format!("{}: {e}", kernel.name)))?;
             let per_s = if beside.rate.is_some() { report.per_second() } else { pace(&report) };
-            Ok(Ran { beside_per_s: Some(per_s), ..ran? })
+            Ok(RunResult { beside_per_s: Some(per_s), ..ran? })
         })
     }
 

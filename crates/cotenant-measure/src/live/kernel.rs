@@ -3,7 +3,7 @@
 use super::app::AppBench;
 use crate::characterize::caches::{Geometry, Misses};
 use crate::characterize::contention;
-use crate::characterize::{Bench, Beside, Plan, Ran, Stop, Trial};
+use crate::characterize::{Bench, Beside, Plan, RunResult, Stop, Trial};
 use cotenant_cli::progress::Progress;
 use cotenant_model::profile::By;
 use cotenant_model::profile::contentiousness::Point;
@@ -73,7 +73,7 @@ impl KernelBench<'_> {
 }
 
 impl Bench for KernelBench<'_> {
-    fn run(&mut self, trial: &Trial) -> Result<Ran, Stop> {
+    fn run(&mut self, trial: &Trial) -> Result<RunResult, Stop> {
         let mut kernels = self.kernels.borrow_mut();
         let pace = kernels.pace(&self.own(trial.cpus.first()))?;
         let seconds = kernels.length.as_secs_f64();

@@ -1,6 +1,6 @@
 //! This machine, as calibration measures it.
 
-use crate::calibrate::{Bench, Load, Ran};
+use crate::calibrate::{Bench, Load, ThreadRate};
 use cotenant_cli::progress::Progress;
 use cotenant_kernels::{Caches, Config, Kernel, Report};
 use cotenant_linux::sys;
@@ -91,11 +91,11 @@ fn free_in(meminfo: &str) -> Option<u64> {
     Some((kb("MemFree:")?.saturating_add(kb("Inactive(file):").unwrap_or(0))).saturating_mul(1024))
 }
 
-fn ran(report: &Report) -> Vec<Ran> {
+fn ran(report: &Report) -> Vec<ThreadRate> {
     let bytes = report.bytes_per_unit.unwrap_or(0) as f64;
     let thread = |thread: &cotenant_kernels::ThreadReport| {
         let units = thread.units as f64;
-        Ran {
+        ThreadRate {
             per_s: thread.per_second(),
             per_cpu_s: units / thread.cpu_seconds.max(1e-9),
             bytes_per_s: bytes * thread.per_second(),
@@ -106,7 +106,7 @@ fn ran(report: &Report) -> Vec<Ran> {
 }
 
 impl Bench for MachineBench {
-    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String> {
+    fn run(&mut self, loads: &[Load]) -> Result<Vec<Vec<ThreadRate>>, String> {
         let (caches, length) = (self.caches, self.length);
         let Some((first, others)) = loads.split_first() else { return Ok(Vec::new()) };
         let done = AtomicBool::new(false);

@@ -1,7 +1,7 @@
 //! What workloads came to (Dey et al., `ReSense`, §3 and §3.5): average response time, throughput, and whether a
 //! policy improves them.
 
-use super::Ran;
+use super::JobRuns;
 use cotenant_model::stats::paired::{Paired, Tail, paired};
 use serde::Serialize;
 
@@ -16,8 +16,8 @@ pub struct Figures {
 
 impl Figures {
     /// Of the jobs of a workload; `None` where one has no finished run.
-    pub fn of(jobs: &[Ran]) -> Option<Self> {
-        let times: Vec<f64> = jobs.iter().map(Ran::time_s).collect();
+    pub fn of(jobs: &[JobRuns]) -> Option<Self> {
+        let times: Vec<f64> = jobs.iter().map(JobRuns::time_s).collect();
         Self::of_times(&times)
     }
 

@@ -6,7 +6,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-pub use stage::{Ended, Launcher, Manager, Ran, RunError, run};
+pub use stage::{Ended, JobRuns, Launcher, Manager, RunError, run};
 
 use cotenant_model::ids::Time;
 use fastrand::Rng;

@@ -47,14 +47,14 @@ pub trait Launcher {
 
 /// What the runs of a job came to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ran {
+pub struct JobRuns {
     /// When each run began, seconds after the beginning of the workload.
     pub began_s: Vec<f64>,
     /// Wall-clock time of each run, seconds.
     pub times_s: Vec<f64>,
 }
 
-impl Ran {
+impl JobRuns {
     /// The mean time of a run: the paper's execution time.
     pub fn time_s(&self) -> f64 {
         self.times_s.iter().sum::<f64>() / self.times_s.len() as f64
@@ -97,7 +97,7 @@ struct Stage<'a, L> {
     workload: &'a Workload,
     begin: Time,
     life: Vec<Life>,
-    ran: Vec<Ran>,
+    ran: Vec<JobRuns>,
     failure: Option<RunError>,
 }
 
@@ -110,14 +110,14 @@ pub fn run<L: Launcher>(
     workload: &Workload,
     manager: Option<Manager<'_, '_>>,
     watch: impl FnMut(&Round<'_>),
-) -> Result<Vec<Ran>, RunError> {
+) -> Result<Vec<JobRuns>, RunError> {
     let begin = launcher.now();
     let life = |job: &super::Job| match job.arrival {
         Arrival::At(at) => Life::Waits(Some(Time(begin.0 + at.0))),
         Arrival::After(_) => Life::Waits(None),
     };
     let life = workload.jobs.iter().map(life).collect();
-    let ran = vec![Ran::default(); workload.jobs.len()];
+    let ran = vec![JobRuns::default(); workload.jobs.len()];
     let mut stage = Stage { launcher, workload, begin, life, ran, failure: None };
     match manager {
         Some((policy, ctx)) => drive(&mut stage, policy, ctx, Mode::Enforce, watch)?,

@@ -24,7 +24,7 @@ use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, Decision, Proposal, Reason, TaskId, Time, View};
 use serde::{Deserialize, Serialize};
-use situation::{Load, Seen, best, look, page_labels};
+use situation::{Load, Participants, best, look, page_labels};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ impl AtomState {
 
     /// The set of tasks has settled: goes on where it was, or begins to learn.
     fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
-        let Seen { situation, members, silent } = match look(ctx, view, &self.load) {
+        let Participants { situation, members, silent } = match look(ctx, view, &self.load) {
             Ok(seen) => seen,
             Err(why) => {
                 self.fruitless += 1;

@@ -39,7 +39,7 @@ pub(super) struct Situation {
 }
 
 /// What is seen of a situation.
-pub(super) struct Seen {
+pub(super) struct Participants {
     pub situation: Situation,
     /// The threads that take part, in ascending order, each with its group; one that has none stays where it is.
     pub members: Vec<(TaskId, usize)>,
@@ -106,7 +106,7 @@ impl Load {
 ///
 /// # Errors
 /// Why there is nothing to learn.
-pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'static str> {
+pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Participants, &'static str> {
     let is_active = |t: &&TaskView| load.is_active(t.info.id).unwrap_or(t.ran() != Some(false));
     let active: Vec<&TaskView> = view.tasks.iter().filter(is_active).collect();
     if active.is_empty() {
@@ -151,7 +151,7 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'st
             "nothing tells how fast it is; needed: progress that the program reports, --metric, or counted instructions",
         );
     }
-    Ok(Seen { situation: Situation { groups, measures }, members, silent })
+    Ok(Participants { situation: Situation { groups, measures }, members, silent })
 }
 
 /// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer

@@ -73,22 +73,22 @@ struct Asked {
 }
 
 /// A process as the view shows it.
-struct Seen<'a> {
+struct ProcessView<'a> {
     tasks: Vec<&'a TaskView>,
     /// MiB on each node; `None` where nobody knows.
     on_node: Option<Vec<u64>>,
 }
 
-impl Seen<'_> {
+impl ProcessView<'_> {
     fn mbs(&self) -> u64 {
         self.on_node.iter().flatten().sum()
     }
 }
 
-fn seen<'a>(ctx: &Ctx<'_>, view: &'a View) -> BTreeMap<u32, Seen<'a>> {
-    let mut all: BTreeMap<u32, Seen<'a>> = BTreeMap::new();
+fn seen<'a>(ctx: &Ctx<'_>, view: &'a View) -> BTreeMap<u32, ProcessView<'a>> {
+    let mut all: BTreeMap<u32, ProcessView<'a>> = BTreeMap::new();
     for task in &view.tasks {
-        let process = all.entry(task.info.pid).or_insert_with(|| Seen { tasks: Vec::new(), on_node: None });
+        let process = all.entry(task.info.pid).or_insert_with(|| ProcessView { tasks: Vec::new(), on_node: None });
         process.tasks.push(task);
         // Threads share their pages: whoever knows them knows them for all.
         if let (None, Some(pages)) = (&process.on_node, &task.pages_by_node) {
@@ -120,7 +120,7 @@ impl NumadState {
     }
 
     /// Notes each process's use of CPUs; processes that are gone are forgotten.
-    fn read(&mut self, seen: &BTreeMap<u32, Seen<'_>>) {
+    fn read(&mut self, seen: &BTreeMap<u32, ProcessView<'_>>) {
         let mut old = std::mem::take(&mut self.processes).into_iter().peekable();
         for (&pid, process) in seen {
             while old.next_if(|p| p.pid < pid).is_some() {}
@@ -145,8 +145,8 @@ impl Process {
 
 /// In the order in which they are looked at: those not bound, the biggest first; then bound ones, by size in steps of
 /// 20 %, and within a step whoever was bound first.
-fn candidates(processes: &[Process], seen: &BTreeMap<u32, Seen<'_>>, now: Time) -> Vec<usize> {
-    let size = |i: usize| processes[i].cpus() * seen.get(&processes[i].pid).map_or(0, Seen::mbs);
+fn candidates(processes: &[Process], seen: &BTreeMap<u32, ProcessView<'_>>, now: Time) -> Vec<usize> {
+    let size = |i: usize| processes[i].cpus() * seen.get(&processes[i].pid).map_or(0, ProcessView::mbs);
     let fit = |i: &usize| {
         let process = &processes[*i];
         process.cpus() > CPU_THRESHOLD
@@ -244,7 +244,13 @@ impl Policy for Numad {
 impl NumadState {
     /// Binds the first process for which other nodes are better than those it has. One at a time: what the next one
     /// finds is measured after this one has moved.
-    fn bind_one(&mut self, ctx: &Ctx<'_>, view: &View, seen: &BTreeMap<u32, Seen<'_>>, now: Time) -> Vec<Proposal> {
+    fn bind_one(
+        &mut self,
+        ctx: &Ctx<'_>,
+        view: &View,
+        seen: &BTreeMap<u32, ProcessView<'_>>,
+        now: Time,
+    ) -> Vec<Proposal> {
         let topology = ctx.topology;
         let count = topology.nodes().len();
         let used = |i: usize| seen.values().filter_map(|s| s.on_node.as_ref()).map(|mbs| mbs[i]).sum();

@@ -158,7 +158,7 @@ impl fmt::Display for Why {
 
 /// How a phase went.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct PhaseResult {
     /// Mean speed of each high-priority program in it, higher is better, in any unit; `None` where nothing is known.
     pub speeds: Vec<Option<f64>>,
     /// The same by all that was counted in it, however coarsely: nothing is lost between one phase and the next.
@@ -171,7 +171,7 @@ pub struct Seen {
     pub grain: Option<Duration>,
 }
 
-impl Seen {
+impl PhaseResult {
     /// Whether the speed of any program is known.
     pub(super) fn is_known(&self) -> bool {
         self.speeds.iter().any(|speed| usable(*speed).is_some())

@@ -119,7 +119,7 @@ pub(crate) fn intra(per_cycle: impl Fn(Signal) -> Option<f64>) -> Option<f64> {
 /// Which signals some task has. What none has cannot be held against a task; what only some lack is starved.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts
-pub(super) struct Seen {
+pub(super) struct SignalsSeen {
     ran: bool,
     cycles: bool,
     /// Something is counted that is judged by the cycle.
@@ -132,7 +132,7 @@ pub(super) struct Seen {
     pub ipc: bool,
 }
 
-impl Seen {
+impl SignalsSeen {
     pub fn add(&mut self, task: &TaskView, ran: bool, rates: &Rates) {
         let has = |signal| task.per_s(signal).is_some();
         self.ran |= ran;
@@ -196,7 +196,7 @@ impl Seen {
 /// The class of a task that runs in this package. `cooled`: whether it shared data when it moved, where it moved at
 /// the start of the interval: its coherence tells about the move, not about the task, and a sharer stays where it was
 /// just brought.
-pub(super) fn class(rates: &Rates, seen: Seen, limits: &Limits, package: usize, cooled: Option<bool>) -> Class {
+pub(super) fn class(rates: &Rates, seen: SignalsSeen, limits: &Limits, package: usize, cooled: Option<bool>) -> Class {
     match cooled {
         Some(true) => return Class::Intra,
         Some(false) => {}
@@ -224,8 +224,8 @@ pub(super) fn class(rates: &Rates, seen: Seen, limits: &Limits, package: usize, 
 }
 
 /// Looks at the signals of all tasks once; their classes follow when all are seen.
-pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>, config: SamConfig) -> (Vec<Task>, Seen) {
-    let mut seen = Seen::default();
+pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>, config: SamConfig) -> (Vec<Task>, SignalsSeen) {
+    let mut seen = SignalsSeen::default();
     let tasks = view.tasks.iter().map(|task| {
         let rates = Rates::new(task, near, clock_hz, config);
         let ran = task.ran();

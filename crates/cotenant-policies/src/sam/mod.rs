@@ -24,7 +24,7 @@ pub use config::{SamConfig, SamConfigError};
 pub use state::{Move, Origin, Past, SamState};
 
 use board::{At, Board};
-use classify::{Limits, Seen};
+use classify::{Limits, SignalsSeen};
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::{ActionOutcome, Decision, Time, View};
 use round::Round;
@@ -130,7 +130,7 @@ fn classify_all(
     config: SamConfig,
     board: &Board<'_>,
     limits: &Limits,
-    seen: Seen,
+    seen: SignalsSeen,
 ) -> Vec<Past> {
     let (mut origins, mut moves) = (state.origins.iter().peekable(), state.moves.iter().peekable());
     let (mut before, mut past) = (state.past.iter().peekable(), Vec::new());

@@ -1,7 +1,7 @@
 use super::*;
 use crate::app::{Curve, Phase, embedded};
+use crate::flat_machine;
 use crate::occupancy::Replacement;
-use crate::small;
 use proptest::prelude::*;
 
 const MACHINE: &str = "\
@@ -15,7 +15,7 @@ memory_gbs = 60
 replacement = 'random'";
 
 fn parsed(text: &str) -> SimMachine {
-    SimMachine::new(&small::parse(text).unwrap()).unwrap()
+    SimMachine::new(&flat_machine::parse(text).unwrap()).unwrap()
 }
 
 fn machine(replacement: Replacement) -> SimMachine {
@@ -139,7 +139,7 @@ fn two_equal_programs_share_equally() {
 
 #[test]
 fn wrong_machines_and_mixes_are_refused() {
-    let wrong = |from: &str, to: &str| small::parse(&MACHINE.replace(from, to)).unwrap_err().to_string();
+    let wrong = |from: &str, to: &str| flat_machine::parse(&MACHINE.replace(from, to)).unwrap_err().to_string();
     assert_eq!(wrong("memory_gbs = 60", "memory_gbs = 0"), "7:14: memory_gbs is 0; it must be a number above 0");
     assert_eq!(wrong("memory_ns = 82", "memory_ns = nan"), "6:13: memory_ns is NaN; it must be a number above 0");
     assert_eq!(wrong("clock_ghz = 2.0", "clock_ghz = -2.0"), "3:13: clock_ghz is -2; it must be a number above 0");

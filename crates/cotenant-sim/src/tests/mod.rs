@@ -8,11 +8,11 @@ mod load;
 mod machines;
 mod mesh;
 mod motion;
-mod near;
 mod niceness;
 mod optimum;
 mod pages;
 mod shared;
+mod shared_caches;
 mod world;
 
 use crate::kernel::Kernel;

@@ -3,7 +3,7 @@
 use crate::args::PolicyArgs;
 use crate::settings::{Setup, read};
 use anyhow::Result;
-use cotenant_cli::words::tell;
+use cotenant_cli::messages::tell;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_model::machine::Machine;
 use cotenant_record::snapshot::Snapshot;

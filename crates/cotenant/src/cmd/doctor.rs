@@ -3,7 +3,7 @@
 
 use crate::settings;
 use anyhow::Result;
-use cotenant_cli::words::count;
+use cotenant_cli::messages::count;
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
 use cotenant_linux::sense::doctor;

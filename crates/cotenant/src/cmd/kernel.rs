@@ -2,8 +2,8 @@
 
 use crate::units;
 use anyhow::{Result, bail};
+use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::Progress;
-use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
 use cotenant_linux::sys::waiter::{Event, Waiter};

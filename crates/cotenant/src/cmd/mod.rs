@@ -25,7 +25,7 @@ pub mod why;
 
 use clap::Subcommand;
 use cotenant_cli::progress::Metered;
-use cotenant_cli::{usage, words};
+use cotenant_cli::{messages, usage};
 use cotenant_linux::sys::waiter::Waiter;
 use cotenant_record::Recording;
 use std::fs::File;
@@ -238,5 +238,5 @@ pub fn open_recording(path: &Path, watched: bool) -> anyhow::Result<Recording<Bu
     let file = File::open(path)
         .map_err(|e| usage(format!("{name}: {e}; give a file that `cotenant record` or `--record` wrote")))?;
     Recording::read(BufReader::new(Metered::new(file, watched)))
-        .map_err(|e| usage(format!("{name}: {}", words::chain(&e.into()))))
+        .map_err(|e| usage(format!("{name}: {}", messages::chain(&e.into()))))
 }

@@ -4,7 +4,7 @@ use crate::replace::replace;
 use crate::settings::read_profiles;
 use crate::store::{self, Entry, Store};
 use anyhow::{Context, Result, bail};
-use cotenant_cli::words::{count, tell};
+use cotenant_cli::messages::{count, tell};
 use cotenant_cli::{answer, machine_arg, print_text, usage};
 use cotenant_model::profile::{self, AppProfile};
 use serde::Serialize;

@@ -3,9 +3,9 @@
 use super::open_recording;
 use crate::args::{self, SetArgs};
 use crate::registry::registry;
+use cotenant_cli::messages::count;
 use cotenant_cli::print;
 use cotenant_cli::usage;
-use cotenant_cli::words::count;
 use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;
 use cotenant_model::pin::Pin;

@@ -4,7 +4,7 @@ use crate::replace::replace;
 use crate::report::page::{Block, Section, html};
 use crate::report::{recording, regions, result};
 use anyhow::{Context, Result};
-use cotenant_cli::{usage, words};
+use cotenant_cli::{messages, usage};
 use cotenant_model::region;
 use cotenant_record::{MAGIC, Recording, Tail};
 use std::collections::BTreeSet;
@@ -78,11 +78,11 @@ fn read(path: &Path) -> Result<Vec<Section>> {
         return Err(usage(format!("{name}: the file is empty; {remedy}")));
     }
     if start.starts_with(&MAGIC) {
-        let mut read = Recording::read(file).map_err(|e| usage(format!("{name}: {}", words::chain(&e.into()))))?;
+        let mut read = Recording::read(file).map_err(|e| usage(format!("{name}: {}", messages::chain(&e.into()))))?;
         let header = read.header().clone();
         let (section, tail) = recording::section(name_of(path), &header, &mut read)?;
         if tail != Tail::Complete {
-            words::tell(format!("{name}: the recording is {tail}"));
+            messages::tell(format!("{name}: the recording is {tail}"));
         }
         return Ok(vec![section]);
     }
@@ -94,7 +94,7 @@ fn read(path: &Path) -> Result<Vec<Section>> {
         let found = region::parse(&text).map_err(|why| usage(format!("{name}:{why}")))?;
         return Ok(vec![regions::section(name_of(path), &found, path.parent().unwrap_or(Path::new("")))]);
     }
-    result::sections(&name_of(path), &text).map_err(|why| usage(format!("{name}: {}", words::chain(&why))))
+    result::sections(&name_of(path), &text).map_err(|why| usage(format!("{name}: {}", messages::chain(&why))))
 }
 
 fn write_figures(folder: &Path, sections: &[Section]) -> Result<()> {

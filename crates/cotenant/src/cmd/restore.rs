@@ -1,7 +1,7 @@
 //! `cotenant restore`: undo whatever a killed Cotenant left behind.
 
 use anyhow::Result;
-use cotenant_cli::words::count;
+use cotenant_cli::messages::count;
 use cotenant_linux::undo::RestoreReport;
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use crate::{calibrated, settings};
 use anyhow::Context;
-use cotenant_cli::words::{chain, tell};
+use cotenant_cli::messages::{chain, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::topology::archive;

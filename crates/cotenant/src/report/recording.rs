@@ -2,7 +2,7 @@
 
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
-use cotenant_cli::words::count;
+use cotenant_cli::messages::count;
 use cotenant_model::action::{Effect, Outcome};
 use cotenant_model::host::Mode;
 use cotenant_model::topology::Topology;

@@ -4,7 +4,7 @@
 use super::figure::{self, Boxes, Cell, Group, Spread, short};
 use super::page::{Block, Section, Table};
 use anyhow::{Context, Result, bail};
-use cotenant_cli::words::count;
+use cotenant_cli::messages::count;
 use serde::Deserialize;
 use serde_json::Value;
 

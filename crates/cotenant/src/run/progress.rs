@@ -27,12 +27,12 @@ struct LatencySummary {
 
 /// The first and the last sample in which the first application reported something.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ProgressSpan {
     first: Option<(Time, u64)>,
     last: Option<(Time, u64)>,
 }
 
-impl Seen {
+impl ProgressSpan {
     pub fn add(&mut self, round: &Round<'_>) {
         let Some(units) = round.sample.apps.first().and_then(|app| app.progress) else { return };
         let now = (round.sample.at, units);

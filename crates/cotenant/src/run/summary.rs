@@ -1,10 +1,10 @@
 //! The summary of a run, and how it is printed.
 
-use super::progress::{self, ProgressSummary, Seen};
+use super::progress::{self, ProgressSpan, ProgressSummary};
 use super::recorder::Recorder;
 use crate::args::OutputArgs;
 use anyhow::{Context, Result};
-use cotenant_cli::words::{self, count, tell};
+use cotenant_cli::messages::{self, count, tell};
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_model::host::HostError;
 use cotenant_model::{Mode, Outcome, Round, TaskId, Topology, view};
@@ -102,7 +102,7 @@ pub(crate) struct Tally {
     #[serde(skip)]
     pub(super) notes: BTreeSet<String>,
     #[serde(skip)]
-    pub(super) progress: Seen,
+    pub(super) progress: ProgressSpan,
 }
 
 impl Tally {
@@ -181,6 +181,6 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
 
 /// A line of JSON on standard error, so that the command's own output stays its own.
 pub(crate) fn json(summary: &impl Serialize) -> Result<()> {
-    words::raw(&format!("{}\n", serde_json::to_string(summary)?));
+    messages::raw(&format!("{}\n", serde_json::to_string(summary)?));
     Ok(())
 }

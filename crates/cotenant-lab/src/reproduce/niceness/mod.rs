@@ -51,7 +51,7 @@ struct Run {
 
 /// What a run was like, once caches were warm.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct PairRates {
     /// Instructions per second of the program of high priority.
     high: f64,
     /// Of the other one.
@@ -92,7 +92,7 @@ impl Run {
         Ok(scenario)
     }
 
-    fn seen(&self, lab: &Lab) -> anyhow::Result<Seen> {
+    fn seen(&self, lab: &Lab) -> anyhow::Result<PairRates> {
         let (warm, end) = if lab.effort.every > 1 { (0.2, 0.6) } else { (1.0, 6.0) };
         let mut scenario = self.scenario()?;
         scenario.end = Time((end * 1e9) as u64);
@@ -145,8 +145,8 @@ impl Policy for Inserted {
 }
 
 /// What a run under a policy was like from a time on, seconds; it is cut off at its end.
-fn seen(scenario: &Scenario, policy: &dyn DynPolicy, from: f64) -> anyhow::Result<Seen> {
-    let mut seen = Seen::default();
+fn seen(scenario: &Scenario, policy: &dyn DynPolicy, from: f64) -> anyhow::Result<PairRates> {
+    let mut seen = PairRates::default();
     let threads = scenario.apps.get(1).map_or(1, |app| app.threads) as f64;
     let seconds = watched(scenario, policy, 1, from, |view, interval| {
         for task in &view.tasks {
@@ -159,7 +159,7 @@ fn seen(scenario: &Scenario, policy: &dyn DynPolicy, from: f64) -> anyhow::Resul
             }
         }
     })?;
-    Ok(Seen { high: seen.high / seconds, low: seen.low / seconds, duty: seen.duty / seconds })
+    Ok(PairRates { high: seen.high / seconds, low: seen.low / seconds, duty: seen.duty / seconds })
 }
 
 /// A run over what its programs do alone.
@@ -189,7 +189,7 @@ fn all(lab: &Lab, what: &str, runs: &[Run]) -> anyhow::Result<Vec<Kept>> {
     let done = lab.parallel(what, &jobs, |run| run.seen(lab))?;
     let (alone, together) = done.split_at(keys.len());
     let alone: BTreeMap<&String, f64> = keys.into_iter().zip(alone.iter().map(|seen| seen.high)).collect();
-    let kept = |(run, seen): (&Run, &Seen)| {
+    let kept = |(run, seen): (&Run, &PairRates)| {
         let of = |program: &str, cpus: &Vec<usize>| alone[&lone(run, program, cpus).0];
         let rate = run.low.as_ref().map_or(0.0, |low| seen.low / of(low, &run.cpus[1]));
         Kept { quality: seen.high / of(&run.high, &run.cpus[0]), rate, duty: seen.duty }

@@ -1,5 +1,5 @@
 //! Accessed bits: cleared by `/proc/PID/clear_refs`, read back from `/proc/PID/smaps`
-//! (`Documentation/filesystems/proc.rst`); of large processes those of pages drawn at random, where the kernel lets
+//! (`Documentation/filesystems/proc.rst`); of large processes those of pages page_samples at random, where the kernel lets
 //! single pages be asked for ([`IdlePages`]).
 //!
 //! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping to print
@@ -9,9 +9,9 @@
 //! its pages for less used while memory is short. So they are cleared only of processes that a policy asks about, one
 //! at a time.
 
-use super::drawn::LARGE;
 use super::idle::{IdlePages, Marked};
-use super::{Collector, drawn, files};
+use super::page_samples::LARGE;
+use super::{Collector, files, page_samples};
 use crate::FsRoot;
 use cotenant_model::areas::{self, Area, ByNode};
 use std::collections::HashMap;
@@ -20,13 +20,13 @@ use std::io;
 /// Clears the accessed bits of all pages.
 const ALL: &str = "1";
 
-/// Scans page tables, or looks at pages drawn at random.
+/// Scans page tables, or looks at pages page_samples at random.
 #[derive(Debug)]
 pub struct Accessed {
     fs: FsRoot,
     /// For large processes; or why that is not possible.
     idle: Result<IdlePages, String>,
-    /// Processes that are watched by pages drawn at random.
+    /// Processes that are watched by pages page_samples at random.
     marked: HashMap<u32, Marked>,
     rng: fastrand::Rng,
 }
@@ -44,7 +44,7 @@ impl Accessed {
         }
     }
 
-    /// Whether large processes are looked at by pages drawn at random.
+    /// Whether large processes are looked at by pages page_samples at random.
     ///
     /// # Errors
     /// Why they are not.
@@ -63,7 +63,7 @@ impl Collector for Accessed {
             && let Ok(idle) = &self.idle
         {
             let ends = files::ends(&self.fs, pid)?;
-            let strata = drawn::strata(areas, &ends, &ends);
+            let strata = page_samples::strata(areas, &ends, &ends);
             self.marked.insert(pid, idle.mark(pid, strata, &mut self.rng)?);
             return Ok(());
         }

@@ -6,7 +6,7 @@
 use crate::FsRoot;
 use crate::sys::page_size;
 use cotenant_model::NodeId;
-use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
+use cotenant_model::areas::page_samples::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -171,7 +171,7 @@ impl IdlePages {
                 *found[mark.stratum].hits.entry(node).or_default() += 1;
             }
         }
-        Ok(drawn::estimate(marked.strata.iter().copied().zip(found)))
+        Ok(page_samples::estimate(marked.strata.iter().copied().zip(found)))
     }
 }
 

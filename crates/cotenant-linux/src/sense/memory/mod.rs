@@ -6,10 +6,10 @@
 
 mod accessed;
 mod damon;
-pub mod drawn;
 pub(crate) mod files;
 mod idle;
 pub mod interleaving;
+pub mod page_samples;
 #[cfg(test)]
 mod tests;
 
@@ -239,7 +239,7 @@ impl Memory {
                     self.notes.add(note);
                 }
                 // Only of this machine's processes can single pages be asked for.
-                let large = resident(&found) > drawn::LARGE && self.fs.is_live();
+                let large = resident(&found) > page_samples::LARGE && self.fs.is_live();
                 known.ends = if large { files::ends(&self.fs, pid).unwrap_or_default() } else { BTreeMap::new() };
                 known.areas = found;
             }
@@ -254,8 +254,8 @@ impl Memory {
     /// Where its pages are by now, from some of them: all are looked at more rarely the more there are.
     fn draw(&mut self, pid: u32, known: &mut Known) {
         let found = files::ends(&self.fs, pid).and_then(|now| {
-            let strata = drawn::strata(&known.areas, &known.ends, &now);
-            drawn::placement(pid, &strata, &mut self.rng)
+            let strata = page_samples::strata(&known.areas, &known.ends, &now);
+            page_samples::placement(pid, &strata, &mut self.rng)
         });
         match found {
             Ok(found) => known.pages = Some(found.pages.iter().map(|(&node, n)| (node, n.round() as u64)).collect()),
@@ -287,7 +287,7 @@ impl Memory {
                 // The budget is for all processes together.
                 let pause = known.cost.mul_f64(processes as f64 / self.options.budget);
                 if pause > RARE
-                    && resident(&known.areas) > drawn::LARGE
+                    && resident(&known.areas) > page_samples::LARGE
                     && let Some(why) = collector.hint()
                 {
                     self.notes.add(format!(

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::TempDir;
-use cotenant_model::areas::drawn::Stratum;
+use cotenant_model::areas::page_samples::Stratum;
 use std::fmt::Write as _;
 
 fn at(ms: u64) -> Time {
@@ -281,7 +281,7 @@ fn area(pages: usize, n: usize) -> *mut u8 {
 fn pages_drawn_at_random_of_this_kernel() {
     let pages = 8192;
     let stratum = Stratum { start: area(pages, 2) as u64, pages: pages as u64, draws: 2048 };
-    let found = match drawn::placement(std::process::id(), &[stratum], &mut fastrand::Rng::with_seed(1)) {
+    let found = match page_samples::placement(std::process::id(), &[stratum], &mut fastrand::Rng::with_seed(1)) {
         Ok(found) => found,
         Err(e) => {
             eprintln!("skipped: pages cannot be asked for here ({e})");
@@ -332,7 +332,7 @@ fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
     (known.placed_next, known.drawn_next) = (at(1_000_000), at(1_000));
     let pages = 1 << 14;
     let new = Stratum { start: area(pages, 2) as u64, pages: pages as u64, draws: 1 };
-    if let Err(e) = drawn::placement(me, &[new], &mut fastrand::Rng::with_seed(1)) {
+    if let Err(e) = page_samples::placement(me, &[new], &mut fastrand::Rng::with_seed(1)) {
         eprintln!("skipped: pages cannot be asked for here ({e})");
         return;
     }
@@ -359,7 +359,8 @@ fn what_is_mapped_anew_is_drawn_by_its_size() {
     let mut now = before.clone();
     now.insert(0, 5_000 * page);
     now.insert(1 << 41, (1 << 41) + 4_000 * page);
-    let found: Vec<_> = drawn::strata(&areas, &before, &now).iter().map(|s| (s.start, s.pages, s.draws)).collect();
+    let found: Vec<_> =
+        page_samples::strata(&areas, &before, &now).iter().map(|s| (s.start, s.pages, s.draws)).collect();
     // 3,000 that were there and 1,000 that it grew by; nothing was in the second one, and nothing is known of the
     // third.
     assert_eq!(found, [(0, 5_000, 512), (1 << 41, 4_000, 512)]);

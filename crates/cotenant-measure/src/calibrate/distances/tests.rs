@@ -1,6 +1,6 @@
 use super::*;
 use crate::calibrate::tests::MadeUp;
-use crate::calibrate::{PARTS, Ran, calibrate};
+use crate::calibrate::{PARTS, ThreadRate, calibrate};
 use cotenant_model::ids::CpuId;
 use cotenant_model::machine::Machine;
 use cotenant_model::topology::Parts;
@@ -19,7 +19,7 @@ impl Memories {
         Self { ns, drift: 1.01, refuses: None, loads: Vec::new() }
     }
 
-    pub fn load(&mut self, loads: &[Load]) -> Result<Vec<Vec<Ran>>, String> {
+    pub fn load(&mut self, loads: &[Load]) -> Result<Vec<Vec<ThreadRate>>, String> {
         let [Load { kernel: "chase", cpus, memory: Some(node), .. }] = loads else { panic!("{loads:?}") };
         let [cpu] = cpus[..] else { panic!("{cpus:?}") };
         if self.refuses == Some(*node) {
@@ -28,7 +28,7 @@ impl Memories {
         self.loads.push((cpu, *node));
         let again = self.loads.iter().filter(|load| **load == (cpu, *node)).count();
         let ns = (self.ns)(cpu, *node) * if again % 2 == 0 { self.drift } else { 1.0 };
-        Ok(vec![vec![Ran { per_cpu_s: 1e9 / ns, ..Ran::default() }]])
+        Ok(vec![vec![ThreadRate { per_cpu_s: 1e9 / ns, ..ThreadRate::default() }]])
     }
 }
 

@@ -2,7 +2,7 @@
 //! Reactive-Niceness).
 //!
 //! A controller is a pure state machine over [phases](super::phase): it says what the low-priority programs do next and
-//! for how long, is told [how that went](Seen), and says what comes then. It knows neither clock nor machine.
+//! for how long, is told [how that went](PhaseResult), and says what comes then. It knows neither clock nor machine.
 
 mod simple;
 mod steady;
@@ -14,7 +14,7 @@ pub use steady::{Steady, SteadyState};
 pub use targeted::{Targeted, TargetedState};
 pub use tracking::{Tracking, TrackingState};
 
-use super::phase::{Phase, Seen};
+use super::phase::{Phase, PhaseResult};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ impl Controller {
     }
 
     /// The phase after one that went as `seen`. A state of another controller counts as none.
-    pub fn next(&self, state: State, seen: &Seen) -> (Phase, State) {
+    pub fn next(&self, state: State, seen: &PhaseResult) -> (Phase, State) {
         match (self, state) {
             (Self::Simple(simple), State::Simple(ran)) => {
                 let phase = if ran { simple.after_run(seen) } else { simple.run() };

@@ -7,7 +7,7 @@
 //!   └─────────────────────────────────────────┘
 //! ```
 
-use crate::qos::phase::{Figure, Held, Phase, Seen, Why, usable};
+use crate::qos::phase::{Figure, Held, Phase, PhaseResult, Why, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Simple {
     }
 
     /// The slowest program decides; one whose speed is unknown asks for nothing.
-    pub(super) fn after_run(&self, seen: &Seen) -> Phase {
+    pub(super) fn after_run(&self, seen: &PhaseResult) -> Phase {
         let known = seen.speeds.iter().enumerate().filter_map(|(high, speed)| Some((high, usable(*speed)?)));
         let Some((high, speed)) = known.min_by(|a, b| a.1.total_cmp(&b.1)) else {
             return Phase::new(1.0, self.exec, Why::Unknown);

@@ -11,7 +11,7 @@
 //!                └──────── Execute ◀──────┘ (also from everywhere else where the speed is not known)
 //! ```
 
-use crate::qos::phase::{Figure, Held, LONGEST_NAP, Phase, Seen, Why, usable};
+use crate::qos::phase::{Figure, Held, LONGEST_NAP, Phase, PhaseResult, Why, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ impl Targeted {
         self.check(TargetedState::default())
     }
 
-    pub(super) fn next(&self, mut state: TargetedState, seen: &Seen) -> (Phase, TargetedState) {
+    pub(super) fn next(&self, mut state: TargetedState, seen: &PhaseResult) -> (Phase, TargetedState) {
         let known = seen.is_known();
         match state.step {
             Step::Execute => {
@@ -139,7 +139,7 @@ impl Targeted {
         (phase, state)
     }
 
-    fn remember(&self, means: &mut Vec<Option<f64>>, seen: &Seen) {
+    fn remember(&self, means: &mut Vec<Option<f64>>, seen: &PhaseResult) {
         means.resize(seen.speeds.len(), None);
         for (mean, speed) in means.iter_mut().zip(&seen.speeds) {
             // A program without a speed has none of before either: it may be another by now.

@@ -2,7 +2,7 @@
 
 mod latencies;
 
-use super::phase::{Excess, Seen, Why};
+use super::phase::{Excess, PhaseResult, Why};
 use cotenant_model::speed::Source;
 use cotenant_model::{AppView, Time, View};
 pub use latencies::{Gathered, Wanted};
@@ -75,8 +75,8 @@ impl Sum {
 }
 
 /// What the controller is told of a phase.
-pub fn seen(sums: &[Sum]) -> Seen {
-    Seen {
+pub fn seen(sums: &[Sum]) -> PhaseResult {
+    PhaseResult {
         speeds: sums.iter().map(Sum::mean).collect(),
         counted: sums.iter().map(Sum::counted).collect(),
         excess: sums.iter().map(|sum| sum.excess).collect(),

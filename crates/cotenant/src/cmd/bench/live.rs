@@ -5,7 +5,7 @@ use crate::settings::Setup;
 use anyhow::Result;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until};
 use cotenant_measure::live::leftovers::{children, end, end_orphans};
-use cotenant_measure::workload::{self, Ended, Launcher, Ran, RunError, Workload};
+use cotenant_measure::workload::{self, Ended, JobRuns, Launcher, RunError, Workload};
 use cotenant_model::host::HostError;
 use cotenant_model::{AppId, Host, Time, Topology};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Launcher for Live<'_> {
 
 /// How a workload went.
 pub(super) struct Went {
-    pub ran: Result<Vec<Ran>, RunError>,
+    pub ran: Result<Vec<JobRuns>, RunError>,
     /// The last signal that asked to stop.
     pub signal: Option<i32>,
     pub notes: Vec<String>,

@@ -8,11 +8,11 @@ use crate::args::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
 use crate::registry::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
+use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
-use cotenant_cli::words::{count, tell};
 use cotenant_linux::sense::executable;
-use cotenant_measure::workload::{Ran, RunError, Workload};
+use cotenant_measure::workload::{JobRuns, RunError, Workload};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Stores the figures of a run under its policy.
-fn note(rounds: &mut [Round], at: usize, policy: &str, workload: &Workload, ran: &[Ran]) -> Result<()> {
+fn note(rounds: &mut [Round], at: usize, policy: &str, workload: &Workload, ran: &[JobRuns]) -> Result<()> {
     let arm = Arm::new(workload, ran).context("a run took no time; give the programs more to do")?;
     rounds[at].policies.insert(policy.to_owned(), arm);
     Ok(())
@@ -131,7 +131,7 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     let arms: Vec<&str> = std::iter::once(LINUX).chain(spec.policies.iter().map(String::as_str)).collect();
     let jobs: Vec<(usize, &str)> = (0..rounds.len()).flat_map(|r| arms.iter().map(move |arm| (r, *arm))).collect();
     let bar = Mutex::new(Progress::new(true));
-    let one = |(round, arm): &(usize, &str)| -> Result<Vec<Ran>, SimError> {
+    let one = |(round, arm): &(usize, &str)| -> Result<Vec<JobRuns>, SimError> {
         let workload = &spec.workloads[of[*round]];
         let scenario = scenario.for_jobs(workload).ok_or_else(|| SimError::Unknown("no such program".to_owned()))?;
         let seed = rounds[*round].repetition;

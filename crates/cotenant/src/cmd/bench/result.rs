@@ -1,7 +1,7 @@
 //! The result of `cotenant bench`.
 
 use cotenant_measure::workload::compare::{Figures, Gain, gains};
-use cotenant_measure::workload::{Ran, Workload};
+use cotenant_measure::workload::{JobRuns, Workload};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -57,7 +57,7 @@ pub(super) struct Over {
 
 impl Arm {
     /// `None` where a run took no time.
-    pub fn new(workload: &Workload, ran: &[Ran]) -> Option<Self> {
+    pub fn new(workload: &Workload, ran: &[JobRuns]) -> Option<Self> {
         let apps = workload.jobs.iter().zip(ran);
         let apps = apps.map(|(job, ran)| App { name: job.name.clone(), times_s: ran.times_s.clone() });
         Some(Self { figures: Figures::of(ran)?, apps: apps.collect() })
@@ -92,7 +92,7 @@ impl Report {
             }
         }
         for over in &self.over_linux {
-            let pairs = cotenant_cli::words::count(over.rounds as u64, "pair");
+            let pairs = cotenant_cli::messages::count(over.rounds as u64, "pair");
             let (time, throughput) = (gain(&over.average_response_time), gain(&over.throughput));
             let policy = &over.policy;
             writeln!(out, "{policy} over Linux, {pairs}: average response time {time}, throughput {throughput}")?;

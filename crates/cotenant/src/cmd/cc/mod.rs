@@ -1,16 +1,16 @@
 //! `cotenant cc` and `cotenant c++`: clang, with the compiler pass.
 
 mod link;
+mod options;
 mod tools;
-mod words;
 
 use anyhow::Result;
 use cotenant_cli::usage;
+use options::{Mode, Options};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use tools::Tools;
-use words::{Mode, Words};
 
 /// The marks' way into the nap engine. Marks refer to it weakly, which brings nothing out of an archive.
 const ENGINE: &str = "cotenant_marker_1";
@@ -58,7 +58,7 @@ pub fn language(command: &OsStr) -> Option<bool> {
 /// # Errors
 /// Where one of our own options is wrong, or clang, the pass or libcotenant is not to be had.
 pub fn run(cxx: bool, args: impl Iterator<Item = OsString>) -> Result<ExitCode> {
-    let words = Words::parse(std::env::var("COTENANT_CC").ok().as_deref(), args)?;
+    let words = Options::parse(std::env::var("COTENANT_CC").ok().as_deref(), args)?;
     let tools = Tools::find(&words)?;
     let mut clang = Command::new(&tools.clang);
     if cxx {
@@ -79,7 +79,7 @@ pub fn run(cxx: bool, args: impl Iterator<Item = OsString>) -> Result<ExitCode> 
     Err(usage(format!("{}: {why}; name a clang 19 with --cotenant-clang=PATH", tools.clang.display())))
 }
 
-fn ours(words: &Words, tools: &Tools, cxx: bool) -> Result<Vec<OsString>> {
+fn ours(words: &Options, tools: &Tools, cxx: bool) -> Result<Vec<OsString>> {
     let with = |before: &str, path: &OsStr| {
         let mut word = OsString::from(before);
         word.push(path);

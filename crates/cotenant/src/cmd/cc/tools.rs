@@ -1,6 +1,6 @@
 //! Where clang, the pass and libcotenant are.
 
-use super::words::{Mode, Words};
+use super::options::{Mode, Options};
 use crate::calibrated;
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -18,7 +18,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    pub fn find(words: &Words) -> Result<Self> {
+    pub fn find(words: &Options) -> Result<Self> {
         let clang = match &words.clang_path {
             Some(path) => path.clone(),
             None => clang().ok_or_else(|| {

@@ -5,7 +5,7 @@ use crate::run::Observer;
 use crate::run::summary::{self, Summary};
 use anyhow::Result;
 use cotenant_cli::live_view::{LiveView, fit};
-use cotenant_cli::words::{count, tell};
+use cotenant_cli::messages::{count, tell};
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;
 use cotenant_model::{Round, Signal};

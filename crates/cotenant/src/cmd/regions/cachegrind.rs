@@ -2,9 +2,9 @@
 
 use super::{Args, Found};
 use anyhow::{Context, Result, bail};
+use cotenant_cli::messages::tell;
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::usage;
-use cotenant_cli::words::tell;
 use cotenant_measure::characterize::caches::Geometry;
 use cotenant_model::region::found;
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};

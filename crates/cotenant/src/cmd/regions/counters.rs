@@ -2,10 +2,12 @@
 
 use super::{Args, Found};
 use anyhow::{Result, bail};
-use cotenant_cli::words::{count, tell};
+use cotenant_cli::messages::{count, tell};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::perf::plan;
-use cotenant_linux::sense::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
+use cotenant_linux::sense::perf::sampling::{
+    self, Cost, Events, PER_SECOND, Sampler, SourceLine, Symbols, Unavailable,
+};
 use cotenant_measure::characterize::contention::line_signals;
 use cotenant_model::Topology;
 use cotenant_model::region::found::Model;
@@ -103,7 +105,7 @@ fn profile(found: &sampling::Found) -> (Profile, Vec<String>) {
 
 /// As the compiler pass finds it: as it is read, but what holds templates and the like as the linker knows it, since
 /// demanglers differ there.
-fn name(source: &Source) -> Option<&str> {
+fn name(source: &SourceLine) -> Option<&str> {
     let shown = source.shown.as_deref().filter(|shown| !shown.contains(['<', '{', '\'', '[']));
     shown.or(source.function.as_deref())
 }
@@ -115,8 +117,12 @@ mod tests {
     #[test]
     fn a_name_is_one_that_the_pass_finds() {
         let of = |function: &str, shown: &str| {
-            let source =
-                Source { function: Some(function.to_owned()), shown: Some(shown.to_owned()), file: None, line: None };
+            let source = SourceLine {
+                function: Some(function.to_owned()),
+                shown: Some(shown.to_owned()),
+                file: None,
+                line: None,
+            };
             name(&source).map(str::to_owned)
         };
         assert_eq!(of("_ZN2ns1fEi", "ns::f(int)").as_deref(), Some("ns::f(int)"));
@@ -126,6 +132,6 @@ mod tests {
             Some("_ZZ4mainENKUlvE_clEv")
         );
         assert_eq!(of("walk", "walk").as_deref(), Some("walk"));
-        assert_eq!(name(&Source::default()), None);
+        assert_eq!(name(&SourceLine::default()), None);
     }
 }

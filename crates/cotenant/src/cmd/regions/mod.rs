@@ -5,8 +5,8 @@ mod counters;
 
 use crate::{calibrated, settings};
 use anyhow::{Context, Result, bail};
+use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
-use cotenant_cli::words::tell;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::perf::sampling::Events;
 use cotenant_linux::sys::launch::{self, Child, LaunchError};

@@ -12,8 +12,8 @@ use crate::settings::{self, Decider, Setup};
 use crate::{registry::registry, units};
 use anyhow::Result;
 use clap::ValueEnum;
+use cotenant_cli::messages::{count, tell};
 use cotenant_cli::usage;
-use cotenant_cli::words::{count, tell};
 use cotenant_linux::act::pause::{Mechanism, Method};
 use cotenant_linux::host::queue::SIGNALS;
 use cotenant_linux::host::{HostOptions, probe_tier};
@@ -56,7 +56,7 @@ const PROGRAMS_PER_CPU: usize = 4;
 /// Which jobs run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rival {
+pub enum Discipline {
     /// linux where all can run at once; else the best for which the signals are known: das, cas, mas, else fifo
     Auto,
     /// All at once; Linux shares the CPUs among them
@@ -96,7 +96,7 @@ pub struct Args {
     file: PathBuf,
     /// Which jobs run at the same time
     #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
-    policy: Rival,
+    policy: Discipline,
     /// Time between choices
     #[arg(long, value_name = "TIME", value_parser = units::interval, default_value = "200ms")]
     quantum: Duration,
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let usable = topology.usable().len();
     let apps = profiles(args, topology, &specs)?;
     let (rival, chosen) = match args.policy {
-        Rival::Auto => choose(topology, &apps, &specs).map(|(rival, why)| (rival, Some(why)))?,
+        Discipline::Auto => choose(topology, &apps, &specs).map(|(rival, why)| (rival, Some(why)))?,
         asked => (asked, None),
     };
     let limits = limits(args, rival, usable, &specs)?;
@@ -203,15 +203,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn config(args: &Args) -> Result<Config> {
     let mut settings = Settings::default().with::<CoSchedule>(&QuantumSettings { quantum: args.quantum });
     let policies = match args.policy {
-        Rival::Auto => vec![Rival::Mas, Rival::Cas, Rival::Das],
+        Discipline::Auto => vec![Discipline::Mas, Discipline::Cas, Discipline::Das],
         named => vec![named],
     };
-    args.set.apply(&mut settings, policies.into_iter().map(Rival::policy))?;
+    args.set.apply(&mut settings, policies.into_iter().map(Discipline::policy))?;
     let interval = settings.of::<CoSchedule>()?.quantum;
     Ok(Config { interval, settings, ..Config::default() })
 }
 
-impl Rival {
+impl Discipline {
     fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -270,11 +270,11 @@ fn profiles(args: &Args, topology: &Topology, specs: &[JobSpec]) -> Result<BTree
 }
 
 /// What `auto` takes, and why.
-fn choose(topology: &Topology, apps: &BTreeMap<String, AppProfile>, specs: &[JobSpec]) -> Result<(Rival, String)> {
+fn choose(topology: &Topology, apps: &BTreeMap<String, AppProfile>, specs: &[JobSpec]) -> Result<(Discipline, String)> {
     let (threads, cpus) = (specs.iter().map(|spec| spec.threads).sum::<usize>(), topology.usable().len());
     if threads <= cpus {
         let (threads, cpus) = (count(threads as u64, "thread"), count(cpus as u64, "CPU"));
-        return Ok((Rival::Linux, format!("{threads} and {cpus}")));
+        return Ok((Discipline::Linux, format!("{threads} and {cpus}")));
     }
     let counted: Vec<Signal> = probe_tier(topology)?.present.iter().map(|p| p.signal).collect();
     let known = |signal: Signal| {
@@ -286,18 +286,18 @@ fn choose(topology: &Topology, apps: &BTreeMap<String, AppProfile>, specs: &[Job
         && [Signal::PrivateMisses, Signal::L2LinesIn, Signal::L1Misses].into_iter().any(known);
     let sensitivity = |app: &AppProfile| app.average_traffic_loss.is_some() || app.degradation.contains_key("memory");
     let (rival, why) = if !known(Signal::LlcMisses) {
-        (Rival::Fifo, "this machine cannot count llc_misses, and not every job has a profile with its rate")
+        (Discipline::Fifo, "this machine cannot count llc_misses, and not every job has a profile with its rate")
     } else if !shared {
-        (Rival::Mas, "no two caches are shared, or what arrives at them is not known")
+        (Discipline::Mas, "no two caches are shared, or what arrives at them is not known")
     } else if specs.iter().any(|spec| apps.get(&spec.app).is_some_and(sensitivity)) {
-        (Rival::Das, "the sensitivity of jobs is known")
+        (Discipline::Das, "the sensitivity of jobs is known")
     } else {
-        (Rival::Cas, "what arrives at several shared caches is known")
+        (Discipline::Cas, "what arrives at several shared caches is known")
     };
     Ok((rival, why.to_owned()))
 }
 
-fn limits(args: &Args, rival: Rival, cpus: usize, specs: &[JobSpec]) -> Result<Limits> {
+fn limits(args: &Args, rival: Discipline, cpus: usize, specs: &[JobSpec]) -> Result<Limits> {
     let memory = args.memory.or_else(cotenant_kernels::available_memory);
     for spec in specs {
         if let (Some(need), Some(memory)) = (spec.memory, memory)
@@ -310,9 +310,9 @@ fn limits(args: &Args, rival: Rival, cpus: usize, specs: &[JobSpec]) -> Result<L
     }
     let programs = args.jobs.map(|n| n as usize);
     Ok(match rival {
-        Rival::Linux | Rival::Overhead => Limits { programs, threads: None, memory },
-        Rival::Fifo | Rival::Auto => Limits { programs, threads: programs.is_none().then_some(cpus), memory },
-        Rival::Mas | Rival::Cas | Rival::Das => {
+        Discipline::Linux | Discipline::Overhead => Limits { programs, threads: None, memory },
+        Discipline::Fifo | Discipline::Auto => Limits { programs, threads: programs.is_none().then_some(cpus), memory },
+        Discipline::Mas | Discipline::Cas | Discipline::Das => {
             Limits { programs: programs.or(Some(PROGRAMS_PER_CPU * cpus)), threads: None, memory }
         }
     })

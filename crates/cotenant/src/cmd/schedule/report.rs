@@ -5,7 +5,7 @@ use super::{Args, NAME};
 use crate::run::summary::Summary;
 use anyhow::Result;
 use cotenant_cli::live_view::cut;
-use cotenant_cli::words::count;
+use cotenant_cli::messages::count;
 use cotenant_linux::act::pause::Mechanism;
 use cotenant_linux::host::queue::Gaps;
 use cotenant_model::Signal;

@@ -13,7 +13,7 @@ const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
 
 /// Where in the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceLine {
     /// The function as the linker knows it; of inlined code the one that it was written in.
     pub function: Option<String>,
     /// The same as a reader knows it, with namespaces and parameters.
@@ -54,12 +54,12 @@ impl Symbols {
     }
 
     /// What stands at a place in the file. All is absent where nothing tells.
-    pub fn at(&self, offset: u64) -> Source {
+    pub fn at(&self, offset: u64) -> SourceLine {
         let segment =
             self.segments.iter().find(|(first, bytes, _)| (*first..first.saturating_add(*bytes)).contains(&offset));
-        let Some((first, _, address)) = segment else { return Source::default() };
+        let Some((first, _, address)) = segment else { return SourceLine::default() };
         let address = address.wrapping_add(offset - first);
-        let mut found = Source::default();
+        let mut found = SourceLine::default();
         if let Ok(Some(frame)) = self.loader.find_frames(address).and_then(|mut frames| Ok(frames.next()?)) {
             if let Some(name) = &frame.function {
                 found.function = name.raw_name().ok().map(std::borrow::Cow::into_owned);
@@ -125,7 +125,7 @@ mod tests {
         assert!(found.shown.as_ref().is_some_and(|name| name.ends_with("somewhere_known")), "{found:?}");
         assert!(found.file.as_ref().is_some_and(|name| name.ends_with("symbols.rs")), "{found:?}");
         assert!(found.line.is_some_and(|line| (first - 10..first + 10).contains(&line)), "{found:?}");
-        assert_eq!(Symbols::of(&file).unwrap().at(u64::MAX), Source::default());
+        assert_eq!(Symbols::of(&file).unwrap().at(u64::MAX), SourceLine::default());
     }
 
     #[test]

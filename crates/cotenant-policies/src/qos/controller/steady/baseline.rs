@@ -1,7 +1,7 @@
 //! The baseline that pauses measure, and what is owed against the goal.
 
 use super::{DOUBT, FASTER, SteadyState, WAIT};
-use crate::qos::phase::{Seen, usable};
+use crate::qos::phase::{PhaseResult, usable};
 
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
@@ -18,14 +18,14 @@ impl SteadyState {
     }
 
     /// Enters what was beyond the goal.
-    pub(super) fn note(&mut self, seen: &Seen) {
+    pub(super) fn note(&mut self, seen: &PhaseResult) {
         self.owed.resize(seen.excess.len(), 0.0);
         for (owed, excess) in self.owed.iter_mut().zip(&seen.excess) {
             *owed = (*owed + excess.map_or(0.0, |excess| excess.over)).clamp(-ACCOUNT[0], ACCOUNT[1]);
         }
     }
 
-    pub(super) fn measured(&mut self, seen: &Seen) {
+    pub(super) fn measured(&mut self, seen: &PhaseResult) {
         self.baseline.resize(seen.speeds.len(), None);
         // A program that is faster alone as well has another load now: older measurements tell nothing of it.
         let faster = self.faster >= DOUBT;
@@ -50,7 +50,7 @@ impl SteadyState {
     }
 
     /// The speed of the program that is furthest below its baseline, by its place, as a share of that.
-    pub(super) fn relative(&self, seen: &Seen) -> Option<(usize, f64)> {
+    pub(super) fn relative(&self, seen: &PhaseResult) -> Option<(usize, f64)> {
         let share =
             |(high, (speed, alone)): (usize, (&Option<f64>, &Option<f64>))| Some((high, usable(*speed)? / (*alone)?));
         seen.speeds.iter().zip(&self.baseline).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1))

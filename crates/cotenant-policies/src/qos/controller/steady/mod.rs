@@ -15,7 +15,7 @@
 
 mod baseline;
 
-use crate::qos::phase::{Excess, Figure, Held, Lasts, Phase, Seen, Why};
+use crate::qos::phase::{Excess, Figure, Held, Lasts, Phase, PhaseResult, Why};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ impl Steady {
         (self.pause(&state), state)
     }
 
-    pub(super) fn next(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
+    pub(super) fn next(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         if !seen.is_known() {
             (state.pause, state.accused, state.making_up) = (false, None, false);
             let background = !state.beside;
@@ -216,7 +216,7 @@ impl Steady {
         }
     }
 
-    fn after_pause(&self, mut state: SteadyState, seen: &Seen) -> (Phase, SteadyState) {
+    fn after_pause(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         state.pause = false;
         let why = if let Some((duty, trial)) = state.accused.take() {
             // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
@@ -240,7 +240,7 @@ impl Steady {
 
     /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less
     /// than in `trial`.
-    fn is_others_doing(&self, state: &mut SteadyState, seen: &Seen, trial: Option<Excess>) -> bool {
+    fn is_others_doing(&self, state: &mut SteadyState, seen: &PhaseResult, trial: Option<Excess>) -> bool {
         let Some((high, speed)) = state.relative(seen) else { return false };
         if speed >= self.goal {
             return false;

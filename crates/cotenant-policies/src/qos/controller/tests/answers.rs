@@ -8,7 +8,7 @@ fn following_answers<T>(readings: &[(f64, f64)], what: impl Fn(Phase) -> T) -> V
     let controller = preset("steady");
     let (_, mut state) = controller.start();
     let mut next = |(speed, beyond): &(f64, f64)| {
-        let seen = Seen { excess: vec![Some(Excess::of(*beyond, 400, 0.99))], ..Seen::one(*speed) };
+        let seen = PhaseResult { excess: vec![Some(Excess::of(*beyond, 400, 0.99))], ..PhaseResult::one(*speed) };
         let (phase, after) = controller.next(state.clone(), &seen);
         state = after;
         what(phase)

@@ -66,7 +66,7 @@ impl<'a> Plant<'a> {
             }
             self.turn = self.turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let noise = ((self.turn >> 33) as f64 / f64::from(1_u32 << 30) - 1.0) * self.noise;
-            let seen = Seen::one(100.0 * (1.0 - self.slower) * speed * (1.0 + noise));
+            let seen = PhaseResult::one(100.0 * (1.0 - self.slower) * speed * (1.0 + noise));
             let (phase, state) = self.controller.next(self.state.take().unwrap(), &seen);
             (self.phase, self.state) = (phase, Some(state));
         }
@@ -87,12 +87,12 @@ fn sequence(controller: &Controller, speeds: &[f64]) -> Vec<(f64, u64)> {
     for speed in speeds {
         let (Lasts::For(lasts) | Lasts::UntilKnown(lasts)) = phase.lasts else { panic!("{phase:?}") };
         phases.push((phase.duty, lasts.as_millis() as u64));
-        (phase, state) = controller.next(state, &Seen::one(*speed));
+        (phase, state) = controller.next(state, &PhaseResult::one(*speed));
     }
     phases
 }
 
-impl Seen {
+impl PhaseResult {
     /// Of one program.
     fn one(speed: f64) -> Self {
         Self::of(vec![Some(speed)])

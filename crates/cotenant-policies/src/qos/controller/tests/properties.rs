@@ -77,7 +77,7 @@ proptest! {
                 }
             }
             let excess = beyond.iter().map(|beyond| Some(Excess::of(f64::from(beyond[i]), 400, 0.99))).collect();
-            (phase, state) = controller.next(state, &Seen { excess, ..Seen::of(vec![speed]) });
+            (phase, state) = controller.next(state, &PhaseResult { excess, ..PhaseResult::of(vec![speed]) });
         }
     }
 
@@ -143,8 +143,8 @@ proptest! {
         for speed in speeds {
             let text = serde_json::to_string(&state).unwrap();
             let again: State = serde_json::from_str(&text).unwrap();
-            let next = controller.next(again, &Seen::one(speed));
-            prop_assert_eq!(&next, &controller.next(state, &Seen::one(speed)));
+            let next = controller.next(again, &PhaseResult::one(speed));
+            prop_assert_eq!(&next, &controller.next(state, &PhaseResult::one(speed)));
             state = next.1;
         }
     }

@@ -23,7 +23,7 @@ fn reasons(name: &str, speeds: &[f64]) -> Vec<String> {
     let (phase, mut state) = controller.start();
     let mut reasons = vec![phase.why.to_string()];
     for speed in speeds {
-        let (phase, next) = controller.next(state, &Seen::one(*speed));
+        let (phase, next) = controller.next(state, &PhaseResult::one(*speed));
         state = next;
         reasons.push(phase.why.to_string());
     }
@@ -98,7 +98,7 @@ fn tracking_says_why() {
     let (_, mut state) = controller.start();
     let mut reasons = Vec::new();
     while reasons.len() < 7 {
-        let (phase, next) = controller.next(state, &Seen { grain: Some(MS(50)), ..Seen::one(100.0) });
+        let (phase, next) = controller.next(state, &PhaseResult { grain: Some(MS(50)), ..PhaseResult::one(100.0) });
         state = next;
         if phase.why != Why::Baseline {
             reasons.push(phase.why.to_string());
@@ -113,7 +113,7 @@ fn figures(name: &str, speeds: &[f64]) -> Vec<String> {
     let (_, mut state) = controller.start();
     let mut figures = Vec::new();
     for speed in speeds {
-        let (phase, next) = controller.next(state, &Seen::one(*speed));
+        let (phase, next) = controller.next(state, &PhaseResult::one(*speed));
         state = next;
         figures.push(phase.held.map_or_else(String::new, |held| held.to_string()));
     }
@@ -151,7 +151,7 @@ fn figures_that_decided_are_told() {
     // Of several programs the one that suffers most.
     let controller = preset("steady");
     let (_, state) = controller.start();
-    let (_, state) = controller.next(state, &Seen::of(vec![Some(100.0), Some(10.0)]));
-    let (phase, _) = controller.next(state, &Seen::of(vec![Some(95.0), Some(8.0)]));
+    let (_, state) = controller.next(state, &PhaseResult::of(vec![Some(100.0), Some(10.0)]));
+    let (phase, _) = controller.next(state, &PhaseResult::of(vec![Some(95.0), Some(8.0)]));
     assert_eq!(phase.held.map(|held| (held.high, held.threshold)), Some((1, 0.9)));
 }

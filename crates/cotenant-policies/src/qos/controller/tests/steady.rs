@@ -28,7 +28,7 @@ fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
     let controller = preset("steady");
     let (_, mut state) = controller.start();
     let mut next = |speed: &f64| {
-        let (phase, after) = controller.next(state.clone(), &Seen::one(*speed));
+        let (phase, after) = controller.next(state.clone(), &PhaseResult::one(*speed));
         state = after;
         what(phase)
     };
@@ -98,7 +98,7 @@ fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
     // 100 in each pause, 130 whatever else: confirmed by none of them.
     while readings.len() <= 7 {
         let speed = if phase.why == Why::Baseline { 100.0 } else { 130.0 };
-        (phase, state) = controller.next(state, &Seen::one(speed));
+        (phase, state) = controller.next(state, &PhaseResult::one(speed));
         match phase.why {
             Why::Baseline => readings.push(0),
             _ => *readings.last_mut().unwrap() += 1,

@@ -72,7 +72,7 @@ fn the_equation_as_printed_would_ask_for_more() {
 fn the_program_that_suffers_most_decides() {
     let controller = preset("conservative-90");
     let (_, state) = controller.start();
-    let speeds = |speeds: &[Option<f64>]| Seen::of(speeds.to_vec());
+    let speeds = |speeds: &[Option<f64>]| PhaseResult::of(speeds.to_vec());
     let (_, state) = controller.next(state, &speeds(&[Some(100.0), Some(7.0), None]));
     let (phase, _) = controller.next(state, &speeds(&[Some(99.0), Some(4.9), None]));
     // Losses 0.01 and 0.3: 2 · (3 − 1) = 4 ms.
@@ -89,7 +89,7 @@ fn nobody_naps_for_a_program_whose_speed_is_unknown() {
         let (_, mut state) = controller.start();
         let mut naps = Vec::new();
         for _ in 0..100 {
-            let (phase, next) = controller.next(state, &Seen::of(vec![None, Some(f64::NAN)]));
+            let (phase, next) = controller.next(state, &PhaseResult::of(vec![None, Some(f64::NAN)]));
             state = next;
             naps.push(phase.duty == 0.0);
         }

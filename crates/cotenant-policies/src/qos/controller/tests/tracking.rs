@@ -77,7 +77,7 @@ fn tracking_counts_batches_over_many_turns() {
             Why::Baseline => 100.0,
             _ => (1.0 - 0.2 * phase.duty) * if turns % 2 == 0 { 125.0 } else { 75.0 },
         };
-        (phase, state) = controller.next(state, &Seen { grain: Some(MS(50)), ..Seen::one(speed) });
+        (phase, state) = controller.next(state, &PhaseResult { grain: Some(MS(50)), ..PhaseResult::one(speed) });
     }
     // Five turns for each step, 20 batches: 0.1 · 2, 0.2 · 2 and so on, and then around a half: a batch in a window of
     // 1 s is 5 %, half of what may be lost.
@@ -98,7 +98,7 @@ fn pauses_that_tell_nothing_become_rare() {
         napped += if phase.duty > 0.0 { Duration::ZERO } else { time };
         let known = phase.why != Why::Baseline && all.as_secs() > batch;
         batch = all.as_secs();
-        (phase, state) = controller.next(state, &Seen::of(vec![known.then_some(100.0)]));
+        (phase, state) = controller.next(state, &PhaseResult::of(vec![known.then_some(100.0)]));
     }
     assert!(napped > MS(500) && napped < Duration::from_secs(10), "{napped:?} in {all:?}");
 }

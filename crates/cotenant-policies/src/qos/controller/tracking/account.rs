@@ -1,7 +1,7 @@
 //! What was gained or lost against the goal: debts are paid back within a second or so, credit is spent slowly.
 
 use super::{LEAST, Tracking, TrackingState, WEIGHT, Work};
-use crate::qos::phase::{Seen, Why, usable};
+use crate::qos::phase::{PhaseResult, Why, usable};
 
 /// From here on there are no naps: the shortest one would be shorter than is well obeyed.
 const ALL: f64 = 0.95;
@@ -77,7 +77,7 @@ impl Tracking {
 
 impl TrackingState {
     /// Adds what was done in the phase that has ended.
-    pub(super) fn count(&mut self, seen: &Seen, duty: f64) {
+    pub(super) fn count(&mut self, seen: &PhaseResult, duty: f64) {
         let seconds = self.lasts.as_secs_f64();
         self.window_s = [self.window_s[0] + seconds, self.window_s[1] + seconds * duty];
         self.work.resize(seen.counted.len(), Work::default());
@@ -90,7 +90,7 @@ impl TrackingState {
     }
 
     /// Whether any program is still getting faster in the pause, by more than a share.
-    pub(super) fn rises(&self, seen: &Seen, by: f64) -> bool {
+    pub(super) fn rises(&self, seen: &PhaseResult, by: f64) -> bool {
         let before = |i: usize| self.before.get(i).copied().flatten().and_then(|speed| usable(Some(speed)));
         seen.speeds.iter().enumerate().any(|(i, speed)| match (before(i), usable(*speed)) {
             (Some(before), Some(now)) => now > before * (1.0 + by),

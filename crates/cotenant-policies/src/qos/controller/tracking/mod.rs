@@ -25,7 +25,7 @@
 
 mod account;
 
-use crate::qos::phase::{Figure, Held, Lasts, Phase, Seen, Why, usable};
+use crate::qos::phase::{Figure, Held, Lasts, Phase, PhaseResult, Why, usable};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ impl Tracking {
         self.pause(TrackingState { duty: FIRST, silent: SILENT, ..TrackingState::default() })
     }
 
-    pub(super) fn next(&self, mut state: TrackingState, seen: &Seen) -> (Phase, TrackingState) {
+    pub(super) fn next(&self, mut state: TrackingState, seen: &PhaseResult) -> (Phase, TrackingState) {
         let known = seen.is_known();
         let heard = seen.counted.iter().any(|speed| usable(*speed).is_some());
         state.silent = if heard { Duration::ZERO } else { state.silent.saturating_add(state.lasts) };

@@ -24,7 +24,7 @@ pub enum Mode {
 
 /// What the user said.
 #[derive(Debug, Default)]
-pub struct Words {
+pub struct Options {
     pub mode: Mode,
     regions: Option<PathBuf>,
     min_score: Option<f64>,
@@ -39,7 +39,7 @@ pub struct Words {
     pub clang: Vec<OsString>,
 }
 
-impl Words {
+impl Options {
     /// Takes our options out of the environment's words and the command line's, which go first.
     pub fn parse(environment: Option<&str>, args: impl Iterator<Item = OsString>) -> Result<Self> {
         let mut words = Self::default();
@@ -155,8 +155,8 @@ impl Words {
 mod tests {
     use super::*;
 
-    fn words(environment: Option<&str>, args: &str) -> Result<Words> {
-        Words::parse(environment, args.split_ascii_whitespace().map(OsString::from))
+    fn words(environment: Option<&str>, args: &str) -> Result<Options> {
+        Options::parse(environment, args.split_ascii_whitespace().map(OsString::from))
     }
 
     #[test]

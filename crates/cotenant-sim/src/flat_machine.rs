@@ -32,7 +32,7 @@ struct File {
 }
 
 /// Whether a text is of this form, rather than a machine file.
-pub fn is_small(text: &str) -> bool {
+pub fn is_flat(text: &str) -> bool {
     toml::from_str::<toml::Table>(text).is_ok_and(|t| t.contains_key("cores") && !t.contains_key("topology"))
 }
 

@@ -5,7 +5,7 @@ use crate::sys::mempolicy::move_pages;
 use crate::sys::page_size;
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;
-use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
+use cotenant_model::areas::page_samples::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
@@ -29,7 +29,7 @@ pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u
         let fresh = end.saturating_sub(before.get(&start).copied().unwrap_or(start)) / page;
         (start, end, held.get(&start).copied().unwrap_or(0).saturating_add(fresh))
     };
-    drawn::strata(&now.iter().map(range).collect::<Vec<_>>(), DRAWS, page)
+    page_samples::strata(&now.iter().map(range).collect::<Vec<_>>(), DRAWS, page)
 }
 
 /// Resident pages by node of a process of this machine, estimated.
@@ -50,5 +50,5 @@ pub fn placement(pid: u32, strata: &[Stratum], rng: &mut fastrand::Rng) -> io::R
         }
         Ok::<_, io::Error>((*stratum, found))
     });
-    Ok(drawn::estimate(found.collect::<Result<Vec<_>, _>>()?))
+    Ok(page_samples::estimate(found.collect::<Result<Vec<_>, _>>()?))
 }
