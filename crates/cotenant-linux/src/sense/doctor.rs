@@ -2,6 +2,7 @@
 //! would help.
 
 use crate::FsRoot;
+use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
 use crate::sys::cgroups::mounts;
@@ -23,7 +24,7 @@ pub fn detect(root: &Path) -> Vec<Capability> {
 }
 
 pub(crate) fn text(root: &Path, path: &str) -> Option<String> {
-    fs::read_to_string(root.join(path)).ok().map(|t| t.trim().to_owned())
+    bounded::text(root.join(path), Limit::Machine).ok().map(|t| t.trim().to_owned())
 }
 
 fn performance_events(root: &Path) -> Capability {

@@ -1,11 +1,12 @@
 //! Where control groups are.
 
-use std::fs;
+use crate::bounded::{self, Limit};
 use std::path::Path;
 
 /// Mount points of a cgroup hierarchy: version 2, or the version 1 hierarchy with that controller.
 pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
-    let mounts = ["proc/self/mounts", "proc/mounts"].iter().find_map(|path| fs::read_to_string(root.join(path)).ok());
+    let mounts =
+        ["proc/self/mounts", "proc/mounts"].iter().find_map(|path| bounded::text(root.join(path), Limit::Machine).ok());
     let mounts = mounts.unwrap_or_default();
     let wanted = |line: &str| {
         let mut fields = line.split(' ').skip(1);

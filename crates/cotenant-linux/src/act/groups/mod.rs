@@ -3,6 +3,7 @@
 mod limits;
 mod undoing;
 
+use crate::bounded::{self, Limit};
 use crate::sys;
 use crate::sys::cgroups;
 use crate::undo::Journal;
@@ -129,12 +130,12 @@ impl Group {
     /// Whether it was asked to freeze, and not to thaw since.
     pub fn asked_to_freeze(&self) -> bool {
         let (file, [thawed, _]) = self.hierarchy.switch();
-        fs::read_to_string(self.path.join(file)).is_ok_and(|text| text.trim() != thawed)
+        bounded::text(self.path.join(file), Limit::Value).is_ok_and(|text| text.trim() != thawed)
     }
 
     /// Its processes.
     pub fn members(&self) -> Vec<u32> {
-        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        let text = bounded::text(self.path.join("cgroup.procs"), Limit::Ids).unwrap_or_default();
         text.lines().filter_map(|pid| pid.parse().ok()).collect()
     }
 
@@ -182,7 +183,7 @@ pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
         Hierarchy::Resctrl => return None,
     };
     let mount = cgroups::mounts(Path::new("/"), controller).into_iter().next()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let groups = bounded::text("/proc/self/cgroup", Limit::Value).ok()?;
     let ours = groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
