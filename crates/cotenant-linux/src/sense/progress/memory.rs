@@ -81,7 +81,22 @@ impl Reported {
         self.add_latencies(other.latencies.iter().copied());
     }
 
-    fn add_latencies(&mut self, counts: impl ExactSizeIterator<Item = u64>) {
+    /// What was reported since; `None` where a count has fallen.
+    pub(super) fn since(&self, before: &Self) -> Option<Self> {
+        if before.latencies.len() > self.latencies.len() {
+            return None;
+        }
+        let before_each = before.latencies.iter().copied().chain(std::iter::repeat(0));
+        let latencies = self.latencies.iter().zip(before_each).map(|(now, before)| now.checked_sub(before));
+        Some(Self { units: self.units.checked_sub(before.units)?, latencies: latencies.collect::<Option<_>>()? })
+    }
+
+    /// Latencies.
+    pub(super) fn count(&self) -> u64 {
+        self.latencies.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    pub(super) fn add_latencies(&mut self, counts: impl ExactSizeIterator<Item = u64>) {
         if counts.len() > 0 {
             self.latencies.resize(BUCKETS, 0);
         }
