@@ -24,7 +24,8 @@ pub enum Limit {
 }
 
 impl Limit {
-    const fn bytes(self) -> u64 {
+    /// That many.
+    pub const fn bytes(self) -> u64 {
         match self {
             Self::Value => 1 << 20,
             Self::Ids => 32 << 20,
@@ -38,6 +39,10 @@ impl Limit {
 /// memory. Who runs a script stands within the first few.
 const COMMAND_LINE: u64 = 64 << 10;
 const ARGUMENTS: usize = 256;
+
+/// Bytes of a program of which symbols are read. The largest with debug information have 2 to 3 GB; what has holes can
+/// claim any length.
+const PROGRAM: u64 = 4 << 30;
 
 /// Bytes of one line. The kernel's longest ends with a path of 4096 bytes, each of which may be escaped by four.
 const LINE: u64 = 64 << 10;
@@ -98,6 +103,20 @@ pub fn command_line(pid: u32) -> Vec<String> {
     line.split(|byte| *byte == 0).take(ARGUMENTS).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
+/// Opens a program, of which only parts are read.
+///
+/// # Errors
+/// What the system says; `InvalidInput` where it is no regular file, `FileTooLarge`.
+pub fn program(path: &Path) -> io::Result<File> {
+    let file = open(path)?;
+    let meta = file.metadata()?;
+    match () {
+        () if !meta.is_file() => Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+        () if meta.len() > PROGRAM => Err(ErrorKind::FileTooLarge.into()),
+        () => Ok(file),
+    }
+}
+
 /// A pipe under that name is not waited for.
 fn open(path: impl AsRef<Path>) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
@@ -131,5 +150,9 @@ mod tests {
         let pipe = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert_eq!(text(&pipe, Limit::Value).unwrap(), "");
+        assert_eq!(program(&pipe).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let long = dir.path().join("long");
+        File::create(&long).unwrap().set_len(PROGRAM + 1).unwrap();
+        assert_eq!(program(&long).unwrap_err().kind(), ErrorKind::FileTooLarge);
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Longer answers are refused, bytes: PostgreSQL answers the log-in with less than 1 KiB, a
+/// Longer answers are refused, bytes: `PostgreSQL` answers the log-in with less than 1 KiB, a
 /// question with less than 100 bytes.
 const MOST_BYTES: usize = 16 << 10;
 

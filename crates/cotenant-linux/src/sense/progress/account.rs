@@ -55,8 +55,11 @@ mod tests {
 
     fn reported(units: u64, latencies: &[(usize, u64)]) -> Reported {
         let mut counts = vec![0; if latencies.is_empty() { 0 } else { BUCKETS }];
-        latencies.iter().for_each(|(bucket, count)| counts[*bucket] = *count);
-        let mut reported = Reported { units, ..Reported::default() };
+        for (bucket, count) in latencies {
+            counts[*bucket] = *count;
+        }
+        let mut reported = Reported::default();
+        reported.units = units;
         reported.add_latencies(counts.into_iter());
         reported
     }
