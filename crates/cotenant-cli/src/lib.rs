@@ -10,6 +10,7 @@ pub mod words;
 use clap::error::ErrorKind;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Exit code for failures that are not the user's words.
@@ -54,6 +55,12 @@ pub fn misused(error: &clap::Error, program: &clap::Command) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
+/// A folder of the user's: by its XDG variable, else below the home folder.
+pub fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    of(variable).or_else(|| Some(of("HOME")?.join(below_home)))
+}
+
 /// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.
 ///
 /// # Errors
@@ -68,6 +75,29 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> 
         Err(e) if broken_pipe(&e) => Ok(ExitCode::SUCCESS),
         result => result,
     }
+}
+
+/// Prints an answer: as JSON where that is wanted, else as text.
+///
+/// # Errors
+/// As [`print`].
+pub fn answer(
+    json: bool,
+    value: &(impl Serialize + ?Sized),
+    text: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    print(|out| {
+        if json { pretty(out, value) } else { text(out) }?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Prints a text as it is.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_text(text: &str) -> anyhow::Result<ExitCode> {
+    answer(false, &(), |out| Ok(out.write_all(text.as_bytes())?))
 }
 
 /// Writes JSON for people and programs, with the end of its last line.

@@ -12,7 +12,7 @@ const REDRAW: Duration = Duration::from_millis(500);
 /// Characters of the bar.
 const BAR: usize = 20;
 
-/// The line. It is erased when it is dropped.
+/// The line. Dropping it erases it.
 #[derive(Debug)]
 pub struct Progress {
     on: bool,
@@ -22,7 +22,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A line, if anybody can see it and `wanted`.
+    /// A line, where it is `wanted` and standard error is a terminal.
     pub fn new(wanted: bool) -> Self {
         Self { on: wanted && is_drawn(), start: Instant::now(), drawn: None, visible: false }
     }

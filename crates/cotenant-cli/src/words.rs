@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
-/// Says a line on standard error. Who reads it may be gone (`2>&1 | head`), the disk may be full: neither is a reason
+/// Prints a line on standard error. Its reader may be gone (`2>&1 | head`), the disk may be full: neither is a reason
 /// for a managed program to suffer.
 pub fn tell(text: impl Display) {
     raw(&format!("cotenant: {text}\n"));

@@ -140,7 +140,7 @@ fn measure(program: &mut Program, how: How, rate: f64, pairs: usize) -> Value {
     let time = length.as_secs_f64() * pairs as f64;
     let mean = (ratios.iter().map(|r: &f64| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
     let row = json!({
-        "how": how.name(), "rate_hz": rate, "pairs": pairs,
+        "how": how, "rate_hz": rate, "pairs": pairs,
         "cpu_percent": looks.spent.as_secs_f64() / time * 100.0,
         "ratio": mean,
         "lowest": ratios.iter().copied().fold(f64::INFINITY, f64::min),

@@ -1,38 +1,33 @@
 //! What sampling costs: CPU time of the sampler in percent of one core at 100 ms, and its memory, at 64, 1,000 and
 //! 4,000 threads of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. One JSON
 //! object per line.
-//!
-//! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs thousands could not do more.
 
+#[path = "../../../benches/program.rs"]
+mod program;
 #[path = "../../../benches/report.rs"]
 mod report;
 
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sys;
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{CpuSet, Time, Topology};
+use program::{INTERVAL, Running};
 use report::Report;
-use serde_json::json;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const INTERVAL: Duration = Duration::from_millis(100);
-const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
-
 fn main() {
-    if let Ok(spec) = std::env::var(PROGRAM) {
-        let (threads, running) = spec.split_once(' ').unwrap();
-        program(threads.parse().unwrap(), running.parse().unwrap());
-    }
+    program::run_if_asked();
     let seconds: u64 = std::env::var("COTENANT_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
     let length = Duration::from_secs(seconds);
     let mut rows = Report::new("sampling");
     for threads in [64, 1_000, 4_000] {
         for running in [threads / 10, threads] {
-            let program = start(threads, running);
-            let mut report = |tool: &str, what: serde_json::Value| {
+            let program = program::start(threads, running);
+            let mut report = |tool: &str, what: Value| {
                 let mut row = json!({"tool": tool, "threads": threads, "running": running});
                 row.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
                 rows.row(row);
@@ -45,60 +40,7 @@ fn main() {
     }
 }
 
-/// Kills the program on drop.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(threads: usize, running: usize) -> Program {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(PROGRAM, format!("{threads} {running}")).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    Program(child)
-}
-
-fn program(threads: usize, running: usize) -> ! {
-    // SAFETY: takes plain numbers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let work = |i: usize| {
-        move || {
-            // Out of step with each other, as real threads are.
-            std::thread::sleep(INTERVAL * (i % 100) as u32 / 100);
-            loop {
-                let begin = Instant::now();
-                while begin.elapsed() < Duration::from_micros(20) {
-                    std::hint::spin_loop();
-                }
-                std::thread::sleep(INTERVAL);
-            }
-        }
-    };
-    for i in 1..threads {
-        let builder = std::thread::Builder::new().stack_size(32 << 10);
-        let thread = if i < running {
-            builder.spawn(work(i))
-        } else {
-            builder.spawn(|| {
-                loop {
-                    std::thread::park();
-                }
-            })
-        };
-        thread.unwrap();
-    }
-    println!("ready");
-    work(0)()
-}
-
-fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_json::Value {
+fn cotenant(program: &Running, length: Duration, counting: Counting) -> Value {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let cpus = CpuSet::parse_list(&online).unwrap();
     let cpu = |id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None };
@@ -140,14 +82,14 @@ fn cotenant(program: &Program, length: Duration, counting: Counting) -> serde_js
     })
 }
 
-fn perf_stat(program: &Program, length: Duration) -> serde_json::Value {
+fn perf_stat(program: &Running, length: Duration) -> Value {
     let mut command = Command::new("perf");
     command.args(["stat", "-I", "100", "-e", "task-clock,migrations,page-faults", "-p", &program.0.id().to_string()]);
     beside(command, length, libc::SIGINT)
 }
 
 /// numad, scanning this program every second or two. It makes itself a daemon, so its own accounts are read.
-fn numad(program: &Program, length: Duration) -> serde_json::Value {
+fn numad(program: &Running, length: Duration) -> Value {
     const PID_FILE: &str = "/var/run/numad.pid";
     const THP: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
     let not_measured = |why: String| json!({"not_measured": why});
@@ -194,7 +136,7 @@ fn numad(program: &Program, length: Duration) -> serde_json::Value {
 }
 
 /// Runs another tool for so long and tells what it used.
-fn beside(mut command: Command, length: Duration, signal: i32) -> serde_json::Value {
+fn beside(mut command: Command, length: Duration, signal: i32) -> Value {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
     let child = match command.spawn() {
@@ -221,10 +163,7 @@ fn beside(mut command: Command, length: Duration, signal: i32) -> serde_json::Va
 }
 
 fn cpu_seconds() -> f64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the one structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut t) };
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+    sys::own_cpu_time().as_secs_f64()
 }
 
 /// Resident memory of a process, without what the kernel holds for counters.

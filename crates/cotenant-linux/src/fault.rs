@@ -1,6 +1,6 @@
 //! Crash points: places at which a test lets the process die, to prove that nothing stays changed wherever it happens.
 //!
-//! [`point`] is compiled to nothing unless this is a test build or the feature `fault-injection` is on. There, the
+//! [`point`] and [`around`] do nothing unless this is a test build or the feature `fault-injection` is on. There, the
 //! environment variable [`VAR`] says where to die: `ROLE:POINT:N[,…]` kills the process with SIGKILL when a process
 //! of that role reaches the point for the `N`-th time. Roles are `main` (everything but the guardian) and `guardian`.
 
@@ -11,91 +11,79 @@ pub const VAR: &str = "COTENANT_FAULT";
 /// that it did.
 pub const FIRED_VAR: &str = "COTENANT_FAULT_FIRED";
 
-/// Every crash point. A test drives a process into each of them; one that never fires fails the test.
-pub const POINTS: &[&str] = &[
-    "claim.lock.before",
-    "claim.lock.after",
-    "claim.write.before",
-    "claim.write.after",
-    "claim.rename.after",
-    "journal.create.before",
-    "journal.create.after",
-    "journal.header.before",
-    "journal.header.after",
-    "journal.append.before",
-    "journal.append.after",
-    "journal.remove.before",
-    "journal.remove.after",
-    "journal.compact.before",
-    "journal.compact.after",
-    "guardian.spawn.before",
-    "guardian.spawn.after",
-    "guardian.ready.after",
-    "guardian.dismiss.before",
-    "guardian.dismiss.after",
-    "set.before",
-    "set.after",
-    "readback.after",
-    "restore.read.before",
-    "restore.read.after",
-    "restore.set.before",
-    "restore.set.after",
-    "restore.pass.before",
-    "restore.pass.after",
+/// Every step of placing tasks; a process can die before and after each, see [`points`]. A test drives a process into
+/// each of these points; one that never fires fails the test.
+pub const STEPS: &[&str] = &[
+    "claim.lock",
+    "claim.write",
+    "claim.rename",
+    "journal.create",
+    "journal.header",
+    "journal.append",
+    "journal.remove",
+    "journal.compact",
+    "guardian.spawn",
+    "guardian.ready",
+    "guardian.dismiss",
+    "set",
+    "readback",
+    "restore.read",
+    "restore.set",
+    "restore.pass",
 ];
 
-/// Crash points of letting programs wait, see [`crate::act::pause`]; who undoes reaches the `resume.*` ones.
-pub const PAUSE_POINTS: &[&str] = &[
-    "pause.group.before",
-    "pause.group.after",
-    "pause.stop.before",
-    "pause.stop.after",
-    "pause.cont.before",
-    "pause.cont.after",
-    "resume.group.before",
-    "resume.group.after",
-    "resume.signal.before",
-    "resume.signal.after",
-];
+/// Steps of pausing programs, see [`crate::act::pause`]; a process that undoes reaches the `resume.*` ones.
+pub const PAUSE_STEPS: &[&str] = &["pause.group", "pause.stop", "pause.cont", "resume.group", "resume.signal"];
 
-/// Crash points of limiting CPU time, see [`crate::act::cpu_time`]; who undoes reaches the `resume.group.*` ones.
-pub const QUOTA_POINTS: &[&str] = &[
-    "quota.make.before",
-    "quota.make.after",
-    "quota.set.before",
-    "quota.set.after",
-    "quota.end.before",
-    "quota.end.after",
-];
+/// Steps of limiting CPU time, see [`crate::act::cpu_time`]; a process that undoes reaches `resume.group`.
+pub const QUOTA_STEPS: &[&str] = &["quota.make", "quota.set", "quota.end"];
 
 /// Crash points that only a guardian reaches; it also reaches the `restore.*` and `journal.remove.*` ones.
 pub const GUARDIAN_POINTS: &[&str] =
     &["guardian.start", "guardian.detached", "guardian.announced", "guardian.end.seen", "guardian.locked"];
 
+/// The crash points of these steps: `STEP.before` and `STEP.after` of each.
+pub fn points<'a>(steps: &'a [&str]) -> impl Iterator<Item = String> + 'a {
+    steps.iter().flat_map(|step| [format!("{step}.before"), format!("{step}.after")])
+}
+
+/// Takes a step, and dies before or after it if the environment says so.
+pub fn around<T>(step: &'static str, work: impl FnOnce() -> T) -> T {
+    injection::step(step, "before");
+    let done = work();
+    injection::step(step, "after");
+    done
+}
+
 /// Dies here if the environment says so.
-#[cfg(any(test, feature = "fault-injection"))]
 pub fn point(name: &'static str) {
     injection::point(name);
 }
 
-/// Nothing: fault injection is not compiled in.
-#[cfg(not(any(test, feature = "fault-injection")))]
-#[inline(always)]
-pub fn point(_: &'static str) {}
-
 /// Says that this process is the guardian.
 pub fn be_guardian() {
-    #[cfg(any(test, feature = "fault-injection"))]
-    injection::IS_GUARDIAN.store(true, std::sync::atomic::Ordering::Relaxed);
+    injection::be_guardian();
+}
+
+/// Nothing: fault injection is not compiled in.
+#[cfg(not(any(test, feature = "fault-injection")))]
+mod injection {
+    pub fn be_guardian() {}
+    pub fn point(_: &str) {}
+    pub fn step(_: &str, _: &str) {}
 }
 
 #[cfg(any(test, feature = "fault-injection"))]
 mod injection {
-    use super::{FIRED_VAR, GUARDIAN_POINTS, PAUSE_POINTS, POINTS, QUOTA_POINTS, VAR};
+    use super::{FIRED_VAR, GUARDIAN_POINTS, PAUSE_STEPS, QUOTA_STEPS, STEPS, VAR};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    pub static IS_GUARDIAN: AtomicBool = AtomicBool::new(false);
+    static IS_GUARDIAN: AtomicBool = AtomicBool::new(false);
+
+    pub fn be_guardian() {
+        IS_GUARDIAN.store(true, Ordering::Relaxed);
+    }
 
     struct Plan {
         guardian: bool,
@@ -119,14 +107,23 @@ mod injection {
         })
     }
 
-    pub fn point(name: &'static str) {
-        let known = [POINTS, PAUSE_POINTS, QUOTA_POINTS, GUARDIAN_POINTS].iter().any(|points| points.contains(&name));
-        debug_assert!(known, "unregistered crash point {name}");
+    pub fn point(name: &str) {
+        debug_assert!(GUARDIAN_POINTS.contains(&name), "unregistered crash point {name}");
+        die_at(name);
+    }
+
+    pub fn step(step: &str, side: &str) {
+        let known = [STEPS, PAUSE_STEPS, QUOTA_STEPS].iter().any(|steps| steps.contains(&step));
+        debug_assert!(known, "unregistered step {step}");
+        die_at(&format!("{step}.{side}"));
+    }
+
+    fn die_at(point: &str) {
         for plan in plans() {
-            let here = plan.point == name && plan.guardian == IS_GUARDIAN.load(Ordering::Relaxed);
+            let here = plan.point == point && plan.guardian == IS_GUARDIAN.load(Ordering::Relaxed);
             if here && plan.left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 if let Some(path) = std::env::var_os(FIRED_VAR) {
-                    let _ = std::fs::write(path, name);
+                    let _ = std::fs::write(path, point);
                 }
                 let _ = crate::sys::kill(std::process::id(), libc::SIGKILL);
                 unreachable!("SIGKILL was sent to this process");

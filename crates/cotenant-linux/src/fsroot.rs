@@ -53,6 +53,17 @@ impl FsRoot {
         Ok(names)
     }
 
+    /// The numbers of a folder's entries that are called `prefix` and a number, ascending.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn numbered(&self, path: &str, prefix: &str) -> io::Result<Vec<u32>> {
+        let names = self.list(path)?;
+        let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
     /// Whether something is there.
     pub fn exists(&self, path: &str) -> bool {
         self.checked(path).is_ok_and(|p| p.exists())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Kept at most: whoever runs for weeks would say ever more.
+/// Kept at most: a run of weeks would say ever more.
 const MOST: usize = 100;
 
 /// Remarks, each of them once.
@@ -24,7 +24,7 @@ impl Notes {
         }
     }
 
-    /// It holds no more.
+    /// Takes a remark back that does not hold any more.
     pub fn take_back(&mut self, note: &str) {
         self.0.remove(note);
     }

@@ -66,7 +66,9 @@ fn main() -> ExitCode {
 /// Runs a command as `cotenant run` does, says what happens, and ends with its code.
 fn runner(args: &[String]) -> ! {
     let mut waiter = Waiter::new().unwrap();
-    let child = match Child::spawn(&args[0], &args[1..]) {
+    let mut command = Command::new(&args[0]);
+    command.args(&args[1..]);
+    let child = match Child::spawn_command(command) {
         Ok(child) => child,
         Err(e) => {
             println!("@error {e}");
@@ -74,7 +76,7 @@ fn runner(args: &[String]) -> ! {
         }
     };
     println!("@child {}", child.pid());
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     loop {
         match waiter.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap() {
             Event::Tick => println!("@tick"),
@@ -87,9 +89,11 @@ fn runner(args: &[String]) -> ! {
 /// Looks at a program only when it has sent us SIGINT, as Ctrl-C does, and is dead.
 fn latecomer() -> ! {
     let mut waiter = Waiter::new().unwrap();
-    let child = Child::spawn("sh", &["-c", "kill -INT $PPID"]).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "kill -INT $PPID"]);
+    let child = Child::spawn_command(command).unwrap();
     eventually("it is dead", || state(child.pid()) == Some('Z'));
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     println!("@first {:?}", waiter.wait(None).unwrap());
     println!("@then {:?}", waiter.wait(None).unwrap());
     drop(waiter);

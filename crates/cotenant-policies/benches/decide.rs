@@ -96,18 +96,13 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
         let role = role(task, package);
         let ran = u64::from(!matches!(role, Role::Asleep));
         let count = |wanted: bool, events: u64| if wanted { events } else { 0 };
+        let app = match name {
+            "processes" => task / 4,
+            "jobs" => task,
+            _ => task % 5,
+        };
         builder = builder
-            .task(
-                task,
-                if name == "processes" {
-                    task / 4
-                } else if name == "jobs" {
-                    task
-                } else {
-                    task % 5
-                },
-                cpu,
-            )
+            .task(task, app, cpu)
             .cycles(CYCLES / u64::from(per_cpu) * ran)
             .signal(Signal::CpuTime, 100_000_000 / u64::from(per_cpu) * ran)
             .signal(Signal::Inter, count(matches!(role, Role::Sharer), 110_000))

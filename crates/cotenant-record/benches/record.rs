@@ -60,16 +60,8 @@ fn first(signals: &[Signal]) -> Sample {
     let topology = machine(2, 1, 10, 2);
     let info = |id: u32| {
         let (allowed, comm) = (topology.usable().clone(), format!("worker{}", id % 7));
-        let (app, pid) = (AppId(id / 100), 3_000 + id / 100);
-        Arc::new(TaskInfo {
-            id: TaskId(id),
-            app,
-            tid: 4_000 + id,
-            pid,
-            start_ticks: 9_000 + u64::from(id),
-            comm,
-            allowed,
-        })
+        let (app, pid, tid, start_ticks) = (AppId(id / 100), 3_000 + id / 100, 4_000 + id, 9_000 + u64::from(id));
+        Arc::new(TaskInfo { id: TaskId(id), app, tid, pid, start_ticks, comm, allowed })
     };
     let task = |id| TaskSample {
         info: info(id),

@@ -1,4 +1,4 @@
-//! What the shared memory looks like: the one definition for those who write it and for Cotenant, which reads it.
+//! What the shared memory looks like: the one definition for programs that write it and for Cotenant, which reads it.
 //!
 //! ```text
 //!     0  Header   magic, version, sizes, owner; orders at 128, naps at 256   4,096 bytes
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Name of the anonymous file; `/proc/PID/fd/N` shows it as `/memfd:cotenant-progress (deleted)`.
 pub const NAME: &std::ffi::CStr = c"cotenant-progress";
 
-/// The first eight bytes, written last: who sees them sees the rest of the header.
+/// The first eight bytes, written last: a reader that sees them sees the rest of the header.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"cotenant");
 
 /// Major version of the layout.
@@ -34,7 +34,7 @@ pub const MINOR: u32 = 1;
 /// The first minor version of which programs obey orders.
 pub const MINOR_WITH_ORDERS: u32 = 1;
 
-/// An order whose heartbeat is older than this, in nanoseconds, is stale: who wrote it is dead, or too slow to decide
+/// An order whose heartbeat is older than this, in nanoseconds, is stale: its writer is dead, or too slow to decide
 /// over others.
 pub const FRESH_NS: u64 = 100_000_000;
 

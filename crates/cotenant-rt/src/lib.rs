@@ -10,8 +10,8 @@
 //!   are async-signal-safe.
 //! * Threads beyond the first [`layout::SLOTS`]` - 1` that live at once share one place: as right, not as fast.
 //! * A forked child reports for itself, from zero; a program that is executed anew begins anew.
-//! * A program that is marked, by the compiler pass or by calls of [`mark`], naps when Cotenant orders it. Nobody
-//!   else waits for anything, and nobody who gives no heartbeat is obeyed.
+//! * A program that is marked, by the compiler pass or by calls of [`mark`], naps when Cotenant orders it. No other
+//!   program waits for anything, and an order without a heartbeat is not obeyed.
 //! * Nothing here panics or fails. Where the system gives no memory, reports go nowhere and [`init`] says so.
 //!
 //! The C interface is `include/cotenant.h`.
@@ -56,7 +56,7 @@ pub fn latency_ns(ns: u64) {
     slot.latency_sum_ns.fetch_add(ns, Ordering::Relaxed);
 }
 
-/// The counter of the calling thread's units, for whoever wants to add to it without a call: `fetch_add` with
+/// The counter of the calling thread's units, for code that wants to add to it without a call: `fetch_add` with
 /// `Relaxed`. It stays valid for ever; once the thread has ended it may be another thread's, which only costs speed.
 pub fn units_slot() -> &'static AtomicU64 {
     &thread::slot().units

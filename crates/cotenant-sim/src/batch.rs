@@ -52,20 +52,6 @@ pub struct Batch {
     pub series: Vec<Series>,
 }
 
-enum Job {
-    Alone(usize, u64),
-    Linux(u64),
-    Policy(usize, u64),
-    Optimal(usize),
-}
-
-enum Done {
-    Alone(usize, f64),
-    Linux(Outcome),
-    Policy(usize, Outcome),
-    Optimal(usize, Box<(Best, Outcome)>, f64),
-}
-
 /// Runs a batch. `progress` hears how many of how many simulations are done.
 ///
 /// # Errors
@@ -76,70 +62,48 @@ pub fn run(
     registry: &Registry,
     progress: impl Fn(usize, usize) + Sync,
 ) -> Result<Batch, SimError> {
-    let seeds = || 1..=plan.seeds;
-    let solo: Vec<Job> = (0..scenario.apps.len()).flat_map(|a| seeds().map(move |s| Job::Alone(a, s))).collect();
-    let mut jobs: Vec<Job> = seeds().map(Job::Linux).collect();
-    let mut searches = Vec::new();
-    for (i, name) in plan.policies.iter().enumerate() {
-        if name == OPTIMAL { searches.push(Job::Optimal(i)) } else { jobs.extend(seeds().map(|s| Job::Policy(i, s))) }
-    }
-    let total = solo.len() + jobs.len() + searches.len();
+    let solo: Vec<(usize, u64)> =
+        (0..scenario.apps.len()).flat_map(|app| (1..=plan.seeds).map(move |seed| (app, seed))).collect();
+    let (searches, policies): (Vec<usize>, Vec<usize>) =
+        (0..plan.policies.len()).partition(|&i| plan.policies[i] == OPTIMAL);
+    // Linux first, which is no policy of the plan.
+    let runs = std::iter::once(None).chain(policies.into_iter().map(Some));
+    let runs: Vec<(Option<usize>, u64)> = runs.flat_map(|i| (1..=plan.seeds).map(move |seed| (i, seed))).collect();
+    let total = solo.len() + runs.len() + searches.len();
+
     let mut alone_s = vec![0.0; scenario.apps.len()];
-    for done in parallel(&solo, |job| one(scenario, plan, registry, &[], &[], job), |n| progress(n, total))? {
-        if let Done::Alone(app, time) = done {
-            alone_s[app] += time / plan.seeds as f64;
-        }
+    let alone = |&(app, seed): &(usize, u64)| scenario.alone(app, plan.kernel, seed);
+    for ((app, _), time) in solo.iter().zip(parallel(&solo, alone, |n| progress(n, total))?) {
+        alone_s[*app] += time / plan.seeds as f64;
     }
+
+    let one = |&(policy, seed): &(Option<usize>, u64)| {
+        let Some(i) = policy else {
+            return scenario.run(&cotenant_policies::None, KernelKind::default(), seed, |_| ());
+        };
+        let policy = registry.make(&plan.policies[i], &scenario.config).map_err(SimError::Unknown)?;
+        scenario.run(&*policy, plan.kernel, seed, |_| ())
+    };
+    let outcomes = parallel(&runs, one, |n| progress(solo.len() + n, total))?;
+    // The search begins where the others came to rest, too: it is to be at least as good.
+    let starts: Vec<Vec<usize>> = outcomes.iter().map(|outcome| outcome.places.clone()).collect();
     let series = |name: &String| Series { name: name.clone(), outcomes: Vec::new(), best: None, search_s: 0.0 };
     let mut batch = Batch { linux: Vec::new(), series: plan.policies.iter().map(series).collect(), alone_s };
-    let before = solo.len();
-    let work = |job: &Job| one(scenario, plan, registry, &batch.alone_s, &[], job);
-    let mut all = parallel(&jobs, work, |n| progress(before + n, total))?;
-    // The search begins where the others came to rest, too: it is to be at least as good.
-    let rest = |done: &Done| match done {
-        Done::Linux(outcome) | Done::Policy(_, outcome) => Some(outcome.places.clone()),
-        Done::Alone(..) | Done::Optimal(..) => None,
+    for ((policy, _), outcome) in runs.iter().zip(outcomes) {
+        policy.map_or(&mut batch.linux, |i| &mut batch.series[i].outcomes).push(outcome);
+    }
+
+    let search = |_: &usize| -> Result<_, SimError> {
+        let started = Instant::now();
+        let found = scenario.optimal(&batch.alone_s, plan.limits, &starts, 1)?;
+        Ok((found, started.elapsed().as_secs_f64()))
     };
-    let starts: Vec<Vec<usize>> = all.iter().filter_map(rest).collect();
-    let before = before + jobs.len();
-    let work = |job: &Job| one(scenario, plan, registry, &batch.alone_s, &starts, job);
-    all.extend(parallel(&searches, work, |n| progress(before + n, total))?);
-    for done in all {
-        match done {
-            Done::Linux(outcome) => batch.linux.push(outcome),
-            Done::Policy(i, outcome) => batch.series[i].outcomes.push(outcome),
-            Done::Optimal(i, found, took_s) => {
-                batch.series[i].search_s = took_s;
-                batch.series[i].outcomes.push(found.1);
-                batch.series[i].best = Some(found.0);
-            }
-            Done::Alone(..) => {}
-        }
+    let found = parallel(&searches, search, |n| progress(solo.len() + runs.len() + n, total))?;
+    for (i, ((best, outcome), search_s)) in searches.into_iter().zip(found) {
+        let name = batch.series[i].name.clone();
+        batch.series[i] = Series { name, outcomes: vec![outcome], best: Some(best), search_s };
     }
     Ok(batch)
-}
-
-fn one(
-    scenario: &Scenario,
-    plan: &Plan,
-    registry: &Registry,
-    alone: &[f64],
-    starts: &[Vec<usize>],
-    job: &Job,
-) -> Result<Done, SimError> {
-    Ok(match *job {
-        Job::Alone(app, seed) => Done::Alone(app, scenario.alone(app, plan.kernel, seed)?),
-        Job::Linux(seed) => Done::Linux(scenario.run(&cotenant_policies::None, KernelKind::default(), seed, |_| ())?),
-        Job::Policy(i, seed) => {
-            let policy = registry.make(&plan.policies[i], &scenario.config).map_err(SimError::Unknown)?;
-            Done::Policy(i, scenario.run(&*policy, plan.kernel, seed, |_| ())?)
-        }
-        Job::Optimal(i) => {
-            let started = Instant::now();
-            let found = scenario.optimal(alone, plan.limits, starts, 1)?;
-            Done::Optimal(i, Box::new(found), started.elapsed().as_secs_f64())
-        }
-    })
 }
 
 /// Results in the order of the jobs, made by as many threads as there are CPUs.

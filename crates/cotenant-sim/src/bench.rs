@@ -45,15 +45,10 @@ impl SimBench {
     fn spec(&self, cpus: &CpuSet, arrival_s: f64) -> AppSpec {
         let threads = self.threads.unwrap_or(cpus.len());
         AppSpec {
-            name: "app".to_owned(),
-            program: self.program.clone(),
-            threads,
             arrival: Time((arrival_s * 1e9) as u64),
-            runs: 1,
-            instructions: self.instructions,
-            load: None,
             cpus: Some(cpus.clone()),
             pinned: (threads == cpus.len()).then(|| cpus.iter().map(CpuId::index).collect()),
+            ..AppSpec::new("app", self.program.clone(), threads, self.instructions)
         }
     }
 
@@ -68,17 +63,9 @@ impl SimBench {
         let threads = beside.cpus.len();
         let load =
             beside.rate.map(|rate| Load { requests_per_s: rate * threads as f64 / BATCH, instructions: BATCH / units });
-        let spec = AppSpec {
-            name: beside.kernel.clone(),
-            program: Arc::new(program),
-            threads,
-            arrival: Time(0),
-            runs: 1,
-            instructions: LONGEST_S * 1e12,
-            load,
-            cpus: None,
-            pinned: Some(beside.cpus.iter().copied().map(CpuId::index).collect()),
-        };
+        let pinned = Some(beside.cpus.iter().copied().map(CpuId::index).collect());
+        let spec = AppSpec::new(&beside.kernel, Arc::new(program), threads, LONGEST_S * 1e12);
+        let spec = AppSpec { load, pinned, ..spec };
         Ok((spec, units))
     }
 

@@ -70,11 +70,8 @@ impl Scenario {
             self.machine.profile.heuristic = Some(self.high()?.ok_or_else(|| refuse(why, remedy))?);
         }
         for app in &self.apps {
-            if self
-                .profiles
-                .get(&app.name)
-                .is_some_and(|p| p.bus_per_ms.and(p.sharing).and(p.footprint_per_ms).is_some())
-            {
+            let known = |p: &AppProfile| p.bus_per_ms.and(p.sharing).and(p.footprint_per_ms).is_some();
+            if self.profiles.get(&app.name).is_some_and(known) {
                 continue;
             }
             let spec = AppSpec { arrival: Time(0), runs: 1, ..app.clone() };
@@ -113,19 +110,11 @@ impl Scenario {
         // What two threads on one cache gain over two caches, as a fraction.
         let mut seen: Vec<(Counted, f64)> = Vec::new();
         for program in embedded().values() {
-            let spec = |cpus: [usize; 2]| AppSpec {
-                name: String::new(),
-                program: Arc::new(program.clone()),
-                threads: 2,
-                arrival: Time(0),
-                runs: 1,
-                instructions: WORK_S * alone_per_s(program, &self.sim),
-                load: None,
-                cpus: None,
-                pinned: Some(cpus.to_vec()),
+            let spec = AppSpec::new("", Arc::new(program.clone()), 2, WORK_S * alone_per_s(program, &self.sim));
+            let on = |cpus: [usize; 2]| {
+                self.count(AppSpec { pinned: Some(cpus.to_vec()), ..spec.clone() }, KernelKind::default())
             };
-            let (near, far) =
-                (self.count(spec(together), KernelKind::default())?, self.count(spec(apart), KernelKind::default())?);
+            let (near, far) = (on(together)?, on(apart)?);
             let gain = far.time_s / near.time_s - 1.0;
             seen.push((far, if gain.abs() < MARGIN { 0.0 } else { gain }));
         }

@@ -32,7 +32,7 @@ pub struct Observation {
 
 impl Default for Observation {
     /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of
-    /// them every 100 ms, `docs/reference/overhead.md`). Nobody looks at pages.
+    /// them every 100 ms, `docs/reference/overhead.md`). Pages are not looked at.
     fn default() -> Self {
         Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6, page_scan_s: 0.0, page_fault_s: 0.0 }
     }
@@ -103,7 +103,7 @@ impl SimHost {
         self.failure.as_ref()
     }
 
-    /// Orders about what was a thread of the task's slot before are about nobody.
+    /// The task's thread; `None` where another thread has taken its slot since the last sample.
     fn thread(&self, task: TaskId) -> Option<usize> {
         self.slots.get(&task.0).copied().filter(|&slot| {
             let t = &self.world.threads[slot];
@@ -214,7 +214,7 @@ impl Host for SimHost {
         Ok(Sample { at: world.now(), tasks, cpus, apps })
     }
 
-    /// Programs tell their latencies themselves here: nobody is asked.
+    /// Simulated programs report their latencies themselves: there is nothing to watch.
     fn watch(&mut self, _: Time) {}
 
     fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
@@ -279,22 +279,15 @@ impl World {
             (t.paused, t.held) = (Some(cpu), 0.0);
             t.near.fill(0.0);
             self.disturb();
-            let now = self.now;
-            self.kernel.disturb(now);
+            self.kernel.disturb(self.now);
         }
     }
 
     /// Lets a paused thread go on, as a woken one: on the CPU that it had, if that is idle, else on the idlest.
     pub(crate) fn resume(&mut self, thread: usize) {
         let Some(before) = self.threads[thread].paused.take() else { return };
-        let free = self.queues[before] == 0;
-        let may = self.threads[thread].mask.contains(CpuId(before as u32));
-        let cpu = if free && may { before } else { self.idlest(thread) };
-        self.stand(thread, Some(before)); // where a migration is counted from
-        self.put(thread, cpu);
-        self.disturb();
-        let now = self.now;
-        self.kernel.disturb(now);
+        self.put_back(thread, before);
+        self.kernel.disturb(self.now);
     }
 
     /// Gives a thread a mask, and moves it where it no longer may be where it is.
@@ -309,8 +302,7 @@ impl World {
             debug_assert_ne!(cpu, to);
             self.put(thread, to);
         }
-        let now = self.now;
-        self.kernel.disturb(now);
+        self.kernel.disturb(self.now);
     }
 }
 

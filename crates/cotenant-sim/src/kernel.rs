@@ -96,9 +96,6 @@ impl Kernel {
     }
 }
 
-/// Threads per CPU number.
-type Queues = Vec<u32>;
-
 impl World {
     pub(crate) fn kernel_turn(&mut self) {
         let now = self.now;
@@ -118,13 +115,18 @@ impl World {
     /// The CPU for a new or woken thread: of the idlest package, of the idlest cache in it, level by level, of the
     /// idlest core, the idlest; equals at random.
     pub(crate) fn idlest(&mut self, thread: usize) -> usize {
-        let queues = self.queues.clone();
         let may: Vec<usize> = self.threads[thread].mask.iter().map(CpuId::index).collect();
-        self.idlest_of(&queues, may)
+        self.idlest_of(may)
     }
 
-    fn idlest_of(&mut self, queues: &Queues, mut may: Vec<usize>) -> usize {
-        let p = &self.places;
+    /// Puts a thread on the idlest of these CPUs.
+    fn put_on_idlest(&mut self, thread: usize, may: Vec<usize>) {
+        let cpu = self.idlest_of(may);
+        self.put(thread, cpu);
+    }
+
+    fn idlest_of(&mut self, mut may: Vec<usize>) -> usize {
+        let (p, queues) = (&self.places, &self.queues);
         for level in [&p.package, &p.llc].into_iter().chain(p.near.iter().rev()).chain([&p.core]) {
             let load = |group: usize| {
                 let cpus = &level.groups[group];
@@ -169,9 +171,8 @@ impl World {
     }
 
     fn even_out(&mut self, groups: &[&Vec<usize>]) -> bool {
-        let queues = self.queues.clone();
         let mut load: Vec<(usize, u32)> =
-            groups.iter().enumerate().map(|(g, cpus)| (g, cpus.iter().map(|&c| queues[c]).sum())).collect();
+            groups.iter().enumerate().map(|(g, cpus)| (g, cpus.iter().map(|&c| self.queues[c]).sum())).collect();
         let per_cpu = |g: usize, n: u32| f64::from(n) / groups[g].len() as f64;
         load.sort_by(|a, b| per_cpu(a.0, a.1).total_cmp(&per_cpu(b.0, b.1)));
         for &(from, most) in load.iter().rev() {
@@ -187,13 +188,12 @@ impl World {
                         t.cpu.is_some_and(|c| groups[from].contains(&c)) && t.mask.intersects(&target) && !stays[t.app]
                     })
                     .collect();
-                let longest = movable.iter().filter_map(|&t| self.threads[t].cpu).map(|c| queues[c]).max();
-                let longest: Vec<usize> =
-                    movable.into_iter().filter(|&t| self.threads[t].cpu.map(|c| queues[c]) == longest).collect();
+                let queue = |t: &usize| self.threads[*t].cpu.map(|c| self.queues[c]);
+                let longest = movable.iter().filter_map(queue).max();
+                let longest: Vec<usize> = movable.into_iter().filter(|t| queue(t) == longest).collect();
                 if let Some(&thread) = self.rng.choice(&longest) {
                     let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
-                    let cpu = self.idlest_of(&queues, may);
-                    self.put(thread, cpu);
+                    self.put_on_idlest(thread, may);
                     return true;
                 }
             }
@@ -215,21 +215,20 @@ impl World {
                 if self.queues[cpu] < 2 {
                     continue;
                 }
-                let queues = self.queues.clone();
-                let domain = self.places.llc.of[near];
-                let idle: Vec<usize> = self.places.llc.groups[domain]
-                    .iter()
-                    .copied()
-                    .filter(|&c| queues[c] == 0 && self.threads[thread].mask.contains(CpuId(c as u32)))
-                    .collect();
+                let idle = self.idle_for(thread, &self.places.llc.groups[self.places.llc.of[near]]);
                 if !idle.is_empty() {
-                    let cpu = self.idlest_of(&queues, idle);
-                    self.put(thread, cpu);
+                    self.put_on_idlest(thread, idle);
                     moved = true;
                 }
             }
         }
         moved
+    }
+
+    /// Those of some CPUs that are idle and that a thread may use.
+    fn idle_for(&self, thread: usize, cpus: &[usize]) -> Vec<usize> {
+        let mask = &self.threads[thread].mask;
+        cpus.iter().copied().filter(|&c| self.queues[c] == 0 && mask.contains(CpuId(c as u32))).collect()
     }
 
     /// Per application, whether the cache-aware kernel keeps its threads from being spread over caches.
@@ -257,9 +256,8 @@ impl World {
         let mut moved = false;
         for app in 0..self.apps.len() {
             let Some(domain) = self.preferred(app) else { continue };
-            let queues = self.queues.clone();
-            let cpus = self.places.llc.groups[domain].clone();
-            let busy = cpus.iter().filter(|&&c| queues[c] > 0).count();
+            let cpus = &self.places.llc.groups[domain];
+            let busy = cpus.iter().filter(|&&c| self.queues[c] > 0).count();
             if (busy + 1) as f64 > LLC_BUSY * cpus.len() as f64 {
                 continue;
             }
@@ -270,8 +268,7 @@ impl World {
             });
             if let Some(thread) = away {
                 let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
-                let cpu = self.idlest_of(&queues, may);
-                self.put(thread, cpu);
+                self.put_on_idlest(thread, may);
                 moved = true;
             }
         }
@@ -289,13 +286,9 @@ impl World {
             let t = &self.threads[thread];
             let most = (0..t.pages.len()).max_by(|&a, &b| t.pages[a].total_cmp(&t.pages[b])).unwrap_or(here);
             if most != here && t.pages[most] > 0.5 {
-                let queues = self.queues.clone();
-                let idle: Vec<usize> = self.places.node.groups.get(most).map_or(Vec::new(), |cpus| {
-                    cpus.iter().copied().filter(|&c| queues[c] == 0 && t.mask.contains(CpuId(c as u32))).collect()
-                });
+                let idle = self.places.node.groups.get(most).map_or(Vec::new(), |cpus| self.idle_for(thread, cpus));
                 if !idle.is_empty() {
-                    let cpu = self.idlest_of(&queues, idle);
-                    self.put(thread, cpu);
+                    self.put_on_idlest(thread, idle);
                     let app = self.threads[thread].app;
                     spreads[app] = self.spread(app);
                     continue;

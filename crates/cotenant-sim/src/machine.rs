@@ -1,6 +1,6 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
-use crate::app::{AppError, LINE, POSITIVE, Private, number};
+use crate::app::{AppError, Fault, LINE, POSITIVE, Private, given, number};
 use crate::near::{self, Near, NearTable};
 use crate::occupancy::{Nearer, Replacement};
 use crate::station::Station;
@@ -57,6 +57,9 @@ pub struct Cache {
     /// Bytes.
     pub bytes: f64,
 }
+
+/// What figures of the section belong to, in messages.
+pub(crate) const SIMULATOR: &str = "the simulator";
 
 /// A bandwidth at which nothing waits.
 const UNLIMITED_GBS: f64 = 1e12;
@@ -121,22 +124,18 @@ impl SimMachine {
         }
         let section = file.simulator.map(Spanned::into_inner).unwrap_or_default();
         let mut guesses = Vec::new();
-        let built = Self::build(machine, &section, &mut guesses).and_then(|m| {
-            let private = private(&section, &m, &mut guesses)?;
-            Ok((m, private))
-        });
-        built
-            .map(|(m, private)| Self { private, guesses, ..m })
-            .map_err(|(offset, message)| AppError::at(text, offset, message))
+        let built = Self::build(machine, &section, &mut guesses)
+            .and_then(|m| Ok(Self { private: private(&section, &m, &mut guesses)?, ..m }));
+        built.map(|m| Self { guesses, ..m }).map_err(|(offset, message)| AppError::at(text, offset, message))
     }
 
-    fn build(machine: &Machine, s: &Section, guesses: &mut Vec<String>) -> Result<Self, (usize, String)> {
+    fn build(machine: &Machine, s: &Section, guesses: &mut Vec<String>) -> Result<Self, Fault> {
         let topology = machine.topology.clone();
         let mut get = |key: &str, value: &Option<Spanned<f64>>, guess: f64| {
             if value.is_none() {
                 guesses.push(format!("{key} = {guess}"));
             }
-            number("the simulator", key, value.as_ref(), Some(guess), POSITIVE, 0)
+            number(SIMULATOR, key, value.as_ref(), Some(guess), POSITIVE, 0)
         };
         let clock_hz = match machine.profile.clock_hz {
             Some(hz) => hz,
@@ -149,8 +148,7 @@ impl SimMachine {
             (None, true) => controllers / 1e9 / node_count as f64,
             (given, _) => get("memory_gbs", given, 40.0)?,
         };
-        let scattered =
-            s.memory_gbs_scattered.as_ref().map_or(Ok(gbs), |v| get("memory_gbs_scattered", &Some(v.clone()), 1.0))?;
+        let scattered = given(SIMULATOR, "memory_gbs_scattered", s.memory_gbs_scattered.as_ref(), POSITIVE)?;
         let memory_ns = match (&s.memory_ns, nanoseconds(&topology)) {
             (None, Some(rows)) => rows[0][0],
             (given, _) => get("memory_ns", given, 82.0)?,
@@ -173,9 +171,9 @@ impl SimMachine {
         let smt = match &s.smt {
             None if topology.cores().len() == topology.cpus().len() => 1.0,
             None => get("smt", &None, 0.6)?,
-            given => number("the simulator", "smt", given.as_ref(), None, (0.1, 1.0), 0)?,
+            given => number(SIMULATOR, "smt", given.as_ref(), None, (0.1, 1.0), 0)?,
         };
-        let llc_bytes = s.llc_bytes.as_ref().map(|v| get("llc_bytes", &Some(v.clone()), 1.0)).transpose()?;
+        let llc_bytes = given(SIMULATOR, "llc_bytes", s.llc_bytes.as_ref(), POSITIVE)?;
         let last = |cpus: &CpuSet| {
             let of =
                 |r: &&cotenant_model::topology::Resource| matches!(r.kind, Kind::Cache(_)) && cpus.is_subset(&r.cpus);
@@ -194,8 +192,9 @@ impl SimMachine {
         let moves = if node_count > 1 { get("page_move_gbs", &s.page_move_gbs, 0.8)? } else { 0.8 };
         let migration_s = get("migration_us", &s.migration_us, 5.0)? / 1e6;
         let coherence_ns = coherence(s, guesses)?;
-        let mut stations: Vec<Station> =
-            (0..node_count).map(|n| Station::new(format!("node {n}"), scattered, gbs, queue_ns)).collect();
+        let mut stations: Vec<Station> = (0..node_count)
+            .map(|n| Station::new(format!("node {n}"), scattered.unwrap_or(gbs), gbs, queue_ns))
+            .collect();
         for from in 0..node_count {
             for to in 0..node_count {
                 stations.push(Station::new(format!("link {from}-{to}"), link_gbs, link_gbs, queue_ns));
@@ -203,8 +202,7 @@ impl SimMachine {
         }
         let bus_of = buses(&topology, s, queue_ns, &mut stations, guesses)?;
         let near = near::of(&topology, &s.caches, llc_ns, &mut stations, guesses)?;
-        if s.llc_gbs.is_some() {
-            let gbs = number("the simulator", "llc_gbs", s.llc_gbs.as_ref(), None, POSITIVE, 0)?;
+        if let Some(gbs) = given(SIMULATOR, "llc_gbs", s.llc_gbs.as_ref(), POSITIVE)? {
             stations.extend((0..caches.len()).map(|i| Station::new(format!("llc {i}"), gbs, gbs, 0.1 * llc_ns)));
         }
         Ok(Self {
@@ -306,30 +304,22 @@ impl SimMachine {
 
 /// The private caches, where the section says anything of them, or where they lie before shared ones that are not the
 /// last.
-fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Option<Private>, (usize, String)> {
-    if let Some(first) = m.near.first() {
-        let guess = near::private_bytes(&m.topology, first.level);
-        if s.l2_bytes.is_none() && guess.is_none() {
-            guesses.push(format!("l2_bytes = {}", near::PRIVATE_BYTES));
-        }
-        let guess = guess.unwrap_or(near::PRIVATE_BYTES);
-        let bytes = number("the simulator", "l2_bytes", s.l2_bytes.as_ref(), Some(guess), POSITIVE, 0)?;
-        return Ok(Some(Private { bytes, inclusive: false }));
-    }
-    if s.inclusive.is_none() && s.l2_bytes.is_none() {
-        return Ok(None);
-    }
-    let inclusive = s.inclusive.unwrap_or_default();
-    let guess = if inclusive { 262_144.0 } else { 1_048_576.0 };
-    if s.l2_bytes.is_none() {
+fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Option<Private>, Fault> {
+    let (known, guess, inclusive) = match (m.near.first(), s.inclusive) {
+        (Some(first), _) => (near::private_bytes(&m.topology, first.level), near::PRIVATE_BYTES, false),
+        (None, None) if s.l2_bytes.is_none() => return Ok(None),
+        (None, Some(true)) => (None, 262_144.0, true),
+        (None, _) => (None, 1_048_576.0, false),
+    };
+    if s.l2_bytes.is_none() && known.is_none() {
         guesses.push(format!("l2_bytes = {guess}"));
     }
-    let bytes = number("the simulator", "l2_bytes", s.l2_bytes.as_ref(), Some(guess), POSITIVE, 0)?;
+    let bytes = number(SIMULATOR, "l2_bytes", s.l2_bytes.as_ref(), known.or(Some(guess)), POSITIVE, 0)?;
     Ok(Some(Private { bytes, inclusive }))
 }
 
 /// Latencies of a line from another core: in the LLC domain, in the package, between packages.
-fn coherence(s: &Section, guesses: &mut Vec<String>) -> Result<[f64; 3], (usize, String)> {
+fn coherence(s: &Section, guesses: &mut Vec<String>) -> Result<[f64; 3], Fault> {
     match &s.coherence_ns {
         Some(v) if v.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) => Ok(*v.get_ref()),
         Some(v) => Err((v.span().start, "coherence_ns of the simulator must be three numbers above 0".to_owned())),
@@ -353,10 +343,9 @@ fn buses(
     queue_ns: f64,
     stations: &mut Vec<Station>,
     guesses: &mut Vec<String>,
-) -> Result<Vec<Option<usize>>, (usize, String)> {
+) -> Result<Vec<Option<usize>>, Fault> {
     let mut bus_of = vec![None; topology.cpus().last().map_or(0, |c| c.id.index() + 1)];
-    let sustained = s.bus_gbs.as_ref().map(|v| number("the simulator", "bus_gbs", Some(v), None, POSITIVE, 0));
-    let sustained = sustained.transpose()?;
+    let sustained = given(SIMULATOR, "bus_gbs", s.bus_gbs.as_ref(), POSITIVE)?;
     for bus in topology.of_kind(Kind::Bus) {
         let nominal = bus.capacity.filter(|b| *b > 0).map(|b| b as f64 / 1e9);
         let Some(gbs) = sustained.or(nominal) else {

@@ -1,7 +1,8 @@
 //! Caches that several cores share before the last level: the second level of a module, of a cluster or of a pair of
 //! cores.
 
-use crate::app::{POSITIVE, number};
+use crate::app::{Fault, POSITIVE, given};
+use crate::machine::SIMULATOR;
 use crate::station::Station;
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use serde::Deserialize;
@@ -56,7 +57,7 @@ pub(crate) fn of(
     llc_ns: f64,
     stations: &mut Vec<Station>,
     guesses: &mut Vec<String>,
-) -> Result<Vec<Near>, (usize, String)> {
+) -> Result<Vec<Near>, Fault> {
     let last = |r: &Resource| topology.llc_domains().iter().any(|d| r.cpus.and(topology.usable()) == d.cpus);
     let caches: Vec<&Resource> =
         topology.resources().iter().filter(|r| holds_data(r) && r.level > 1 && !last(r)).collect();
@@ -78,12 +79,12 @@ pub(crate) fn of(
     for level in levels {
         let table = tables.iter().map(Spanned::get_ref).find(|t| t.level == level);
         let mut get = |key: &str, of: fn(&NearTable) -> &Option<Spanned<f64>>, guess: Option<f64>| {
-            let given = table.and_then(|t| of(t).as_ref());
+            let said = table.and_then(|t| of(t).as_ref());
             let name = format!("{key} of level {level}");
-            if let (None, Some(guess)) = (given, guess) {
+            if let (None, Some(guess)) = (said, guess) {
                 guesses.push(format!("{name} = {guess}"));
             }
-            given.map(|v| number("the simulator", &name, Some(v), None, POSITIVE, 0)).or(guess.map(Ok)).transpose()
+            Ok::<_, Fault>(given(SIMULATOR, &name, said, POSITIVE)?.or(guess))
         };
         let ns = get("ns", |t| &t.ns, Some(PART_OF_LLC * llc_ns))?.unwrap_or_default();
         let gbs = get("gbs", |t| &t.gbs, None)?;

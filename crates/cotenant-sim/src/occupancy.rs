@@ -1,4 +1,4 @@
-//! Who holds how much of a shared cache, as time goes on.
+//! How much of a shared cache each tenant holds, as time goes on.
 //!
 //! Both replacements fill linearly while there is room. When there is none, `random` evicts lines in proportion to
 //! what each tenant holds; `lru` evicts the lines older than the one age T at which everything that is younger just
@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replacement {
-    /// Any line, whoever's and however old. The default: it ranked measured mixes better than `lru`.
+    /// Any line, whichever tenant's and however old. The default: it ranked measured mixes better than `lru`.
     #[default]
     Random,
     /// The line that was not used for longest.
@@ -27,7 +27,7 @@ pub struct Tenant<'a> {
     pub rate: f64,
     /// Its miss-ratio curve.
     pub curve: &'a Curve,
-    /// Who has data in common with it: tenants of one group, numbered densely from 0.
+    /// Tenants of one group have data in common; groups are numbered densely from 0.
     pub group: usize,
     /// Share of the lines of each other member of its group that it can use, too, 0–1.
     pub shared: f64,

@@ -1,4 +1,4 @@
-//! A scenario under a policy, to its end; and what became of everybody.
+//! A scenario under a policy, to its end, and what became of its applications.
 
 use crate::host::SimHost;
 use crate::kernel::{Kernel, KernelKind};
@@ -37,7 +37,7 @@ pub enum SimError {
     /// The end came too early.
     #[error("{apps} had not finished at {end_s} s, the end of the scenario; raise end_s or give less work")]
     Unfinished {
-        /// Who had not.
+        /// Those that had not.
         apps: String,
         /// The end, seconds.
         end_s: f64,
@@ -83,7 +83,7 @@ pub struct AppResult {
     pub cost_s: f64,
 }
 
-/// What became of everybody.
+/// What became of all applications.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// When the last one had finished, seconds.
@@ -118,7 +118,7 @@ fn outcome(world: &World, specs: &[AppSpec], scenario: &Scenario) -> Result<Outc
     Ok(Outcome {
         makespan_s: world.now().as_secs_f64(),
         apps: apps.collect(),
-        migrations: world.migrations(),
+        migrations: world.migrations,
         access_distance: Some(world.access_distance).filter(|way| way.is_finite()),
         places: world.lasting_places(),
     })
@@ -153,7 +153,7 @@ impl Scenario {
             _ => r,
         });
         if policy.name() == "static" {
-            // Who comes first is there at the same time, for sure.
+            // Only the first arrivals certainly run at the same time.
             let first = self.apps.iter().map(|app| app.arrival).min();
             let there = (0..).map(AppId).zip(&self.apps).filter(|(_, app)| Some(app.arrival) == first);
             return checked
@@ -174,7 +174,7 @@ impl Scenario {
         self.check(policy)?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;
-        // Linux alone is observed by nobody.
+        // Linux alone is not observed.
         if policy.name() == "none" {
             world.advance(self.end, false)?;
             return Ok((outcome(&world, specs, self)?, world));
@@ -287,13 +287,21 @@ impl Scenario {
     /// # Panics
     /// Where `places` has not one CPU for each thread.
     pub fn pinned(&self, places: &[usize], seed: u64) -> Result<Outcome, SimError> {
-        let (mut specs, mut rest) = (self.apps.clone(), places);
-        for spec in &mut specs {
-            let own;
-            (own, rest) = rest.split_at(spec.threads);
-            spec.pinned = Some(own.to_vec());
-        }
+        let mut specs = self.apps.clone();
+        pin(&mut specs, places);
         self.run_of(&specs, &NoPolicy, KernelKind::default(), seed, |_| ()).map(|(outcome, _)| outcome)
+    }
+}
+
+/// Gives each thread, application by application, a CPU that it never leaves.
+///
+/// # Panics
+/// Where `places` has fewer CPUs than there are threads.
+pub fn pin(apps: &mut [AppSpec], mut places: &[usize]) {
+    for app in apps {
+        let own;
+        (own, places) = places.split_at(app.threads);
+        app.pinned = Some(own.to_vec());
     }
 }
 

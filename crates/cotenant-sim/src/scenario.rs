@@ -1,7 +1,7 @@
 //! Scenarios: a machine, the programs on it, when they come and what decides, as TOML. `docs/reference/scenario.md`
 //! describes the keys.
 
-use crate::app::{self, AppError, Phase, Program, ProgramTable, number, programs};
+use crate::app::{self, AppError, Fault, Phase, Program, ProgramTable, given, number, programs};
 use crate::host::Observation;
 use crate::kernel::KernelKind;
 use crate::machine::SimMachine;
@@ -20,6 +20,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use toml::Spanned;
@@ -165,8 +166,6 @@ struct Requests {
 const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 const NOT_NEGATIVE: (f64, f64) = (0.0, f64::MAX);
 
-type Fault = (usize, String);
-
 impl Scenario {
     /// Reads a scenario. `find` finds the machine that it names.
     ///
@@ -197,20 +196,16 @@ impl Scenario {
             .map_err(|e| (here, format!("machine '{}': its [simulator]: {e}", file.machine.get_ref())))?;
         machine.profile.clock_hz = Some(sim.clock_hz);
         machine.profile.thresholds = sim.thresholds().or(machine.profile.thresholds);
-        let kernel = match &file.kernel {
-            None => KernelKind::default(),
-            Some(name) => name.get_ref().parse().map_err(|e| (name.span().start, format!("{e}")))?,
-        };
+        let kernel: KernelKind = file.kernel.as_ref().map(parsed).transpose()?.unwrap_or_default();
         let end_s =
             number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), (f64::MIN_POSITIVE, MAX_END_S), 0)?;
         let mut config = Config { pin: file.policy.pin.unwrap_or_default(), ..Config::default() };
         let mut quantum = QuantumSettings::default();
-        for (key, given, time) in [
+        for (key, ms, time) in [
             ("interval_ms", &file.policy.interval_ms, &mut config.interval),
             ("quantum_ms", &file.policy.quantum_ms, &mut quantum.quantum),
         ] {
-            if given.is_some() {
-                let ms = number("the policy", key, given.as_ref(), None, (0.1, 3.6e6), 0)?;
+            if let Some(ms) = given("the policy", key, ms.as_ref(), (0.1, 3.6e6))? {
                 *time = Duration::from_secs_f64(ms / 1e3);
             }
         }
@@ -219,12 +214,10 @@ impl Scenario {
             config.settings.put(Static::SECTION, &StaticSettings { map: Some(map.into_inner()) });
         }
         if let Some(sam) = &file.policy.sam {
-            let sam_config: SamConfig = sam.get_ref().parse().map_err(|e| (sam.span().start, format!("{e}")))?;
-            config.settings.put(Sam::SECTION, &sam_config);
+            config.settings.put(Sam::SECTION, &parsed::<SamConfig>(sam)?);
         }
         if let Some(atom) = &file.policy.atom {
-            let atom_config: AtomConfig = atom.get_ref().parse().map_err(|e| (atom.span().start, format!("{e}")))?;
-            config.settings.put(Atom::SECTION, &atom_config);
+            config.settings.put(Atom::SECTION, &parsed::<AtomConfig>(atom)?);
         }
         let o = &file.observation;
         let default = Observation::default();
@@ -269,7 +262,11 @@ impl Scenario {
     }
 }
 
-/// Whom the policy `qos` serves: the latency-sensitive programs, by naps of all others; by instructions per cycle.
+fn parsed<T: FromStr<Err: fmt::Display>>(text: &Spanned<String>) -> Result<T, Fault> {
+    text.get_ref().parse().map_err(|e: T::Err| (text.span().start, e.to_string()))
+}
+
+/// The settings of `qos`: it protects the latency-sensitive programs, whose speed is their IPC, by naps of all others.
 fn qos(
     name: Option<&Spanned<String>>,
     goal: Option<&Spanned<f64>>,
@@ -343,21 +340,15 @@ fn spec(
         (Some(_), None) => number(of, "instructions", app.instructions.as_ref(), None, POSITIVE, here)?,
         (None, work) => number(of, "work_s", work.as_ref(), Some(WORK_S), POSITIVE, here)? * alone_per_s(&program, sim),
     };
-    let cpus = match &app.cpus {
-        None => None,
-        Some(text) => {
-            let at = text.span().start;
-            let cpus = CpuSet::parse_list(text.get_ref()).map_err(|e| (at, format!("cpus of {of}: {e}")))?;
-            if !cpus.intersects(sim.topology.usable()) {
-                return Err((
-                    at,
-                    format!("cpus of {of}: the machine can use none of {cpus}; it has {}", sim.topology.usable()),
-                ));
-            }
-            Some(cpus)
-        }
+    let allowed = |text: &Spanned<String>| {
+        let fault = |why: String| (text.span().start, format!("cpus of {of}: {why}"));
+        let (cpus, usable) = (CpuSet::parse_list(text.get_ref()), sim.topology.usable());
+        let cpus = cpus.map_err(|e| fault(e.to_string()))?;
+        let none = || fault(format!("the machine can use none of {cpus}; it has {usable}"));
+        if cpus.intersects(usable) { Ok(cpus) } else { Err(none()) }
     };
-    if let crate::app::Pages::Fixed(shares) = &program.pages
+    let cpus = app.cpus.as_ref().map(allowed).transpose()?;
+    if let app::Pages::Fixed(shares) = &program.pages
         && shares.len() != sim.nodes()
     {
         let (has, nodes) = (shares.len(), sim.nodes());

@@ -44,11 +44,8 @@ pub fn parse(text: &str) -> Result<Machine, AppError> {
     let f: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
     let cores = *f.cores.get_ref();
     if !(1..=MAX_CORES).contains(&cores) {
-        return Err(AppError::at(
-            text,
-            f.cores.span().start,
-            format!("cores is {cores}; it must be from 1 to {MAX_CORES}"),
-        ));
+        let why = format!("cores is {cores}; it must be from 1 to {MAX_CORES}");
+        return Err(AppError::at(text, f.cores.span().start, why));
     }
     let figures = [
         ("clock_ghz", Some(&f.clock_ghz)),
@@ -62,30 +59,20 @@ pub fn parse(text: &str) -> Result<Machine, AppError> {
     ];
     for (key, value) in figures {
         if let Some(v) = value.filter(|v| !(v.get_ref().is_finite() && *v.get_ref() > 0.0)) {
-            return Err(AppError::at(
-                text,
-                v.span().start,
-                format!("{key} is {}; it must be a number above 0", v.get_ref()),
-            ));
-        }
-    }
-    let mut simulator = toml::Table::new();
-    for (key, value) in &figures[1..] {
-        if let Some(v) = value {
-            simulator.insert((*key).to_owned(), toml::Value::Float(*v.get_ref()));
+            let why = format!("{key} is {}; it must be a number above 0", v.get_ref());
+            return Err(AppError::at(text, v.span().start, why));
         }
     }
     let inclusive = f.inclusive.unwrap_or(*f.llc_bytes.get_ref() >= INCLUSIVE_FROM * cores as f64);
-    simulator.insert("inclusive".to_owned(), inclusive.into());
     let replacement = if f.replacement == Replacement::Lru { "lru" } else { "random" };
-    simulator.insert("replacement".to_owned(), replacement.into());
-    let mut full = toml::Table::new();
-    full.insert("name".to_owned(), f.name.into());
-    full.insert("description".to_owned(), "some cores with one last-level cache and one memory".into());
-    full.insert("source".to_owned(), "the user".into());
-    full.insert("clock_hz".to_owned(), toml::Value::Float(f.clock_ghz.get_ref() * 1e9));
-    let synthetic = format!("package:1 [numa] l3:1 core:{cores} pu:1");
-    full.insert("topology".to_owned(), toml::Table::from_iter([("synthetic".to_owned(), synthetic.into())]).into());
-    full.insert("simulator".to_owned(), simulator.into());
-    Machine::parse(&toml::to_string(&full).unwrap_or_default()).map_err(|e| AppError::at(text, 0, e.to_string()))
+    let (name, clock_hz) = (toml::Value::String(f.name), f.clock_ghz.get_ref() * 1e9);
+    let mut full = format!(
+        "name = {name}\ndescription = 'some cores with one last-level cache and one memory'\nsource = 'the user'\n\
+         clock_hz = {clock_hz:?}\ntopology = {{ synthetic = 'package:1 [numa] l3:1 core:{cores} pu:1' }}\n\
+         [simulator]\ninclusive = {inclusive}\nreplacement = '{replacement}'\n"
+    );
+    for (key, value) in &figures[1..] {
+        full += &value.map_or_else(String::new, |value| format!("{key} = {:?}\n", value.get_ref()));
+    }
+    Machine::parse(&full).map_err(|e| AppError::at(text, 0, e.to_string()))
 }

@@ -51,6 +51,13 @@ pub struct Use {
     pub locality: f64,
 }
 
+impl Use {
+    /// Of what is served in any order, and occupies no line buffer.
+    pub fn new(station: usize, bytes: f64, waits: f64) -> Self {
+        Self { station, bytes, waits, floor: 0.0, locality: 1.0 }
+    }
+}
+
 /// The iteration did not settle: no number, but its state.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(

@@ -79,7 +79,7 @@ impl Scenario {
 
     /// Carries out a workload whose jobs are this scenario's applications, in its order: the same script that starts
     /// real programs. What the scenario says of arrivals and runs does not count. Without a policy the programs are
-    /// left to the kernel, and nobody looks.
+    /// left to the kernel and not sampled.
     ///
     /// # Errors
     /// Where the policy refuses, no speeds are found, or the scenario ends before the workload.

@@ -6,31 +6,24 @@
 //!
 //! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
 //! measurement.
-//!
-//! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs a thousand could not do more.
 
+#[path = "../../../benches/program.rs"]
+mod program;
 #[path = "../../../benches/report.rs"]
 mod report;
 
+use program::Running;
 use report::Report;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const INTERVAL: Duration = Duration::from_millis(100);
-const WORK: Duration = Duration::from_micros(20);
 const SETTLE: Duration = Duration::from_secs(2);
 const THREADS: usize = 1_000;
 
-/// Tells a copy of this benchmark to be the program: how many threads run.
-const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
-
 fn main() {
-    if let Ok(running) = std::env::var(PROGRAM) {
-        program(running.parse().expect("set by this benchmark"));
-    }
+    program::run_if_asked();
     let seconds = std::env::var("COTENANT_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20);
     let length = Duration::from_secs(seconds);
     let folder = std::env::temp_dir().join(format!("cotenant-end-to-end-{}", std::process::id()));
@@ -41,15 +34,7 @@ fn main() {
     let map = format!("X{}", ".".repeat(cpus() - 1));
     let mut report = Report::new("end_to_end");
     for running in [100, THREADS] {
-        let target = Running::start({
-            let mut command = Command::new(std::env::current_exe().expect("this benchmark's own file"));
-            command.env(PROGRAM, running.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-            command
-        });
-        let mut line = String::new();
-        let mut target = target.expect("a copy of this benchmark starts");
-        BufReader::new(target.0.stdout.take().expect("piped")).read_line(&mut line).expect("it speaks");
-        assert_eq!(line, "ready\n");
+        let target = program::start(THREADS, running);
         let pid = target.0.id().to_string();
         let cases: &[&[&str]] = &[
             &["cotenant", "attach", "-q", "-p", &pid, "--policy", "none", "--mode", "observe"],
@@ -80,52 +65,10 @@ fn cpus() -> usize {
     topo["cpus"].as_u64().expect("a count") as usize
 }
 
-/// The program: ends with its standard input.
-fn program(running: usize) -> ! {
-    for i in 0..THREADS - 1 {
-        let thread = std::thread::Builder::new().stack_size(32 << 10).spawn(move || {
-            if i >= running {
-                loop {
-                    std::thread::park();
-                }
-            }
-            // Out of step with each other, as real threads are.
-            std::thread::sleep(INTERVAL * (i % 100) as u32 / 100);
-            loop {
-                let begin = Instant::now();
-                while begin.elapsed() < WORK {
-                    std::hint::spin_loop();
-                }
-                std::thread::sleep(INTERVAL);
-            }
-        });
-        thread.expect("a thread");
-    }
-    println!("ready");
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    std::process::exit(0);
-}
-
-/// Killed on drop.
-struct Running(Child);
-
-impl Running {
-    fn start(mut command: Command) -> std::io::Result<Self> {
-        command.spawn().map(Self)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What a tool and the processes that it started use while it runs.
-fn measure(command: Command, length: Duration) -> Value {
-    let mut tool = match Running::start(command) {
-        Ok(tool) => tool,
+fn measure(mut command: Command, length: Duration) -> Value {
+    let mut tool = match command.spawn() {
+        Ok(tool) => Running(tool),
         Err(error) => return json!({ "not_measured": error.to_string() }),
     };
     std::thread::sleep(SETTLE);

@@ -2,7 +2,7 @@
 //!
 //! * `rate`: share of the time that a program in the mode naps executes, beside equation 5.10 of Tang's dissertation,
 //!   granularity / (granularity + duration). SPECIFICATION.md promises 5 %.
-//! * `inert`: CPU time of each kernel with marks that nobody answers, over that without marks, in programs that have
+//! * `inert`: CPU time of each kernel with marks that no orders answer, over that without marks, in programs that have
 //!   libcotenant and in those that have not; and of the kernels without marks over the same, built with its functions
 //!   elsewhere (`layout`). Where a loop happens to lie changes its speed by up to a half, marks or not: so each is
 //!   built sixteen times, with its functions somewhere else, and the row is the median over the builds with its 95 %
@@ -44,17 +44,12 @@ fn rate(folder: &Path, report: &mut Report) {
         let options = format!("--cotenant-granularity={granularity_ms}ms --cotenant-duration={duration_ms}ms");
         let program = folder.join("rate").display().to_string();
         cc(folder, &format!("--cotenant-mode=naps {options}"), &["-O2", &source, "-o", &program]);
-        let mut shares: Vec<f64> = (0..5)
-            .map(|_| {
-                let printed = done(Command::new(&program).arg("500"));
-                printed
-                    .lines()
-                    .nth(1)
-                    .and_then(|line| line.split_whitespace().next())
-                    .and_then(|share| share.parse().ok())
-                    .expect("a share")
-            })
-            .collect();
+        let share = |_| {
+            let printed = done(Command::new(&program).arg("500"));
+            let first = printed.lines().nth(1).and_then(|line| line.split_whitespace().next());
+            first.and_then(|share| share.parse().ok()).expect("a share")
+        };
+        let mut shares: Vec<f64> = (0..5).map(share).collect();
         shares.sort_by(f64::total_cmp);
         let expected = f64::from(granularity_ms) / f64::from(granularity_ms + duration_ms);
         let of_expected = |share: f64| share / expected;
@@ -85,9 +80,8 @@ fn inert(folder: &Path, report: &mut Report) {
         path
     };
     let builds = |mode: &str| -> Vec<String> {
-        (0..BUILDS)
-            .map(|build| library(format!("{mode}-{build}.so"), build, &format!("--cotenant-mode={mode}")))
-            .collect()
+        let options = format!("--cotenant-mode={mode}");
+        (0..BUILDS).map(|build| library(format!("{mode}-{build}.so"), build, &options)).collect()
     };
     let (plain, marked) = (builds("off"), builds("markers"));
     let elsewhere: Vec<String> = (0..BUILDS).map(|build| plain[(build + 5) % BUILDS].clone()).collect();

@@ -48,39 +48,22 @@ struct High {
 fn high(seconds: f64, answers: f64) -> Vec<High> {
     let requests = (seconds * answers).round();
     let log = std::env::temp_dir().join(format!("study-{}.log", std::process::id())).display().to_string();
+    let kernel = |name: &str| {
+        let speed = "sed -n 's/.*\"per_second\": *\\([0-9.e]*\\).*/\\1/p' | head -n 1";
+        format!("{COTENANT} kernel {name} --seconds {seconds} --json | {speed}")
+    };
+    let redis = format!(
+        "redis-benchmark -p {PORT} -t get -n {requests} -c 10 --csv | tr -d '\"' | sed -n 's/^GET,\\([0-9.]*\\),[^,]*,[^,]*,[^,]*,[^,]*,\\([0-9.]*\\),.*/\\1 \\2/p'"
+    );
+    let postgres = format!(
+        "rm -f {log}*; tps=$(pgbench -n -S -c 4 -T {seconds} -l --sampling-rate=0.05 --log-prefix={log} 2>/dev/null | sed -n 's/^tps = \\([0-9.]*\\).*/\\1/p'); p99=$(cat {log}* | awk '{{ print $3 }}' | sort -n | awk '{{ t[NR] = $1 }} END {{ print t[int(NR * 0.99)] }}'); rm -f {log}*; echo $tps $p99"
+    );
+    let progress = || "progress".to_owned();
     vec![
-        High {
-            name: "kernel",
-            needs: "sh",
-            line: format!(
-                "{COTENANT} kernel chase --seconds {seconds} --json | sed -n 's/.*\"per_second\": *\\([0-9.e]*\\).*/\\1/p' | head -n 1"
-            ),
-            metric: "progress".to_owned(),
-        },
-        High {
-            name: "compute",
-            needs: "sh",
-            line: format!(
-                "{COTENANT} kernel cpu --seconds {seconds} --json | sed -n 's/.*\"per_second\": *\\([0-9.e]*\\).*/\\1/p' | head -n 1"
-            ),
-            metric: "progress".to_owned(),
-        },
-        High {
-            name: "redis",
-            needs: "redis-benchmark",
-            line: format!(
-                "redis-benchmark -p {PORT} -t get -n {requests} -c 10 --csv | tr -d '\"' | sed -n 's/^GET,\\([0-9.]*\\),[^,]*,[^,]*,[^,]*,[^,]*,\\([0-9.]*\\),.*/\\1 \\2/p'"
-            ),
-            metric: format!("redis:{PORT}:p99"),
-        },
-        High {
-            name: "postgres",
-            needs: "pgbench",
-            line: format!(
-                "rm -f {log}*; tps=$(pgbench -n -S -c 4 -T {seconds} -l --sampling-rate=0.05 --log-prefix={log} 2>/dev/null | sed -n 's/^tps = \\([0-9.]*\\).*/\\1/p'); p99=$(cat {log}* | awk '{{ print $3 }}' | sort -n | awk '{{ t[NR] = $1 }} END {{ print t[int(NR * 0.99)] }}'); rm -f {log}*; echo $tps $p99"
-            ),
-            metric: format!("postgres:127.0.0.1:{PORT}:p99"),
-        },
+        High { name: "kernel", needs: "sh", line: kernel("chase"), metric: progress() },
+        High { name: "compute", needs: "sh", line: kernel("cpu"), metric: progress() },
+        High { name: "redis", needs: "redis-benchmark", line: redis, metric: format!("redis:{PORT}:p99") },
+        High { name: "postgres", needs: "pgbench", line: postgres, metric: format!("postgres:127.0.0.1:{PORT}:p99") },
     ]
 }
 
@@ -155,7 +138,7 @@ struct Groups(Vec<PathBuf>);
 impl Groups {
     fn make() -> Option<Self> {
         let [counted, shared] = ["cpuacct", "cpu"].map(|c| Path::new("/sys/fs/cgroup").join(c));
-        // Where both controllers are one hierarchy, who is counted would leave Cotenant's group for its share.
+        // Where both controllers are one hierarchy, a counted program would leave Cotenant's group for its share.
         if counted.canonicalize().ok()? == shared.canonicalize().ok()? {
             return None;
         }
@@ -172,7 +155,7 @@ impl Groups {
         fs::write(self.0[1].join(file), value).expect("a control group of ours can be set");
     }
 
-    /// Ends who is inside.
+    /// Ends the processes inside.
     fn clear(&self) {
         loop {
             let members = fs::read_to_string(self.0[0].join("cgroup.procs")).unwrap_or_default();
@@ -334,11 +317,8 @@ fn main() {
             let [taken, all] = std::array::from_fn(|i| stolen()[i].saturating_sub(taken[i]) as f64);
             for (way, [kept, quick, batch, monitor]) in found {
                 let kept_of_all = middle(&kept);
-                let p99 = quick
-                    .iter()
-                    .all(|ratio| ratio.is_finite())
-                    .then(|| middle(&quick))
-                    .map(|m| [m.value, m.low, m.high]);
+                let quick = quick.iter().all(|ratio| ratio.is_finite()).then(|| middle(&quick));
+                let p99 = quick.map(|m| [m.value, m.low, m.high]);
                 report.row(json!({ "subject": name, "batch": low, "way": way, "cpus": cpus, "rounds": kept.len(), "seconds": seconds,
                     "kept": kept_of_all.value, "least": kept_of_all.low, "most": kept_of_all.high, "p99_kept": p99, "batch_cpus": middle(&batch).value, "monitor_cpus": middle(&monitor).value, "stolen": taken / all.max(1.0) }));
             }

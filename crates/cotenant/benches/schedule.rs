@@ -85,37 +85,31 @@ fn main() {
     let paired: Vec<[Value; 2]> = (0..pairs).map(|pair| one_pair(&folder, pair)).collect();
     let mut report = Report::new("schedule");
     for rival in RIVALS {
-        let all =
-            |key: &str| -> Vec<f64> { runs_of[rival].iter().filter_map(|run| run.pointer(key)?.as_f64()).collect() };
-        let mean = |figures: &[f64]| (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64);
-        let over: Vec<f64> = runs_of[rival]
-            .iter()
-            .zip(&runs_of["linux"])
-            .filter_map(|(run, linux)| Some(run["makespan_s"].as_f64()? / linux["makespan_s"].as_f64()?))
-            .collect();
-        let times: Vec<f64> = runs_of[rival]
-            .iter()
-            .flat_map(|run| run["jobs"].as_array().into_iter().flatten().filter_map(|job| job["seconds"].as_f64()))
-            .collect();
-        let cpu: Vec<f64> = runs_of[rival].iter().map(cpu_s).collect();
+        let runs = &runs_of[rival];
+        let all = |key: &str| figures(runs, key);
+        let mean = |key: &str| mean(&all(key));
+        let linux = figures(&runs_of["linux"], "/makespan_s");
+        let over: Vec<f64> = all("/makespan_s").iter().zip(&linux).map(|(own, linux)| own / linux).collect();
+        let jobs_of = |run: &Value| figures(run["jobs"].as_array().into_iter().flatten(), "/seconds");
+        let times: Vec<f64> = runs.iter().flat_map(jobs_of).collect();
+        let cpu: Vec<f64> = runs.iter().map(cpu_s).collect();
         report.row(json!({
             "policy": rival,
             "jobs": jobs.len(),
-            "cpus": runs_of[rival][0]["cpus"],
-            "pause": runs_of[rival][0]["pause"],
+            "cpus": runs[0]["cpus"],
+            "pause": runs[0]["pause"],
             "load_average": load_average(),
             "makespan_s": all("/makespan_s"),
             "over_linux": over,
-            "job_s": mean(&times),
+            "job_s": self::mean(&times),
             "jobs_cpu_s": cpu,
-            "job_cpu_s": each_job(&runs_of[rival]),
-            "cpus_s": { "busy": mean(&all("/cpus_s/busy")), "idle": mean(&all("/cpus_s/idle")), "steal": mean(&all("/cpus_s/steal")) },
-            "gap_us": mean(&all("/gap_us/mean")),
-            "gap_share": mean(&all("/gap_us/share")),
-            "own_cpu": mean(&all("/overhead")),
+            "job_cpu_s": each_job(runs),
+            "cpus_s": { "busy": mean("/cpus_s/busy"), "idle": mean("/cpus_s/idle"), "steal": mean("/cpus_s/steal") },
+            "gap_us": mean("/gap_us/mean"),
+            "gap_share": mean("/gap_us/share"),
+            "own_cpu": mean("/overhead"),
         }));
     }
-    let makespan = |run: &Value| run["makespan_s"].as_f64().expect("a makespan");
     let (spans, cpu) = (ratios(&paired, makespan), ratios(&paired, cpu_s));
     report.row(json!({
         "pairs": pairs,
@@ -126,6 +120,19 @@ fn main() {
         "cpu_mean": estimate(&cpu),
     }));
     let _ = fs::remove_dir_all(&folder);
+}
+
+/// A figure of each, where it has it.
+fn figures<'a>(of: impl IntoIterator<Item = &'a Value>, key: &str) -> Vec<f64> {
+    of.into_iter().filter_map(|one| one.pointer(key)?.as_f64()).collect()
+}
+
+fn mean(figures: &[f64]) -> Option<f64> {
+    (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
+}
+
+fn makespan(run: &Value) -> f64 {
+    run["makespan_s"].as_f64().expect("a makespan")
 }
 
 /// What the machinery of the quanta costs jobs that only compute.
@@ -146,12 +153,8 @@ fn overhead(folder: &Path, pairs: usize) {
     }
     fs::write(folder.join("queue"), vec![job(rounds); COMPUTING.0].join("\n")).expect("room for the queue");
     let paired: Vec<[Value; 2]> = (0..pairs).map(|pair| one_pair(folder, pair)).collect();
-    let makespan = |run: &Value| run["makespan_s"].as_f64().expect("a makespan");
     let interval = |ratios: &[f64]| median(ratios).map(|m| json!({ "median": m.value, "low": m.low, "high": m.high }));
-    let mean = |which: usize, key: &str| {
-        let all: Vec<f64> = paired.iter().filter_map(|pair| pair[which].pointer(key)?.as_f64()).collect();
-        Summary::of(&all).mean
-    };
+    let mean = |which: usize, key: &str| Summary::of(&figures(paired.iter().map(|pair| &pair[which]), key)).mean;
     let mut report = Report::new("schedule");
     report.row(json!({
         "pairs": pairs,
@@ -207,7 +210,7 @@ fn one_pair(folder: &Path, pair: usize) -> [Value; 2] {
 
 /// CPU time of all jobs.
 fn cpu_s(run: &Value) -> f64 {
-    run["jobs"].as_array().into_iter().flatten().filter_map(|job| job["cpu_s"].as_f64()).sum()
+    figures(run["jobs"].as_array().into_iter().flatten(), "/cpu_s").iter().sum()
 }
 
 fn ratios(pairs: &[[Value; 2]], of: impl Fn(&Value) -> f64) -> Vec<f64> {

@@ -2,14 +2,17 @@
 
 use crate::registry::registry;
 use crate::units;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use cotenant_cli::usage;
+use cotenant_kernels::Kernel;
 use cotenant_linux::sense::memory::Choice;
 use cotenant_model::Mode;
 use cotenant_model::metric::Metric;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Settings, settings};
 use cotenant_policies::{AtomConfig, SamConfig};
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -88,8 +91,8 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub interval: Option<Duration>,
     /// How far a decided CPU is widened when it is applied [default: llc]
-    #[arg(long, value_name = "TO")]
-    pub pin: Option<PinArg>,
+    #[arg(long, value_name = "TO", value_parser = pin())]
+    pub pin: Option<Pin>,
     /// Let policies that place near memory, numad and dino also move the memory of programs. What the program or its
     /// user has bound stays; what was moved is not moved back at the end
     #[arg(long, hide_short_help = true)]
@@ -131,8 +134,8 @@ const METRIC: &str = "A metric of the program's speed: cmd:COMMAND (prints a num
 #[command(next_help_heading = "What is managed")]
 pub struct ScopeArgs {
     /// Observe only, say what would be done, or do it [default: enforce; record: observe]
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<ModeArg>,
+    #[arg(long, value_name = "MODE", value_parser = mode())]
+    pub mode: Option<Mode>,
     /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
@@ -172,44 +175,43 @@ pub struct OutputArgs {
     pub quiet: bool,
 }
 
-/// `--pin`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PinArg {
-    /// Exactly the decided CPU
-    Cpu,
-    /// The CPUs that share its last-level cache
-    Llc,
-    /// The CPUs of its memory node
-    Node,
+/// A value of an enum by the name under which it is serialised, `-` for `_`: these, each with its help.
+pub(crate) fn value_of<T>(values: &[[&'static str; 2]]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let known = values.iter().map(|[name, help]| PossibleValue::new(name).help(*help));
+    PossibleValuesParser::new(known)
+        .try_map(|name| serde_json::from_value::<T>(name.replace('-', "_").into()).map_err(|e| e.to_string()))
 }
 
-impl From<PinArg> for Pin {
-    fn from(pin: PinArg) -> Self {
-        match pin {
-            PinArg::Cpu => Self::Cpu,
-            PinArg::Llc => Self::Llc,
-            PinArg::Node => Self::Node,
-        }
-    }
+/// `--pin`.
+pub(crate) fn pin() -> impl TypedValueParser<Value = Pin> {
+    value_of(&[
+        ["cpu", "Exactly the decided CPU"],
+        ["llc", "The CPUs that share its last-level cache"],
+        ["node", "The CPUs of its memory node"],
+    ])
 }
 
 /// `--mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ModeArg {
-    /// Sample only
-    Observe,
-    /// Decide, but change nothing
-    Advise,
-    /// Decide and act
-    Enforce,
+pub(crate) fn mode() -> impl TypedValueParser<Value = Mode> {
+    value_of(&[["observe", "Sample only"], ["advise", "Decide, but change nothing"], ["enforce", "Decide and act"]])
 }
 
-impl From<ModeArg> for Mode {
-    fn from(mode: ModeArg) -> Self {
-        match mode {
-            ModeArg::Observe => Self::Observe,
-            ModeArg::Advise => Self::Advise,
-            ModeArg::Enforce => Self::Enforce,
-        }
+/// What `--only` names of what can be measured; all where it names nothing.
+pub(crate) fn only<'a>(named: &'a [String], parts: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+    if let Some(name) = named.iter().find(|name| !parts.contains(&name.as_str())) {
+        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", parts.join(", "))));
     }
+    Ok(if named.is_empty() { parts.to_vec() } else { named.iter().map(String::as_str).collect() })
+}
+
+/// What `--kernels` names; the kernels of `SmashBench` where it names none.
+pub(crate) fn kernels(named: &[String]) -> anyhow::Result<Vec<String>> {
+    if let Some(name) = named.iter().find(|name| Kernel::by_name(name).is_none()) {
+        return Err(usage(format!("--kernels {name}: there is no such kernel; see cotenant kernel --list")));
+    }
+    let smash = || Kernel::all().iter().filter(|kernel| kernel.source.starts_with("SmashBench"));
+    Ok(if named.is_empty() { smash().map(|kernel| kernel.name.to_owned()).collect() } else { named.to_vec() })
 }

@@ -21,8 +21,7 @@ pub(crate) fn default_path() -> Option<PathBuf> {
 
 /// Where Cotenant keeps what the user may read and edit.
 pub(crate) fn data_folder() -> Option<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    Some(of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")))?.join("cotenant"))
+    Some(cotenant_cli::xdg("XDG_DATA_HOME", ".local/share")?.join("cotenant"))
 }
 
 /// What files call this machine.

@@ -8,7 +8,7 @@ use std::path::Path;
 /// This program, which has the kernels.
 const OURS: &str = "cotenant";
 
-/// So many characters of a process's name does the kernel keep.
+/// The kernel keeps this many characters of a process's name.
 const COMM: usize = 15;
 
 /// The name of what a command starts: its first word without folders; a kernel of ours is a program of its own.

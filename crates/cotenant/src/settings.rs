@@ -1,6 +1,6 @@
-//! From what the user typed and wrote to what the loop needs: command line, else settings file, else default.
+//! Resolves what the loop needs: from the command line, else the settings file, else the default.
 
-use crate::args::{ManageArgs, PinArg, PolicyArgs};
+use crate::args::{ManageArgs, PolicyArgs};
 use crate::store::{Loaded, Store};
 use crate::{calibrated, names, registry::registry, units};
 use anyhow::Result;
@@ -9,9 +9,11 @@ use cotenant_cli::words::tell;
 use cotenant_linux::sense::executable;
 use cotenant_linux::sense::memory::{self, Choice};
 use cotenant_model::parse;
-use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, Settings};
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{Config, Ctx, DynPolicy, Needs, Policy, Settings};
 use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
-use cotenant_model::{CpuSet, Mode, Topology};
+use cotenant_model::topology::notation;
+use cotenant_model::{CpuSet, Mode, Owns, Rule, Topology};
 use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Static, StaticSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -32,8 +34,8 @@ struct File {
     /// Settings of policies by policy and key, as `--set` takes them.
     set: BTreeMap<String, toml::Table>,
     interval: Option<String>,
-    pin: Option<String>,
-    mode: Option<String>,
+    pin: Option<Pin>,
+    mode: Option<Mode>,
     cpus: Option<String>,
     profile: Option<PathBuf>,
     profiles: Option<PathBuf>,
@@ -51,7 +53,7 @@ struct RuleText {
     metric: Option<String>,
 }
 
-/// What a program is to others.
+/// The priority of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
@@ -72,7 +74,7 @@ pub(crate) enum Matches {
 
 /// A rule of the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct RoleRule {
     /// Where it stands: file, line and column.
     pub at: String,
     /// The name of what it matches.
@@ -83,7 +85,7 @@ pub(crate) struct Rule {
     pub metric: Option<String>,
 }
 
-impl Rule {
+impl RoleRule {
     fn new(text: &RuleText, at: String) -> Result<Self> {
         let (matches, base) = match (&text.executable, &text.cgroup) {
             (Some(file), None) if !file.is_empty() => (Matches::Executable(file.clone()), names::base(Path::new(file))),
@@ -104,34 +106,36 @@ impl Rule {
 }
 
 /// The rules of the settings file, and that file; it has none where there is no file.
-pub(crate) fn rules(named: Option<&Path>) -> Result<(Vec<Rule>, PathBuf)> {
-    let Some(path) = named.map(Path::to_owned).or_else(default_path) else { return Ok((Vec::new(), PathBuf::new())) };
-    if named.is_none() && !path.exists() {
-        return Ok((Vec::new(), path));
-    }
-    let text = read(&path)?;
-    Ok((rules_in(&parse_file(&text, &path)?, &text, &path)?, path))
+pub(crate) fn rules(named: Option<&Path>) -> Result<(Vec<RoleRule>, PathBuf)> {
+    read_file(named).map(|(_, rules, path)| (rules, path))
 }
 
-fn rules_in(file: &File, text: &str, path: &Path) -> Result<Vec<Rule>> {
-    let rule = |rule: &Spanned<RuleText>| {
-        let (line, column) = parse::position(text, rule.span().start);
-        Rule::new(rule.get_ref(), format!("{}:{line}:{column}", path.display()))
-    };
-    file.rule.iter().map(rule).collect()
+/// A policy, its settings, and what it decides about.
+pub(crate) struct Decider {
+    pub policy: Box<dyn DynPolicy>,
+    pub config: Config,
+    pub owns: Owns,
+}
+
+impl Decider {
+    /// One policy for everything.
+    pub fn all(policy: Box<dyn DynPolicy>, config: Config) -> Vec<Self> {
+        vec![Self { policy, config, owns: Owns::default() }]
+    }
 }
 
 /// Everything that a decision depends on, resolved.
 pub(crate) struct Setup {
+    /// The machine, of which no other CPUs may be used than those that the user allows.
     pub topology: Topology,
     pub machine: MachineProfile,
     pub apps: BTreeMap<String, AppProfile>,
-    pub config: Config,
-    pub policy: Box<dyn DynPolicy>,
+    /// One at least. What is said of a single policy is said of the first one.
+    pub deciders: Vec<Decider>,
     pub mode: Mode,
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
-    /// How it is learned which memory is accessed, and what part of a CPU that may cost.
+    /// How accesses to memory are found out, and the share of a CPU that this may cost.
     collector: (Choice, f64),
 }
 
@@ -139,7 +143,7 @@ impl Setup {
     /// Resolves options against a machine that is not this one, and asks the policy whether it can work there.
     /// Profiles of its applications are stored under its name.
     pub fn new(args: &PolicyArgs, name: &str, topology: Topology, machine: MachineProfile) -> Result<Self> {
-        let load = |_: &Topology| Store::of_machine(name).map(|store| store.load(&BTreeMap::new())).unwrap_or_default();
+        let load = |_: &Topology| stored(Store::of_machine(name), &BTreeMap::new());
         Self::resolve(args, None, load, &[], topology, machine)
     }
 
@@ -165,10 +169,7 @@ impl Setup {
         known: &BTreeMap<String, Executable>,
         sensitive: &[&str],
     ) -> Result<Self> {
-        let load = |topology: &Topology| {
-            let store = Store::of_this_machine(topology);
-            store.map(|store| store.load(known)).unwrap_or_default()
-        };
+        let load = |topology: &Topology| stored(Store::of_this_machine(topology), known);
         Self::resolve(&args.policy, Some(args), load, sensitive, topology, machine)
     }
 
@@ -182,16 +183,14 @@ impl Setup {
     ) -> Result<Self> {
         let mode = live.and_then(|manage| manage.scope.mode);
         let cpus = live.and_then(|manage| manage.scope.cpus.as_deref());
-        let (file, file_path) = read_file(args.config.as_deref())?;
-        let in_file = |key: &str| format!("{file_path}: {key}");
+        let (file, _, path) = read_file(args.config.as_deref())?;
+        let in_file = |key: &str| format!("{}: {key}", path.display());
         let mut config = Config::default();
         if let Some(text) = &file.interval {
             config.interval = units::interval(text).map_err(|why| usage(format!("{}: {why}", in_file("interval"))))?;
         }
         config.interval = args.interval.unwrap_or(config.interval);
-        let pin = chosen(args.pin, file.pin.as_deref(), "cpu, llc or node", || in_file("pin"))?;
-        config.pin = pin.map_or(config.pin, PinArg::into);
-        let mode = chosen(mode, file.mode.as_deref(), "observe, advise or enforce", || in_file("mode"))?;
+        config.pin = args.pin.or(file.pin).unwrap_or(config.pin);
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
         config.settings = settings_of(args, &name, &file, in_file)?;
         config.move_pages = args.move_pages;
@@ -206,16 +205,20 @@ impl Setup {
             }
             None => machine,
         };
-        let cpus = match cpus.or(file.cpus.as_deref()) {
-            None => None,
-            Some(text) => Some(user_cpus(text, &topology)?),
-        };
+        let cpus =
+            cpus.or(file.cpus.as_deref()).map(|text| user_cpus("--cpus", text, topology.usable())).transpose()?;
+        if let Some(cpus) = &cpus {
+            limit_map(&mut config.settings, &topology, cpus)?;
+        }
         let policy = registry().make(&name, &config).map_err(usage)?;
         if args.map.is_some() && policy.name() != "static" {
             return Err(usage(format!("--map is for the policy static, not for {name}; add --policy static")));
         }
-        if args.sam.is_some() && !["sam", "auto"].contains(&policy.name()) {
-            return Err(usage(format!("--sam is for the policies sam and auto, not for {name}; leave it out")));
+        for (given, option) in [(args.sam.is_some(), "sam"), (args.atom.is_some(), "atom")] {
+            if given && ![option, "auto"].contains(&policy.name()) {
+                let why = format!("--{option} is for the policies {option} and auto, not for {name}; leave it out");
+                return Err(usage(why));
+            }
         }
         if live.is_some() && policy.needs().pauses {
             return Err(usage(format!(
@@ -230,13 +233,9 @@ impl Setup {
         for name in sensitive {
             apps.entry((*name).to_owned()).or_default().latency_sensitive = true;
         }
-        if args.atom.is_some() && !["atom", "auto"].contains(&policy.name()) {
-            return Err(usage(format!("--atom is for the policies atom and auto, not for {name}; leave it out")));
-        }
-        let topology = calibrated::measured(&machine, topology)?;
-        let mut setup = Self::of((topology, machine), apps, config, policy)?;
-        setup.mode = mode.map_or(Mode::Enforce, Into::into);
-        setup.cpus = cpus;
+        let topology = within(&calibrated::measured(&machine, topology)?, cpus.as_ref());
+        let mut setup = Self::of((topology, machine), cpus, apps, Decider::all(policy, config))?;
+        setup.mode = mode.or(file.mode).unwrap_or_default();
         if let Some(scope) = live.map(|manage| &manage.scope) {
             setup.collector.0 = scope.collector.unwrap_or_default();
             setup.collector.1 = scope.collector_budget.map_or(setup.collector.1, |percent| percent / 100.0);
@@ -244,35 +243,62 @@ impl Setup {
         Ok(setup)
     }
 
-    /// For a command with a policy of its own, which is asked whether it can work there.
+    /// For a command with policies of its own, which are asked whether they can work there. `cpus` are those that
+    /// the user named, to which the topology is limited.
     pub fn of(
         (topology, machine): (Topology, MachineProfile),
+        cpus: Option<CpuSet>,
         apps: BTreeMap<String, AppProfile>,
-        config: Config,
-        policy: Box<dyn DynPolicy>,
+        deciders: Vec<Decider>,
     ) -> Result<Self> {
         let collector = (Choice::default(), memory::Options::default().budget);
-        let setup = Self { topology, machine, apps, config, policy, mode: Mode::Enforce, cpus: None, collector };
-        setup.policy.check(&setup.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
+        let setup = Self { topology, machine, apps, deciders, mode: Mode::Enforce, cpus, collector };
+        for Rule { policy, ctx, .. } in setup.rules() {
+            policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
+        }
         Ok(setup)
     }
 
-    /// What is to be looked at of the memory of programs. A recording is for other policies, too.
+    /// What the host observes of the programs' memory. A recording is for other policies, too.
     pub fn memory(&self, recorded: bool) -> memory::Options {
         // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
+        let needs = |what: fn(Needs) -> bool| self.deciders.iter().any(|decider| what(decider.policy.needs()));
         memory::Options {
-            placement: differs && (recorded || self.policy.needs().pages),
-            accesses: differs && self.policy.needs().accesses,
+            placement: differs && (recorded || needs(|needs| needs.pages)),
+            accesses: differs && needs(|needs| needs.accesses),
             choice: self.collector.0,
             budget: self.collector.1,
         }
     }
 
-    /// What the policy may know.
-    pub fn ctx(&self) -> Ctx<'_> {
-        Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
+    /// The rules, as the loop takes them.
+    pub fn rules(&self) -> Vec<Rule<'_>> {
+        let Self { topology, machine, apps, .. } = self;
+        let rules = self.deciders.iter().map(|Decider { policy, config, owns }| Rule {
+            policy: &**policy,
+            ctx: Ctx { topology, machine, apps, config },
+            owns: owns.clone(),
+        });
+        rules.collect()
     }
+
+    /// The name of the first policy.
+    pub fn policy(&self) -> &'static str {
+        self.deciders[0].policy.name()
+    }
+}
+
+/// Frees what the map of `static` marks outside the user's CPUs: these are no mistake in it, and nothing is placed
+/// there.
+fn limit_map(settings: &mut Settings, topology: &Topology, cpus: &CpuSet) -> Result<()> {
+    let map = settings.of::<Static>()?.map;
+    if let Some(Ok(marks)) = map.map(|map| notation::parse_map(topology, &map)) {
+        let marks: BTreeMap<_, _> = marks.into_iter().filter(|(cpu, _)| cpus.contains(*cpu)).collect();
+        let map = Some(notation::format_map(topology, |cpu| marks.get(&cpu).copied()));
+        settings.put(Static::SECTION, &StaticSettings { map });
+    }
+    Ok(())
 }
 
 /// Settings of single policies: those of the file, then the options that have a name of their own, then `--set`.
@@ -287,11 +313,12 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
         settings.put(Atom::SECTION, &atom);
     }
     for (policy, table) in &file.set {
-        let section = registry().section(policy).map_err(|why| usage(format!("{}: {why}", in_file("set"))))?;
+        let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: {why}", in_file("set")));
+        let section = registry().section(policy).map_err(|why| wrong(&why))?;
         for (key, value) in table {
             settings.set(section, key, serde_json::to_value(value)?);
         }
-        registry().check(section, &settings).map_err(|why| usage(format!("{}: {why}", in_file("set"))))?;
+        registry().check(section, &settings).map_err(|why| wrong(&why))?;
     }
     if let Some(sam) = &args.sam {
         settings.put(Sam::SECTION, sam);
@@ -306,28 +333,25 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
     Ok(settings)
 }
 
-/// What the user chose: on the command line, else in the file.
-fn chosen<T: clap::ValueEnum>(
-    given: Option<T>,
-    in_file: Option<&str>,
-    known: &str,
-    key: impl Fn() -> String,
-) -> Result<Option<T>> {
-    let of_file =
-        |text| T::from_str(text, true).map_err(|_| usage(format!("{} = '{text}' is not known; use {known}", key())));
-    given.map_or_else(|| in_file.map(of_file).transpose(), |given| Ok(Some(given)))
-}
-
 /// CPUs that the user named, of which some must be there.
-pub(crate) fn user_cpus(text: &str, topology: &Topology) -> Result<CpuSet> {
-    let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("--cpus: {e}")))?;
-    if cpus.and(topology.usable()).is_empty() {
-        return Err(usage(format!(
-            "--cpus {cpus}: none of these CPUs can be used here; usable: {}",
-            topology.usable()
-        )));
+pub(crate) fn user_cpus(option: &str, text: &str, usable: &CpuSet) -> Result<CpuSet> {
+    let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("{option}: {e}")))?;
+    if !cpus.intersects(usable) {
+        return Err(usage(format!("{option} {cpus}: none of these CPUs can be used here; usable: {usable}")));
     }
     Ok(cpus)
+}
+
+/// The machine as a policy sees it that has only the user's CPUs; what others do elsewhere is not its business.
+fn within(topology: &Topology, cpus: Option<&CpuSet>) -> Topology {
+    cpus.map_or_else(|| topology.clone(), |cpus| topology.limited_to(cpus))
+}
+
+/// This machine for a command that has no settings of policies, limited to the CPUs of `--cpus`, and these.
+pub(crate) fn machine_within(cpus: Option<&str>) -> Result<((Topology, MachineProfile), Option<CpuSet>)> {
+    let (topology, profile) = live_machine(None)?;
+    let cpus = cpus.map(|text| user_cpus("--cpus", text, topology.usable())).transpose()?;
+    Ok(((within(&topology, cpus.as_ref()), profile), cpus))
 }
 
 /// The text of a file that the user named.
@@ -349,8 +373,12 @@ pub(crate) fn simulated_profiles(
     wanted: bool,
     machine: &str,
 ) -> Result<BTreeMap<String, AppProfile>> {
-    let store = if wanted { Store::of_machine(machine) } else { None };
-    profiles(file, || store.map(|store| store.load(&BTreeMap::new())).unwrap_or_default())
+    profiles(file, || stored(wanted.then(|| Store::of_machine(machine)).flatten(), &BTreeMap::new()))
+}
+
+/// What a store has; nothing where there is none.
+fn stored(store: Option<Store>, running: &BTreeMap<String, Executable>) -> Loaded {
+    store.map(|store| store.load(running)).unwrap_or_default()
 }
 
 /// Profiles of a file, else those that are stored; remarks about these are told. None has a stamp.
@@ -371,8 +399,7 @@ pub(crate) fn profiles_here(
     running: &BTreeMap<String, Executable>,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, AppProfile>> {
-    let stored = || Store::of_this_machine(topology).map(|store| store.load(running)).unwrap_or_default();
-    let mut apps = profiles(file, stored)?;
+    let mut apps = profiles(file, || stored(Store::of_this_machine(topology), running))?;
     apps.retain(|name, _| is_wanted(name));
     Ok(apps)
 }
@@ -388,51 +415,45 @@ pub(crate) fn read_profile(path: &Path) -> Result<MachineProfile> {
     cotenant_model::machine::parse_profile(&text).map_err(|e| usage(format!("{}:{e}", path.display())))
 }
 
-fn read_file(named: Option<&Path>) -> Result<(File, String)> {
-    let path = match named {
-        Some(path) => path.to_owned(),
-        None => match default_path().filter(|p| p.exists()) {
-            Some(path) => path,
-            None => return Ok((File::default(), String::new())),
-        },
-    };
+/// The settings file, its rules, and where it is or would be.
+fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
+    let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
+    if named.is_none() && !path.exists() {
+        return Ok((File::default(), Vec::new(), path));
+    }
     let text = read(&path)?;
-    let file = parse_file(&text, &path)?;
-    rules_in(&file, &text, &path)?;
-    Ok((file, path.display().to_string()))
-}
-
-fn parse_file(text: &str, path: &Path) -> Result<File> {
-    toml::from_str(text).map_err(|e| {
-        let (line, column) = e.span().map_or((1, 1), |span| parse::position(text, span.start));
-        usage(format!("{}:{line}:{column}: {}", path.display(), e.message()))
-    })
+    let at = |offset| {
+        let (line, column) = parse::position(&text, offset);
+        format!("{}:{line}:{column}", path.display())
+    };
+    let file: File = toml::from_str(&text)
+        .map_err(|e| usage(format!("{}: {}", at(e.span().map_or(0, |span| span.start)), e.message())))?;
+    let rule = |rule: &Spanned<RuleText>| RoleRule::new(rule.get_ref(), at(rule.span().start));
+    let rules = file.rule.iter().map(rule).collect::<Result<_>>()?;
+    Ok((file, rules, path))
 }
 
 fn default_path() -> Option<PathBuf> {
-    let dir = std::env::var_os("XDG_CONFIG_HOME").filter(|d| !d.is_empty()).map(PathBuf::from);
-    let dir = dir.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))?;
-    Some(dir.join("cotenant/config.toml"))
+    Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/config.toml"))
 }
 
-/// The machine that this is. A damaged profile of it stops only who is to decide by it (`args`) and names no other;
-/// else it is told and left out.
+/// This machine. A damaged profile of it is an error only for a command that decides by it (`args`) and names no
+/// other; else a warning says so, and it is left out.
 pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
     let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
-    let other = match args {
-        None => true,
-        Some(args) => args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some(),
+    let named = |args: &PolicyArgs| -> Result<bool> {
+        Ok(args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some())
     };
+    let other = args.map_or(Ok(true), named)?;
     let (profile, stale) = match calibrated::load(&found.topology) {
         Ok(loaded) => loaded,
         Err(why) if other => {
             (MachineProfile::default(), vec![format!("not used: {why}; calibrate again, or remove it")])
         }
         Err(why) => {
-            return Err(
-                why.context("the profile of this machine is damaged; calibrate again, or name another with --profile")
-            );
+            let remedy = "the profile of this machine is damaged; calibrate again, or name another with --profile";
+            return Err(why.context(remedy));
         }
     };
     stale.into_iter().for_each(tell);

@@ -143,12 +143,10 @@ impl Store {
             if let (true, Some(stamp)) = (changes.is_empty(), &entry.profile.stamp) {
                 changes.extend(stamp.executable.difference(executable));
             }
-            notes.extend(changes.first().map(|change| {
-                format!(
-                    "the profile of {name} ({}) is stale: the {change}; characterize it again",
-                    entry.path.display()
-                )
-            }));
+            let path = entry.path.display();
+            let stale =
+                |change| format!("the profile of {name} ({path}) is stale: the {change}; characterize it again");
+            notes.extend(changes.first().map(stale));
         }
         let apps = chosen.into_iter().map(|(name, entry)| (name, AppProfile { stamp: None, ..entry.profile }));
         Loaded { apps: apps.collect(), notes }
@@ -159,11 +157,9 @@ impl Store {
     /// # Errors
     /// Where the stored file is damaged, or the folder cannot be written.
     pub fn merge(&self, key: &str, name: &str, newer: AppProfile) -> Result<PathBuf> {
-        fs::create_dir_all(&self.folder)
-            .with_context(|| format!("{}: the folder of profiles cannot be made", self.folder.display()))?;
-        let _lock = self.lock()?;
+        let (_lock, older) = self.locked(key)?;
         let path = self.path(key);
-        let profile = match self.entry(&path).map_err(|e| usage(format!("{e:#}; mend or remove it")))? {
+        let profile = match older {
             Some(older) => older.profile.updated(newer),
             None => newer,
         };
@@ -178,10 +174,16 @@ impl Store {
     /// # Errors
     /// Where the folder cannot be made, or what is stored is damaged.
     pub fn check(&self, key: &str) -> Result<()> {
+        self.locked(key).map(drop)
+    }
+
+    /// The lock of the folder, which is made, and what is stored under a key.
+    fn locked(&self, key: &str) -> Result<(File, Option<Entry>)> {
         fs::create_dir_all(&self.folder)
             .with_context(|| format!("{}: the folder of profiles cannot be made", self.folder.display()))?;
-        let _lock = self.lock()?;
-        self.entry(&self.path(key)).map(drop).map_err(|e| usage(format!("{e:#}; mend or remove it")))
+        let lock = self.lock()?;
+        let entry = self.entry(&self.path(key)).map_err(|e| usage(format!("{e:#}; mend or remove it")))?;
+        Ok((lock, entry))
     }
 
     /// The right to measure on this machine, as long as it is held: two at once would measure each other. Where it
@@ -219,10 +221,8 @@ impl Store {
     fn lock(&self) -> Result<File> {
         let path = self.folder.join(".lock");
         let lock = File::options().create(true).append(true).open(&path);
-        let lock = lock.with_context(|| format!("{}: the folder of profiles cannot be locked", path.display()))?;
-        sys::flock(&lock, Lock::Wait)
-            .with_context(|| format!("{}: the folder of profiles cannot be locked", path.display()))?;
-        Ok(lock)
+        lock.and_then(|lock| sys::flock(&lock, Lock::Wait).map(|()| lock))
+            .with_context(|| format!("{}: the folder of profiles cannot be locked", path.display()))
     }
 }
 

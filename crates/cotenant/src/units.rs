@@ -43,6 +43,11 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is no size; write for example 64M"))
 }
 
+/// The least and the most of what is positive.
+pub fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
+}
+
 /// Parses a process id.
 pub fn pid(text: &str) -> Result<u32, String> {
     text.parse::<u32>()

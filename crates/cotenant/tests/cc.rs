@@ -139,7 +139,10 @@ fn regions_decide_what_is_slowed_down() {
 fn orders(pid: u32) -> Option<Orders> {
     let mut follower = Follower::new(&FsRoot::live(), vec![Target::Pids(vec![pid])], None);
     follower.update(Time::default(), &[], &[], &Ends::new().unwrap());
-    Orders::of(pid, follower.processes().get(&pid)?).ok().flatten().filter(|orders| orders.naps().looked.is_some())
+    Orders::of(pid, follower.processes().get(&pid)?, None)
+        .ok()
+        .flatten()
+        .filter(|orders| orders.naps().looked.is_some())
 }
 
 fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {

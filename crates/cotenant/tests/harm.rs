@@ -8,6 +8,9 @@ mod testing;
 #[path = "harm/world.rs"]
 mod world;
 
+use cotenant_model::CpuSet;
+use cotenant_model::topology::notation;
+use cotenant_record::Recording;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -33,6 +36,49 @@ fn run_words<'a>(pin: &'a Pin, extra: &[&'a str], program: &'a [String]) -> Vec<
 
 fn pid_of(said: &str) -> u32 {
     said.parse().unwrap()
+}
+
+#[test]
+fn no_command_places_or_sees_more_than_the_users_cpus() {
+    let Some(pin) = Pin::find() else { return };
+    let (state, folder) = (State::new("cpus"), TempDir::new("cpus"));
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(file("queue"), "sleep 0.2\nsleep 0.2\n").unwrap();
+    let mut target = Command::new("sleep").arg("1").spawn().unwrap();
+    let (pid, logs, queue) = (target.id().to_string(), file("logs"), file("queue"));
+    let reaper = std::thread::spawn(move || target.wait());
+    let sleep = ["--", "sleep", "0.4"];
+    let policy = pin.args("", &pin.cpu);
+    let managed = |subcommand, rest| (subcommand, [&policy[1..], rest].concat());
+    let schedule = ["--policy", "mas", "--quantum", "10ms", "--cpus", &pin.cpu, "--logs", &logs, &queue];
+    let cases = [
+        managed("attach", &["-p", &pid]),
+        managed("run", &sleep),
+        managed("record", &["--mode", "enforce", "--", "sleep", "0.4"]),
+        ("qos", vec!["--cpus", &pin.cpu, "--high", "exec sleep 0.4", "--low", "exec sleep 0.4"]),
+        ("schedule", schedule.to_vec()),
+    ];
+    let mine = CpuSet::parse_list(&pin.cpu).unwrap();
+    for (subcommand, words) in cases {
+        let recording = file(subcommand);
+        let output = state.cotenant(&[&[subcommand, "--record", &recording], &words[..]].concat()).output().unwrap();
+        assert!(output.status.success(), "{subcommand}: {output:?}");
+        let bytes = fs::read(&recording).unwrap();
+        let rounds = Recording::read(&bytes[..]).unwrap();
+        assert_eq!(rounds.header().topology.usable(), &mine, "{subcommand}: what the policy sees");
+        let masks: Vec<CpuSet> =
+            rounds.flat_map(|round| round.orders).map(|order| order.affinity).filter(|mask| !mask.is_empty()).collect();
+        assert!(masks.iter().all(|mask| mask.is_subset(&mine)), "{subcommand}: {masks:?}");
+        assert_eq!(masks.is_empty(), ["qos", "schedule"].contains(&subcommand), "{subcommand}");
+    }
+    // `compare` records nothing, but a map of CPUs that its policy does not have is none.
+    let topology = cotenant_linux::sense::topology::live().unwrap().topology;
+    let map = notation::format_map(&topology, |cpu| (!mine.contains(cpu)).then_some('X'));
+    let words = ["compare", "--policy", "static", "--map", &map, "--cpus", &pin.cpu];
+    let output = state.cotenant(&[&words[..], &sleep].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("the map marks no CPU"), "{said}");
+    reaper.join().unwrap().unwrap();
 }
 
 #[test]

@@ -611,7 +611,7 @@ fn wrong_words_start_nothing() {
         (&["--high-pid", &me, "--low-pid", &me], "is to keep its speed and to nap"),
         (&["--high-pid", &me, "--low-cgroup", &mine], "is to keep its speed and to nap"),
         (&["--high-pid", &tid, "--low", &touch], "is a thread of process"),
-        (&["--high-cgroup", &empty, "--low", &touch], "nobody is in control group"),
+        (&["--high-cgroup", &empty, "--low", &touch], "is empty; start the high-priority program first"),
         (&["--config", &deserted], "no rule with role = \"high\""),
         (&["--config", &none], "no program is named"),
         (&["--config", &none, "--high", &touch], "leave it out"),

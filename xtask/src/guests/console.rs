@@ -59,15 +59,16 @@ impl Report {
             }
             "topology" => self.topology = Some(rest.to_owned()),
             "said" => self.said.push(rest.to_owned()),
-            "pass" => {
-                self.outcomes.insert(name.to_owned(), Ok(None));
-            }
-            "skip" => {
-                self.outcomes.insert(name.to_owned(), Ok(Some(why.to_owned())));
-            }
-            "fail" => {
-                let lines: Vec<String> = std::iter::once(why.to_owned()).chain(self.said.drain(..)).collect();
-                self.outcomes.insert(name.to_owned(), Err(lines.join("\n    ")));
+            "pass" | "skip" | "fail" => {
+                let outcome = match word {
+                    "pass" => Ok(None),
+                    "skip" => Ok(Some(why.to_owned())),
+                    _ => Err(std::iter::once(why.to_owned())
+                        .chain(self.said.drain(..))
+                        .collect::<Vec<_>>()
+                        .join("\n    ")),
+                };
+                self.outcomes.insert(name.to_owned(), outcome);
             }
             "end" => self.end = End::Regular,
             _ => {}

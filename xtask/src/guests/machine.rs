@@ -53,37 +53,43 @@ pub struct Guest {
 /// The scenario that the host runs, on the guest's console.
 pub const SHELL: &str = "shell";
 
+/// The smallest machine; the others are told by what they differ in.
+const ONE_CPU: Guest = Guest {
+    name: "one-cpu",
+    what: "1 CPU",
+    arch: Arch::Amd64,
+    kernel: Kernel::Stable,
+    sockets: 1,
+    dies: 1,
+    cores: 1,
+    threads: 1,
+    distances: &[],
+    memory_only: 0,
+    seconds: 45,
+    quick: true,
+    scenarios: &["topology", "single", SHELL],
+};
+
 /// The machine on which most is tried; in several boots, since a guest's time is short.
 const TWO_SOCKETS: Guest = Guest {
     name: "two-sockets",
     what: "2 sockets x 2 dies x 1 core x 2 threads, 2 nodes",
-    arch: Arch::Amd64,
-    kernel: Kernel::Stable,
     sockets: 2,
     dies: 2,
-    cores: 1,
     threads: 2,
     distances: &[&[10, 21], &[21, 10]],
-    memory_only: 0,
-    seconds: 45,
-    quick: true,
     scenarios: &["topology", "static", "sam"],
+    ..ONE_CPU
 };
 
 const FOUR_NODES: Guest = Guest {
     name: "four-nodes",
     what: "4 sockets x 2 cores, 4 nodes with asymmetric distances",
-    arch: Arch::Amd64,
-    kernel: Kernel::Stable,
     sockets: 4,
-    dies: 1,
     cores: 2,
-    threads: 1,
     distances: &[&[10, 16, 22, 28], &[17, 10, 16, 22], &[23, 17, 10, 16], &[29, 23, 17, 10]],
-    memory_only: 0,
-    seconds: 45,
-    quick: true,
     scenarios: &["topology", "restore"],
+    ..ONE_CPU
 };
 
 const MEMORY_NODE: Guest = Guest {
@@ -96,21 +102,15 @@ const MEMORY_NODE: Guest = Guest {
     ..TWO_PACKAGES
 };
 
-/// Another socket is another place for who disturbs; few CPUs, since what is emulated here is busy.
+/// Another socket is another place for programs that disturb; few CPUs, since what is emulated here is busy.
 const TWO_PACKAGES: Guest = Guest {
     name: "ladder",
     what: "2 sockets x 2 cores",
-    arch: Arch::Amd64,
-    kernel: Kernel::Stable,
     sockets: 2,
-    dies: 1,
     cores: 2,
-    threads: 1,
-    distances: &[],
-    memory_only: 0,
     seconds: 60,
-    quick: true,
     scenarios: &["ladder"],
+    ..ONE_CPU
 };
 
 /// Half of its memory is enough for a process that counts as large.
@@ -136,32 +136,21 @@ pub const GUESTS: &[Guest] = &[
     Guest {
         name: "ten-cores",
         what: "2 sockets x 10 cores x 2 threads, 2 nodes",
-        arch: Arch::Amd64,
-        kernel: Kernel::Stable,
-        sockets: 2,
         dies: 1,
         cores: 10,
-        threads: 2,
-        distances: &[&[10, 21], &[21, 10]],
-        memory_only: 0,
-        seconds: 45,
         quick: false,
         scenarios: &["topology", "static"],
+        ..TWO_SOCKETS
     },
     Guest {
         name: "chiplets",
         what: "64 CPUs with 8 L3s: 2 sockets x 4 dies x 4 cores x 2 threads, 2 nodes",
-        arch: Arch::Amd64,
-        kernel: Kernel::Stable,
-        sockets: 2,
         dies: 4,
         cores: 4,
-        threads: 2,
         distances: &[&[10, 32], &[32, 10]],
-        memory_only: 0,
-        seconds: 45,
         quick: false,
         scenarios: &["topology", "static"],
+        ..TWO_SOCKETS
     },
     FOUR_NODES,
     Guest { name: "near", quick: false, scenarios: &["near"], ..FOUR_NODES },
@@ -177,35 +166,15 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "mappings", kernel: Kernel::Stable, seconds: 150, scenarios: &["mappings"], ..TWO_NODES },
     Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
     Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
-    Guest {
-        name: "one-cpu",
-        what: "1 CPU",
-        arch: Arch::Amd64,
-        kernel: Kernel::Stable,
-        sockets: 1,
-        dies: 1,
-        cores: 1,
-        threads: 1,
-        distances: &[],
-        memory_only: 0,
-        seconds: 45,
-        quick: true,
-        scenarios: &["topology", "single", SHELL],
-    },
+    ONE_CPU,
     Guest {
         name: "arm",
         what: "aarch64, 4 cores with a PMU",
         arch: Arch::Arm64,
-        kernel: Kernel::Stable,
-        sockets: 1,
-        dies: 1,
         cores: 4,
-        threads: 1,
-        distances: &[],
-        memory_only: 0,
-        seconds: 45,
         quick: false,
         scenarios: &["topology", "counters", "static"],
+        ..ONE_CPU
     },
 ];
 
@@ -238,23 +207,18 @@ impl Guest {
         // QEMU 7.2's CMPXCHG16B spoils the flags: Linux 6.12 dies of it at its first allocations.
         let cpu = if self.kernel == Kernel::Stable { "" } else { ",cx16=off" };
         let cpu = format!("max,vendor=GenuineIntel{cpu}");
-        let mut args: Vec<String> = match self.arch {
-            Arch::Amd64 => ["-M", "q35", "-cpu", &cpu].map(Into::into).to_vec(),
+        let machine: &[&str] = match self.arch {
+            Arch::Amd64 => &["-M", "q35", "-cpu", &cpu],
             // Only with a fixed shift do the counters count.
-            Arch::Arm64 => ["-M", "virt,gic-version=3", "-cpu", "neoverse-n1,pmu=on", "-icount", "shift=1,sleep=off"]
-                .map(Into::into)
-                .to_vec(),
+            Arch::Arm64 => &["-M", "virt,gic-version=3", "-cpu", "neoverse-n1,pmu=on", "-icount", "shift=1,sleep=off"],
         };
-        args.extend(["-accel", "tcg,thread=single", "-m"].map(Into::into));
-        args.extend([format!("{}M", memory * self.nodes()), "-smp".to_owned()]);
-        args.push(format!("{},sockets={sockets}{dies},cores={cores},threads={threads}", self.cpus()));
+        let smp = format!("{},sockets={sockets}{dies},cores={cores},threads={threads}", self.cpus());
+        let common = ["-accel", "tcg,thread=single", "-m", &format!("{}M", memory * self.nodes()), "-smp", &smp];
+        let mut args: Vec<String> = machine.iter().copied().chain(common).map(Into::into).collect();
         // Every node has to be there before a distance to it.
         for from in 0..self.distances.len() {
-            let of_node = if from < self.nodes() - self.memory_only {
-                format!(",cpus={}", cpus(from, self.per_node()))
-            } else {
-                String::new()
-            };
+            let has_cpus = from < self.nodes() - self.memory_only;
+            let of_node = if has_cpus { format!(",cpus={}", cpus(from, self.per_node())) } else { String::new() };
             args.extend(["-object".into(), format!("memory-backend-ram,id=m{from},size={memory}M")]);
             args.extend(["-numa".into(), format!("node,nodeid={from}{of_node},memdev=m{from}")]);
         }
@@ -353,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_wrong_topology_is_told_from_the_right_one() {
-        let guest = Guest { sockets: 1, dies: 1, cores: 1, threads: 2, distances: &[], ..GUESTS_TEMPLATE };
+        let guest = Guest { sockets: 1, dies: 1, cores: 1, threads: 2, distances: &[], ..ONE_CPU };
         let tree = |package: &str, node: &str, domains: usize| {
             serde_json::json!({"llc_domains": domains, "tree": {"kind": "machine", "cpus": "0-1", "children": [
                 {"kind": "package", "cpus": package, "children": [{"kind": "memory_node", "cpus": node, "children": [
@@ -367,22 +331,6 @@ mod tests {
         assert!(guest.compare(&tree("0-1", "0-1", 2)).unwrap_err().contains("domains"));
         assert!(guest.compare("{").is_err());
     }
-
-    const GUESTS_TEMPLATE: Guest = Guest {
-        name: "t",
-        what: "t",
-        arch: Arch::Amd64,
-        kernel: Kernel::Stable,
-        sockets: 1,
-        dies: 1,
-        cores: 1,
-        threads: 1,
-        distances: &[],
-        memory_only: 0,
-        seconds: 45,
-        quick: false,
-        scenarios: &[],
-    };
 
     #[test]
     fn every_scenario_has_a_script_and_every_script_a_guest() {

@@ -1,4 +1,4 @@
-//! `cargo xtask guests`: machines that nobody here owns, as software-emulated guests that run the binary that users
+//! `cargo xtask guests`: machines that we do not have, as software-emulated guests that run the binary that users
 //! get.
 //!
 //! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what
@@ -10,7 +10,7 @@ mod machine;
 mod parts;
 mod shell;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use console::{End, Report};
 use machine::{Arch, GUESTS, Guest, Kernel, SHELL};
 use parts::Parts;
@@ -92,10 +92,7 @@ fn named(name: &str) -> Result<&'static Guest> {
 }
 
 fn open_shell(root: &Path, guest: &Guest, profile: &str) -> Result<ExitCode> {
-    let parts = match Parts::gather(root, guest, profile)? {
-        Ok(parts) => parts,
-        Err(missing) => bail!("guest {}: {missing}", guest.name),
-    };
+    let parts = Parts::gather(root, guest, profile)?.map_err(|missing| anyhow!("guest {}: {missing}", guest.name))?;
     let initrd = initramfs::write(guest, &parts)?;
     shell::interactive(guest, &parts, &initrd)?;
     Ok(ExitCode::SUCCESS)
@@ -138,28 +135,17 @@ impl Tally {
             report.outcomes.insert("topology".to_owned(), Err(format!("not what the emulator was told: {why}")));
         }
         for scenario in guest.scenarios {
-            match report.outcomes.get(*scenario) {
-                Some(Ok(None)) => {
-                    println!("  {scenario} ... ok");
-                    self.passed += 1;
+            let (count, words) = match (report.outcomes.get(*scenario), &report.end) {
+                (Some(Ok(None)), _) => (&mut self.passed, "ok".to_owned()),
+                (Some(Ok(Some(why))), _) => (&mut self.skipped, format!("skipped: {why}")),
+                (Some(Err(why)), _) => (&mut self.failed, format!("FAILED: {why}")),
+                (None, End::Early(why)) => (&mut self.failed, format!("FAILED: did not end: {why}")),
+                (None, End::Regular) => {
+                    (&mut self.failed, "FAILED: did not end: its line on the console is torn or lost".to_owned())
                 }
-                Some(Ok(Some(why))) => {
-                    println!("  {scenario} ... skipped: {why}");
-                    self.skipped += 1;
-                }
-                Some(Err(why)) => {
-                    println!("  {scenario} ... FAILED: {why}");
-                    self.failed += 1;
-                }
-                None => {
-                    let why = match &report.end {
-                        End::Early(why) => why,
-                        End::Regular => "its line on the console is torn or lost",
-                    };
-                    println!("  {scenario} ... FAILED: did not end: {why}");
-                    self.failed += 1;
-                }
-            }
+            };
+            *count += 1;
+            println!("  {scenario} ... {words}");
         }
     }
 
@@ -167,13 +153,9 @@ impl Tally {
         for retry in &self.retried {
             println!("retried {retry}");
         }
-        println!(
-            "{} guests, {} scenarios, {} guests retried",
-            self.guests,
-            self.passed + self.failed + self.skipped,
-            self.retried.len()
-        );
-        println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
-        if self.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let Self { guests, passed, failed, skipped, retried } = self;
+        println!("{guests} guests, {} scenarios, {} guests retried", passed + failed + skipped, retried.len());
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        if *failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

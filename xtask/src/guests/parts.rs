@@ -180,7 +180,7 @@ fn backports(debian: &Packages) -> Result<String> {
 }
 
 /// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages
-/// change, and nobody needs to be root.
+/// change, and root is not needed.
 struct Packages {
     at: PathBuf,
     arch: Arch,

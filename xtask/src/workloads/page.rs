@@ -171,13 +171,10 @@ fn slowdowns(
 ) -> Result<()> {
     let speeds = ["800", "1066", "1333", "1600"];
     let load = |speed: &str, run: &Run| -> Result<Load> {
-        let share = run.read_gbs / (run.read_gbs + run.written_gbs);
-        let reads = if share > 0.88 {
-            100
-        } else if share > 0.63 {
-            76
-        } else {
-            50
+        let reads = match run.read_gbs / (run.read_gbs + run.written_gbs) {
+            share if share > 0.88 => 100,
+            share if share > 0.63 => 76,
+            _ => 50,
         };
         let name = format!("ddr3-{speed} {reads}% reads");
         loads.get(&name).copied().with_context(|| format!("no curve '{name}'"))
@@ -232,10 +229,7 @@ fn slowdowns(
         let lines = if lines < 1e6 { lines.to_string() } else { "no limit".to_owned() };
         let _ = writeln!(out, "| {lines} | {median:.1} | {p90:.1} | {worst:.1} |");
     }
-    out.push_str(
-        "\n\
-         | from | to | median % | 90th % | worst % |\n|---|---|---|---|---|\n",
-    );
+    out.push_str("\n| from | to | median % | 90th % | worst % |\n|---|---|---|---|---|\n");
     for (from, to, errors) in by_pair {
         let (median, p90, worst) = quantiles(errors);
         let _ = writeln!(out, "| DDR3-{from} | DDR3-{to} | {median:.1} | {p90:.1} | {worst:.1} |");

@@ -11,7 +11,6 @@ use cotenant_model::profile::contentiousness::{self, Point};
 use cotenant_model::stats::regression::{self, Fit};
 use cotenant_model::stats::{Summary, rank_correlation};
 use cotenant_sim::app::{embedded, known};
-use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
@@ -47,10 +46,22 @@ pub(super) struct Properties {
     pub rows: Vec<Row>,
 }
 
-/// Whether both are properties of a program. Losses by who suffers, then by who causes them.
+impl Properties {
+    /// Both of each of these programs.
+    pub fn of_each(&self, names: &[String]) -> Vec<Row> {
+        let both = self.contentiousness.iter().zip(&self.sensitivity);
+        let rows = names.iter().zip(both).map(|(name, (costs, suffers))| {
+            let costs = row(format!("{name}: costs others, mean"), costs * 100.0, "%");
+            [costs, row(format!("{name}: suffers, mean"), suffers * 100.0, "%")]
+        });
+        rows.flatten().collect()
+    }
+}
+
+/// Whether both are properties of a program. Losses by victim, then by aggressor.
 pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
     let n = suffered.len();
-    let sensitivity: Vec<f64> = suffered.iter().map(|row| mean(row.iter().copied())).collect();
+    let sensitivity: Vec<f64> = suffered.iter().map(mean).collect();
     let contentiousness: Vec<f64> = (0..n).map(|by| mean((0..n).map(|i| suffered[i][by]))).collect();
     let mut rows = Vec::new();
     // Consistent: beside each co-runner the programs are in the order of the means.
@@ -95,17 +106,14 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
         let found = characterize(&plan, &mut bench).with_context(|| name.clone())?;
         Ok(found.profile.corun.iter().map(|(other, corun)| (other.clone(), corun.suffers.loss)).collect())
     };
-    // By who suffers, then by who causes it.
-    let losses = parallel(&names, suffers, |done| lab.show("tang-contentiousness", done, names.len()))?;
+    // By victim, then by aggressor.
+    let losses = lab.parallel("tang-contentiousness", &names, suffers)?;
     let suffered: Vec<Vec<f64>> =
         losses.iter().map(|row| names.iter().map(|by| row.get(by).copied().unwrap_or_default()).collect()).collect();
     let n = names.len();
-    let Properties { contentiousness, sensitivity, rows: statements } = properties(&suffered);
-    let mut rows: Vec<Row> = Vec::new();
-    for (name, (c, s)) in names.iter().zip(contentiousness.iter().zip(&sensitivity)) {
-        rows.push(row(format!("{name}: costs others, mean"), c * 100.0, "%"));
-        rows.push(row(format!("{name}: suffers, mean"), s * 100.0, "%"));
-    }
+    let found = properties(&suffered);
+    let mut rows = found.of_each(&names);
+    let Properties { contentiousness, sensitivity, rows: statements } = found;
     rows.extend(statements);
     // Places among all, the highest first.
     let place = |of: &[f64], name: &str| {
@@ -159,19 +167,13 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
     // others.
     let predicted = |p: &Point| fit.at(&[p.l2_lines_per_ns - p.l3_lines_per_ns, p.l3_lines_per_ns]);
     let ours = squared_correlation(&spec, &predicted);
-    let (miss, requests) =
-        (squared_correlation(&spec, &|p| p.miss_rate), squared_correlation(&spec, &|p| p.l2_lines_per_ns));
+    let miss = squared_correlation(&spec, &|p| p.miss_rate);
+    let requests = squared_correlation(&spec, &|p| p.l2_lines_per_ns);
     rows.push(level("R², SPEC CPU2006: the model", 0.834_27, ours, ""));
     rows.push(level("R², SPEC CPU2006: last-level miss rate alone", 0.223_8, miss, ""));
     rows.push(level("R², SPEC CPU2006: rate of requests to the last level alone", 0.076_32, requests, ""));
-    let better = ours > miss.max(requests);
-    rows.push(claim(
-        "R² beyond the better single rate",
-        ours - miss.max(requests),
-        "",
-        "the model says more than either rate",
-        better,
-    ));
+    let (more, says) = (ours - miss.max(requests), "the model says more than either rate");
+    rows.push(claim("R² beyond the better single rate", more, "", says, ours > miss.max(requests)));
     let apart = Summary::of(&spec.iter().map(|p| (p.contentiousness - predicted(p)).abs()).collect::<Vec<_>>());
     rows.push(row("mean error of the model on SPEC CPU2006", apart.mean * 100.0, "points of loss"));
     let [sensitivity, contentiousness] =

@@ -3,13 +3,13 @@
 use super::cases::{App, Case, mixes, standalone};
 use super::joint::Joint;
 use super::lab::{Arm, Lab, Run, Seen, Static};
-use super::row::{Found, Row, claim, effect, geometric, highest, level, lowest, mean, row, tally};
+use super::row::{Found, Row, claim, effect, geometric, highest, level, listed, lowest, mean, percent, row, tally};
 use cotenant_sim::optimum::Label;
 use std::collections::BTreeMap;
 
 /// SAM with the thresholds that its own procedure gives on the simulated machine.
 pub(super) const SAM: Arm = Arm::Sam(1.0, 1.0);
-/// Who is compared.
+/// What is compared.
 const ARMS: [Arm; 5] =
     [Arm::Linux, Arm::CacheAware, SAM, Arm::SamWith("default,+whole-cores"), Arm::SamWith("recommended")];
 const OF_BEST: &str = "of the best static mapping";
@@ -35,13 +35,11 @@ struct Speeds {
 }
 
 fn speeds(best: &BTreeMap<App, Static>, case: &Case, runs: &[Run]) -> Speeds {
-    let seeds: Vec<(f64, [f64; 2])> = runs
-        .iter()
-        .map(|run| {
-            let p = progress(best, case, run);
-            (geometric(p.iter().copied()), [lowest(p.iter().copied()), highest(p)])
-        })
-        .collect();
+    let of = |run: &Run| {
+        let p = progress(best, case, run);
+        (geometric(&p), [lowest(&p), highest(&p)])
+    };
+    let seeds: Vec<(f64, [f64; 2])> = runs.iter().map(of).collect();
     let top = seeds.iter().max_by(|a, b| a.0.total_cmp(&b.0)).copied().unwrap_or_default();
     let ends = |end: usize| mean(seeds.iter().map(|s| s.1[end]));
     Speeds { mean: mean(seeds.iter().map(|s| s.0)), best: top.0, range: [ends(0), ends(1)], best_range: top.1 }
@@ -55,42 +53,26 @@ pub(super) fn score(best: &BTreeMap<App, Static>, case: &Case, runs: &[Run]) -> 
 /// One case under Linux, cache-aware Linux and SAM.
 struct Compared {
     case: Case,
-    arms: [Speeds; 5],
+    linux: Speeds,
+    aware: Speeds,
+    sam: Speeds,
+    /// One task per core while that is possible.
+    on_cores: Speeds,
+    /// The switches that are recommended.
+    recommended: Speeds,
     moves: [f64; 3],
     /// Inter-socket events per cycle of a thread under Linux.
     inter: f64,
 }
 
 impl Compared {
-    fn linux(&self) -> &Speeds {
-        &self.arms[0]
-    }
-
-    fn aware(&self) -> &Speeds {
-        &self.arms[1]
-    }
-
-    fn sam(&self) -> &Speeds {
-        &self.arms[2]
-    }
-
-    /// One task per core while that is possible.
-    fn on_cores(&self) -> &Speeds {
-        &self.arms[3]
-    }
-
-    /// The switches that are recommended.
-    fn recommended(&self) -> &Speeds {
-        &self.arms[4]
-    }
-
     /// Percent over Linux's mean, over its best seed.
     fn gain(&self) -> f64 {
-        (self.sam().mean / self.linux().mean - 1.0) * 100.0
+        percent(self.sam.mean / self.linux.mean)
     }
 
     fn gain_over_best(&self) -> f64 {
-        (self.sam().mean / self.linux().best - 1.0) * 100.0
+        percent(self.sam.mean / self.linux.best)
     }
 }
 
@@ -98,12 +80,10 @@ fn compare(lab: &mut Lab, what: &str, cases: Vec<Case>) -> anyhow::Result<Vec<Co
     let cases = lab.some(cases);
     let runs = lab.runs(what, &cases, &ARMS)?;
     let best = lab.best(&cases)?;
-    let moves = |runs: &[Run]| [0, 1, 2].map(|stage| mean(runs.iter().map(|r| r.seen.moves[stage])));
-    let of = |(case, runs): (Case, Vec<Vec<Run>>)| Compared {
-        arms: [0, 1, 2, 3, 4].map(|arm| speeds(best, &case, &runs[arm])),
-        moves: moves(&runs[2]),
-        inter: panels(&runs[0])[1],
-        case,
+    let of = |(case, runs): (Case, Vec<Vec<Run>>)| {
+        let [linux, aware, sam, on_cores, recommended] = [0, 1, 2, 3, 4].map(|arm| speeds(best, &case, &runs[arm]));
+        let moves = [0, 1, 2].map(|stage| mean(runs[2].iter().map(|r| r.seen.moves[stage])));
+        Compared { linux, aware, sam, on_cores, recommended, moves, inter: panels(&runs[0])[1], case }
     };
     Ok(cases.into_iter().zip(runs).map(of).collect())
 }
@@ -134,47 +114,35 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// What the rows of speed have in common.
 fn speed_rows(c: &Compared) -> Vec<Row> {
-    let label = &c.case.label;
-    let mut rows = vec![row(format!("{label}: SAM"), c.sam().mean, OF_BEST)];
-    if c.case.apps.len() > 1 {
-        rows.push(row(format!("{label}: SAM, slowest application"), c.sam().range[0], OF_BEST));
-        rows.push(row(format!("{label}: SAM, fastest application"), c.sam().range[1], OF_BEST));
-    }
-    rows.push(row(format!("{label}: Linux, mean"), c.linux().mean, OF_BEST));
-    rows.push(row(format!("{label}: Linux, best seed"), c.linux().best, OF_BEST));
-    if c.case.apps.len() > 1 {
-        rows.push(row(format!("{label}: Linux, best seed, slowest application"), c.linux().best_range[0], OF_BEST));
-        rows.push(row(format!("{label}: Linux, best seed, fastest application"), c.linux().best_range[1], OF_BEST));
-    }
-    rows.push(row(format!("{label}: cache-aware Linux, mean"), c.aware().mean, OF_BEST));
-    rows.push(row(format!("{label}: SAM on whole cores"), c.on_cores().mean, OF_BEST));
-    rows.push(row(format!("{label}: SAM as recommended"), c.recommended().mean, OF_BEST));
-    rows
+    let all = [
+        ("SAM", c.sam.mean),
+        ("SAM, slowest application", c.sam.range[0]),
+        ("SAM, fastest application", c.sam.range[1]),
+        ("Linux, mean", c.linux.mean),
+        ("Linux, best seed", c.linux.best),
+        ("Linux, best seed, slowest application", c.linux.best_range[0]),
+        ("Linux, best seed, fastest application", c.linux.best_range[1]),
+        ("cache-aware Linux, mean", c.aware.mean),
+        ("SAM on whole cores", c.on_cores.mean),
+        ("SAM as recommended", c.recommended.mean),
+    ];
+    let shown = all.into_iter().filter(|(what, _)| c.case.apps.len() > 1 || !what.ends_with("application"));
+    shown.map(|(what, speed)| row(format!("{}: {what}", c.case.label), speed, OF_BEST)).collect()
 }
 
 /// SAM against each kind of Linux over all cases.
 fn overall(all: &[Compared]) -> Vec<Row> {
-    let over = |of: &dyn Fn(&Compared) -> f64| (geometric(all.iter().map(of)) - 1.0) * 100.0;
+    let over = |label: &str, of: &dyn Fn(&Compared) -> f64| {
+        row(format!("{label}, geometric mean of all"), percent(geometric(all.iter().map(of))), "%")
+    };
     vec![
-        row("SAM, geometric mean of all", geometric(all.iter().map(|c| c.sam().mean)), OF_BEST),
-        row("SAM over Linux's mean, geometric mean of all", over(&|c| c.sam().mean / c.linux().mean), "%"),
-        row("SAM over Linux's best seed, geometric mean of all", over(&|c| c.sam().mean / c.linux().best), "%"),
-        row("SAM over cache-aware Linux, geometric mean of all", over(&|c| c.sam().mean / c.aware().mean), "%"),
-        row(
-            "SAM on whole cores over Linux's mean, geometric mean of all",
-            over(&|c| c.on_cores().mean / c.linux().mean),
-            "%",
-        ),
-        row(
-            "SAM as recommended over Linux's mean, geometric mean of all",
-            over(&|c| c.recommended().mean / c.linux().mean),
-            "%",
-        ),
-        row(
-            "SAM as recommended over Linux's best seed, geometric mean of all",
-            over(&|c| c.recommended().mean / c.linux().best),
-            "%",
-        ),
+        row("SAM, geometric mean of all", geometric(all.iter().map(|c| c.sam.mean)), OF_BEST),
+        over("SAM over Linux's mean", &|c| c.sam.mean / c.linux.mean),
+        over("SAM over Linux's best seed", &|c| c.sam.mean / c.linux.best),
+        over("SAM over cache-aware Linux", &|c| c.sam.mean / c.aware.mean),
+        over("SAM on whole cores over Linux's mean", &|c| c.on_cores.mean / c.linux.mean),
+        over("SAM as recommended over Linux's mean", &|c| c.recommended.mean / c.linux.mean),
+        over("SAM as recommended over Linux's best seed", &|c| c.recommended.mean / c.linux.best),
     ]
 }
 
@@ -189,17 +157,15 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
         rows.push(level(format!("{}: moves for remote memory", c.case.label), remote, c.moves[1], "moves a run"));
     }
     let mut summary = overall(&all);
-    let room_all = (1.0 / geometric(all.iter().map(|c| c.linux().mean)) - 1.0) * 100.0;
+    let room_all = percent(1.0 / geometric(all.iter().map(|c| c.linux.mean)));
     summary.push(row("the best static mapping over Linux's mean, geometric mean of all", room_all, "%"));
     let little = format!(
         "the best static mapping itself gains {room_all:.0} % over Linux here: transfers cost what idle links cost"
     );
-    summary.push(
-        effect("SAM over Linux's mean, the most", 72.0, highest(all.iter().map(Compared::gain))).because(&little),
-    );
-    let gains = median(all.iter().map(Compared::gain).collect());
-    summary
-        .push(effect("SAM over Linux's mean, the median (paper: 30 to 40 % for most)", 35.0, gains).because(&little));
+    let most = highest(all.iter().map(Compared::gain));
+    summary.push(effect("SAM over Linux's mean, the most", 72.0, most).because(&little));
+    let label = "SAM over Linux's mean, the median (paper: 30 to 40 % for most)";
+    summary.push(effect(label, 35.0, median(all.iter().map(Compared::gain).collect())).because(&little));
     let bound = all.iter().filter(|c| CPU_BOUND.contains(&c.case.apps[0].name.as_str()));
     let bound: Vec<f64> = bound.map(Compared::gain).collect();
     if !bound.is_empty() {
@@ -207,7 +173,7 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
         let holds = (-1.0..10.0).contains(&gain);
         summary.push(claim("SAM over Linux's mean: ALS, RBM, PMF", gain, "%", "on par or slightly better", holds));
     }
-    let near = all.iter().filter(|c| c.sam().mean > 0.95).count();
+    let near = all.iter().filter(|c| c.sam.mean > 0.95).count();
     let top = all.iter().max_by(|a, b| a.gain().total_cmp(&b.gain())).map_or("", |c| c.case.label.as_str());
     let verdict = format!(
         "SAM comes within 5 % of the best static mapping for {near} of {} applications; {top} gains most; {}",
@@ -217,12 +183,12 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.extend(summary);
     let lost: Vec<String> =
         all.iter().filter(|c| c.gain() < -1.0).map(|c| format!("{} ({:.1} %)", c.case.label, c.gain())).collect();
-    let lost = if lost.is_empty() { "none".to_owned() } else { lost.join(", ") };
+    let lost = listed(&lost);
     let threshold = Lab::threshold()?;
     let told: Vec<&Compared> = all.iter().filter(|c| c.case.moves.is_some_and(|m| m[0] > 0.0)).collect();
     let rests = told.iter().filter(|c| c.moves[0] < 0.5).count();
     let below = told.iter().filter(|c| c.moves[0] < 0.5 && c.inter < threshold).count();
-    let room = highest(all.iter().map(|c| (1.0 / c.linux().mean - 1.0) * 100.0));
+    let room = highest(all.iter().map(|c| percent(1.0 / c.linux.mean)));
     let note = format!(
         "{} Slower under SAM than under Linux: {lost}. No policy can gain more over Linux here than the best static mapping, at most {room:.0} % \
          (its own phases apart). Of {} applications that Table 1 has moved for coherence, SAM leaves {rests} alone; in {below} of them a thread's \
@@ -252,7 +218,7 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     let cases: Vec<Case> = all.iter().map(|c| c.case.clone()).collect();
     let joint = lab.joint("mixes", &cases, &ARMS)?;
     let together = joint_speeds(lab.best(&cases)?, &all, &joint);
-    let top: Vec<f64> = together.iter().map(|speeds| geometric(speeds.iter().copied())).collect();
+    let top: Vec<f64> = together.iter().map(geometric).collect();
     let mut rows: Vec<Row> = Vec::new();
     for ((c, joint), top) in all.iter().zip(&joint).zip(&top) {
         rows.extend(speed_rows(c));
@@ -262,44 +228,35 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
             Label::BestFound => format!("best found in {} of {classes} classes", joint.evaluations),
         };
         rows.push(row(format!("{}: the best static mapping of the mix ({sure})", c.case.label), *top, OF_BEST));
-        rows.push(row(format!("{}: SAM", c.case.label), c.sam().mean / top, OF_JOINT));
+        rows.push(row(format!("{}: SAM", c.case.label), c.sam.mean / top, OF_JOINT));
     }
     let mut summary = overall(&all);
     let of = |of: &dyn Fn(&Compared) -> f64| geometric(all.iter().map(of));
-    let end = |of: &dyn Fn(&Vec<f64>) -> f64| geometric(together.iter().map(of));
-    let slowest = end(&|speeds| lowest(speeds.iter().copied()));
-    let fastest = end(&|speeds| highest(speeds.iter().copied()));
-    let best = geometric(top.iter().copied());
+    let slowest = geometric(together.iter().map(lowest));
+    let fastest = geometric(together.iter().map(highest));
+    let best = geometric(&top);
     summary.extend([
         row("the best static mapping of each mix, geometric mean of all", best, OF_BEST),
-        row(
-            "the best static mapping of each mix over Linux's mean",
-            (best / of(&|c| c.linux().mean) - 1.0) * 100.0,
-            "%",
-        ),
-        row(
-            "the best static mapping of each mix over Linux's best seed",
-            (best / of(&|c| c.linux().best) - 1.0) * 100.0,
-            "%",
-        ),
-        row("SAM, geometric mean of all", of(&|c| c.sam().mean) / best, OF_JOINT),
-        row("SAM on whole cores, geometric mean of all", of(&|c| c.on_cores().mean) / best, OF_JOINT),
-        row("SAM as recommended, geometric mean of all", of(&|c| c.recommended().mean) / best, OF_JOINT),
-        row("Linux, mean, geometric mean of all", of(&|c| c.linux().mean) / best, OF_JOINT),
-        level("SAM: slowest application, geometric mean of the mixes", 0.83, of(&|c| c.sam().range[0]), OF_BEST)
+        row("the best static mapping of each mix over Linux's mean", percent(best / of(&|c| c.linux.mean)), "%"),
+        row("the best static mapping of each mix over Linux's best seed", percent(best / of(&|c| c.linux.best)), "%"),
+        row("SAM, geometric mean of all", of(&|c| c.sam.mean) / best, OF_JOINT),
+        row("SAM on whole cores, geometric mean of all", of(&|c| c.on_cores.mean) / best, OF_JOINT),
+        row("SAM as recommended, geometric mean of all", of(&|c| c.recommended.mean) / best, OF_JOINT),
+        row("Linux, mean, geometric mean of all", of(&|c| c.linux.mean) / best, OF_JOINT),
+        level("SAM: slowest application, geometric mean of the mixes", 0.83, of(&|c| c.sam.range[0]), OF_BEST)
             .because(&format!("{CROWDING}; the best static mapping of each mix has {slowest:.2}")),
-        row("SAM as recommended: slowest application", of(&|c| c.recommended().range[0]), OF_BEST),
-        level("Linux, best seed: slowest application", 0.69, of(&|c| c.linux().best_range[0]), OF_BEST)
+        row("SAM as recommended: slowest application", of(&|c| c.recommended.range[0]), OF_BEST),
+        level("Linux, best seed: slowest application", 0.69, of(&|c| c.linux.best_range[0]), OF_BEST)
             .because("being apart costs less in this model than on the paper's machine"),
-        row("Linux, mean: slowest application", of(&|c| c.linux().range[0]), OF_BEST),
-        row("cache-aware Linux: slowest application", of(&|c| c.aware().range[0]), OF_BEST),
+        row("Linux, mean: slowest application", of(&|c| c.linux.range[0]), OF_BEST),
+        row("cache-aware Linux: slowest application", of(&|c| c.aware.range[0]), OF_BEST),
         row("the best static mapping of the mix: slowest application", slowest, OF_BEST),
-        level("SAM: fastest application, geometric mean of the mixes", 0.96, of(&|c| c.sam().range[1]), OF_BEST)
+        level("SAM: fastest application, geometric mean of the mixes", 0.96, of(&|c| c.sam.range[1]), OF_BEST)
             .because(&format!("{CROWDING}; the best static mapping of each mix has {fastest:.2}")),
-        row("SAM as recommended: fastest application", of(&|c| c.recommended().range[1]), OF_BEST),
-        level("Linux, best seed: fastest application", 0.87, of(&|c| c.linux().best_range[1]), OF_BEST),
-        row("Linux, mean: fastest application", of(&|c| c.linux().range[1]), OF_BEST),
-        row("cache-aware Linux: fastest application", of(&|c| c.aware().range[1]), OF_BEST),
+        row("SAM as recommended: fastest application", of(&|c| c.recommended.range[1]), OF_BEST),
+        level("Linux, best seed: fastest application", 0.87, of(&|c| c.linux.best_range[1]), OF_BEST),
+        row("Linux, mean: fastest application", of(&|c| c.linux.range[1]), OF_BEST),
+        row("cache-aware Linux: fastest application", of(&|c| c.aware.range[1]), OF_BEST),
         row("the best static mapping of the mix: fastest application", fastest, OF_BEST),
         effect("SAM over Linux's best seed, the least", 2.0, lowest(all.iter().map(Compared::gain_over_best)))
             .because(CROWDING),
@@ -320,8 +277,8 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     }
     let better = all.iter().filter(|c| c.gain() > 1.0).count();
     let over_best = all.iter().filter(|c| c.gain_over_best() > 1.0).count();
-    let gains = all.iter().filter(|c| c.recommended().mean > 1.01 * c.linux().mean).count();
-    let fairer = of(&|c| c.sam().range[0]) > of(&|c| c.linux().best_range[0]);
+    let gains = all.iter().filter(|c| c.recommended.mean > 1.01 * c.linux.mean).count();
+    let fairer = of(&|c| c.sam.range[0]) > of(&|c| c.linux.best_range[0]);
     let verdict = format!(
         "SAM is more than 1 % faster than Linux's mean in {better} and than its best seed in {over_best} of {} mixes, as recommended in {gains} \
          (mean); it is {}fairer; {}",
@@ -333,7 +290,7 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     let lost = |c: &&Compared| c.gain_over_best() < -1.0;
     let lost: Vec<String> =
         all.iter().filter(lost).map(|c| format!("{} ({:.1} %)", c.case.mix, c.gain_over_best())).collect();
-    let lost = if lost.is_empty() { "none".to_owned() } else { lost.join(", ") };
+    let lost = listed(&lost);
     let exact = joint.iter().filter(|j| j.label == Label::Optimal).count();
     let (most, error) =
         (joint.iter().map(|j| j.evaluations).max().unwrap_or_default(), highest(joint.iter().map(|j| j.error)));
@@ -402,7 +359,7 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
         }
     }
     let sum = |panel: usize| changes[panel].iter().fold((0.0, 0.0), |s, c| (s.0 + c.0, s.1 + c.1));
-    let change = |panel: usize| (sum(panel).1 / sum(panel).0 - 1.0) * 100.0;
+    let change = |panel: usize| percent(sum(panel).1 / sum(panel).0);
     let higher = changes[0].iter().filter(|(linux, sam)| sam > &(linux * 1.01)).count();
     let lower = changes[0].iter().filter(|(linux, sam)| sam < &(linux * 0.99)).count();
     let n = kept.len();
@@ -419,23 +376,19 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
         });
         // Under the best mapping there may be none.
         if best[panel].0 > 0.0 {
-            let over = (best[panel].1 / best[panel].0 - 1.0) * 100.0;
+            let over = percent(best[panel].1 / best[panel].0);
             rows.push(row(format!("{name}, SAM against the best static mapping"), over, "%"));
         }
     }
-    let words = |change: f64| {
-        if change < -90.0 {
-            "almost gone"
-        } else if change < -25.0 {
-            "reduced"
-        } else {
-            "not reduced"
-        }
+    let words = match change(1) {
+        c if c < -90.0 => "almost gone",
+        c if c < -25.0 => "reduced",
+        _ => "not reduced",
     };
     let verdict = format!(
         "IPC is higher under SAM in {higher} and lower in {lower} of {n} cases; inter-socket coherence is {} ({:+.0} %), intra-socket \
          coherence {:+.0} %, LLC misses {:+.0} %",
-        words(change(1)),
+        words,
         change(1),
         change(2),
         change(3)

@@ -2,10 +2,10 @@
 
 use super::cases::Case;
 use super::lab::{Lab, Run};
-use cotenant_sim::batch::parallel;
+use anyhow::Context as _;
 use cotenant_sim::optimum::{Label, Limits};
 use cotenant_sim::scenario::Scenario;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// Seconds of work of a run by which mappings are told apart; the best is run whole.
@@ -48,8 +48,8 @@ pub(super) fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits:
         }
     }
     let started = Instant::now();
-    let show = |done| lab.show("best static mappings of mixes", done, jobs.len());
-    let found = parallel(&jobs, |(_, whole, short, starts)| best(whole, short, starts, limits), show)?;
+    let what = "best static mappings of mixes";
+    let found = lab.parallel(what, &jobs, |(_, whole, short, starts)| best(whole, short, starts, limits))?;
     lab.clear();
     let (n, seconds) = (found.iter().map(|j| j.evaluations).sum::<usize>(), started.elapsed().as_secs_f64());
     eprintln!("best static mappings of {} kinds of cases: {n} evaluations in {seconds:.1} s", jobs.len());
@@ -63,15 +63,8 @@ fn best(whole: &Scenario, short: &Scenario, starts: &[Vec<usize>], limits: Limit
     let (found, _) = short.optimal(&alone, limits, starts, 1)?;
     let mut candidates = vec![short.places(&found.mapping)];
     // Short runs may be off by more than what tells the best from where others came to rest.
-    let mut rests: Vec<&Vec<usize>> = starts.iter().collect();
-    rests.sort();
-    rests.dedup();
-    let alone_on_cpu = |places: &&Vec<usize>| {
-        let mut own = (*places).clone();
-        own.sort_unstable();
-        own.dedup();
-        own.len() == places.len() && !places.is_empty()
-    };
+    let rests: BTreeSet<&Vec<usize>> = starts.iter().collect();
+    let alone_on_cpu = |places: &&Vec<usize>| !places.is_empty() && BTreeSet::from_iter(*places).len() == places.len();
     candidates.extend(rests.into_iter().filter(alone_on_cpu).cloned());
     let mut joint: Option<(f64, Joint)> = None;
     let mut error: f64 = 0.0;
@@ -88,6 +81,6 @@ fn best(whole: &Scenario, short: &Scenario, starts: &[Vec<usize>], limits: Limit
             joint = Some((mean(&long), Joint { times_s: long, places, label, classes, evaluations, error: 0.0 }));
         }
     }
-    let (_, joint) = joint.ok_or_else(|| anyhow::anyhow!("no static mapping was found"))?;
+    let (_, joint) = joint.context("no static mapping was found")?;
     Ok(Joint { error, ..joint })
 }

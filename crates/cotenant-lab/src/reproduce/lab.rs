@@ -12,11 +12,11 @@ use cotenant_model::signal::Signal;
 use cotenant_model::{Outcome as Applied, Time, View};
 use cotenant_policies::Sam;
 use cotenant_sim::batch::parallel;
-use cotenant_sim::kernel::KernelKind;
+use cotenant_sim::kernel::{KernelKind, Placement};
 use cotenant_sim::optimum::{Label, Limits};
-use cotenant_sim::run::{Outcome, SimError};
+use cotenant_sim::run::{Outcome, SimError, pin};
 use cotenant_sim::scenario::Scenario;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
@@ -36,11 +36,21 @@ pub(super) struct Effort {
     pub limits: Limits,
     /// The same of mixes.
     pub mixes: Limits,
-    /// Only every so-manieth case.
+    /// Every how many-th case is run; 1 = all of them.
     pub every: usize,
 }
 
-/// Who places the threads.
+impl Effort {
+    const FEW: Limits = Limits { classes: 30, evaluations: 30 };
+    const MANY: Limits = Limits { classes: 2_000, evaluations: 300 };
+    const MOST: Limits = Limits { classes: 10_000, evaluations: 1_000 };
+    /// Enough to see whether it works, not what it says.
+    pub const QUICK: Self = Self { seeds: 2, work_s: 0.5, limits: Self::FEW, mixes: Self::FEW, every: 5 };
+    /// All of it.
+    pub const WHOLE: Self = Self { seeds: 10, work_s: 5.0, limits: Self::MANY, mixes: Self::MOST, every: 1 };
+}
+
+/// What places the threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arm {
     /// Linux alone.
@@ -161,14 +171,8 @@ pub(super) struct Lab {
 
 impl Lab {
     pub fn new(effort: Effort) -> Self {
-        Self {
-            effort,
-            bar: Mutex::new(Progress::new(true)),
-            best: BTreeMap::new(),
-            joint: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            feliu: None,
-        }
+        let (best, joint, runs) = Default::default();
+        Self { effort, bar: Mutex::new(Progress::new(true)), best, joint, runs, feliu: None }
     }
 
     /// A scenario from its text, on the machine of the SAM paper.
@@ -208,23 +212,25 @@ impl Lab {
 
     /// Runs a scenario once.
     pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
-        let mut watched = Seen::default();
-        let (policy, kernel): (Box<dyn DynPolicy>, KernelKind) = match arm {
-            Arm::CacheAware => (Box::new(Watch), "cache-aware".parse().map_err(|e| anyhow::anyhow!("{e}"))?),
-            Arm::Sam(..) => (Box::new(Sam::default()), KernelKind::default()),
-            Arm::SamWith(switches) => (Box::new(Sam(switches.parse()?)), KernelKind::default()),
-            Arm::Linux | Arm::Watched => (Box::new(Watch), KernelKind::default()),
-        };
-        match arm {
-            Arm::Linux | Arm::CacheAware => scenario.observation.cost_s = 0.0,
-            Arm::Watched | Arm::SamWith(_) => {}
+        let (mut watched, mut kernel) = (Seen::default(), KernelKind::default());
+        if matches!(arm, Arm::Linux | Arm::CacheAware) {
+            scenario.observation.cost_s = 0.0;
+        }
+        let policy: Box<dyn DynPolicy> = match arm {
+            Arm::Linux | Arm::Watched => Box::new(Watch),
+            Arm::CacheAware => {
+                kernel.placement = Placement::CacheAware;
+                Box::new(Watch)
+            }
             Arm::Sam(coherence, bandwidth) => {
                 let thresholds = scenario.machine.profile.thresholds.as_mut();
                 let thresholds = thresholds.context("the machine file has no thresholds")?;
                 thresholds.coherence_per_cycle *= coherence;
                 thresholds.socket_bandwidth_per_s *= bandwidth;
+                Box::new(Sam::default())
             }
-        }
+            Arm::SamWith(switches) => Box::new(Sam(switches.parse()?)),
+        };
         let outcome = scenario.run(&*policy, kernel, seed, |round| watched.add(round))?;
         Ok(Run { outcome, seen: watched })
     }
@@ -240,8 +246,7 @@ impl Lab {
                 jobs.extend((1..=self.effort.seeds).map(|seed| (case, *arm, seed, scenario.clone())));
             }
         }
-        let show = |done| self.show(what, done, jobs.len());
-        let done = parallel(&jobs, |(_, arm, seed, scenario)| Self::once(scenario.clone(), *arm, *seed), show)?;
+        let done = self.parallel(what, &jobs, |(_, arm, seed, scenario)| Self::once(scenario.clone(), *arm, *seed))?;
         for ((case, arm, ..), run) in jobs.iter().zip(done) {
             self.runs.entry(key(case, arm)).or_default().push(run);
         }
@@ -251,18 +256,15 @@ impl Lab {
     /// The best static mapping of each application of these cases, alone: what everything is normalised to (§4.2,
     /// §4.3).
     pub fn best(&mut self, cases: &[Case]) -> anyhow::Result<&BTreeMap<App, Static>> {
-        let mut wanted: Vec<App> = cases.iter().flat_map(|case| case.apps.clone()).collect();
-        wanted.sort();
-        wanted.dedup();
-        wanted.retain(|app| !self.best.contains_key(app));
-        let show = |done| self.show("best static mappings", done, wanted.len());
+        let all: BTreeSet<&App> = cases.iter().flat_map(|case| &case.apps).collect();
+        let wanted: Vec<App> = all.into_iter().filter(|app| !self.best.contains_key(app)).cloned().collect();
         let limits = self.effort.limits;
         let work = |app: &App| -> anyhow::Result<Static> {
             let scenario = Self::of(std::slice::from_ref(app), self.effort.work_s)?;
             let (best, outcome) = scenario.optimal(&[1.0], limits, &[], 1)?;
             Ok(Static { time_s: outcome.apps[0].time_s, places: scenario.places(&best.mapping), label: best.label })
         };
-        let found = parallel(&wanted, work, show)?;
+        let found = self.parallel("best static mappings", &wanted, work)?;
         self.best.extend(wanted.into_iter().zip(found));
         Ok(&self.best)
     }
@@ -283,12 +285,7 @@ impl Lab {
     pub fn pinned(&self, cases: &[Case], places: &[Vec<usize>]) -> anyhow::Result<Vec<Run>> {
         let one = |(case, places): (&Case, &Vec<usize>)| {
             let mut scenario = Self::of(&case.apps, self.effort.work_s)?;
-            let mut rest = places.as_slice();
-            for app in &mut scenario.apps {
-                let own;
-                (own, rest) = rest.split_at(app.threads);
-                app.pinned = Some(own.to_vec());
-            }
+            pin(&mut scenario.apps, places);
             Self::once(scenario, Arm::Linux, 1)
         };
         cases.iter().zip(places).map(one).collect()
@@ -301,10 +298,18 @@ impl Lab {
         }
     }
 
-    /// Says how far something is.
-    pub fn show(&self, what: &str, done: usize, all: usize) {
-        if let Ok(mut bar) = self.bar.lock() {
-            bar.show(done as f64 / all.max(1) as f64, || format!("{what}: {done} of {all} simulations"));
-        }
+    /// Does jobs on all cores, and says how far it is; results are in the order of the jobs.
+    pub fn parallel<J: Sync, R: Send>(
+        &self,
+        what: &str,
+        jobs: &[J],
+        work: impl Fn(&J) -> anyhow::Result<R> + Sync,
+    ) -> anyhow::Result<Vec<R>> {
+        let all = jobs.len();
+        parallel(jobs, work, |done| {
+            if let Ok(mut bar) = self.bar.lock() {
+                bar.show(done as f64 / all.max(1) as f64, || format!("{what}: {done} of {all} simulations"));
+            }
+        })
     }
 }

@@ -18,7 +18,6 @@ mod tumanov;
 
 use cotenant_cli::print;
 use cotenant_cli::usage;
-use cotenant_sim::optimum::Limits;
 use lab::{Effort, Lab};
 use row::Found;
 use serde::Serialize;
@@ -89,12 +88,7 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 40] = [
     ("feliu-timeline", "Figures 12 and 13, §6.2", "the same over time", feliu::timeline),
     ("feliu-fairness", "Figure 14, §6.2", "whom das makes faster than cas", feliu::fairness),
     ("feliu-chiplets", "beyond the paper", "mas, cas and das under 16 caches and 8 memory nodes", feliu::chiplets),
-    (
-        "resense-sensitivity",
-        "Tables IV and V, §3.1",
-        "how programs react to sharing with themselves",
-        resense::sensitivity,
-    ),
+    ("resense-sensitivity", "Tables IV and V, §3.1", "how programs react to sharing", resense::sensitivity),
     ("resense-small", "Figure 7, Table VI, §3.2", "workloads of three programs", resense::small),
     ("resense-medium", "Figure 8, Table VI, §3.3", "workloads of four programs", resense::medium),
     ("resense-large", "Figure 9, Table VI, §3.4", "workloads of eight programs", resense::large),
@@ -105,23 +99,13 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 40] = [
     ("tang-threads", "Figures 3.17–3.21, §3.3.3", "the same with 2 and 6 threads, and on Westmere", tang::threads),
     ("tang-heuristic", "Table 4.1, §4.1", "the heuristic's mappings", tang::heuristic),
     ("tang-atom", "Figures 4.4 and 4.5, §4.2", "AToM against best, average and worst mapping", tang::atom),
-    (
-        "tang-contentiousness",
-        "Figures 5.2–5.4, §5.2.1",
-        "what programs cost each other, and what they suffer",
-        contentiousness::pairs,
-    ),
+    ("tang-contentiousness", "Figures 5.2–5.4, §5.2.1", "what programs cost each other", contentiousness::pairs),
     ("tang-model", "Equation 5.9, §5.2, §5.4", "what makes a program costly to others", contentiousness::model),
     ("tang-padding", "Figure 5.12, §5.4.3", "nops in a contentious program", niceness::padding),
     ("tang-naps", "Figures 5.13–5.17, §5.4.3", "naps that a compiler inserted", niceness::naps),
     ("tang-qos-compile", "Figures 5.18–5.23, §5.4.4", "such naps beside SPEC and a service", niceness::compiled),
     ("tang-rn-simple", "Figures 6.5–6.10, §6.4.2", "naps by thresholds of the IPC", niceness::simple),
-    (
-        "tang-rn-targeted",
-        "Figures 6.11–6.26, §6.4",
-        "naps by the difference that they make, on two machines",
-        niceness::targeted,
-    ),
+    ("tang-rn-targeted", "Figures 6.11–6.26, §6.4", "naps by the difference that they make", niceness::targeted),
     ("tang-rn-overhead", "Figures 6.22 and 6.23, §6.4.5", "what monitoring costs", niceness::overhead),
     ("tumanov-heatmap", "Figure 2, §3.2", "a kernel on each tile of a mesh", tumanov::heatmap),
     ("tumanov-distance", "Figure 3, §3.2", "a compiler's time over its distance from memory", tumanov::distance),
@@ -151,16 +135,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let results = real::run(&args.names, args.quick)?;
         return show(&results, args.json);
     }
-    let few = Limits { classes: 30, evaluations: 30 };
-    let limits = Limits { classes: 2_000, evaluations: 300 };
-    let mixes = Limits { classes: 10_000, evaluations: 1_000 };
-    let effort = if args.quick {
-        Effort { seeds: 2, work_s: 0.5, limits: few, mixes: few, every: 5 }
-    } else {
-        Effort { seeds: 10, work_s: 5.0, limits, mixes, every: 1 }
-    };
-    let effort = Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort };
-    let mut lab = Lab::new(effort);
+    let effort = if args.quick { Effort::QUICK } else { Effort::WHOLE };
+    let mut lab = Lab::new(Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort });
     let wanted = EXPERIMENTS.iter().filter(|e| args.names.is_empty() || args.names.iter().any(|name| e.0 == name));
     let results = wanted
         .map(|(experiment, figure, _, make)| Ok(Outcome { experiment, figure, found: make(&mut lab)? }))

@@ -2,6 +2,7 @@
 
 use super::spread::Spread;
 use serde::Serialize;
+use std::borrow::Borrow;
 
 /// What an experiment came to.
 #[derive(Clone, Debug, Serialize)]
@@ -27,7 +28,7 @@ impl Found {
 const SILENT: &str = "no figure in the paper's text";
 
 /// A row.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub label: String,
     /// What the paper's text or tables say; `None` where they give no figure.
@@ -62,17 +63,7 @@ pub(super) struct At {
 
 /// A row of which the paper says nothing.
 pub(super) fn row(label: impl Into<String>, measured: f64, unit: &'static str) -> Row {
-    Row {
-        label: label.into(),
-        paper: None,
-        measured,
-        interval: None,
-        unit,
-        verdict: SILENT.to_owned(),
-        spread: None,
-        at: None,
-        met: None,
-    }
+    Row { label: label.into(), measured, unit, verdict: SILENT.to_owned(), ..Row::default() }
 }
 
 /// A row for each box of a box plot.
@@ -84,30 +75,37 @@ pub(super) fn spread(values: &[f64], of: &str, group: &str, series: &str, unit: 
 /// A row with a level in the paper, such as a share or a rate.
 pub(super) fn level(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
     let (verdict, met) = level_words(paper, measured);
-    Row { paper: Some(paper), verdict, met: Some(met), ..row(label, measured, unit) }
+    row(label, measured, unit).judged(paper, verdict, met)
+}
+
+/// A row with a level, where the paper has one.
+pub(super) fn level_of(label: impl Into<String>, paper: Option<f64>, measured: f64, unit: &'static str) -> Row {
+    let row = row(label, measured, unit);
+    if let Some(paper) = paper { level(row.label, paper, measured, unit) } else { row }
+}
+
+/// A row with an effect, where the paper has one.
+pub(super) fn effect_of(label: impl Into<String>, paper: Option<f64>, measured: f64) -> Row {
+    let row = row(label, measured, "%");
+    if let Some(paper) = paper { effect(row.label, paper, measured) } else { row }
 }
 
 /// A row with an effect in the paper, a gain or a loss in percent.
 pub(super) fn effect(label: impl Into<String>, paper: f64, measured: f64) -> Row {
     let verdict = effect_words(paper, measured);
-    Row {
-        paper: Some(paper),
-        verdict: verdict.to_owned(),
-        met: Some(verdict == "appears"),
-        ..row(label, measured, "%")
-    }
+    row(label, measured, "%").judged(paper, verdict, verdict == "appears")
 }
 
 /// A row with an upper bound in the paper.
 pub(super) fn bound(label: impl Into<String>, paper: f64, measured: f64, unit: &'static str) -> Row {
     let met = measured < paper;
     let verdict = if met { "below the paper's bound" } else { "above the paper's bound" };
-    Row { paper: Some(paper), verdict: verdict.to_owned(), met: Some(met), ..row(label, measured, unit) }
+    row(label, measured, unit).judged(paper, verdict, met)
 }
 
 /// A row of which the paper says something in words, and whether that is so here.
 pub(super) fn claim(label: impl Into<String>, measured: f64, unit: &'static str, says: &str, holds: bool) -> Row {
-    let verdict = if holds { format!("as in the paper: {says}") } else { format!("not as in the paper: {says}") };
+    let verdict = format!("{}as in the paper: {says}", if holds { "" } else { "not " });
     Row { verdict, met: Some(holds), ..row(label, measured, unit) }
 }
 
@@ -118,6 +116,16 @@ impl Row {
             self.verdict = format!("{}: {why}", self.verdict);
         }
         self
+    }
+
+    /// The same beside the paper's figure, with what that says of it.
+    pub fn judged(self, paper: f64, verdict: impl Into<String>, met: bool) -> Self {
+        Self { paper: Some(paper), verdict: verdict.into(), met: Some(met), ..self }
+    }
+
+    /// The same with its place in a picture.
+    pub fn at(self, at: At) -> Self {
+        Self { at: Some(at), ..self }
     }
 
     /// The same with the ends of its interval.
@@ -158,25 +166,34 @@ fn effect_words(paper: f64, measured: f64) -> &'static str {
 }
 
 /// The geometric mean; 1 of nothing.
-pub(super) fn geometric(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v: f64| (sum + v.ln(), n + 1));
-    (sum / f64::from(n.max(1))).exp()
+pub(super) fn geometric(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    mean(values.into_iter().map(|v| v.borrow().ln())).exp()
 }
 
 /// The mean; 0 of nothing.
-pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v: f64| (sum + v, n + 1));
+pub(super) fn mean(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    let (sum, n) = values.into_iter().fold((0.0, 0), |(sum, n), v| (sum + v.borrow(), n + 1));
     sum / f64::from(n.max(1))
 }
 
 /// The lowest; infinite of nothing.
-pub(super) fn lowest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(f64::INFINITY, f64::min)
+pub(super) fn lowest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    values.into_iter().fold(f64::INFINITY, |least, v| least.min(*v.borrow()))
 }
 
 /// The highest; minus infinity of nothing.
-pub(super) fn highest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(f64::NEG_INFINITY, f64::max)
+pub(super) fn highest(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    values.into_iter().fold(f64::NEG_INFINITY, |most, v| most.max(*v.borrow()))
+}
+
+/// By how many percent a ratio is above 1.
+pub(super) fn percent(ratio: f64) -> f64 {
+    (ratio - 1.0) * 100.0
+}
+
+/// Names in a row, or that there are none.
+pub(super) fn listed<S: Borrow<str>>(names: &[S]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// How many rows of which the paper says something agree: a level within 10 %, an effect that appears, a bound that

@@ -3,7 +3,7 @@
 use super::cases::{Case, mixes, standalone};
 use super::evaluation::{SAM, score};
 use super::lab::{Arm, Lab};
-use super::row::{Found, Row, bound, effect, geometric, highest, row, tally};
+use super::row::{Found, Row, bound, effect, effect_of, geometric, highest, percent, row, tally};
 
 /// Factors of the thresholds; 0.05 and 4 lie outside of the range that the paper calls safe.
 const COHERENCE: [f64; 8] = [0.05, 0.1, 0.3, 0.5, 1.5, 2.0, 3.0, 4.0];
@@ -58,7 +58,7 @@ pub(super) fn thresholds(lab: &mut Lab) -> anyhow::Result<Found> {
                 ("coherence", 4.0, false) => Some(30.0),
                 _ => None,
             };
-            rows.push(paper.map_or_else(|| row(&*label, loss.worst, "%"), |p| effect(&*label, p, loss.worst)));
+            rows.push(effect_of(label, paper, loss.worst));
             if *what == "coherence" && (0.1..=2.0).contains(factor) {
                 resilient &= loss.worst < 5.0;
             }
@@ -106,18 +106,13 @@ pub(super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
         some.map(|(case, arms)| score(best, case, &arms[0]) / score(best, case, &arms[1])).collect()
     };
     let (idle, full) = (slower(false), slower(true));
-    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let mut rows = vec![bound("reading counters for 8.89 µs each ms, by arithmetic", 1.0, 8.89e-6 / 1e-3 * 100.0, "%")];
-    rows.push(row("watched over unwatched, cases with idle CPUs", percent(geometric(idle.iter().copied())), "%"));
+    rows.push(row("watched over unwatched, cases with idle CPUs", percent(geometric(&idle)), "%"));
     if !full.is_empty() {
-        let most = highest(full.iter().copied());
-        rows.push(row("watched over unwatched, all 40 CPUs busy", percent(geometric(full.iter().copied())), "%"));
-        rows.push(bound(
-            "watched over unwatched, all 40 CPUs busy, the most (paper: below 1 %)",
-            1.0,
-            percent(most),
-            "%",
-        ));
+        let most = highest(&full);
+        rows.push(row("watched over unwatched, all 40 CPUs busy", percent(geometric(&full)), "%"));
+        let label = "watched over unwatched, all 40 CPUs busy, the most (paper: below 1 %)";
+        rows.push(bound(label, 1.0, percent(most), "%"));
     }
     let most = percent(highest(idle.into_iter().chain(full)));
     let verdict = format!(

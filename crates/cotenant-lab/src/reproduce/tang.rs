@@ -1,7 +1,7 @@
 //! Thread-to-core mapping of services: Tang's dissertation, chapters 3 and 4.
 
 use super::lab::{Lab, Watch, watched};
-use super::row::{Found, Row, effect, highest, lowest, mean, row};
+use super::row::{Found, Row, effect, effect_of, highest, lowest, mean, percent, row};
 use anyhow::Context as _;
 use cotenant_model::Time;
 use cotenant_model::policy::DynPolicy;
@@ -9,6 +9,7 @@ use cotenant_model::signal::Signal;
 use cotenant_model::topology::notation::parse_map;
 use cotenant_policies::{Atom, Heuristic};
 use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 const CLOVERTOWN: &str = "clovertown-2s";
@@ -96,24 +97,17 @@ impl Load {
             (_, 6) => &["XXX***|XXX***", "XXXXXX|******"],
             (_, _) => &["XX**..|XX**..", "XXXX..|****..", "XX....|XX****", "XXXX**|**...."],
         };
-        let alone = |map: &&str| match self.beside {
-            Some(_) => (*map).to_owned(),
-            None => map.replace('*', "."),
-        };
-        let mut maps: Vec<String> = all.iter().map(alone).collect();
+        if self.beside.is_some() {
+            return all.iter().map(|map| (*map).to_owned()).collect();
+        }
         // Alone some of them are the same.
-        let sorted = |map: &String| {
+        let mut known = BTreeSet::new();
+        let mut is_new = |map: &String| {
             let mut halves: Vec<String> = map.split('|').map(str::to_owned).collect();
             halves.sort();
-            halves
+            known.insert(halves)
         };
-        let mut known = Vec::new();
-        maps.retain(|map| {
-            let new = !known.contains(&sorted(map));
-            known.push(sorted(map));
-            new
-        });
-        maps
+        all.iter().map(|map| map.replace('*', ".")).filter(|map| is_new(map)).collect()
     }
 }
 
@@ -148,7 +142,7 @@ fn best(speeds: &[f64]) -> usize {
 
 /// The swing between worst and best mapping, percent of the worst.
 fn swing(speeds: &[f64]) -> f64 {
-    (highest(speeds.iter().copied()) / lowest(speeds.iter().copied()) - 1.0) * 100.0
+    percent(highest(speeds) / lowest(speeds))
 }
 
 /// How far a mapping that the dissertation calls the best is below our best: 0 where it is the best here, too.
@@ -180,7 +174,7 @@ pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Found> {
         rows.extend(shares(service, &speeds, &maps, speeds[0], "of {X.X.X.X.}"));
         rows.push(agrees(service, &speeds, &maps, BEST[s][0]));
         rows.push(effect(format!("{service}: swing between mappings"), text[s].0, swing(&speeds)));
-        rows.push(effect(format!("{service}: apart over together"), text[s].1, (speeds[0] / speeds[2] - 1.0) * 100.0));
+        rows.push(effect(format!("{service}: apart over together"), text[s].1, percent(speeds[0] / speeds[2])));
         let misses = all[1].misses_per_instruction / all[0].misses_per_instruction;
         rows.push(row(format!("{service}: misses per instruction with shared caches"), misses, "of {X.X.X.X.}"));
         let bus = all[1].bus_per_instruction / all[0].bus_per_instruction;
@@ -210,10 +204,7 @@ pub(super) fn corun(lab: &mut Lab) -> anyhow::Result<Found> {
                 _ => None,
             };
             let label = format!("{label}: swing between mappings");
-            rows.push(match printed {
-                Some(paper) => effect(label, paper, swing(&speeds)),
-                None => row(label, swing(&speeds), "%"),
-            });
+            rows.push(effect_of(label, printed, swing(&speeds)));
         }
     }
     Ok(result(rows, "Table 3.4; its cell for webSearch with protobuf is taken from the text, {XX**XX**}."))
@@ -300,7 +291,7 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
             for beside in [None, Some(BATCH[0]), Some(BATCH[1])] {
                 let load = Load::four(machine, service, beside);
                 let speeds = load.speeds(lab, &load.maps())?;
-                let (top, low) = (highest(speeds.iter().copied()), lowest(speeds.iter().copied()));
+                let (top, low) = (highest(&speeds), lowest(&speeds));
                 let scenario = load.scenario(end_s)?;
                 let policy = Atom(scenario.config.settings.of::<Atom>()?);
                 let runs = (1..=lab.effort.seeds).map(|seed| seen(&scenario, &policy, seed, 0.0));
@@ -310,17 +301,14 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
                 rows.push(row(format!("{label}, AToM"), ours / low, "of the worst mapping"));
                 rows.push(row(format!("{label}, the best mapping"), top / low, "of the worst mapping"));
                 below.push((1.0 - ours / top) * 100.0);
-                over.push((ours / mean(speeds) - 1.0) * 100.0);
+                over.push(percent(ours / mean(speeds)));
             }
         }
     }
-    let furthest = mean(below.iter().copied());
+    let furthest = mean(&below);
     let verdict = if furthest <= 3.0 { "as in the paper" } else { "further than in the paper" };
-    rows.push(Row {
-        paper: Some(3.0),
-        verdict: verdict.to_owned(),
-        ..row("below the best mapping, the mean over the loads (paper: within)", furthest, "%")
-    });
+    let mean_below = row("below the best mapping, the mean over the loads (paper: within)", furthest, "%");
+    rows.push(Row { paper: Some(3.0), verdict: verdict.to_owned(), ..mean_below });
     rows.push(row("below the best mapping, at most", highest(below), "%"));
     rows.push(effect("over the average of the mappings, at most", 22.0, highest(over)));
     let note = format!(

@@ -1,8 +1,7 @@
 //! How thresholds are found (§2.1, §2.2): what coherence and bandwidth cost at rising rates.
 
 use super::lab::{Arm, Lab, Run};
-use super::row::{Found, Row, level, row, tally};
-use cotenant_sim::batch::parallel;
+use super::row::{Found, Row, level, percent, row, tally};
 use cotenant_sim::scenario::Scenario;
 
 /// Coherence events per cycle of computing, from none to that of `hubench`.
@@ -31,7 +30,7 @@ fn pair(rate: f64, cpus: &str, work_s: f64) -> anyhow::Result<Scenario> {
 fn pairs(lab: &Lab) -> anyhow::Result<Vec<(f64, f64)>> {
     let jobs: Vec<(f64, &str)> = RATES.iter().flat_map(|r| [(*r, TOGETHER), (*r, APART)]).collect();
     let work = |&(rate, cpus): &(f64, &str)| Lab::once(pair(rate, cpus, lab.effort.work_s)?, Arm::Linux, 1);
-    let runs = parallel(&jobs, work, |done| lab.show("sam-fig1", done, jobs.len()))?;
+    let runs = lab.parallel("sam-fig1", &jobs, work)?;
     let point = |pair: &[Run]| {
         let apart = &pair[1];
         (apart.seen.inter / apart.seen.cycles, apart.outcome.apps[0].time_s / pair[0].outcome.apps[0].time_s)
@@ -52,7 +51,7 @@ pub(super) fn coherence(lab: &mut Lab) -> anyhow::Result<Found> {
     let points = pairs(lab)?;
     let mut rows: Vec<Row> = points
         .iter()
-        .map(|(rate, gain)| row(format!("together over apart, {rate:.2e} events/cycle"), (gain - 1.0) * 100.0, "%"))
+        .map(|(rate, gain)| row(format!("together over apart, {rate:.2e} events/cycle"), percent(*gain), "%"))
         .collect();
     let rises = points.windows(2).all(|p| p[1].1 >= p[0].1);
     let (verdict, note) = if let Some(crossing) = crossing(&points) {
@@ -90,7 +89,7 @@ fn socket(lab: &Lab) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
         let run = Lab::once(scenario, Arm::Linux, 1)?;
         anyhow::Ok(run.seen.misses / run.seen.seconds / clock_hz)
     };
-    let mut low = parallel(&jobs, work, |done| lab.show("sam-fig2", done, jobs.len()))?;
+    let mut low = lab.parallel("sam-fig2", &jobs, work)?;
     let high = low.split_off(TASKS);
     Ok((low, high))
 }

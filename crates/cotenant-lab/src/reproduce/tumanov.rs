@@ -1,10 +1,9 @@
 //! Placement on a mesh of cores and memory controllers (Tumanov et al. 2013), on the simulated `TilePro64`.
 
 use super::lab::Lab;
-use super::row::{At, Found, Row, claim, effect, highest, level, lowest, row, spread};
+use super::row::{At, Found, Row, claim, effect, highest, level, lowest, mean, percent, row, spread};
 use super::spread::Spread;
 use anyhow::Context as _;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -101,7 +100,7 @@ fn grid(lab: &Lab, what: &str, program: Program) -> anyhow::Result<Vec<f64>> {
         let app = format!("{}cpus = '{tile}'\n", program.app(BOTTOM_LEFT));
         times(&app, &program.at(BOTTOM_LEFT), "none", 0.0, 1)?.first().copied().context("no app")
     };
-    parallel(&tiles, on, |done| lab.show(what, done, tiles.len()))
+    lab.parallel(what, &tiles, on)
 }
 
 fn hops(tile: usize) -> f64 {
@@ -115,57 +114,43 @@ const BY_CONSTRUCTION: &str = "What a line takes beside its controller (memory_n
 /// Figure 2.
 pub(super) fn heatmap(lab: &mut Lab) -> anyhow::Result<Found> {
     let found = grid(lab, "tumanov-heatmap", BENCH2)?;
-    let (near, far) = (lowest(found.iter().copied()), highest(found.iter().copied()));
+    let (near, far) = (lowest(&found), highest(&found));
+    let slowest = found.iter().position(|t| *t == far).map_or(0.0, hops);
+    let grows = (0..64).all(|a| (0..64).all(|b| hops(a) >= hops(b) || found[a] < found[b]));
+    let says = "time grows with the distance from the controller";
     let mut rows = vec![
-        level("farthest over nearest tile, more", 14.0, (far / near - 1.0) * 100.0, "%"),
-        claim(
-            "hops of the slowest tile",
-            found.iter().position(|t| *t == far).map_or(0.0, hops),
-            "hops",
-            "time grows with the distance from the controller",
-            (0..64).all(|a| (0..64).all(|b| hops(a) >= hops(b) || found[a] < found[b])),
-        ),
+        level("farthest over nearest tile, more", 14.0, percent(far / near), "%"),
+        claim("hops of the slowest tile", slowest, "hops", says, grows),
     ];
-    for (tile, time) in found.iter().enumerate() {
+    rows.extend(found.iter().enumerate().map(|(tile, time)| {
         let (x, y) = (tile as u32 % COLUMNS, tile as u32 / COLUMNS);
         let at = At { axis: "column", x: f64::from(x), y: Some(f64::from(y)) };
-        rows.push(Row { at: Some(at), ..row(format!("column {x}, row {y}"), time / near, "of the nearest") });
-    }
+        row(format!("column {x}, row {y}"), time / near, "of the nearest").at(at)
+    }));
     Ok(Found::tallied(rows, BY_CONSTRUCTION.to_owned()))
 }
 
 /// Figure 3.
 pub(super) fn distance(lab: &mut Lab) -> anyhow::Result<Found> {
     let found = grid(lab, "tumanov-distance", COMPILER)?;
-    let n = found.len() as f64;
-    let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / n;
-    let (x, y) = (mean(&mut (0..found.len()).map(hops)), mean(&mut found.iter().copied()));
+    let (x, y) = (mean((0..found.len()).map(hops)), mean(&found));
     let sum = |f: &dyn Fn(f64, f64) -> f64| found.iter().enumerate().map(|(i, t)| f(hops(i) - x, t - y)).sum::<f64>();
     let (xy, xx, yy) = (sum(&|a, b| a * b), sum(&|a, _| a * a), sum(&|_, b| b * b));
-    let near = lowest(found.iter().copied());
+    let (near, r2) = (lowest(&found), xy * xy / (xx * yy));
     let mut rows = vec![
-        level("farthest over nearest tile, more", 14.0, (highest(found.iter().copied()) / near - 1.0) * 100.0, "%"),
-        claim(
-            "R² of a line through time over hops",
-            xy * xy / (xx * yy),
-            "",
-            "a clear linear relationship",
-            xy * xy / (xx * yy) > 0.95,
-        ),
+        level("farthest over nearest tile, more", 14.0, percent(highest(&found) / near), "%"),
+        claim("R² of a line through time over hops", r2, "", "a clear linear relationship", r2 > 0.95),
         row("slope", xy / xx / near * 100.0, "% per hop"),
     ];
-    for (tile, time) in found.iter().enumerate() {
+    rows.extend(found.iter().enumerate().map(|(tile, time)| {
         let at = At { axis: "hops from the controller", x: hops(tile), y: None };
-        rows.push(Row {
-            at: Some(at),
-            ..row(format!("{} hops, tile {tile}", hops(tile)), time / near, "of the nearest")
-        });
-    }
+        row(format!("{} hops, tile {tile}", at.x), time / near, "of the nearest").at(at)
+    }));
     let note = format!("cc1's accesses to memory are an assumption: the paper counts none. {BY_CONSTRUCTION}");
     Ok(Found::tallied(rows, note))
 }
 
-/// Who places, and whether it is watched at the paper's cost.
+/// Name, policy, and whether watching costs what it cost in the paper.
 const ARMS: [(&str, &str, bool); 5] = [
     ("baseline", "none", false),
     ("overhead", "overhead", true),
@@ -174,7 +159,7 @@ const ARMS: [(&str, &str, bool); 5] = [
     ("weighted, counted for nothing", "weighted", false),
 ];
 
-/// Which task of a trial.
+/// The tasks of a trial that the paper draws.
 const TASKS: [&str; 3] = ["slowest task", "median task", "fastest task"];
 
 /// Seconds of the slowest, the median and the fastest task of each trial, for each arm.
@@ -198,7 +183,7 @@ fn trials(lab: &Lab, what: &str, program: Program, copies: usize) -> anyhow::Res
         };
         ARMS.into_iter().map(run).collect::<anyhow::Result<Vec<[f64; 3]>>>()
     };
-    let found = parallel(&seeds, one, |done| lab.show(what, done, seeds.len()))?;
+    let found = lab.parallel(what, &seeds, one)?;
     let of = |arm: usize, which: usize| found.iter().map(|trial| trial[arm][which]).collect();
     Ok((0..ARMS.len()).map(|arm| [of(arm, 0), of(arm, 1), of(arm, 2)]).collect())
 }
@@ -226,7 +211,7 @@ fn boxes(
     for copies in COPIES {
         let found = trials(lab, what, program, copies)?;
         let group = if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") };
-        let gain = |arm: usize, which: usize| (median(&found[0][which]) / median(&found[arm][which]) - 1.0) * 100.0;
+        let gain = |arm: usize, which: usize| percent(median(&found[0][which]) / median(&found[arm][which]));
         for (arm, (name, ..)) in ARMS.iter().enumerate().skip(1) {
             for (which, task) in TASKS.into_iter().enumerate() {
                 rows.push(row(format!("{group}, {name}: {task} over baseline"), gain(arm, which), "%"));
@@ -252,7 +237,7 @@ fn boxes(
          hardware counters would give.",
         lab.effort.seeds * TRIALS,
         fault_s * 1e6,
-        (COLLECTION - 1.0) * 100.0,
+        percent(COLLECTION),
         cost * 100.0
     );
     Ok(Found::tallied(rows, note))
@@ -260,7 +245,7 @@ fn boxes(
 
 /// By how many percent `a` is faster than `b`.
 fn faster(a: f64, b: f64) -> f64 {
-    (b / a - 1.0) * 100.0
+    percent(b / a)
 }
 
 /// Figure 4.

@@ -5,6 +5,7 @@ use cotenant_linux::sense::memory::{Accessed, Collector, areas_of, drawn, ends_o
 use cotenant_linux::{FsRoot, sys};
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_millis(50);
 
 /// Ways to look.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum How {
     /// Not at all: what two windows differ by anyhow.
     Nothing,
@@ -23,17 +25,6 @@ pub enum How {
     Drawn,
     /// Which were accessed.
     Accessed,
-}
-
-impl How {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::Placement => "placement",
-            Self::Drawn => "drawn",
-            Self::Accessed => "accessed",
-        }
-    }
 }
 
 /// Looks so far.

@@ -118,8 +118,7 @@ pub fn run(spec: &str) -> ! {
     let [bytes, pages, threads] = spec.split(' ').collect::<Vec<_>>()[..] else { panic!("{spec}") };
     let (bytes, huge, threads): (usize, bool, u64) =
         (bytes.parse().unwrap(), pages == "huge", threads.parse().unwrap());
-    // SAFETY: takes plain numbers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    sys::set_parent_death_signal(libc::SIGKILL).unwrap();
     let part = bytes / PART;
     let (hot, _cold) = (area(part, huge) as usize, area(bytes - part, huge) as usize);
     for thread in 1..=threads {

@@ -59,7 +59,7 @@ pub fn measure(program: &mut Program, how: How, length: Duration, pairs: usize) 
     let one_percents = [value, low, high].map(one_percent);
     let losses = |factor: f64| [value, high, low].map(|ratio| lost(ratio) * factor);
     let mut row = json!({
-        "how": how.name(), "pairs": pairs, "segment_s": seconds,
+        "how": how, "pairs": pairs, "segment_s": seconds,
         "ratio": [value, low, high],
         "cpu_ratio": ends(cpu_ratio),
         "lost_ms": losses(1e3),

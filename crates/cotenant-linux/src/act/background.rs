@@ -3,7 +3,7 @@
 
 use crate::act::groups::{Group, Hierarchy, LimitError};
 
-/// Lets who is in a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least
+/// Lets the members of a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least
 /// weight), or beside the others again. Others are those in groups beside it: control groups share the CPU level by
 /// level. What was written, as people read it.
 ///
@@ -35,14 +35,14 @@ mod tests {
         let state = TempDir::new("quota-background");
         let mut journal = journal(state.path());
         let quota = Quota::make(&mut journal).unwrap();
-        let path = quota.group().path.clone();
+        let path = quota.group.path.clone();
         for on in [true, false] {
-            let said = set(quota.group(), on).unwrap();
+            let said = set(&quota.group, on).unwrap();
             let (file, value) = said.split_once(' ').unwrap();
             assert_eq!(fs::read_to_string(path.join(file)).unwrap().trim(), value);
             assert!(["cpu.idle 1", "cpu.weight 1", "cpu.shares 2"].contains(&said.as_str()) == on, "{on}: {said}");
         }
-        set(quota.group(), true).unwrap();
+        set(&quota.group, true).unwrap();
         quota.end(&mut journal).unwrap();
         assert!(!path.exists() && journal.finish().failed == 0);
     }

@@ -2,7 +2,7 @@
 //! on what is measured.
 //!
 //! None of the machines that this was written on has resctrl: it is tested on a fake tree alone. The group is journaled
-//! before it is made; whoever removes its folder gives its tasks back to the group of all others.
+//! before it is made; removing its folder gives its tasks back to the group of all others.
 
 use super::bandwidth::Throttle;
 use crate::FsRoot;
@@ -109,8 +109,8 @@ impl Limited {
         Ok(self.group.enter("tasks", command)?)
     }
 
-    /// Gives it a share, 0–1, of the cache's ways and of the bandwidth that it was seen to use without a limit; `None`
-    /// = all.
+    /// Gives it a share, 0–1, of the cache's ways and of the bandwidth that it was seen to use without a limit;
+    /// `None` = all.
     ///
     /// # Errors
     /// Where the kernel refuses.
@@ -149,10 +149,10 @@ impl Limited {
         self.group.limit("schemata", &self.resctrl.schemata(self.share.unwrap_or(1.0), self.percent))
     }
 
-    /// Removes the group; who is in it runs on without limits.
+    /// Removes the group; its members run on without limits.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    /// Where that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
         self.group.end(journal)
     }

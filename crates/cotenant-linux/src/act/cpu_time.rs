@@ -6,7 +6,6 @@
 use crate::act::groups::{self, Group, Hierarchy, LimitError};
 use crate::act::pause::Job;
 use crate::bounded::{self, Limit};
-use crate::fault::point;
 use crate::undo::Journal;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,8 @@ const LEAST_US: u64 = 1_000;
 /// A group with a limit.
 #[derive(Debug)]
 pub struct Quota {
-    group: Group,
+    /// It, for what else is set of it.
+    pub group: Group,
 }
 
 impl Quota {
@@ -40,11 +40,6 @@ impl Quota {
     /// Where the group is gone.
     pub fn enter(&self, command: &mut Command) -> Result<(), LimitError> {
         Ok(self.group.enter("cgroup.procs", command)?)
-    }
-
-    /// The group, for those who set something else of it.
-    pub fn group(&self) -> &Group {
-        &self.group
     }
 
     /// Whether its group is of version 2.
@@ -77,12 +72,11 @@ impl Quota {
         Ok(format!("{file} {value}"))
     }
 
-    /// Lifts the limit and removes the group; who is in it runs on in our own.
+    /// Lifts the limit and removes the group; its members run on in our own.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    /// Where that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
-        point("quota.end.before");
         self.set(None)?;
         self.group.end(journal)
     }
@@ -99,7 +93,7 @@ fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
     (u64::from(cpu_permille) * period_us / 1000).max(LEAST_US)
 }
 
-/// The hierarchy, the group below which one with a limit can be made, and ours, to which who is in it goes in the end:
+/// The hierarchy, the group below which one with a limit can be made, and ours, to which its members go in the end:
 /// tried.
 fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
@@ -117,8 +111,8 @@ fn parents(hierarchy: Hierarchy, home: &Path) -> impl Iterator<Item = &Path> {
     std::iter::once(home).chain(around)
 }
 
-/// Whether who is started beside a group would escape a limit of it. That of processes, which systemd sets everywhere,
-/// is not meant for us.
+/// Whether a program that is started beside a group would escape a limit of it. That of processes, which systemd sets
+/// everywhere, is not meant for us.
 fn is_limited(group: &Path) -> bool {
     [("cpu.max", "max"), ("memory.max", "max"), ("memory.high", "max"), ("cpuset.cpus", "")].iter().any(
         |(file, none)| {

@@ -28,13 +28,14 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use throttle::{Enforcer, Slept, Throttle};
 
-/// What is journaled, in the order in which it is undone: nobody is to wait for the masks of others.
+/// What is journaled, in the order in which it is undone: no program is to stay paused while masks of others are
+/// undone.
 ///
 /// Naps of programs with marks end by themselves, and pages stay where they were brought.
 pub const EFFECTS: Table =
     &[Kind::of::<groups::Groups>(), Kind::of::<pause::Stopped>(), Kind::of::<placement::Masks>()];
 
-/// Undoes whatever killed Cotenants of this user have left.
+/// Undoes all that killed Cotenants of this user have left.
 pub fn restore(state_dir: &Path) -> RestoreReport {
     undo::restore(state_dir, EFFECTS)
 }
@@ -44,11 +45,12 @@ pub fn guard(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     undo::guard(args, EFFECTS)
 }
 
-/// All actuators of one host. Who is affected is known to the observer, which every call gets.
+/// All actuators of one host. The observer, which every call gets, knows which tasks are affected.
 #[derive(Debug)]
 pub struct Actuators {
     journal: Journal,
-    placement: Placement,
+    /// Sets masks.
+    pub placement: Placement,
     /// Where the memory of programs may be moved.
     pages: Option<Mover>,
     /// Applications on which something acts, or may act, as a whole.
@@ -56,7 +58,7 @@ pub struct Actuators {
     /// How programs that are started are paused; `None`: as is best.
     method: Option<Method>,
     pauses: Option<Pauses>,
-    /// Those that were told to wait since the last [`Actuators::settle`].
+    /// Applications that were paused since the last [`Actuators::settle`].
     stopped: BTreeSet<AppId>,
     turned: Vec<(AppId, bool)>,
     notes: Notes,
@@ -83,32 +85,22 @@ impl Actuators {
 
     /// Remarks for people: what was refused and why. Same remark, same text.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let throttled = self.throttles.values().flat_map(|throttle| throttle.notes().iter());
-        let refused = self.journal.notes().iter().chain(self.notes.iter()).chain(self.placement.notes().iter());
+        let throttled = self.throttles.values().flat_map(|throttle| throttle.notes.iter());
+        let refused = self.journal.notes().iter().chain(self.notes.iter()).chain(self.placement.notes.iter());
         throttled.chain(refused).cloned().chain(self.pages.iter().flat_map(Mover::notes))
     }
 
     /// Says of a process whether another Cotenant manages it: its tasks will be left alone as long as that does.
     pub fn look_for_rival(&mut self, pid: u32) {
         if let Some(other) = self.journal.rival(pid) {
-            let who = format!("another cotenant (process {other}) manages it or its parent");
-            self.notes.add(format!("process {pid} is left alone: {who}"));
+            let why = format!("another cotenant (process {other}) manages it or its parent");
+            self.notes.add(format!("process {pid} is left alone: {why}"));
         }
-    }
-
-    /// Whether the mask of the thread of that id and start time is looked after here.
-    pub fn knows(&self, tid: u32, start_ticks: u64) -> bool {
-        self.placement.knows(tid, start_ticks)
     }
 
     /// The mask that a task would have without us, see [`Placement::original_mask`].
     pub fn original_mask(&mut self, task: &NewTask) -> CpuSet {
         self.placement.original_mask(&mut self.journal, task)
-    }
-
-    /// Threads that are allowed other CPUs since the last call, because of another agent or their cpuset.
-    pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
-        self.placement.take_changed()
     }
 
     /// Makes ready what a program needs that is about to be started, see [`Throttle::prepare`].
@@ -200,7 +192,7 @@ impl Actuators {
         !self.throttles.is_empty()
     }
 
-    /// How those that are throttled slept, by ascending ids.
+    /// How throttled applications slept, by ascending ids.
     pub fn slept(&self, now: Time) -> Vec<Slept> {
         self.throttles.values().map(|throttle| throttle.slept(now)).collect()
     }
@@ -274,7 +266,7 @@ impl Actuators {
         }
     }
 
-    /// Applications that have been told to wait since the last call, or to go on (true).
+    /// Applications that were paused since the last call, or resumed (true).
     pub fn take_turned(&mut self) -> Vec<(AppId, bool)> {
         std::mem::take(&mut self.turned)
     }
@@ -296,7 +288,7 @@ impl Actuators {
     }
 }
 
-/// Known to who follows them; a control group knows its own.
+/// Its processes, as far as they must be named: a control group knows its own.
 fn members(throttle: &Throttle, app: AppId, observer: &Observer) -> Vec<Identity> {
     if throttle.by_signals() { observer.members(app) } else { Vec::new() }
 }

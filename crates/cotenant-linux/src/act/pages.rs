@@ -5,6 +5,7 @@ use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::memory::{files, is_bound};
 use crate::sys::mempolicy::move_pages;
+use crate::sys::page_size;
 use crate::sys::thread::{Held, SetError};
 use crate::undo::Journal;
 use cotenant_model::areas::{Area, Backing};
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A call that moves pages may take so long at most: its pages are not to be had meanwhile.
+/// A call that moves pages may take so long at most: the process cannot access its pages meanwhile.
 pub const LONGEST: Duration = Duration::from_millis(20);
 /// What a call should take, and what all calls of one round may: the loop waits for them.
 const AIM: Duration = Duration::from_millis(5);
@@ -23,19 +24,9 @@ const PER_ROUND: Duration = Duration::from_millis(20);
 const FIRST: usize = 16;
 const MOST: usize = 4096;
 
-/// Why the memory of a process is not moved at all.
-#[derive(Debug, thiserror::Error)]
-pub enum MoveError {
-    /// It may not use that node.
-    #[error("its cpuset does not allow memory of node {0}")]
-    Cpuset(NodeId),
-    /// All that is elsewhere was bound by the program or its user.
-    #[error("what is elsewhere was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files")]
-    Bound,
-    /// The system says no.
-    #[error("its memory cannot be moved: {0}")]
-    System(#[from] io::Error),
-}
+/// Why nothing of a process is moved where there would be something.
+const BOUND: &str =
+    "what is elsewhere was bound by itself or its user (mbind, set_mempolicy, numactl), or is that of files";
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,18 +84,18 @@ impl Mover {
     /// Begins to bring the memory of a process to these nodes, in equal parts. What is on its way to other nodes stops.
     ///
     /// # Errors
-    /// [`MoveError`]; nothing was moved then.
-    pub fn bring(&mut self, pid: u32, to: &[NodeId]) -> Result<(), MoveError> {
+    /// Why not, or what the system says; nothing was moved then.
+    pub fn bring(&mut self, pid: u32, to: &[NodeId]) -> io::Result<()> {
         if self.jobs.get(&pid).is_some_and(|job| job.to == to) {
             return Ok(());
         }
         let allowed = files::nodes_allowed(&self.fs, pid)?;
         if let Some(node) = to.iter().find(|node| !allowed.contains(cotenant_model::CpuId(node.0))) {
-            return Err(MoveError::Cpuset(*node));
+            return Err(io::Error::other(format!("its cpuset does not allow memory of node {node}")));
         }
         let (left, others) = far(&self.fs, pid, to)?;
         if left.is_empty() || to.is_empty() {
-            return if others { Err(MoveError::Bound) } else { Ok(()) };
+            return if others { Err(io::Error::other(BOUND)) } else { Ok(()) };
         }
         self.jobs.insert(pid, Job { to: to.to_vec(), left, batch: FIRST, moved: Moved::default() });
         Ok(())
@@ -133,20 +124,13 @@ impl Mover {
         for pid in pids {
             while begin.elapsed() < PER_ROUND {
                 let Some(job) = self.jobs.get_mut(&pid) else { break };
-                match job.step(pid) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        self.forget(pid);
-                        break;
-                    }
-                    Err(e) => {
-                        // That it has ended is no failure.
-                        if e.raw_os_error() != Some(libc::ESRCH) {
-                            self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
-                        }
-                        self.forget(pid);
-                        break;
-                    }
+                let moved = job.step(pid);
+                // That it has ended is no failure.
+                if let Some(e) = moved.as_ref().err().filter(|e| e.raw_os_error() != Some(libc::ESRCH)) {
+                    self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
+                }
+                if !matches!(moved, Ok(true)) {
+                    self.forget(pid);
                 }
             }
         }
@@ -176,7 +160,7 @@ impl Mover {
 impl Job {
     /// One call; false where nothing is left.
     fn step(&mut self, pid: u32) -> io::Result<bool> {
-        let page = files::page_kb() * 1024;
+        let page = page_size() as u64;
         let mut pages = Vec::with_capacity(self.batch);
         while pages.len() < self.batch {
             let Some((start, end)) = self.left.front_mut() else { break };

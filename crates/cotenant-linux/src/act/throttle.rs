@@ -1,4 +1,4 @@
-//! Throttling one application: all that acts on it as a whole, and what that came to.
+//! Throttling one application: all actuators that act on it as a whole, and how long it slept.
 
 use crate::FsRoot;
 use crate::act::background;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Shorter pauses are not made by signals: they arrive late by about as much.
 const SHORTEST_BY_SIGNALS: Duration = Duration::from_millis(20);
 
-/// Told where naps from inside alone are wanted, until there are marks.
+/// The note where naps from inside alone are wanted, until there are marks.
 const NO_MARKS: &str = "--means inside: a program of low priority has passed no mark and does not nap; \
                         build it with 'cotenant cc', or take --means auto";
 
@@ -72,7 +72,7 @@ struct Written {
 }
 
 /// One application.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Throttle {
     enforcer: Enforcer,
     job: Option<Job>,
@@ -83,7 +83,7 @@ pub struct Throttle {
     inside: bool,
     /// The process that was started.
     root: Option<u32>,
-    /// It waits until it is told to run, however long naps are.
+    /// It is paused until an order resumes it, however long naps are.
     waits: bool,
     paused_since: Option<Time>,
     /// When a nap from outside ends.
@@ -94,29 +94,13 @@ pub struct Throttle {
     limits: u64,
     /// It was asked to end: it is neither paused nor limited any more.
     ending: bool,
-    notes: Notes,
+    /// Remarks for people.
+    pub notes: Notes,
 }
 
 impl Throttle {
     fn new(enforcer: Enforcer, job: Option<Job>) -> Self {
-        Self {
-            enforcer,
-            job,
-            cpu_time: None,
-            caches: None,
-            marks: Marks::default(),
-            inside: enforcer == Enforcer::Inside,
-            root: None,
-            waits: false,
-            paused_since: None,
-            wakes_at: None,
-            outside: Duration::ZERO,
-            pauses: 0,
-            written: Written::default(),
-            limits: 0,
-            ending: false,
-            notes: Notes::default(),
-        }
+        Self { enforcer, job, inside: enforcer == Enforcer::Inside, ..Self::default() }
     }
 
     /// Makes ready what a program needs that is about to be started: it begins in a session of its own, and in groups.
@@ -129,30 +113,14 @@ impl Throttle {
         pauses: &mut Pauses,
         command: &mut Command,
     ) -> Result<Self, String> {
-        let auto = enforcer == Enforcer::Auto;
         let mut new = Self::new(enforcer, None);
-        if auto || enforcer == Enforcer::Quota {
-            match Quota::make(journal) {
-                Ok(quota) => new.cpu_time = Some(quota),
-                Err(why) if !auto => return Err(why.to_string()),
-                Err(_) => {} // a rung less
-            }
+        if matches!(enforcer, Enforcer::Auto | Enforcer::Quota) {
+            new.cpu_time = new.unless_auto(Quota::make(journal))?;
         }
-        if auto || enforcer == Enforcer::Resctrl {
-            match Resctrl::find(&FsRoot::live()).map(|resctrl| resctrl.make(journal)) {
-                Some(Ok(limited)) => {
-                    limited.enter(command).map_err(|why| why.to_string())?;
-                    new.caches = Some(limited);
-                }
-                Some(Err(why)) if !auto => return Err(why.to_string()),
-                None if !auto => {
-                    return Err(
-                        "resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto"
-                            .to_owned(),
-                    );
-                }
-                Some(Err(_)) | None => {}
-            }
+        if matches!(enforcer, Enforcer::Auto | Enforcer::Resctrl) {
+            let found = Resctrl::find(&FsRoot::live()).ok_or(LimitError::NoResctrl);
+            new.caches = new.unless_auto(found.and_then(|resctrl| resctrl.make(journal)))?;
+            new.caches.iter().try_for_each(|limited| limited.enter(command)).map_err(|why| why.to_string())?;
         }
         let job = if let Some(job) = new.cpu_time.as_ref().and_then(Quota::job) {
             job
@@ -165,6 +133,14 @@ impl Throttle {
         job.prepare(command).map_err(|why| why.to_string())?;
         new.job = Some(job);
         Ok(new)
+    }
+
+    /// What cannot be had is left out where nothing certain was asked for.
+    fn unless_auto<T>(&self, made: Result<T, LimitError>) -> Result<Option<T>, String> {
+        match made {
+            Err(_) if self.enforcer == Enforcer::Auto => Ok(None),
+            made => made.map(Some).map_err(|why| why.to_string()),
+        }
     }
 
     /// Takes on what runs already.
@@ -195,16 +171,11 @@ impl Throttle {
     /// Where nothing can be journaled: it runs, and cannot be paused.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         self.root = Some(root.0);
-        // So that other Cotenants leave it alone. It is ours even where one of them manages whoever started us.
+        // So that other Cotenants leave it alone. It is ours even where one of them manages what started us.
         if let Ok(held) = Held::open_exactly(root.0, root.0, root.1) {
             let _ = journal.may_touch(&held);
         }
         self.job.as_mut().map_or(Ok(()), |job| job.started(journal, root))
-    }
-
-    /// Remarks for people.
-    pub fn notes(&self) -> &Notes {
-        &self.notes
     }
 
     /// Whether its processes must be known to pause it: a control group knows its own.
@@ -217,7 +188,7 @@ impl Throttle {
         self.enforcer != Enforcer::Outside
     }
 
-    /// Looks who has marks, and brings limits nearer to what they are to be.
+    /// Looks which processes have marks, and brings limits nearer to what they are to be.
     pub fn look(&mut self, journal: &mut Journal, at: Time, processes: &[(u32, &Process)], ran: &Ran) {
         if self.looks() {
             self.marks.look(journal, at, processes, self.root.is_none(), &mut self.notes);
@@ -276,9 +247,9 @@ impl Throttle {
         Outcome::Denied
     }
 
-    /// Lets it wait until [`Throttle::go_on`]; whether it was not told so before.
+    /// Pauses it until [`Throttle::go_on`]; whether it was not paused so before.
     pub fn wait(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
-        self.pause(journal, now, members); // who could be stopped is stopped
+        self.pause(journal, now, members); // what could be stopped is stopped
         !std::mem::replace(&mut self.waits, true)
     }
 
@@ -342,11 +313,11 @@ impl Throttle {
             return Outcome::NotThisMachine;
         };
         let on = on && !self.ending;
-        let set = background::set(quota.group(), on).map(|text| on.then_some(text));
+        let set = background::set(&quota.group, on).map(|text| on.then_some(text));
         note(set, &mut self.written.background, &mut self.notes)
     }
 
-    /// Lets it act on a signal: whoever is frozen does not end.
+    /// Passes a signal on and resumes it: a frozen program does not end.
     pub fn signal(&mut self, now: Time, signal: i32, members: &[Identity]) {
         if asks_to_stop(signal) || signal == libc::SIGKILL {
             self.ending = true;
@@ -354,7 +325,7 @@ impl Throttle {
             self.wakes_at = None;
             self.marks.withdraw();
         }
-        // Who is to end needs CPU time for that, and may wait for long where it gets what others leave.
+        // A program that is to end needs CPU time for that, and may wait for long where it gets what others leave.
         if self.written.cpu_time.is_some() {
             self.limit(None);
         }
@@ -389,7 +360,7 @@ impl Throttle {
             inside_s,
             outside_s: outside.as_secs_f64(),
             pauses: self.pauses,
-            threads: self.marks.threads(),
+            threads: self.marks.threads,
             limit: (!written.is_empty()).then(|| written.join(" and ")),
             limits: self.limits,
         }
@@ -403,7 +374,7 @@ impl Throttle {
         self.settle(now);
     }
 
-    /// Lets it run and is done with it; lines about what could not be undone, which whoever undoes at the end tries
+    /// Lets it run and is done with it; lines about what could not be undone, which undoing at the end tries
     /// again.
     pub fn end(self, journal: &mut Journal) -> Vec<String> {
         let mut notes = Vec::new();

@@ -4,7 +4,6 @@ use crate::act::throttle::Enforcer;
 use crate::sense::metrics::Metrics;
 use crate::sense::processes::Target;
 use crate::sys::launch::Child;
-use cotenant_model::Time;
 use cotenant_model::metric::Metric;
 use std::process::Command;
 use std::sync::Arc;
@@ -48,10 +47,8 @@ impl AppSpec {
 #[derive(Debug)]
 pub(super) struct App {
     pub child: Option<Child>,
-    /// The exit code of the command, as shells say it, and when it ended.
-    pub exit: Option<(u8, Time)>,
-    /// Its end was told.
-    pub told: bool,
+    /// Its command has ended.
+    pub ended: bool,
     /// Nothing is left of it, as of the last look.
     pub gone: bool,
     pub throttled: bool,
@@ -63,7 +60,7 @@ pub(super) struct App {
 impl App {
     /// Whether its command was started and has not ended.
     pub fn is_awaited(&self) -> bool {
-        self.child.is_some() && self.exit.is_none()
+        self.child.is_some() && !self.ended
     }
 
     pub fn pid(&self) -> Option<u32> {

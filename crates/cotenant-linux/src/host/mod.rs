@@ -1,32 +1,32 @@
 //! The live machine as a [`Host`]: applications come and go, are observed, and are acted on by all actuators alike.
 
 mod app;
+mod options;
 pub mod queue;
 
 use crate::FsRoot;
 use crate::act::Actuators;
-use crate::act::pause::{Job, Method};
+use crate::act::pause::Job;
 use crate::act::throttle::{Slept, Throttle};
 use crate::notes::Notes;
-use crate::sense::memory::{self, interleaving};
-use crate::sense::metrics::{self, MetricSummary, Metrics};
+use crate::sense::memory::interleaving;
+use crate::sense::metrics::{MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
 use crate::sense::processes::Target;
 use crate::sense::progress::Reported;
 use crate::sense::tier::TierReport;
-use crate::sys::launch::{self, Child, LaunchError};
+use crate::sys::launch::{self, Child};
 use crate::sys::thread::process_stat;
 use crate::sys::waiter::{Event, Waiter, asks_to_stop};
 use crate::sys::{self, Usage};
-use crate::undo::{JournalOptions, OpenError, RestoreReport};
+use crate::undo::{JournalOptions, RestoreReport};
 use app::App;
 use cotenant_model::host::HostError;
-use cotenant_model::profile::{AppProfile, stand_in};
-use cotenant_model::{AppId, CpuSet, Host, Order, Outcome, Sample, Signal, Time, Topology, Wake};
+use cotenant_model::profile::stand_in;
+use cotenant_model::{AppId, CpuSet, Host, Order, Outcome, Sample, Time, Topology, Wake};
 use queue::{Gaps, Line, Queue};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use app::{AppSpec, What};
+pub use options::{Finish, HostOptions, StartError, Until};
 
 /// Where looks at all threads are rare: least and most time between two of them, each of which may take as long as some
 /// fifty others.
@@ -42,85 +43,6 @@ const FULL_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_mi
 /// The time between two such looks is this part of the time that has passed: programs begin, and rarely change much
 /// later.
 const FULL_PART: u32 = 20;
-
-/// When a run is over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Until {
-    /// The first command has ended, whatever it leaves behind; where none was started: nothing is left, or a signal
-    /// came.
-    #[default]
-    FirstEnds,
-    /// All commands have ended, and those that are not throttled have left nobody behind; sooner where a signal asked
-    /// all to end.
-    AllEnd,
-    /// A signal came.
-    Asked,
-}
-
-/// How a live machine is managed.
-#[derive(Clone, Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
-pub struct HostOptions {
-    /// CPUs that the user allows; `None` = all.
-    pub cpus: Option<CpuSet>,
-    /// Whether anything is to be changed. Without it no journal, no guardian and no claim comes into being.
-    pub act: bool,
-    /// Whether tasks of other users are managed.
-    pub other_users: bool,
-    /// What is counted by hardware; `None`: what most policies want.
-    pub signals: Option<Vec<Signal>>,
-    /// What is looked at of the memory of each process: dear.
-    pub memory: memory::Options,
-    /// Whether the memory of programs may be moved, too.
-    pub move_pages: bool,
-    /// Applications by name, of which rates stand in for signals that cannot be counted.
-    pub profiles: BTreeMap<String, AppProfile>,
-    /// Whether most samples are of what costs no system call: reported progress, and readings of metrics.
-    pub rare_looks: bool,
-    /// When a run is over.
-    pub until: Until,
-    /// When the commands that were started are asked to end.
-    pub after: Option<Duration>,
-    /// How programs that are started to be throttled are paused; `None`: as is best here.
-    pub method: Option<Method>,
-    /// How changes are journaled; `None`: as [`JournalOptions::new`] says.
-    pub journal: Option<JournalOptions>,
-}
-
-/// Why a host could not begin, or an application not be added.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Nothing can be changed.
-    #[error(transparent)]
-    Journal(#[from] OpenError),
-    /// Nothing can be observed.
-    #[error(transparent)]
-    Observe(#[from] ObserveError),
-    /// The command could not be started.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// The metrics cannot be read.
-    #[error(transparent)]
-    Metrics(#[from] metrics::StartError),
-    /// The kernel gave no descriptors to wait with.
-    #[error("cannot wait for events: {0}; raise the limit of open files (ulimit -n)")]
-    Wait(io::Error),
-    /// A means of throttling programs is not to be had.
-    #[error("{0}")]
-    Means(String),
-}
-
-/// How a managed run ended.
-#[derive(Clone, Debug, Default)]
-pub struct Finish {
-    /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not
-    /// started here.
-    pub exit_code: u8,
-    /// The last signal that asked to stop: the commands have got it, too.
-    pub signal: Option<i32>,
-    /// What was given back.
-    pub restored: RestoreReport,
-}
 
 /// The machine that this is, with the applications that are managed on it.
 #[derive(Debug)]
@@ -136,8 +58,10 @@ pub struct LinuxHost {
     first: Option<AppId>,
     /// How its command ended.
     exit_code: u8,
+    /// Commands that have ended since the last [`LinuxHost::take_ended`].
+    ended: Vec<(AppId, u8, Time)>,
     line: Option<Line>,
-    /// How the throttled slept as of the last look at all threads, for those who watch.
+    /// How throttled applications slept as of the last look at all threads, for live views.
     told: Rc<RefCell<Vec<Slept>>>,
     last: Option<Sample>,
     full_due: Time,
@@ -187,6 +111,7 @@ impl LinuxHost {
             apps: BTreeMap::new(),
             first: None,
             exit_code: 0,
+            ended: Vec::new(),
             line: None,
             told: Rc::default(),
             last: None,
@@ -231,7 +156,7 @@ impl LinuxHost {
             (Some(enforcer), Some(act), What::Running(target)) => Some(act.attach(enforcer, target)),
             _ => None,
         };
-        // A job that cannot be let wait runs all the same.
+        // A job that cannot be paused runs all the same.
         let throttle = match throttle {
             Some(Err(why)) if job.is_some() => {
                 self.notes.add(why);
@@ -240,18 +165,14 @@ impl LinuxHost {
             other => other.transpose().map_err(StartError::Means)?,
         };
         if let (Some(_), What::Command(command)) = (job, &mut spec.what) {
-            if throttle.is_none() {
-                // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
-                unsafe {
-                    command.pre_exec(|| sys::setsid().or(Ok(())));
-                }
-            }
-            if let Some(cpus) = self.options.cpus.clone() {
-                // SAFETY: between fork and exec it makes one async-signal-safe system call with memory that was
-                // allocated before.
-                unsafe {
-                    command.pre_exec(move || sys::setaffinity(0, &cpus));
-                }
+            let (leads, cpus) = (throttle.is_none(), self.options.cpus.clone());
+            // SAFETY: between fork and exec it makes async-signal-safe system calls, with memory that was allocated
+            // before.
+            unsafe {
+                command.pre_exec(move || {
+                    let _ = leads.then(sys::setsid); // it may lead a session already
+                    cpus.as_ref().map_or(Ok(()), |cpus| sys::setaffinity(0, cpus))
+                });
             }
         }
         Ok(Ready { spec, throttle, job })
@@ -283,19 +204,17 @@ impl LinuxHost {
         let pid = child.as_ref().map(Child::pid);
         let root = pid.map(|pid| (pid, process_stat(pid).map_or(0, |stat| stat.start_ticks)));
         if let (Some(key), Some(root), Some(line)) = (job, root, &mut self.line) {
-            line.queue.started(key, root); // first of all: whoever goes on after a crash must know of it
+            line.queue.started(key, root); // first of all: after a crash it must be known
         }
         let id = self.observer.add_app(AppTarget { name, target });
         self.first.get_or_insert(id);
         if let Some(child) = &child {
-            if job.is_some() || throttled.is_some() || self.options.until == Until::Asked {
-                self.waiter.watch_job(child); // signals are passed on by the host, or not at all
-            } else {
-                self.waiter.watch(child);
-            }
+            // To others signals are passed on by the host, or not at all.
+            let pass_on = job.is_none() && throttled.is_none() && self.options.until != Until::Asked;
+            self.waiter.watch(child, pass_on);
         }
         let job = job.map(|key| (key, false));
-        let app = App { child, exit: None, told: false, gone: false, throttled: throttled.is_some(), metrics, job };
+        let app = App { child, ended: false, gone: false, throttled: throttled.is_some(), metrics, job };
         self.apps.insert(id, app);
         if let (Some(throttle), Some(act)) = (throttle, &mut self.act)
             && let Err(why) = act.add(id, throttle, root)
@@ -317,16 +236,12 @@ impl LinuxHost {
         }
         self.observer.remove_app(app);
         self.apps.remove(&app);
+        self.ended.retain(|(ended, ..)| *ended != app);
     }
 
     /// Commands that have ended since the last call: exit code (128 + signal), and when.
     pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
-        let ended = self.apps.iter_mut().filter(|(_, app)| app.exit.is_some() && !app.told);
-        let told = ended.filter_map(|(id, app)| {
-            app.told = true;
-            app.exit.map(|(code, at)| (*id, code, at))
-        });
-        told.collect()
+        std::mem::take(&mut self.ended)
     }
 
     /// What can be counted here, and how much of the time each counter ran.
@@ -357,7 +272,7 @@ impl LinuxHost {
         self.signal.is_some()
     }
 
-    /// The metrics of each application that has any, for who says while the loop goes on that one fails. To be dropped
+    /// The metrics of each application that has any, for messages about failures while the loop goes on. To be dropped
     /// before the end.
     pub fn metrics(&self) -> Vec<Arc<Metrics>> {
         self.apps.values().filter_map(|app| app.metrics.clone()).collect()
@@ -368,7 +283,7 @@ impl LinuxHost {
         self.apps.values().filter_map(|app| app.metrics.as_ref()).flat_map(|metrics| metrics.summaries()).collect()
     }
 
-    /// How each throttled application is let nap now, and how long it slept so far.
+    /// How each throttled application naps now, and how long it slept so far.
     pub fn slept(&self) -> Vec<Slept> {
         let now = self.now();
         self.act.as_ref().map(|act| act.slept(now)).unwrap_or_default()
@@ -396,7 +311,7 @@ impl LinuxHost {
         if let Some(act) = &mut act {
             late = act.end_throttles(now);
         }
-        // What held them is removed when those who were in it have been reaped.
+        // Their groups are removed when the processes in them have been reaped.
         while self.line.is_none() && self.apps.values().any(App::is_awaited) {
             match self.waiter.wait(None) {
                 Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),
@@ -431,14 +346,15 @@ impl LinuxHost {
             return self.job_ended(id, status, usage);
         }
         let code = launch::exit_code(status);
-        app.exit = Some((code, at));
+        app.ended = true;
+        self.ended.push((id, code, at));
         if self.first == Some(id) {
             self.exit_code = code;
         }
         self.full_due = Time::default(); // whether all of it is gone is looked at now
     }
 
-    /// Asks the commands to end that have not, with all whom they have started.
+    /// Asks the commands that have not ended to end, with all processes that they have started.
     pub(crate) fn ask_to_end(&mut self, signal: i32) {
         for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
             let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
@@ -447,7 +363,7 @@ impl LinuxHost {
         self.signal_throttled(signal);
     }
 
-    /// Whom the commands in our own session have started: a shell does not pass signals on.
+    /// Signals what the commands in our own session have started: a shell does not pass signals on.
     fn signal_descendants(&self, signal: i32) {
         for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.is_awaited()) {
             let mut others = self.observer.members(id);
@@ -456,7 +372,7 @@ impl LinuxHost {
         }
     }
 
-    /// Those lead sessions of their own: the terminal's signals do not reach them. Who ran before is let run.
+    /// These lead sessions of their own: the terminal's signals do not reach them.
     fn signal_throttled(&mut self, signal: i32) {
         let now = self.now();
         for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.is_awaited()) {
@@ -479,12 +395,12 @@ impl LinuxHost {
         let cpus = options.cpus.as_ref();
         if let Some(act) = act {
             act.tend(at);
-            for (tid, own) in act.take_changed() {
+            for (tid, own) in act.placement.take_changed() {
                 observer.set_allowed(tid, Self::within(cpus, &own));
             }
         }
         observer.look_at_masks(&|tid, start, mask| {
-            let ours = act.as_ref().is_some_and(|act| act.knows(tid, start));
+            let ours = act.as_ref().is_some_and(|act| act.placement.knows(tid, start));
             (!ours).then(|| Self::within(cpus, &mask))
         });
         let mut allowed = |task: &NewTask| {
@@ -520,7 +436,7 @@ impl LinuxHost {
         match self.options.until {
             Until::Asked => false,
             Until::FirstEnds => match apps.find(|app| app.child.is_some()) {
-                Some(command) => command.exit.is_some(),
+                Some(command) => command.ended,
                 None => self.observer.is_empty(),
             },
             Until::AllEnd => {
@@ -596,7 +512,7 @@ impl Host for LinuxHost {
         });
         let outcomes = outcomes.collect();
         act.settle(now);
-        for (tid, own) in act.take_changed() {
+        for (tid, own) in act.placement.take_changed() {
             self.observer.set_allowed(tid, Self::within(self.options.cpus.as_ref(), &own));
         }
         for (app, runs) in act.take_turned() {

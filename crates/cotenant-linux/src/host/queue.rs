@@ -1,23 +1,22 @@
 //! A queue of jobs, of which some run and the others wait.
 //!
-//! Where jobs are let wait, each quantum is: stop all, sample, decide, place, resume who runs. The time between the
-//! first stop and the last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided about
-//! without stopping the others.
+//! Where jobs can be paused, each quantum is: stop all, sample, decide, place, resume those that run. The time between
+//! the first stop and the last resume is measured ([`Gaps`]). Jobs that end or begin within a quantum are decided
+//! about without stopping the others.
 
 use super::{AppSpec, LinuxHost, StartError};
 use crate::act::pause::Job;
 use crate::act::throttle::Enforcer;
 use crate::sys::launch::LaunchError;
-use crate::sys::thread::{Identity, process_stat};
+use crate::sys::thread::{self, Identity, process_stat};
 use crate::sys::waiter::{Event, asks_to_stop};
 use crate::sys::{self, Usage};
-use crate::undo::Owner;
 use cotenant_model::{AppId, Signal, Wake};
 use std::fmt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Time between two looks whether those have ended whom jobs left behind when they were asked to stop.
+/// Time between two looks whether the processes that jobs left behind have ended, after these were asked to stop.
 const LEFT: Duration = Duration::from_millis(20);
 
 /// What is counted of jobs: transactions at each level of cache, and speed.
@@ -95,7 +94,7 @@ impl Line {
         self.stopped.is_some()
     }
 
-    /// Who was not chosen to wait runs again.
+    /// What was not chosen to wait runs again.
     pub fn resumed(&mut self) {
         if let Some(since) = self.stopped.take() {
             let gap = since.elapsed();
@@ -176,7 +175,7 @@ impl LinuxHost {
         let at = self.now();
         self.observer.list_soon();
         let _ = self.look(at);
-        // Who has ended by now has done so by itself.
+        // What has ended by now has done so by itself.
         let mut twice = false;
         while let Ok(event) = self.waiter.wait(Some(Instant::now())) {
             match event {
@@ -195,10 +194,8 @@ impl LinuxHost {
             deadline = None;
             self.signal_jobs(libc::SIGKILL);
         }
-        while !self.jobs().is_empty()
-            || deadline.is_some() && members.iter().any(|&(pid, start)| Owner { pid, start }.lives())
-        {
-            // Nobody tells of the end of who is left behind.
+        while !self.jobs().is_empty() || deadline.is_some() && members.iter().any(|id| thread::lives(*id)) {
+            // Nothing tells of the end of processes that are left behind.
             let alone = self.jobs().is_empty().then(|| Instant::now() + LEFT);
             match self.waiter.wait(deadline.into_iter().chain(alone).min()) {
                 Ok(Event::Exited(pid, status, usage)) => self.child_ended(pid, status, usage),

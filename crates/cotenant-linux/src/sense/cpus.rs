@@ -4,23 +4,25 @@ use crate::FsRoot;
 use crate::bounded::Limit;
 use cotenant_model::{CpuSample, CpuSet, Topology, proc_text};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
-/// Why nothing is told.
+/// Why busy time cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read {path}: {why}; mount /proc, or run where it is visible")]
+#[error("cannot read {}: {why}; mount /proc, or run where it is visible", path.display())]
 pub struct ReadError {
     /// What was read.
-    path: String,
+    path: PathBuf,
     /// What the system said.
-    why: String,
+    why: io::Error,
 }
 
 /// Reads `/proc/stat`. Its clock ticks, 10 ms on most machines, limit what can be told apart in a short interval.
 #[derive(Debug)]
 pub struct Busy {
     file: File,
-    path: String,
+    path: PathBuf,
     online: CpuSet,
     tick_ns: u64,
     buffer: Vec<u8>,
@@ -33,18 +35,11 @@ impl Busy {
     /// Where it cannot be read.
     pub fn new(fs: &FsRoot, topology: &Topology) -> Result<Self, ReadError> {
         let path = fs.path("/proc/stat");
-        let error = |why: std::io::Error| ReadError { path: path.display().to_string(), why: why.to_string() };
-        let file = File::open(&path).map_err(error)?;
+        let file = File::open(&path).map_err(|why| ReadError { path: path.clone(), why })?;
         // SAFETY: takes a constant and has no other effect.
         let hertz = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100).max(1);
-        let path = path.display().to_string();
-        Ok(Self {
-            file,
-            path,
-            online: topology.online().clone(),
-            tick_ns: 1_000_000_000 / hertz,
-            buffer: vec![0; 16 << 10],
-        })
+        let (online, tick_ns) = (topology.online().clone(), 1_000_000_000 / hertz);
+        Ok(Self { file, path, online, tick_ns, buffer: vec![0; 16 << 10] })
     }
 
     /// The CPUs of the topology that are online now, with their busy time since the system started.
@@ -52,20 +47,23 @@ impl Busy {
     /// # Errors
     /// Where it cannot be read, or is not what the kernel documents.
     pub fn read(&mut self) -> Result<Vec<CpuSample>, ReadError> {
-        let error = |why: String| ReadError { path: self.path.clone(), why };
+        self.try_read().map_err(|why| ReadError { path: self.path.clone(), why })
+    }
+
+    fn try_read(&mut self) -> io::Result<Vec<CpuSample>> {
         let got = loop {
-            let got = self.file.read_at(&mut self.buffer, 0).map_err(|e| error(e.to_string()))?;
+            let got = self.file.read_at(&mut self.buffer, 0)?;
             // The lines of interrupts at the end may be cut off; those of CPUs, at the beginning, may not.
             if got < self.buffer.len() || self.buffer.windows(5).any(|w| w == b"\nintr") {
                 break got;
             }
             if self.buffer.len() as u64 >= Limit::Machine.bytes() {
-                return Err(error("it has no end".to_owned()));
+                return Err(io::ErrorKind::FileTooLarge.into());
             }
             self.buffer.resize(self.buffer.len() * 2, 0);
         };
         let mut ticks = Vec::with_capacity(self.online.len());
-        proc_text::busy_ticks(&self.buffer[..got], &mut ticks).map_err(|e| error(e.to_string()))?;
+        proc_text::busy_ticks(&self.buffer[..got], &mut ticks).map_err(io::Error::other)?;
         let known = ticks.into_iter().filter(|(cpu, _)| self.online.contains(*cpu));
         Ok(known.map(|(id, ticks)| CpuSample { id, busy_ns: ticks * self.tick_ns }).collect())
     }

@@ -5,8 +5,7 @@ use crate::FsRoot;
 use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
-use crate::sys::cgroups::mounts;
-use std::fs;
+use crate::sys::cgroups::{self, mounts};
 use std::path::Path;
 
 /// Looks below `root` (`/` on a live machine).
@@ -34,28 +33,14 @@ fn performance_events(root: &Path) -> Capability {
         return Capability::new(name, Standing::Missing, "the kernel was built without them", cost, "");
     };
     let found = format!("kernel.perf_event_paranoid = {paranoid}");
-    match paranoid {
-        ..=2 => Capability::new(name, Standing::Available, found, "", ""),
-        _ => Capability::new(
-            name,
-            Standing::Limited,
-            found,
-            "without privilege no counters of other programs",
-            "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary",
-        ),
-    }
+    let standing = if paranoid <= 2 { Standing::Available } else { Standing::Limited };
+    let cost = "without privilege no counters of other programs";
+    let remedy = "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary";
+    Capability::new(name, standing, found, cost, remedy)
 }
 
 fn memory_nodes(root: &Path) -> Capability {
-    let nodes = fs::read_dir(root.join("sys/devices/system/node")).map_or(0, |dir| {
-        dir.filter_map(Result::ok)
-            .filter(|e| {
-                let name = e.file_name();
-                let number = name.to_str().and_then(|n| n.strip_prefix("node"));
-                number.is_some_and(|n| n.parse::<u32>().is_ok())
-            })
-            .count()
-    });
+    let nodes = FsRoot::at(root).numbered("/sys/devices/system/node", "node").map_or(0, |nodes| nodes.len());
     let standing = if nodes > 1 { Standing::Available } else { Standing::Limited };
     let cost = "no memory is remote, so nothing can be gained by placing near memory";
     Capability::new("memory nodes", standing, format!("{} node(s)", nodes.max(1)), cost, "")
@@ -70,19 +55,12 @@ fn freezer(root: &Path) -> Capability {
         (None, None) => (Standing::Missing, "no cgroup hierarchy that can freeze is mounted".to_owned()),
     };
     let cost = "pausing a program falls back to SIGSTOP, which is too coarse for a few milliseconds";
-    Capability::new(
-        "freezer",
-        standing,
-        found,
-        cost,
-        "mount -t cgroup2 none /sys/fs/cgroup, or run below systemd with Delegate=yes",
-    )
+    let remedy = "mount -t cgroup2 none /sys/fs/cgroup, or run below systemd with Delegate=yes";
+    Capability::new("freezer", standing, found, cost, remedy)
 }
 
 fn cpu_quota(root: &Path) -> Capability {
-    let v2 = mounts(root, None).into_iter().find(|place| {
-        text(root, &format!("{place}/cgroup.controllers")).is_some_and(|c| c.split_whitespace().any(|c| c == "cpu"))
-    });
+    let v2 = mounts(root, None).into_iter().find(|place| names_cpu(root, &format!("{place}/cgroup.controllers")));
     let (standing, found) = match (v2, mounts(root, Some("cpu")).first()) {
         (Some(place), _) if hands_on_cpu(root, &place) => {
             (Standing::Available, format!("cpu.max, cgroup v2 at /{place}"))
@@ -101,14 +79,16 @@ fn cpu_quota(root: &Path) -> Capability {
 /// Whether groups below the one in which we are, or beside it, have the cpu controller of version 2; also where it is
 /// not told in which we are.
 fn hands_on_cpu(root: &Path, mount: &str) -> bool {
-    let groups = text(root, "proc/self/cgroup").unwrap_or_default();
-    let Some(ours) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return true };
+    let Some(ours) = cgroups::own(root, None) else { return true };
     let ours = Path::new(ours.trim_start_matches('/'));
-    let hands_on = |group: &Path| {
-        let file = Path::new(mount).join(group).join("cgroup.subtree_control");
-        text(root, &file.to_string_lossy()).is_some_and(|c| c.split_whitespace().any(|c| c == "cpu"))
-    };
+    let hands_on =
+        |group: &Path| names_cpu(root, &Path::new(mount).join(group).join("cgroup.subtree_control").to_string_lossy());
     [Some(ours), ours.parent()].into_iter().flatten().any(hands_on)
+}
+
+/// Whether a list of controllers has that of CPU time.
+fn names_cpu(root: &Path, list: &str) -> bool {
+    text(root, list).is_some_and(|controllers| controllers.split_whitespace().any(|name| name == "cpu"))
 }
 
 fn resctrl(root: &Path) -> Capability {
@@ -119,14 +99,9 @@ fn resctrl(root: &Path) -> Capability {
         (false, true) => (Standing::Limited, "supported but not mounted"),
         (false, false) => (Standing::Missing, "not supported by this kernel or processor"),
     };
+    let cost = "cache ways and memory bandwidth cannot be limited or monitored";
     let remedy = if supported { "mount -t resctrl resctrl /sys/fs/resctrl" } else { "" };
-    Capability::new(
-        "resctrl",
-        standing,
-        found,
-        "cache ways and memory bandwidth cannot be limited or monitored",
-        remedy,
-    )
+    Capability::new("resctrl", standing, found, cost, remedy)
 }
 
 fn page_placement(root: &Path) -> Capability {
@@ -139,6 +114,7 @@ fn page_placement(root: &Path) -> Capability {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn machine(name: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
         let root = std::env::temp_dir().join(format!("cotenant-capabilities-{name}-{}", std::process::id()));

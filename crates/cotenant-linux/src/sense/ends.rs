@@ -1,9 +1,10 @@
 //! Hearing of the ends of processes and threads: one epoll, asked once per sample whatever the number of tasks.
 
+use crate::sys::Epoll;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 
-/// Who ended.
+/// What ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A process, all threads of it.
@@ -37,9 +38,7 @@ impl End {
 
 /// Listens to descriptors that tell of an end: pidfds become readable, mapped counters hang up.
 #[derive(Debug)]
-pub struct Ends {
-    epoll: OwnedFd,
-}
+pub struct Ends(Epoll);
 
 impl Ends {
     /// Listens to nothing yet.
@@ -47,13 +46,7 @@ impl Ends {
     /// # Errors
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: takes a flag only.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor has just been made for us alone.
-        Ok(Self { epoll: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Epoll::new().map(Self)
     }
 
     /// Listens to a descriptor until it is closed.
@@ -62,25 +55,14 @@ impl Ends {
     /// `ENOSPC` (`fs.epoll.max_user_watches`), `ENOMEM`.
     pub fn listen(&self, fd: impl AsFd, end: End) -> io::Result<()> {
         let events = match end {
-            End::Process(_) => libc::EPOLLIN as u32,
+            End::Process(_) => libc::EPOLLIN,
             End::Thread(_) => 0, // hanging up is always told
         };
-        let mut event = libc::epoll_event { events, u64: end.token() };
-        let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_fd().as_raw_fd());
-        // SAFETY: both descriptors are open and the event outlives the call.
-        match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        self.0.add(fd.as_fd(), events, end.token())
     }
 
-    /// Who ended; repeated until the descriptor is closed. At most some hundred at a time.
+    /// Which ended; repeated until the descriptor is closed. At most some hundred at a time.
     pub fn heard(&self) -> Vec<End> {
-        const AT_ONCE: i32 = 256;
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; AT_ONCE as usize];
-        // SAFETY: the buffer has room for as many events as are asked for; a timeout of 0 does not wait.
-        let got = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), AT_ONCE, 0) };
-        let got = usize::try_from(got).unwrap_or(0);
-        events[..got].iter().map(|event| End::from_token(event.u64)).collect()
+        self.0.wait(false).unwrap_or_default().into_iter().map(End::from_token).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Who else decides where threads run: kernel mechanisms and programs that Cotenant shares the machine with.
+//! What else decides where threads run: kernel mechanisms, and programs that Cotenant shares the machine with.
 
 use crate::sense::doctor::text;
 use crate::sys::cgroups;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// One rival that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rival {
-    /// Who.
+    /// Its name.
     pub name: &'static str,
     /// What was found, and where.
     pub found: String,
@@ -132,17 +132,7 @@ fn cpuset(root: &Path) -> Option<Rival> {
 }
 
 fn quota(root: &Path) -> Option<Rival> {
-    let memberships = text(root, "proc/self/cgroup")?;
-    let group = |controller: &str| {
-        memberships.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?);
-            controllers.split(',').any(|c| c == controller).then(|| path.trim_matches('/').to_owned())
-        })
-    };
-    let v2 = group("").into_iter().flat_map(|path| quotas(root, None, &path));
-    let v1 = group("cpu").into_iter().flat_map(|path| quotas(root, Some("cpu"), &path));
-    let found = v2.chain(v1).next()?;
+    let found = [None, Some("cpu")].into_iter().flat_map(|controller| quotas(root, controller)).next()?;
     Some(Rival {
         name: "CPU quota",
         found,
@@ -151,11 +141,12 @@ fn quota(root: &Path) -> Option<Rival> {
     })
 }
 
-/// Quotas in force for a group: its own and those of the groups above it.
-fn quotas(root: &Path, v1_controller: Option<&str>, group: &str) -> Vec<String> {
+/// Quotas in force here: of our own group and of those above it.
+fn quotas(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
+    let Some(own) = cgroups::own(root, v1_controller) else { return found };
     for mount in cgroups::mounts(root, v1_controller) {
-        for group in Path::new(group).ancestors() {
+        for group in Path::new(own.trim_matches('/')).ancestors() {
             let folder = Path::new(&mount).join(group);
             let value = |file: &str| text(root, folder.join(file).to_str()?);
             let quota = match v1_controller {

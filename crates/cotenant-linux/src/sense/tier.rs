@@ -111,7 +111,7 @@ pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<I
     let is_counted = |signal: Signal| match signal {
         Signal::RunQueueWait | Signal::ContextSwitches => schedstat,
         Signal::CpuTime => schedstat || usable(found),
-        _ => usable(found) && found.opener.is_some_and(|o| o.plan().counts(signal)),
+        _ => usable(found) && found.opener.is_some_and(|o| o.plan.counts(signal)),
     };
     let hardware = found.asked.iter().filter(|s| **s < Signal::CpuTime).copied();
     // Intra-domain coherence may be derived instead of counted: then its parts are there, unasked.
@@ -184,9 +184,9 @@ fn why_missing<K: Kernel>(signal: Signal, found: &Found<'_, K>) -> (String, Stri
 fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(opener) = found.opener {
-        if opener.is_user_only() {
-            notes
-                .push(format!("only user mode is counted, because perf_event_paranoid forbids the kernel; {PARANOID}"));
+        if opener.user_only {
+            let why = "because perf_event_paranoid forbids the kernel";
+            notes.push(format!("only user mode is counted, {why}; {PARANOID}"));
         }
         if opener.short > 0 {
             let n = opener.short;
@@ -196,17 +196,12 @@ fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
             notes.push(format!("{n} tasks may not be counted ({why}); {PARANOID}"));
         }
     }
-    if found.left_out > 0 {
-        notes.push(format!(
-            "{} threads are left out; observe fewer programs, or raise the limit of tasks",
-            found.left_out
-        ));
+    let Found { left_out, others, .. } = found;
+    if *left_out > 0 {
+        notes.push(format!("{left_out} threads are left out; observe fewer programs, or raise the limit of tasks"));
     }
-    if found.others > 0 {
-        notes.push(format!(
-            "{} processes of other users are left out; ask for other users' to include them",
-            found.others
-        ));
+    if *others > 0 {
+        notes.push(format!("{others} processes of other users are left out; --all-users includes them"));
     }
     notes
 }

@@ -19,3 +19,14 @@ pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     };
     mounts.lines().filter_map(wanted).collect()
 }
+
+/// The control group that this process is in, from the root of the version 2 hierarchy (`None`) or of the version 1
+/// hierarchy with that controller.
+pub fn own(root: &Path, v1_controller: Option<&str>) -> Option<String> {
+    let groups = bounded::text(root.join("proc/self/cgroup"), Limit::Value).ok()?;
+    groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let is = controllers.split(',').any(|name| name == v1_controller.unwrap_or_default());
+        is.then(|| path.to_owned())
+    })
+}

@@ -28,6 +28,11 @@ pub fn children_cpu_time() -> Duration {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the rusage is writable; the call cannot fail with this argument.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    cpu_time_of(&usage)
+}
+
+/// CPU time of user and system.
+pub(super) fn cpu_time_of(usage: &libc::rusage) -> Duration {
     let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
     time(usage.ru_utime) + time(usage.ru_stime)
 }

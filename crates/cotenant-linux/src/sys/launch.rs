@@ -1,9 +1,8 @@
 //! Starting a program the way `nice` and `perf stat` do: same terminal, same process group, its exit code is ours.
 
 use crate::sys;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
@@ -72,8 +71,6 @@ pub fn as_from_outside(command: &mut Command) {
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
-    /// Absent before Linux 5.3.
-    pidfd: Option<OwnedFd>,
 }
 
 impl Child {
@@ -84,16 +81,6 @@ impl Child {
     ///   when we are killed: call it from a thread that lives as long as the process.
     /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a
     ///   descendant that detached itself can still be told to be one.
-    ///
-    /// # Errors
-    /// [`LaunchError`].
-    pub fn spawn<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A]) -> Result<Self, LaunchError> {
-        let mut command = Command::new(program);
-        command.args(args);
-        Self::spawn_command(command)
-    }
-
-    /// The same for a command with an environment or redirections of its own.
     ///
     /// # Errors
     /// [`LaunchError`].
@@ -110,17 +97,11 @@ impl Child {
             _ if is_for_later(&why) => LaunchError::NoProcess { program, why },
             _ => LaunchError::NotExecutable { program, why },
         })?;
-        let pid = child.id();
-        Ok(Self { pid, pidfd: sys::pidfd_open(pid).ok() })
+        Ok(Self { pid: child.id() })
     }
 
     /// Its process id. It stays its own until the waiter has reported its end.
     pub fn pid(&self) -> u32 {
         self.pid
-    }
-
-    /// A descriptor that stands for it and becomes readable when it ends; absent before Linux 5.3.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.pidfd.as_ref().map(AsFd::as_fd)
     }
 }

@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn memory_comes_from_a_node_that_exists() {
         if let Err(e) = set(Some(NodeId(0))) {
-            eprintln!("skipped: memory policies are not to be had here ({e})");
+            eprintln!("skipped: memory policies are not available here ({e})");
             return;
         }
         assert!(!vec![1_u8; 1 << 20].is_empty());

@@ -4,6 +4,7 @@ pub mod cgroups;
 mod clocks;
 mod files;
 pub mod launch;
+mod mapping;
 mod masks;
 pub mod mempolicy;
 mod processes;
@@ -17,6 +18,7 @@ pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, 
 pub use files::{
     Lock, flock, is_tmpfs, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking, write_some,
 };
+pub use mapping::{Mapping, page_size};
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
 pub use processes::{
     Usage, become_subreaper, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,

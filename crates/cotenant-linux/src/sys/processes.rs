@@ -87,8 +87,7 @@ pub fn reap() -> Option<(u32, ExitStatus, Usage)> {
         let mut usage: libc::rusage = std::mem::zeroed();
         (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage), usage)
     };
-    let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
-    let usage = Usage { cpu: time(usage.ru_utime) + time(usage.ru_stime), max_rss: usage.ru_maxrss as u64 * 1024 };
+    let usage = Usage { cpu: super::clocks::cpu_time_of(&usage), max_rss: usage.ru_maxrss as u64 * 1024 };
     (pid > 0).then(|| (pid.cast_unsigned(), ExitStatus::from_raw(status), usage))
 }
 

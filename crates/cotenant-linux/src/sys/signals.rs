@@ -86,8 +86,12 @@ impl SignalMask {
     /// # Errors
     /// Never for a valid set.
     pub fn apply(&self) -> io::Result<()> {
+        self.change(libc::SIG_SETMASK)
+    }
+
+    fn change(&self, how: c_int) -> io::Result<()> {
         // SAFETY: the set is valid; a null old mask is not written.
-        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) } {
+        match unsafe { libc::pthread_sigmask(how, &raw const self.0, std::ptr::null_mut()) } {
             0 => Ok(()),
             e => Err(io::Error::from_raw_os_error(e)),
         }
@@ -136,11 +140,7 @@ impl SignalFd {
     pub fn block(&self) -> io::Result<SignalMask> {
         let before = SignalMask::current();
         OUTER_MASK.get_or_init(|| before);
-        // SAFETY: the set is valid; a null old mask is not written.
-        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const self.mask.0, std::ptr::null_mut()) } {
-            0 => Ok(before),
-            e => Err(io::Error::from_raw_os_error(e)),
-        }
+        self.mask.change(libc::SIG_BLOCK).map(|()| before)
     }
 
     /// The next signal that is pending.

@@ -1,5 +1,5 @@
-//! One thread's identity and mask: who it is, whether it is ours to touch, and setting its mask without hitting
-//! another.
+//! One thread's identity and mask: which thread it is, whether it is ours to touch, and setting its mask without
+//! hitting another.
 
 use crate::bounded::{self, Limit};
 use crate::sys;
@@ -202,6 +202,20 @@ fn read_stat(file: &File) -> io::Result<TaskStat> {
     let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the fields that matter end at the 41st
     let len = file.read_at(&mut line, 0)?;
     TaskStat::parse(&line[..len]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+/// This process.
+///
+/// # Errors
+/// Where `/proc` is not mounted.
+pub fn own() -> io::Result<Identity> {
+    let pid = std::process::id();
+    Ok((pid, process_stat(pid).ok_or(io::ErrorKind::NotFound)?.start_ticks))
+}
+
+/// Whether a process still runs.
+pub fn lives((pid, start): Identity) -> bool {
+    process_stat(pid).is_some_and(|stat| stat.start_ticks == start && !stat.is_dead())
 }
 
 /// The stat of a process' leader; `None` where there is none.

@@ -57,8 +57,8 @@ impl Waiter {
         let passed_on = PASSED_ON.into_iter().filter(|s| !sys::is_ignored(*s));
         let signals = SignalFd::new(&SignalMask::of(passed_on.chain([libc::SIGCHLD])))?;
         let (epoll, timer) = (Epoll::new()?, Timer::new()?);
-        epoll.add(timer.as_fd(), TIMER)?;
-        epoll.add(signals.as_fd(), SIGNALS)?;
+        epoll.add(timer.as_fd(), libc::EPOLLIN, TIMER)?;
+        epoll.add(signals.as_fd(), libc::EPOLLIN, SIGNALS)?;
         let outer = signals.block()?;
         Ok(Self {
             epoll,
@@ -81,19 +81,10 @@ impl Waiter {
         Ok(())
     }
 
-    /// Reports the end of this program from now on, passes signals on to it that the terminal has not sent it, and
-    /// reaps every child of this process: also the descendants that it leaves to us. Other children's exit codes are
-    /// lost to those who started them.
-    pub fn watch(&mut self, child: &Child) {
-        self.watch_for(child, true);
-    }
-
-    /// The same without passing signals on.
-    pub fn watch_job(&mut self, child: &Child) {
-        self.watch_for(child, false);
-    }
-
-    fn watch_for(&mut self, child: &Child, pass_on: bool) {
+    /// Reports the end of this program from now on, and reaps every child of this process: also the descendants that
+    /// it leaves to us. Exit codes of other children are lost to the code that started them. With `pass_on` the program
+    /// gets the signals that this process gets, but for those that the terminal has sent it already.
+    pub fn watch(&mut self, child: &Child, pass_on: bool) {
         self.watched.insert(child.pid(), pass_on);
         self.reaps = true;
         self.reap(); // it may have ended before

@@ -1,19 +1,15 @@
 //! Waiting for descriptors.
 
 use super::{check, owned};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Whether the other end of a socket is closed, or is so within some time.
 pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
-    let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    let seconds = libc::time_t::try_from(within.as_secs()).unwrap_or(libc::time_t::MAX);
-    let timeout = libc::timespec { tv_sec: seconds, tv_nsec: within.subsec_nanos().into() };
-    // SAFETY: one valid pollfd and a readable time; without a signal mask.
-    let ready = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
-    ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
+    let ended = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
+    poll([Some(fd.as_fd())], libc::POLLRDHUP, within).is_ok_and(|[seen]| seen & ended != 0)
 }
 
 /// Which of the descriptors are readable or hung up, waiting for the first of them up to `within`; those that are
@@ -22,18 +18,22 @@ pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
 /// # Errors
 /// Only where the kernel fails; a signal ends the wait like its time.
 pub fn poll_readable<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], within: Duration) -> io::Result<[bool; N]> {
-    let poll = |fd: Option<BorrowedFd<'_>>| libc::pollfd {
-        fd: fd.map_or(-1, |fd| fd.as_raw_fd()), // negative ones are skipped
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let mut polls = fds.map(poll);
+    Ok(poll(fds, libc::POLLIN, within)?.map(|seen| seen != 0))
+}
+
+fn poll<const N: usize>(
+    fds: [Option<BorrowedFd<'_>>; N],
+    events: c_short,
+    within: Duration,
+) -> io::Result<[c_short; N]> {
+    let number = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd()); // negative ones are skipped
+    let mut polls = fds.map(|fd| libc::pollfd { fd: number(fd), events, revents: 0 });
     // Rounded up, or the last millisecond would be spent spinning.
     let timeout = c_int::try_from(within.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
     // SAFETY: the array is writable and of the length passed.
     match check(unsafe { libc::poll(polls.as_mut_ptr(), N as libc::nfds_t, timeout) }) {
         Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-        _ => Ok(polls.map(|poll| poll.revents != 0)),
+        _ => Ok(polls.map(|poll| poll.revents)),
     }
 }
 
@@ -51,36 +51,28 @@ impl Epoll {
         Ok(Self(owned(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)))
     }
 
-    /// Reports the token while the descriptor is readable or hung up.
+    /// Reports the token while the descriptor is as one of the events says, or hung up.
     ///
     /// # Errors
     /// As `epoll_ctl`.
-    pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP).cast_unsigned(), u64: token };
+    pub fn add(&self, fd: BorrowedFd<'_>, events: c_int, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: token };
         // SAFETY: the event is readable; both descriptors are open as long as they are borrowed.
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event) })
             .map(|_| ())
     }
 
-    /// Reports it no more.
-    ///
-    /// # Errors
-    /// As `epoll_ctl`.
-    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let none = std::ptr::null_mut();
-        // SAFETY: a null event is allowed for removals since Linux 2.6.9.
-        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, fd.as_raw_fd(), none) }).map(|_| ())
-    }
-
-    /// Tokens of ready descriptors, at most 16; where `block` is set, at least one, unless a signal handler ran.
+    /// Tokens of ready descriptors, at most 256; where `block` is set, at least one, unless a signal handler ran.
     ///
     /// # Errors
     /// Only where the kernel fails.
     pub fn wait(&self, block: bool) -> io::Result<Vec<u64>> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 256];
         let timeout = if block { -1 } else { 0 };
         // SAFETY: the buffer is writable for the number of events passed.
-        match check(unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), 16, timeout) }) {
+        match check(unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as c_int, timeout)
+        }) {
             Ok(ready) => Ok(events[..ready as usize].iter().map(|e| e.u64).collect()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Vec::new()),
             Err(e) => Err(e),

@@ -198,7 +198,8 @@ fn a_batch_that_dies_at_any_point_leaves_all_jobs_running() {
     }
     for mechanism in mechanisms() {
         let mut deaths = 0;
-        for point in fault::POINTS.iter().chain(fault::PAUSE_POINTS).filter(|point| !beyond(point)) {
+        for point in fault::points(fault::STEPS).chain(fault::points(fault::PAUSE_STEPS)).filter(|point| !beyond(point))
+        {
             for n in [1, 4] {
                 // A job that has not yet said who it is ends when it finds its folder gone.
                 let jobs = Jobs { dir: TempDir::new("batch"), mechanism };

@@ -69,7 +69,7 @@ fn dying_at_any_point_leaves_nothing() {
     let (dir, subject) = (TempDir::new("points"), Subject::new(2));
     let state = dir.path().join("state");
     let mut deaths = 0;
-    for point in fault::POINTS {
+    for point in fault::points(fault::STEPS) {
         for n in 1.. {
             let fired = dir.path().join("fired");
             let mut applier =
@@ -85,7 +85,7 @@ fn dying_at_any_point_leaves_nothing() {
             deaths += 1;
         }
     }
-    eprintln!("died {deaths} times at {} points", fault::POINTS.len());
+    eprintln!("died {deaths} times at {} points", fault::STEPS.len() * 2);
 }
 
 #[test]
@@ -95,8 +95,9 @@ fn a_guardian_that_dies_at_any_point_is_made_up_for_by_restore() {
     }
     let (dir, subject) = (TempDir::new("guardian-points"), Subject::new(2));
     let state = dir.path().join("state");
-    let of_restoring = |p: &&&str| p.starts_with("restore.") || p.starts_with("journal.remove");
-    for point in fault::GUARDIAN_POINTS.iter().chain(fault::POINTS.iter().filter(of_restoring)) {
+    let of_restoring = |p: &String| p.starts_with("restore.") || p.starts_with("journal.remove");
+    let points = fault::GUARDIAN_POINTS.iter().map(|point| (*point).to_owned());
+    for point in points.chain(fault::points(fault::STEPS).filter(of_restoring)) {
         for n in 1.. {
             let fired = dir.path().join("fired");
             let steps = ["flip", "hold"];

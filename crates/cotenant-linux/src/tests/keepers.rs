@@ -105,9 +105,9 @@ impl Drop for Kept {
     }
 }
 
-fn dies_everywhere(means: &str, points: &[&str], steps: &[&str]) {
+fn dies_everywhere(means: &str, around: &[&str], steps: &[&str]) {
     let kept = Kept(TempDir::new("keeper"));
-    for point in points {
+    for point in fault::points(around) {
         for n in 1.. {
             let (fired, case) = (kept.0.path().join("fired"), format!("{means}: {point}, time {n}"));
             let mut keeper = Player::start(dying(kept.keeper(means, steps), &format!("main:{point}:{n}"), &fired));
@@ -130,8 +130,8 @@ fn a_dead_host_leaves_nobody_stopped() {
         eprintln!("skipped: no group can be frozen here, and signals are too slow for naps");
         return;
     }
-    let points: Vec<&str> = fault::PAUSE_POINTS.iter().copied().filter(|point| point.starts_with("pause.")).collect();
-    dies_everywhere("outside", &points, &["nap", "wake", "nap", "end"]);
+    let pauses: Vec<&str> = fault::PAUSE_STEPS.iter().copied().filter(|step| step.starts_with("pause.")).collect();
+    dies_everywhere("outside", &pauses, &["nap", "wake", "nap", "end"]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_dead_host_leaves_nobody_limited() {
         eprintln!("skipped: CPU time cannot be limited here");
         return;
     }
-    dies_everywhere("quota", fault::QUOTA_POINTS, &["limit", "lift", "limit", "end"]);
+    dies_everywhere("quota", fault::QUOTA_STEPS, &["limit", "lift", "limit", "end"]);
 }
 
 #[test]

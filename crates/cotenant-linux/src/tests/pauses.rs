@@ -8,7 +8,7 @@ use crate::sys;
 use crate::sys::thread::{self, Held};
 use crate::testing::{Player, TempDir, eventually};
 use crate::undo::Claims;
-use crate::undo::{Here, Owner};
+use crate::undo::Here;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -243,7 +243,7 @@ fn dying_at_any_point_leaves_nobody_waiting() {
     for mechanism in mechanisms() {
         let job = Beating::new(mechanism);
         // What undoes at a regular end finds nobody waiting; the guardian's turn is the next test.
-        let points = fault::PAUSE_POINTS.iter().filter(|p| reached(mechanism, p) && p.starts_with("pause."));
+        let points = fault::points(fault::PAUSE_STEPS).filter(|p| reached(mechanism, p) && p.starts_with("pause."));
         for point in points {
             for n in 1.. {
                 let (fired, case) = (job.dir.path().join("fired"), format!("{mechanism}: {point}, time {n}"));
@@ -265,8 +265,8 @@ fn dying_at_any_point_leaves_nobody_waiting() {
 fn a_guardian_that_dies_while_it_lets_run_is_made_up_for_by_restore() {
     for mechanism in mechanisms() {
         let job = Beating::new(mechanism);
-        let points = fault::PAUSE_POINTS.iter().filter(|p| reached(mechanism, p) && p.starts_with("resume."));
-        for point in points.chain(&["guardian.end.seen", "guardian.locked"]) {
+        let points = fault::points(fault::PAUSE_STEPS).filter(|p| reached(mechanism, p) && p.starts_with("resume."));
+        for point in points.chain(["guardian.end.seen", "guardian.locked"].map(str::to_owned)) {
             let (fired, case) = (job.dir.path().join("fired"), format!("{mechanism}: {point}"));
             let plan = format!("guardian:{point}:1");
             let mut pauser = Player::start(dying(job.pauser(&["pause", "hold"]), &plan, &fired));
@@ -377,7 +377,7 @@ fn a_group_with_somebody_who_may_not_wait_is_refused() {
     // Another Cotenant has it already.
     let mut rival = Command::new("sleep").arg("1000").spawn().unwrap();
     let start = thread::process_stat(rival.id()).unwrap().start_ticks;
-    let owner = Owner { pid: rival.id(), start };
+    let owner = (rival.id(), start);
     let mut claims = Claims::new(dir.path(), Here::read().unwrap(), owner);
     claims.claim(group.sleeper.id()).unwrap();
     let why = refusal(&group.path);

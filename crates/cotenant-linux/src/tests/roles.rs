@@ -311,7 +311,7 @@ fn applier(args: &[String]) {
                     "finish" => return say(&format!("finish {:?}", journal.finish())),
                     "notes" => say(&format!(
                         "notes {:?}",
-                        journal.notes().iter().chain(placement.notes().iter()).collect::<Vec<_>>()
+                        journal.notes().iter().chain(placement.notes.iter()).collect::<Vec<_>>()
                     )),
                     other => panic!("no step {other}"),
                 }

@@ -1,14 +1,14 @@
-//! Who manages what: two Cotenants of one user leave each other's programs alone instead of fighting.
+//! Which Cotenant manages which process: two Cotenants of one user leave each other's programs alone instead of fighting.
 //!
 //! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to
 //! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the
 //! owner is dead *and* its journal is gone: before that, the masks that are seen may still be undone by a guardian.
 
 use crate::bounded::{self, Limit};
-use crate::fault::point;
+use crate::fault::around;
 use crate::sys::thread::{self, Identity};
 use crate::sys::{self, Lock};
-use crate::undo::state_dir::{self, Here, Owner};
+use crate::undo::state_dir::{self, Here};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -18,9 +18,8 @@ use std::path::{Path, PathBuf};
 /// A claim on one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
-    owner: Owner,
-    /// Process id and start time of its leader.
-    process: Owner,
+    owner: Identity,
+    process: Identity,
 }
 
 /// Why a process cannot be claimed.
@@ -42,15 +41,15 @@ pub enum ClaimError {
 pub struct Claims {
     dir: PathBuf,
     here: Here,
-    me: Owner,
-    mine: HashSet<Owner>,
-    /// Processes that were found taken since the last [`Claims::refresh`], and by whom.
-    taken: HashMap<Owner, u32>,
+    me: Identity,
+    mine: HashSet<Identity>,
+    /// Processes found taken since the last [`Claims::refresh`], and the Cotenant that has each.
+    taken: HashMap<Identity, u32>,
 }
 
 impl Claims {
     /// No claims yet; nothing is written.
-    pub fn new(dir: &Path, here: Here, me: Owner) -> Self {
+    pub fn new(dir: &Path, here: Here, me: Identity) -> Self {
         Self { dir: dir.to_owned(), here, me, mine: HashSet::new(), taken: HashMap::new() }
     }
 
@@ -59,8 +58,7 @@ impl Claims {
     /// # Errors
     /// [`ClaimError`].
     pub fn claim(&mut self, pid: u32) -> Result<(), ClaimError> {
-        let start = thread::process_stat(pid).ok_or(ClaimError::Gone)?.start_ticks;
-        let wanted = Owner { pid, start };
+        let wanted = (pid, thread::process_stat(pid).ok_or(ClaimError::Gone)?.start_ticks);
         if self.mine.contains(&wanted) {
             return Ok(());
         }
@@ -70,7 +68,7 @@ impl Claims {
         let (me, family) = (self.me, family(pid));
         let mut taken = None;
         self.edit(|claims| {
-            taken = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.pid);
+            taken = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.0);
             if taken.is_none() {
                 claims.push(Claim { owner: me, process: wanted });
             }
@@ -81,7 +79,7 @@ impl Claims {
             self.taken.insert(wanted, other);
             return Err(ClaimError::Taken(other));
         }
-        self.mine.retain(|p| p.lives());
+        self.mine.retain(|process| thread::lives(*process));
         self.mine.insert(wanted);
         Ok(())
     }
@@ -93,7 +91,7 @@ impl Claims {
         self.dir.exists().then_some(())?;
         // Where the file cannot be read, claiming will say so.
         let _ = self.edit(|claims| {
-            holder = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.pid);
+            holder = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.0);
             false
         });
         holder
@@ -106,7 +104,7 @@ impl Claims {
 
     /// Gives these claims back, as far as there are such.
     pub fn give_back(&mut self, processes: &[Identity]) {
-        let given: HashSet<Owner> = processes.iter().map(|&(pid, start)| Owner { pid, start }).collect();
+        let given: HashSet<Identity> = processes.iter().copied().collect();
         self.drop_claims(|process| given.contains(&process));
     }
 
@@ -115,7 +113,7 @@ impl Claims {
         self.drop_claims(|_| true);
     }
 
-    fn drop_claims(&mut self, these: impl Fn(Owner) -> bool) {
+    fn drop_claims(&mut self, these: impl Fn(Identity) -> bool) {
         let before = self.mine.len();
         self.mine.retain(|process| !these(*process));
         if self.mine.len() == before {
@@ -133,10 +131,11 @@ impl Claims {
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
         state_dir::secure_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
-        point("claim.lock.before");
-        let lock = state_dir::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
-        sys::flock(&lock, Lock::Wait)?;
-        point("claim.lock.after");
+        let _lock = around("claim.lock", || {
+            let lock =
+                state_dir::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
+            sys::flock(&lock, Lock::Wait).map(|()| lock)
+        })?;
         let text = match bounded::text(name(""), Limit::Own) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             text => text.unwrap_or_default(),
@@ -146,44 +145,36 @@ impl Claims {
             return Ok(());
         }
         let text = claims.iter().fold(String::new(), |mut text, Claim { owner, process }| {
-            let _ = writeln!(text, "{} {} {} {}", owner.pid, owner.start, process.pid, process.start);
+            let _ = writeln!(text, "{} {} {} {}", owner.0, owner.1, process.0, process.1);
             text
         });
         let draft = name(".new");
-        match fs::remove_file(&draft) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        point("claim.write.before");
-        state_dir::open_own(OpenOptions::new().create_new(true).write(true), &draft)?.write_all(text.as_bytes())?;
-        point("claim.write.after");
-        fs::rename(&draft, name(""))?;
-        point("claim.rename.after");
-        Ok(())
+        around("claim.write", || state_dir::draft(&draft)?.write_all(text.as_bytes()))?;
+        around("claim.rename", || fs::rename(&draft, name("")))
     }
 
     /// Whether a claim has not ended, and neither has the process.
     fn stands(&self, claim: Claim) -> bool {
         let journal = self.dir.join(state_dir::file_name(&self.here, claim.owner));
-        claim.process.lives() && (claim.owner.lives() || journal.exists())
+        thread::lives(claim.process) && (thread::lives(claim.owner) || journal.exists())
     }
 }
 
 fn parse(line: &str) -> Option<Claim> {
     let numbers: Vec<u64> = line.split(' ').map_while(|w| w.parse().ok()).collect();
     let [owner, owner_start, pid, start] = numbers[..] else { return None };
-    let id = |pid: u64, start| Some(Owner { pid: u32::try_from(pid).ok()?, start });
-    Some(Claim { owner: id(owner, owner_start)?, process: id(pid, start)? })
+    let id = |pid: u64| u32::try_from(pid).ok();
+    Some(Claim { owner: (id(owner)?, owner_start), process: (id(pid)?, start) })
 }
 
 /// A process and its living ancestors.
-fn family(pid: u32) -> Vec<Owner> {
-    let mut family: Vec<Owner> = Vec::new();
+fn family(pid: u32) -> Vec<Identity> {
+    let mut family: Vec<Identity> = Vec::new();
     let mut next = pid;
     while let Some(stat) = thread::process_stat(next)
-        && !family.iter().any(|p| p.pid == next)
+        && !family.iter().any(|(pid, _)| *pid == next)
     {
-        family.push(Owner { pid: next, start: stat.start_ticks });
+        family.push((next, stat.start_ticks));
         next = stat.ppid;
     }
     family
@@ -203,8 +194,8 @@ mod tests {
             Self(Command::new("sleep").arg("1000").spawn().unwrap())
         }
 
-        fn id(&self) -> Owner {
-            Owner { pid: self.0.id(), start: thread::process_stat(self.0.id()).unwrap().start_ticks }
+        fn id(&self) -> Identity {
+            (self.0.id(), thread::process_stat(self.0.id()).unwrap().start_ticks)
         }
     }
 
@@ -221,7 +212,7 @@ mod tests {
         let here = Here::read().unwrap();
         let (first, subject) = (Rival::new(), Rival::new());
         let mut theirs = Claims::new(dir.path(), here.clone(), first.id());
-        let mut ours = Claims::new(dir.path(), here.clone(), Owner::me().unwrap());
+        let mut ours = Claims::new(dir.path(), here.clone(), thread::own().unwrap());
         theirs.claim(subject.0.id()).unwrap();
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == first.0.id()));
         assert_eq!((ours.holder(subject.0.id()), theirs.holder(subject.0.id())), (Some(first.0.id()), None));
@@ -247,7 +238,7 @@ mod tests {
         let journal = dir.path().join(state_dir::file_name(&here, dead));
         fs::write(&journal, "").unwrap();
         drop(first);
-        let mut ours = Claims::new(dir.path(), here, Owner::me().unwrap());
+        let mut ours = Claims::new(dir.path(), here, thread::own().unwrap());
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))), "its guardian may be at work");
         fs::remove_file(journal).unwrap();
         ours.refresh();
@@ -257,11 +248,11 @@ mod tests {
     #[test]
     fn what_cannot_be_claimed() {
         let dir = TempDir::new("unclaimable");
-        let mut ours = Claims::new(dir.path(), Here::read().unwrap(), Owner::me().unwrap());
+        let mut ours = Claims::new(dir.path(), Here::read().unwrap(), thread::own().unwrap());
         assert!(matches!(ours.claim(u32::MAX >> 1), Err(ClaimError::Gone)));
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let mut nowhere = Claims::new(&file, Here::read().unwrap(), Owner::me().unwrap());
+        let mut nowhere = Claims::new(&file, Here::read().unwrap(), thread::own().unwrap());
         assert!(matches!(nowhere.claim(std::process::id()), Err(ClaimError::File(_))));
     }
 }

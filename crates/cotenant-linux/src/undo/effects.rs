@@ -1,9 +1,7 @@
-//! What is outstanding, by kind of effect. What kinds there are is told by a table of those who act: undoing knows no
-//! actuator.
+//! What is outstanding, by kind of effect. A table from the actuators lists the kinds: undoing knows no actuator.
 
-use crate::sys::thread::{numbers_in, process_stat};
+use crate::sys::thread::{Identity, numbers_in, process_stat};
 use crate::undo::report::RestoreReport;
-use crate::undo::state_dir::Owner;
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
@@ -35,11 +33,11 @@ pub trait Effect: Any + fmt::Debug + Default {
     fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport);
 }
 
-/// Who undoes, and for whom.
+/// What undoing has to know of its surroundings.
 #[derive(Clone, Copy, Debug)]
 pub struct Undoer<'a> {
     /// The Cotenant that wrote the journal.
-    pub owner: Owner,
+    pub owner: Identity,
     /// Processes to leave alone.
     pub spare: &'a [u32],
 }
@@ -112,10 +110,9 @@ impl Effects {
         (kept, effects)
     }
 
-    pub fn undo(&self, by: &Undoer<'_>) -> RestoreReport {
-        let mut report = RestoreReport::default();
-        self.all.iter().for_each(|effect| effect.undo_all(by, &mut report));
-        report
+    pub fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) {
+        self.all.iter().for_each(|effect| effect.undo_all(by, report));
+        report.journals += 1;
     }
 }
 

@@ -7,10 +7,11 @@
 //! The file is locked (`flock`) by its owner while that lives, so that nobody undoes the changes of a living Cotenant.
 
 use crate::bounded::{self, Limit};
-use crate::fault::point;
+use crate::fault::around;
+use crate::sys::thread::Identity;
 use crate::sys::{self, Lock};
-use crate::undo::state_dir::{Here, Owner, file_name, open_own, secure_dir};
-use std::fs::{self, File, OpenOptions};
+use crate::undo::state_dir::{self, Here, file_name, secure_dir};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -34,34 +35,23 @@ impl JournalFile {
     ///
     /// # Errors
     /// Any of the file system's.
-    pub fn create(dir: &Path, here: &Here, owner: Owner) -> io::Result<Self> {
+    pub fn create(dir: &Path, here: &Here, owner: Identity) -> io::Result<Self> {
         secure_dir(dir)?;
-        let header = format!(
-            "{MAGIC} boot={} host={} pidns={} owner={}:{}",
-            here.boot, here.host, here.pidns, owner.pid, owner.start
-        );
+        let header =
+            format!("{MAGIC} boot={} host={} pidns={} owner={}:{}", here.boot, here.host, here.pidns, owner.0, owner.1);
         Self::write_whole(&dir.join(file_name(here, owner)), header, &[])
     }
 
     /// Writes under another name, locks, then renames: under its own name a journal is whole and locked from the start.
     fn write_whole(path: &Path, header: String, lines: &[String]) -> io::Result<Self> {
         let draft = path.with_extension("new");
-        match fs::remove_file(&draft) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        point("journal.create.before");
-        let mut file = open_own(OpenOptions::new().read(true).append(true).create_new(true), &draft)?;
-        sys::flock(&file, Lock::Try)?;
-        point("journal.create.after");
+        let mut file = around("journal.create", || {
+            let file = state_dir::draft(&draft)?;
+            sys::flock(&file, Lock::Try).map(|()| file)
+        })?;
         let text: String = std::iter::once(&header).chain(lines).map(|line| sealed(line)).collect();
-        point("journal.header.before");
-        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&draft, path));
-        point("journal.header.after");
-        if let Err(e) = written {
-            let _ = fs::remove_file(&draft);
-            return Err(e);
-        }
+        around("journal.header", || file.write_all(text.as_bytes()).and_then(|()| fs::rename(&draft, path)))
+            .inspect_err(|_| drop(fs::remove_file(&draft)))?;
         Ok(Self { file, path: path.to_owned(), len: text.len() as u64, broken: false, header })
     }
 
@@ -84,9 +74,7 @@ impl JournalFile {
             return Err(io::Error::other("an earlier record is torn"));
         }
         let line = sealed(record);
-        point("journal.append.before");
-        let written = self.file.write_all(line.as_bytes());
-        point("journal.append.after");
+        let written = around("journal.append", || self.file.write_all(line.as_bytes()));
         match written {
             Ok(()) => self.len += line.len() as u64,
             Err(_) => self.broken = self.file.set_len(self.len).is_err(),
@@ -99,10 +87,7 @@ impl JournalFile {
     /// # Errors
     /// Any of the file system's; the journal is then as before.
     pub fn compact(&mut self, lines: &[String]) -> io::Result<()> {
-        point("journal.compact.before");
-        let next = Self::write_whole(&self.path, self.header.clone(), lines)?;
-        point("journal.compact.after");
-        *self = next;
+        *self = around("journal.compact", || Self::write_whole(&self.path, self.header.clone(), lines))?;
         Ok(())
     }
 
@@ -114,10 +99,8 @@ impl JournalFile {
 
 /// Deletes a journal whose changes are undone.
 pub fn remove(path: &Path) {
-    point("journal.remove.before");
     // Where this fails, undoing once more is harmless: nothing is ours any more.
-    let _ = fs::remove_file(path);
-    point("journal.remove.after");
+    let _ = around("journal.remove", || fs::remove_file(path));
 }
 
 /// A line with its checksum.
@@ -136,8 +119,8 @@ fn unsealed(line: &[u8]) -> Option<&str> {
 pub struct Contents {
     /// Where its ids mean something.
     pub here: Here,
-    /// Who wrote it.
-    pub owner: Owner,
+    /// The Cotenant that wrote it.
+    pub owner: Identity,
     /// Its records in order, each a line.
     pub lines: Vec<String>,
     /// Lines whose checksum does not hold: the last one where its writer died in the middle.
@@ -157,20 +140,23 @@ pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
     Ok(Some(Contents { here, owner, lines: read.into_iter().flatten().map(str::to_owned).collect(), torn }))
 }
 
-fn parse_header(text: &str) -> Option<(Here, Owner)> {
+fn parse_header(text: &str) -> Option<(Here, Identity)> {
     let mut words = text.split(' ');
     (words.next()? == MAGIC).then_some(())?;
     let mut value = |key: &str| words.next()?.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
     let here = Here { boot: value("boot")?, host: value("host")?, pidns: value("pidns")?.parse().ok()? };
     let owner = value("owner")?;
     let (pid, start) = owner.split_once(':')?;
-    Some((here, Owner { pid: pid.parse().ok()?, start: start.parse().ok()? }))
+    Some((here, (pid.parse().ok()?, start.parse().ok()?)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::thread;
     use crate::testing::{TempDir, eventually};
+    use crate::undo::state_dir::open_own;
+    use std::fs::OpenOptions;
     use std::os::unix::fs::PermissionsExt;
 
     fn record(tid: u32) -> String {
@@ -178,7 +164,7 @@ mod tests {
     }
 
     fn journal(dir: &Path) -> JournalFile {
-        JournalFile::create(dir, &Here::read().unwrap(), Owner::me().unwrap()).unwrap()
+        JournalFile::create(dir, &Here::read().unwrap(), thread::own().unwrap()).unwrap()
     }
 
     #[test]
@@ -192,7 +178,7 @@ mod tests {
         let read_back = || read(&mut File::open(journal.path()).unwrap()).unwrap().unwrap();
         let contents = read_back();
         assert_eq!((&contents.lines[..], contents.torn), (&records[..], 0));
-        assert_eq!((contents.here, contents.owner), (Here::read().unwrap(), Owner::me().unwrap()));
+        assert_eq!((contents.here, contents.owner), (Here::read().unwrap(), thread::own().unwrap()));
         journal.compact(&records[2..3]).unwrap();
         journal.append(&record(6)).unwrap();
         assert_eq!(read(&mut File::open(journal.path()).unwrap()).unwrap().unwrap().lines, [record(5), record(6)]);

@@ -5,10 +5,10 @@
 //! Cotenant's end however that ends, and the guardian's end however *that* ends, so that each learns of the other's
 //! death without pids or signals.
 
-use crate::fault::{self, point};
+use crate::fault::{self, around, point};
 use crate::sys::{self, Lock};
 use crate::undo::effects::Table;
-use crate::undo::{file, restore};
+use crate::undo::{RestoreReport, file, restore};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -65,25 +65,23 @@ impl Guardian {
     /// # Errors
     /// Where it cannot be started, or ends before it is ready.
     pub fn start(command: &GuardianCommand, journal: &Path) -> io::Result<Self> {
-        point("guardian.spawn.before");
         let (mut link, theirs) = UnixStream::pair()?;
         let mut cmd = Command::new(&command.program);
         cmd.arg0("cotenant").args(&command.args).arg("--journal").arg(journal).current_dir("/").env_clear();
         cmd.envs(command.env.iter().map(|(k, v)| (k, v)));
         cmd.envs([fault::VAR, fault::FIRED_VAR].iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        let process = cmd.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        cmd.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = around("guardian.spawn", || cmd.spawn())?;
         drop(cmd); // holds the guardian's end of the socket
-        point("guardian.spawn.after");
         let mut guardian = Self { process, link: link.try_clone()? };
         link.set_read_timeout(Some(PATIENCE))?;
         let mut byte = [0];
-        let answer = link.read_exact(&mut byte);
+        let answer = around("guardian.ready", || link.read_exact(&mut byte));
         if answer.is_err() || byte != [READY] {
             let _ = guardian.process.kill();
             let _ = guardian.process.wait();
             return Err(io::Error::other("it ended before it was ready"));
         }
-        point("guardian.ready.after");
         Ok(guardian)
     }
 
@@ -99,10 +97,7 @@ impl Guardian {
 
     /// Sends it home: everything is undone.
     pub fn dismiss(mut self) {
-        point("guardian.dismiss.before");
-        if self.link.write_all(&[FINISHED]).is_ok() {
-            point("guardian.dismiss.after");
-        }
+        let _ = around("guardian.dismiss", || self.link.write_all(&[FINISHED]));
         if !sys::hung_up(&self.link, FAREWELL) {
             let _ = self.process.kill(); // somebody has stopped it; there is nothing left for it to do
         }
@@ -152,7 +147,7 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
     let Some(mut file) = restore::lock(journal, Lock::Wait)? else { return Ok(()) };
     point("guardian.locked");
     if let Some(contents) = file::read(&mut file)? {
-        restore::undo_journal(&contents, table);
+        restore::undo_journal(&contents, table, &mut RestoreReport::default());
     }
     file::remove(journal);
     Ok(())

@@ -1,17 +1,17 @@
-//! The journal as those who act see it: what they are about to change is written down before, and undone in the end.
+//! The journal as actuators see it: what they are about to change is written down first, and undone in the end.
 //!
 //! One per process, and with it one guardian, from the first change on.
 
 use crate::notes::Notes;
 use crate::sys;
-use crate::sys::thread::{Held, Identity};
+use crate::sys::thread::{self, Held, Identity};
 use crate::undo::claims::{ClaimError, Claims};
 use crate::undo::effects::{Effect, Effects, Record, Table, Undoer};
 use crate::undo::file::{self, JournalFile};
 use crate::undo::guardian::{Guardian, GuardianCommand};
 use crate::undo::report::RestoreReport;
 use crate::undo::restore;
-use crate::undo::state_dir::{Here, OpenError, Owner, default_state_dir};
+use crate::undo::state_dir::{Here, OpenError, default_state_dir};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ struct Active {
 pub struct Journal {
     options: JournalOptions,
     here: Here,
-    me: Owner,
+    me: Identity,
     active: Option<Active>,
     effects: Effects,
     claims: Claims,
@@ -71,7 +71,7 @@ impl Journal {
         // The guardian works in another folder.
         options.state_dir = std::path::absolute(&options.state_dir).map_err(|_| OpenError::NoStateDir)?;
         let here = Here::read().map_err(OpenError::Proc)?;
-        let me = Owner::me().map_err(OpenError::Proc)?;
+        let me = thread::own().map_err(OpenError::Proc)?;
         let mut notes = Notes::default();
         let left = restore::restore(&options.state_dir, table);
         if left.restored > 0 {
@@ -82,7 +82,7 @@ impl Journal {
     }
 
     /// This Cotenant.
-    pub fn owner(&self) -> Owner {
+    pub fn owner(&self) -> Identity {
         self.me
     }
 
@@ -251,8 +251,7 @@ impl Journal {
     fn undo(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();
         if let Some(Active { file, guardian, .. }) = self.active.take() {
-            report = self.effects.undo(&Undoer { owner: self.me, spare: &[guardian.pid()] });
-            report.journals = 1;
+            self.effects.undo(&Undoer { owner: self.me, spare: &[guardian.pid()] }, &mut report);
             file.remove();
             self.claims.release();
             guardian.dismiss();

@@ -1,7 +1,7 @@
 //! Undoing: what is changed is journaled before it is changed, and undone however Cotenant ends.
 //!
-//! Those who act come in through [`Journal`] alone. What there is to undo, and in which order, is told by a [`Table`]
-//! of their effects.
+//! Actuators come in through [`Journal`] alone. A [`Table`] of their effects says what there is to undo, and in which
+//! order.
 
 mod claims;
 mod effects;
@@ -18,4 +18,4 @@ pub use guardian::{GuardianCommand, SUBCOMMAND, main as guard};
 pub use journal::{Journal, JournalOptions};
 pub use report::RestoreReport;
 pub use restore::restore;
-pub use state_dir::{Here, OpenError, Owner, default_state_dir};
+pub use state_dir::{Here, OpenError, default_state_dir};

@@ -15,7 +15,7 @@ pub struct RestoreReport {
     pub foreign: usize,
     /// Tasks that could not be changed.
     pub failed: usize,
-    /// Groups and processes that Cotenant had let wait, and that run again.
+    /// Groups and processes that Cotenant had paused, and that run again.
     pub resumed: usize,
     /// Journals that were undone.
     pub journals: usize,
@@ -24,16 +24,9 @@ pub struct RestoreReport {
 }
 
 impl RestoreReport {
-    /// Adds another report to this one.
-    pub fn add(&mut self, other: Self) {
-        self.restored += other.restored;
-        self.inherited += other.inherited;
-        self.unchanged += other.unchanged;
-        self.gone += other.gone;
-        self.foreign += other.foreign;
-        self.failed += other.failed;
-        self.resumed += other.resumed;
-        self.journals += other.journals;
-        self.notes.extend(other.notes);
+    /// Something could not be undone: why, and what to do.
+    pub fn fail(&mut self, note: String) {
+        self.failed += 1;
+        self.notes.push(note);
     }
 }

@@ -1,10 +1,11 @@
 //! Undoing what killed Cotenants have left.
 
+use crate::sys::thread::{self, Identity};
 use crate::sys::{self, Lock};
 use crate::undo::effects::{Effects, Table, Undoer};
 use crate::undo::file::{self, Contents};
 use crate::undo::report::RestoreReport;
-use crate::undo::state_dir::{Here, Owner, open_own};
+use crate::undo::state_dir::{Here, open_own};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,48 +20,38 @@ const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 /// machines and other pid namespaces are left alone.
 pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
     let mut report = RestoreReport::default();
-    let entries = match fs::read_dir(state_dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return report,
-        Err(e) => {
-            report.failed += 1;
-            report.notes.push(format!("cannot read {}: {e}", state_dir.display()));
-            return report;
-        }
-    };
-    let here = match Here::read() {
-        Ok(here) => here,
-        Err(e) => {
-            report.failed += 1;
-            report.notes.push(format!("cannot read the boot id: {e}; mount /proc"));
-            return report;
-        }
-    };
-    let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
-    paths.sort();
-    for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
-        match restore_one(path, &here, table) {
-            Ok(one) => report.add(one),
-            Err(e) => {
-                report.failed += 1;
-                report.notes.push(format!("cannot undo {}: {e}", path.display()));
-            }
-        }
+    if let Err(why) = restore_all(state_dir, table, &mut report) {
+        report.fail(why);
     }
     report
 }
 
-fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreReport> {
-    let mut report = RestoreReport::default();
+fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Result<(), String> {
+    let entries = match fs::read_dir(state_dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|e| format!("cannot read {}: {e}", state_dir.display()))?,
+    };
+    let here = Here::read().map_err(|e| format!("cannot read the boot id: {e}; mount /proc"))?;
+    let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+    paths.sort();
+    for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
+        if let Err(e) = restore_one(path, &here, table, report) {
+            report.fail(format!("cannot undo {}: {e}", path.display()));
+        }
+    }
+    Ok(())
+}
+
+fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreReport) -> io::Result<()> {
     let deadline = Instant::now() + GUARDIAN_PATIENCE;
     let mut file = loop {
         match lock(path, Lock::Try) {
             Ok(Some(file)) => break file,
-            Ok(None) => return Ok(report),
+            Ok(None) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if let Some(owner) = owner_of(path)?.filter(|owner| owner.lives()) {
-                    report.notes.push(format!("process {} is at work: its changes stay", owner.pid));
-                    return Ok(report);
+                if let Some(owner) = owner_of(path)?.filter(|owner| thread::lives(*owner)) {
+                    report.notes.push(format!("process {} is at work: its changes stay", owner.0));
+                    return Ok(());
                 }
                 if Instant::now() > deadline {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "another process has held its lock for 30 s"));
@@ -73,21 +64,21 @@ fn restore_one(path: &Path, here: &Here, table: Table) -> io::Result<RestoreRepo
     // A draft is renamed when it is whole, so that nothing can have been applied under one.
     let is_draft = path.extension().is_some();
     match file::read(&mut file)? {
-        Some(c) if is_draft && c.owner.lives() => return Ok(report),
-        Some(c) if c.here.host != here.host && c.here.boot != here.boot => return Ok(report),
+        Some(c) if is_draft && thread::lives(c.owner) => return Ok(()),
+        Some(c) if c.here.host != here.host && c.here.boot != here.boot => return Ok(()),
         Some(c) if c.here.boot == here.boot && c.here.pidns != here.pidns => {
             report.notes.push(format!("{} is from another container: run restore there", path.display()));
-            return Ok(report);
+            return Ok(());
         }
-        Some(c) if c.here.boot == here.boot && !is_draft => report.add(undo_journal(&c, table)),
+        Some(c) if c.here.boot == here.boot && !is_draft => undo_journal(&c, table, report),
         _ => {} // another boot, or nothing in it
     }
     file::remove(path);
-    Ok(report)
+    Ok(())
 }
 
-/// Who wrote a journal; `None` where nothing in it says so, or its guardian has just finished and deleted it.
-fn owner_of(path: &Path) -> io::Result<Option<Owner>> {
+/// The Cotenant that wrote a journal; `None` where nothing in it says so, or its guardian has just finished and deleted it.
+fn owner_of(path: &Path) -> io::Result<Option<Identity>> {
     match open(path) {
         Ok(mut file) => Ok(file::read(&mut file)?.map(|contents| contents.owner)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -121,15 +112,13 @@ pub fn lock(path: &Path, how: Lock) -> io::Result<Option<File>> {
 }
 
 /// Undoes what one journal tells.
-pub fn undo_journal(contents: &Contents, table: Table) -> RestoreReport {
+pub fn undo_journal(contents: &Contents, table: Table, report: &mut RestoreReport) {
     let (effects, unknown) = Effects::read(table, &contents.lines);
-    let mut report = effects.undo(&Undoer { owner: contents.owner, spare: &[] });
-    report.journals = 1;
+    effects.undo(&Undoer { owner: contents.owner, spare: &[] }, report);
     let torn = contents.torn + unknown;
     if torn > 0 {
         report.notes.push(format!("{torn} torn record(s) of the journal were skipped"));
     }
-    report
 }
 
 #[cfg(test)]
@@ -141,7 +130,7 @@ mod tests {
     #[test]
     fn a_journal_that_its_guardian_has_just_deleted_is_no_failure() {
         let dir = TempDir::new("deleted");
-        let me = Owner::me().unwrap();
+        let me = thread::own().unwrap();
         let journal = JournalFile::create(dir.path(), &Here::read().unwrap(), me).unwrap();
         let path = journal.path().to_owned();
         assert_eq!(owner_of(&path).unwrap(), Some(me));

@@ -2,7 +2,7 @@
 
 use crate::bounded::{self, Limit};
 use crate::sys;
-use crate::sys::thread::process_stat;
+use crate::sys::thread::Identity;
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -76,35 +76,9 @@ impl Here {
     }
 }
 
-/// A Cotenant: its process id and start time in clock ticks since boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Owner {
-    /// Process id.
-    pub pid: u32,
-    /// Start time.
-    pub start: u64,
-}
-
-impl Owner {
-    /// This process.
-    ///
-    /// # Errors
-    /// Where `/proc` is not mounted.
-    pub fn me() -> io::Result<Self> {
-        let pid = std::process::id();
-        let stat = process_stat(pid).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Self { pid, start: stat.start_ticks })
-    }
-
-    /// Whether it still runs.
-    pub fn lives(self) -> bool {
-        process_stat(self.pid).is_some_and(|s| s.start_ticks == self.start && !s.is_dead())
-    }
-}
-
 /// The name of the journal of that Cotenant.
-pub fn file_name(here: &Here, owner: Owner) -> String {
-    format!("journal-{}-{}-{}", here.tag(), owner.pid, owner.start)
+pub fn file_name(here: &Here, (pid, start): Identity) -> String {
+    format!("journal-{}-{pid}-{start}", here.tag())
 }
 
 /// Makes the folder, for us alone, or checks that nobody else can write into it.
@@ -121,6 +95,17 @@ pub fn secure_dir(dir: &Path) -> io::Result<()> {
         () if meta.uid() != sys::euid() => refuse("it belongs to another user"),
         () if meta.mode() & 0o022 != 0 => refuse("others can write into it (chmod 700)"),
         () => Ok(()),
+    }
+}
+
+/// Makes a new file of ours, to be renamed when it is whole, in the place of one that was left there.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn draft(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => open_own(OpenOptions::new().read(true).append(true).create_new(true), path),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub fn of(pid: u32) -> Result<Option<Orders>, Refused> {
     let mut follower = Follower::new(&FsRoot::live(), vec![Target::Pids(vec![pid])], None);
     follower.update(Time::default(), &[], &[], &Ends::new().unwrap());
-    follower.processes().get(&pid).map_or(Ok(None), |process| Orders::of(pid, process))
+    follower.processes().get(&pid).map_or(Ok(None), |process| Orders::of(pid, process, None))
 }
 
 /// Works for ever, with marks, and reports a unit after each.

@@ -1,4 +1,4 @@
-//! Who shares what: what latencies show beside what the system claims.
+//! Shared levels: what latencies show beside what the system claims.
 
 use cotenant_model::profile::calibration::Difference;
 use cotenant_model::topology::hidden::{Level, Role};

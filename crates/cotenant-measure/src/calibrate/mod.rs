@@ -55,7 +55,7 @@ pub struct Calibration {
     /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to
     /// CPUs before it.
     pub latency_spread_ns: Vec<Vec<f64>>,
-    /// What those show of who shares what.
+    /// What those show of shared caches and packages.
     pub levels: Vec<Level>,
     /// Where that is not what the system claims.
     pub differences: Vec<Difference>,
@@ -137,10 +137,8 @@ impl<'a> Plan<'a> {
     fn new(topology: &'a Topology, cpus: &CpuSet) -> Self {
         let firsts: Vec<CpuId> = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
         let pair = |fits: &dyn Fn(CpuId, CpuId) -> bool| {
-            firsts
-                .iter()
-                .enumerate()
-                .find_map(|(i, a)| firsts[i + 1..].iter().find(|b| fits(*a, **b)).map(|b| (*a, *b)))
+            let second = |(i, a): (usize, &CpuId)| Some((*a, *firsts[i + 1..].iter().find(|b| fits(*a, **b))?));
+            firsts.iter().enumerate().find_map(second)
         };
         let siblings = topology.cores().iter().map(|core| core.and(cpus)).find(|core| core.len() > 1);
         let several = topology.packages().len() > 1;
@@ -185,8 +183,9 @@ struct Values {
 }
 
 impl Values {
-    fn get(&self, name: &str) -> Option<&Vec<f64>> {
-        self.numbers.get(name)
+    /// What each round gave; nothing where none did.
+    fn get(&self, name: &str) -> &[f64] {
+        self.numbers.get(name).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -318,7 +317,7 @@ fn remote_pair(plan: &Plan<'_>) -> Option<((NodeId, CpuId), NodeId)> {
 
 fn conclude(plan: &Plan<'_>, wanted: &[&str], values: &Values) -> Calibration {
     let mut c = Calibration::default();
-    let get = |name: &str| values.get(name).map_or(&[][..], Vec::as_slice);
+    let get = |name: &str| values.get(name);
     for part in wanted {
         match *part {
             "clock" if get("clock").is_empty() => {
@@ -364,7 +363,7 @@ fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     for (i, a) in cpus.iter().enumerate() {
         let mut spread = vec![0.0; i];
         for (j, b) in cpus[..i].iter().enumerate() {
-            match values.get(&format!("latency {b} {a}")).and_then(|ns| Repeated::of(ns)) {
+            match Repeated::of(values.get(&format!("latency {b} {a}"))) {
                 Some(ns) => {
                     latencies.set(i, j, ns.value);
                     spread[j] = ns.to_either_side();
@@ -381,14 +380,12 @@ fn core_to_core(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     if missing == pairs {
         return;
     }
-    let names: Vec<String> = (0..cpus.len())
-        .flat_map(|i| (0..i).map(move |j| (i, j)))
-        .map(|(i, j)| format!("latency {} {}", cpus[j], cpus[i]))
-        .collect();
-    let rounds = names.iter().filter_map(|name| values.get(name)).map(Vec::len).max().unwrap_or(0);
+    let pairs = (0..cpus.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
+    let all: Vec<&[f64]> = pairs.map(|(i, j)| values.get(&format!("latency {} {}", cpus[j], cpus[i]))).collect();
+    let rounds = all.iter().map(|ns| ns.len()).max().unwrap_or(0);
     let of_round = |round: usize| {
-        let all: Vec<f64> = names.iter().filter_map(|name| values.get(name)?.get(round).copied()).collect();
-        Repeated::of(&all).map(|m| m.value)
+        let of_pairs: Vec<f64> = all.iter().filter_map(|ns| ns.get(round).copied()).collect();
+        Repeated::of(&of_pairs).map(|m| m.value)
     };
     let medians: Vec<f64> = (0..rounds).filter_map(of_round).collect();
     c.add("core_to_core_ns", "ns", &medians, "the median of all pairs of CPUs, one way");
@@ -414,8 +411,8 @@ fn coherence(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     let Some(clock) = c.figure("clock_hz").map(|figure| figure.measured.value) else {
         return c.leave_out(name, "needs clock_hz, which was not measured");
     };
-    let at = |what: &str, compute: u64, round: usize| values.get(&format!("{what} {compute}"))?.get(round).copied();
-    let rounds = values.get(&format!("apart {}", COMPUTE[0])).map_or(0, Vec::len);
+    let at = |what: &str, compute: u64, round: usize| values.get(&format!("{what} {compute}")).get(round).copied();
+    let rounds = values.get(&format!("apart {}", COMPUTE[0])).len();
     let mut thresholds = Vec::new();
     let mut curve: Vec<Vec<(f64, f64)>> = Vec::new();
     for round in 0..rounds {
@@ -456,7 +453,7 @@ pub fn crossing(points: &[(f64, f64)], y: f64) -> Option<f64> {
 }
 
 fn bandwidth(node: NodeId, cores: usize, values: &Values, c: &mut Calibration) {
-    let get = |name: String| values.get(&name).map_or(&[][..], Vec::as_slice);
+    let get = |name: String| values.get(&name);
     let median = |name: String| Repeated::of(get(name)).map(|m| m.value);
     if cores == 0 {
         return c.leave_out(format!("bandwidth.{node}"), "this node has no CPUs that may be used");
@@ -469,12 +466,8 @@ fn bandwidth(node: NodeId, cores: usize, values: &Values, c: &mut Calibration) {
     let best = most("high");
     let scaled = |values: &[f64], by: f64| values.iter().map(|v| v * by).collect::<Vec<_>>();
     let gbs = scaled(get(format!("high {node} {best}")), 1e-9);
-    c.add(
-        format!("bandwidth_gbs.{node}"),
-        "GB/s",
-        &gbs,
-        &format!("membench-high, the most of 1 to {cores} tasks: {best}"),
-    );
+    let method = format!("membench-high, the most of 1 to {cores} tasks: {best}");
+    c.add(format!("bandwidth_gbs.{node}"), "GB/s", &gbs, &method);
     let points = steps.iter().filter_map(|n| Some((*n as f64, MISSES_PER_LINE * median(format!("low {node} {n}"))?)));
     let curve: Vec<(f64, f64)> = points.collect();
     let name = format!("socket_bandwidth_per_s.{node}");
@@ -484,13 +477,8 @@ fn bandwidth(node: NodeId, cores: usize, values: &Values, c: &mut Calibration) {
         Some(half) if all < half * (1.0 + SATURATED) => {
             let best = most("low");
             let factor = MISSES_PER_LINE * (1.0 - BANDWIDTH_MARGIN);
-            let values = scaled(get(format!("low {node} {best}")), factor);
-            c.add(
-                name,
-                "misses/s",
-                &values,
-                &format!("LLC misses of {best} tasks of membench-low, minus 20 % (SAM §2.2)"),
-            );
+            let method = format!("LLC misses of {best} tasks of membench-low, minus 20 % (SAM §2.2)");
+            c.add(name, "misses/s", &scaled(get(format!("low {node} {best}")), factor), &method);
         }
         half => {
             let added = half.map_or_else(
@@ -531,8 +519,7 @@ fn remote(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     if let Some(why) = &values.no_remote {
         return c.leave_out(name, why.clone());
     }
-    let get = |name: &str| values.get(name).map_or(&[][..], Vec::as_slice);
-    let (local, remote) = (get("local ns"), get("remote ns"));
+    let (local, remote) = (values.get("local ns"), values.get("remote ns"));
     c.add("remote_ns", "ns", remote, "CPU time per load of chase, memory on the farthest node");
     let extra: Vec<f64> = local.iter().zip(remote).map(|(near, far)| (far - near) * 1e-9 * clock).collect();
     if extra.iter().filter(|cycles| **cycles > 0.0).count() * 2 <= extra.len() {

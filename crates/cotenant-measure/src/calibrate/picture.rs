@@ -19,6 +19,12 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+/// Words at a place; `anchor` says which end of them is there, the start where it is empty.
+fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
+    let anchor = if anchor.is_empty() { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
+    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{words}</text>");
+}
+
 /// From light to dark blue, both ends told apart in print; `at` is 0–1.
 fn shade(at: f64) -> String {
     let mix = |light: f64, dark: f64| (light + (dark - light) * at.clamp(0.0, 1.0)) as u8;
@@ -58,8 +64,8 @@ pub fn heat_map(latencies: &Latencies, spread_ns: &[Vec<f64>]) -> String {
     let every = (n as f64 * 14.0 / side.max(1.0)).ceil().max(1.0) as usize;
     for (i, cpu) in cpus.iter().enumerate().step_by(every) {
         let at = MARGIN + (i as f64 + 0.5) * cell;
-        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{cpu}</text>", MARGIN - 4.0, at + 4.0);
-        let _ = writeln!(out, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{cpu}</text>", MARGIN - 6.0);
+        text(&mut out, (MARGIN - 4.0, at + 4.0), "end", &cpu.to_string());
+        text(&mut out, (at, MARGIN - 6.0), "middle", &cpu.to_string());
     }
     let shades = if most > least * 1.02 { 4 } else { 0 };
     for step in 0..=shades {
@@ -67,7 +73,7 @@ pub fn heat_map(latencies: &Latencies, spread_ns: &[Vec<f64>]) -> String {
         let (x, y) = (MARGIN + side + 16.0, MARGIN + f64::from(step) * 22.0);
         let ns = if most > 0.0 { least * (most / least).powf(at) } else { 0.0 };
         let _ = writeln!(out, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"18\" height=\"18\" fill=\"{}\"/>", shade(at));
-        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\">{ns:.0} ns</text>", x + 24.0, y + 13.0);
+        text(&mut out, (x + 24.0, y + 13.0), "", &format!("{ns:.0} ns"));
     }
     out + "</svg>\n"
 }
@@ -127,14 +133,12 @@ pub fn curve(curve: &Curve) -> String {
     for tick in &axis_y.ticks {
         let at = y(*tick);
         let _ = writeln!(out, "<path d=\"M{left:.1} {at:.1}H{right:.1}\" stroke=\"#dddddd\"/>");
-        let (x, at, text) = (left - 5.0, at + 4.0, short(*tick));
-        let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{at:.1}\" text-anchor=\"end\">{text}</text>");
+        text(&mut out, (left - 5.0, at + 4.0), "end", &short(*tick));
     }
     for tick in &axis_x.ticks {
         let at = x(*tick);
         let _ = writeln!(out, "<path d=\"M{at:.1} {bottom:.1}V{top:.1}\" stroke=\"#dddddd\"/>");
-        let (below, text) = (bottom + 16.0, short(*tick));
-        let _ = writeln!(out, "<text x=\"{at:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{text}</text>");
+        text(&mut out, (at, bottom + 16.0), "middle", &short(*tick));
     }
     for (i, p) in curve.points.iter().enumerate() {
         let mut bars = String::new();
@@ -161,14 +165,8 @@ pub fn curve(curve: &Curve) -> String {
             short(p.1)
         );
     }
-    let _ = writeln!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-        width / 2.0,
-        height - 16.0,
-        escape(&curve.x)
-    );
-    let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>", 8.0, MARGIN - 14.0, escape(&curve.y));
+    text(&mut out, (width / 2.0, height - 16.0), "middle", &escape(&curve.x));
+    text(&mut out, (8.0, MARGIN - 14.0), "", &escape(&curve.y));
     out + "</svg>\n"
 }
 

@@ -50,7 +50,7 @@ pub fn points(plan: &Plan<'_>, bench_of: &mut BenchOf<'_>) -> Result<Vec<Point>,
     let Some((_, core)) = neighbours(plan.topology, &plan.cpus) else {
         return Err(Stop::Missing("no two cores that may be used share a last-level cache".to_owned()));
     };
-    // By who causes it.
+    // By aggressor.
     let mut losses: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut found = Vec::new();
     for kernel in &plan.kernels {

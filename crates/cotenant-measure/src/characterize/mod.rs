@@ -81,7 +81,7 @@ pub struct Ran {
     pub counts: BTreeMap<Signal, f64>,
     /// Units of what ran beside it: per second of its CPU time where it ran as fast as it could, else per second.
     pub beside_per_s: Option<f64>,
-    /// The same alone, right after this run; `None` where nobody wants to know.
+    /// The same alone, right after this run; `None` where it was not asked for.
     pub beside_alone_per_s: Option<f64>,
 }
 
@@ -566,11 +566,8 @@ fn remarks(first: &Ran, ran: &BTreeMap<&str, Vec<Ran>>, program: &Program, c: &m
         let why = "hardware events cannot be counted here; cotenant doctor says what would help";
         c.leave_out("bus_per_ms, sharing, footprint_per_ms, per_cpu_s", why);
     }
-    for turn in program
-        .turns
-        .iter()
-        .filter(|turn| program.configurations.iter().any(|(_, b, k)| [b, k].contains(&&turn.trial.cpus)))
-    {
+    let configured = |turn: &&Turn| program.configurations.iter().any(|(_, b, k)| [b, k].contains(&&turn.trial.cpus));
+    for turn in program.turns.iter().filter(configured) {
         let wanted = turn.trial.cpus.len();
         let seen: Vec<usize> = ran.get(turn.name.as_str()).into_iter().flatten().map(|ran| ran.threads).collect();
         let (least, most) = (seen.iter().min().copied().unwrap_or(0), seen.iter().max().copied().unwrap_or(0));

@@ -30,6 +30,9 @@ const KERNEL: Duration = Duration::from_millis(250);
 /// A kernel that did nothing after this is not waited for.
 const PREPARED: Duration = Duration::from_secs(30);
 
+/// Its summary is all that is read.
+const NO_FILE: &str = "--cachegrind-out-file=/dev/null";
+
 const LEFT: &str =
     "the command left processes behind when it ended; they were ended, and what they did is not in the figures";
 
@@ -46,6 +49,11 @@ fn failure(code: u8) -> Stop {
     ))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(why: impl std::fmt::Display) -> Stop {
+    Stop::Failed(why.to_string())
+}
+
 /// Units per second of CPU time of all threads of a kernel that ran as fast as it could: other programs hardly change
 /// it.
 pub fn pace(report: &Report) -> f64 {
@@ -57,7 +65,7 @@ pub struct AppBench<'a> {
     pub(super) topology: &'a Topology,
     pub(super) command: Vec<OsString>,
     name: String,
-    /// Whether its own output is let through.
+    /// Whether its own output is shown.
     shown: bool,
     /// The longest that a run may take.
     timeout: Duration,
@@ -73,7 +81,7 @@ pub struct AppBench<'a> {
 }
 
 impl<'a> AppBench<'a> {
-    /// Runs are called `name`, and end after `timeout`; `shown`: the command's own output is let through.
+    /// Runs are called `name`, and end after `timeout`; `shown`: the command's own output is shown.
     ///
     /// # Errors
     /// Where signals cannot be awaited.
@@ -118,32 +126,35 @@ impl<'a> AppBench<'a> {
         self.command.iter().map(fill).collect()
     }
 
-    /// Runs a command on these CPUs to its end.
-    fn launch(&mut self, words: &[OsString], cpus: &CpuSet) -> Result<Ran, Stop> {
-        let failed = |what: &dyn std::fmt::Display| Stop::Failed(what.to_string());
+    fn quiet(&self, words: &[OsString]) -> Command {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
         if !self.shown {
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
+        command
+    }
+
+    /// Runs a command on these CPUs to its end.
+    fn launch(&mut self, words: &[OsString], cpus: &CpuSet) -> Result<Ran, Stop> {
         // A program inherits the mask of the thread that starts it. It is our own mask, so that there is nothing to
         // undo later.
-        let own = sys::getaffinity(0).map_err(|e| failed(&e))?;
-        sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(&format!("CPUs {cpus} cannot be used: {e}")))?;
+        let own = sys::getaffinity(0).map_err(failed)?;
+        sys::setaffinity(0, &cpus.and(&own)).map_err(|e| failed(format!("CPUs {cpus} cannot be used: {e}")))?;
         let before = sys::children_cpu_time();
         let ours = children();
         let begin = Instant::now();
-        let app = AppSpec::command(self.name.clone(), command);
+        let app = AppSpec::command(self.name.clone(), self.quiet(words));
         let host = LinuxHost::new(self.topology, vec![app], HostOptions::default());
-        sys::setaffinity(0, &own).map_err(|e| failed(&e))?;
-        let mut host = host.map_err(|e| failed(&e))?;
+        sys::setaffinity(0, &own).map_err(failed)?;
+        let mut host = host.map_err(failed)?;
         let mut tally = Tally::default();
         loop {
             let wake = host.wait(Time::default() + begin.elapsed() + LOOK);
             if wake == Wake::Exit {
                 break;
             }
-            tally.add(host.sample().map_err(|e| failed(&e))?);
+            tally.add(host.sample().map_err(failed)?);
             if host.is_asked_to_stop() {
                 end(&mut host);
                 return Err(Stop::Interrupted);
@@ -174,36 +185,27 @@ impl<'a> AppBench<'a> {
         if executable::find(OsStr::new("valgrind")).is_none() {
             return Err(Stop::Missing("valgrind, whose cachegrind simulates caches, is not installed".to_owned()));
         }
-        let options = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"];
-        let mut words: Vec<OsString> = options.iter().map(OsString::from).collect();
-        words.push("--cachegrind-out-file=/dev/null".into());
-        words.push(format!("--log-file={}/%p", folder.0.path().display()).into());
-        words.push(format!("--I1={}", first.option()).into());
-        words.push(format!("--D1={}", first.option()).into());
-        words.push(format!("--LL={}", last.option()).into());
-        words.extend(self.words(self.topology.usable()));
-        Ok(words)
+        let options = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes", NO_FILE];
+        let log = format!("--log-file={}/%p", folder.0.path().display());
+        let (first, last) = (first.option(), last.option());
+        let caches = [format!("--I1={first}"), format!("--D1={first}"), format!("--LL={last}")];
+        let options = options.iter().map(OsString::from).chain([log].into_iter().chain(caches).map(OsString::from));
+        Ok(options.chain(self.words(self.topology.usable())).collect())
     }
 
     /// Runs several commands at the same time, each to its end.
     fn side_by_side(&mut self, all: &[&[OsString]]) -> Result<(), Stop> {
-        let failed = |what: &dyn std::fmt::Display| Stop::Failed(what.to_string());
         let ours = children();
-        let done = Waiter::new().map_err(|e| failed(&e)).and_then(|mut waiter| {
+        let done = Waiter::new().map_err(failed).and_then(|mut waiter| {
             let mut running = BTreeSet::new();
             for words in all {
-                let mut command = Command::new(&words[0]);
-                command.args(&words[1..]).stdin(Stdio::null());
-                if !self.shown {
-                    command.stdout(Stdio::null()).stderr(Stdio::null());
-                }
-                let child = Child::spawn_command(command).map_err(|e| failed(&e))?;
+                let child = Child::spawn_command(self.quiet(words)).map_err(failed)?;
                 running.insert(child.pid());
-                waiter.watch_job(&child);
+                waiter.watch(&child, false);
             }
             let deadline = Instant::now() + self.timeout;
             while !running.is_empty() {
-                match waiter.wait(Some(deadline)).map_err(|e| failed(&e))? {
+                match waiter.wait(Some(deadline)).map_err(failed)? {
                     Event::Exited(pid, status, _) if status.success() => {
                         running.remove(&pid);
                     }
@@ -337,14 +339,10 @@ impl Bench for AppBench<'_> {
         }
         self.progress.clear();
         let (time, runs) = (about(Duration::from_secs_f64(seconds)), count(runs as u64, "run"));
+        let side = if self.at_once > 1 { format!(", {} side by side", self.at_once) } else { String::new() };
         let besides = match simulated {
             0 => String::new(),
-            n if self.at_once > 1 => format!(
-                ", and {} on simulated caches, each 20 to 100 times as long, {} side by side",
-                count(n as u64, "run"),
-                self.at_once
-            ),
-            n => format!(", and {} on simulated caches, each 20 to 100 times as long", count(n as u64, "run")),
+            n => format!(", and {} on simulated caches, each 20 to 100 times as long{side}", count(n as u64, "run")),
         };
         tell(format_args!(
             "{runs} to come, about {time} by the first{besides}; Ctrl-C ends it, and nothing is written"

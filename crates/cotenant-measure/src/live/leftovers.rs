@@ -17,34 +17,44 @@ const KILLED: Duration = Duration::from_secs(10);
 /// SIGTERM, then SIGKILL.
 const ENDING: [(i32, Duration); 2] = [(15, GRACE), (9, KILLED)];
 
-/// Ends what is left of a program; returns how many processes that were.
-pub fn end(host: &mut LinuxHost) -> usize {
+/// Signals all that `left` finds, again and again, until it finds nothing; returns how many processes that were. `left`
+/// waits a moment before it looks again.
+fn end_all(mut left: impl FnMut() -> BTreeSet<u32>) -> usize {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
     for (signal, patience) in ENDING {
         let (begin, mut asked) = (Instant::now(), BTreeSet::new());
         // Each signal is sent, however long this process itself was held up.
         loop {
-            let Ok(sample) = host.sample() else { return ended.len() };
-            let pids: BTreeSet<u32> = sample.tasks.iter().map(|task| task.info.pid).collect();
+            let pids = left();
             if pids.is_empty() {
                 return ended.len();
             }
-            for &pid in pids.iter().filter(|pid| !asked.contains(*pid)) {
+            for &pid in pids.difference(&asked) {
                 let _ = sys::kill(pid, signal); // seen alive just now, in the tree that we started
             }
             ended.extend(&pids);
             asked.extend(pids);
-            if host.wait(sample.at + LOOK) == Wake::Exit {
-                // Orphans are ours now, and nobody else reaps them.
-                std::thread::sleep(Duration::from_millis(5));
-                while sys::reap().is_some() {}
-            }
             if begin.elapsed() >= patience {
                 break;
             }
         }
     }
     ended.len()
+}
+
+/// Ends what is left of a program; returns how many processes that were.
+pub fn end(host: &mut LinuxHost) -> usize {
+    let mut next = None;
+    end_all(|| {
+        if next.is_some_and(|next| host.wait(next) == Wake::Exit) {
+            // Orphans are our children now: only we can reap them.
+            std::thread::sleep(Duration::from_millis(5));
+            while sys::reap().is_some() {}
+        }
+        let Ok(sample) = host.sample() else { return BTreeSet::new() };
+        next = Some(sample.at + LOOK);
+        sample.tasks.iter().map(|task| task.info.pid).collect()
+    })
 }
 
 /// Processes whose parent is this one.
@@ -56,28 +66,13 @@ pub fn children() -> BTreeSet<u32> {
     pids.filter(|pid| parent(pid) == Some(own)).collect()
 }
 
-/// Ends what programs left behind and nobody has looked at, as where they were left alone: orphans are our children.
-/// Says how many.
+/// Ends what programs left behind that no sample has seen, as where they ran unsampled: orphans are our children.
+/// Returns how many processes that were.
 pub fn end_orphans(ours: &BTreeSet<u32>) -> usize {
-    let mut ended: BTreeSet<u32> = BTreeSet::new();
-    for (signal, patience) in ENDING {
-        let (begin, mut asked) = (Instant::now(), BTreeSet::new());
-        loop {
-            while sys::reap().is_some() {}
-            let left: BTreeSet<u32> = children().difference(ours).copied().collect();
-            if left.is_empty() {
-                return ended.len();
-            }
-            for pid in left.difference(&asked) {
-                let _ = sys::kill(*pid, signal); // our child, not reaped: the id is its own
-            }
-            ended.extend(&left);
-            asked.extend(left);
-            std::thread::sleep(Duration::from_millis(1));
-            if begin.elapsed() >= patience {
-                break;
-            }
-        }
-    }
-    ended.len()
+    let mut pause = Duration::ZERO;
+    end_all(|| {
+        std::thread::sleep(std::mem::replace(&mut pause, Duration::from_millis(1)));
+        while sys::reap().is_some() {}
+        children().difference(ours).copied().collect()
+    })
 }

@@ -70,7 +70,7 @@ fn report(
         let size = each.saturating_mul(load.cpus.len() as u64);
         let free = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"));
         if let Some(free) = free.ok().and_then(|text| free_in(&text)).filter(|free| *free < 2 * size) {
-            // Bound memory has no other way to go: the kernel would end a program, perhaps somebody else's.
+            // Bound memory has no other way to go: the kernel would end a program, perhaps another user's.
             return Err(format!("{free} bytes are free, and twice {size} are needed"));
         }
         mempolicy::set(load.memory).map_err(|e| format!("memory cannot be bound to a node: {e}"))?;
@@ -82,7 +82,7 @@ fn report(
     report
 }
 
-/// Bytes that a node can give at once: free, or with files that nobody has used of late.
+/// Bytes that a node can give at once: free, or with files that were not used of late.
 fn free_in(meminfo: &str) -> Option<u64> {
     let kb = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.split_once(name).map(|(_, value)| value))?;
@@ -184,7 +184,7 @@ impl Bench for MachineBench {
                 times.push(begin.elapsed().as_secs_f64() * 1e6);
             }
             times.sort_by(f64::total_cmp);
-            // As above: who has to wait for a CPU until others leave it only ever takes longer.
+            // As above: a thread that waits for a CPU until others leave it only ever takes longer.
             Ok(times[times.len() / 4])
         };
         let result = std::thread::spawn(moves).join().unwrap_or_else(|p| std::panic::resume_unwind(p));

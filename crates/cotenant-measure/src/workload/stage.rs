@@ -10,7 +10,7 @@ use cotenant_model::policy::{Ctx, DynPolicy};
 use cotenant_model::sample::Sample;
 use std::time::Duration;
 
-/// How long is waited at a time where nobody manages.
+/// How long is waited at a time where no policy manages.
 const LOOK: Duration = Duration::from_secs(3_600);
 
 /// A run that has ended.
@@ -80,7 +80,7 @@ pub enum RunError {
     },
 }
 
-/// Who places the threads.
+/// What places the threads.
 pub type Manager<'a, 'b> = (&'a dyn DynPolicy, &'a Ctx<'b>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ struct Stage<'a, L> {
     failure: Option<RunError>,
 }
 
-/// Carries out a workload. Without a manager the programs are left alone and nobody looks at them.
+/// Carries out a workload. Without a manager the programs are left alone and not sampled.
 ///
 /// # Errors
 /// [`RunError`]; what was started by then may still run, and is the launcher's to end.
@@ -152,7 +152,7 @@ impl<L: Launcher> Stage<'_, L> {
         }
     }
 
-    /// Starts whose time has come; whether anybody.
+    /// Starts the jobs whose time has come; whether there were any.
     fn start_due(&mut self) -> bool {
         let now = self.launcher.now();
         let due = |life: &Life| matches!(life, Life::Waits(Some(at)) if *at <= now);

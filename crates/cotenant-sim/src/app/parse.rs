@@ -112,6 +112,11 @@ pub(crate) fn number(
     Err((value.span().start, format!("{key} of {name} is {v}; it must be {range}")))
 }
 
+/// The value, where there is one, if it lies in the range.
+pub(crate) fn given(name: &str, key: &str, value: Option<&Number>, range: (f64, f64)) -> Result<Option<f64>, Fault> {
+    value.map(|value| number(name, key, Some(value), None, range, 0)).transpose()
+}
+
 pub(crate) const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 const NOT_NEGATIVE: (f64, f64) = (0.0, f64::MAX);
 const AT_LEAST_1: (f64, f64) = (1.0, f64::MAX);
@@ -121,19 +126,12 @@ impl ProgramTable {
     pub(crate) fn into_program(self, name: &str, here: usize) -> Result<Program, Fault> {
         let name = &format!("program {name}");
         let shared = number(name, "shared", self.shared.as_ref(), Some(0.0), SHARE, here)?;
-        let pages = match &self.pages {
-            None => Pages::FirstTouch,
-            Some(p) => match p.get_ref() {
-                PagesTable::Name(Policy::FirstTouch) => Pages::FirstTouch,
-                PagesTable::Name(Policy::Interleave) => Pages::Interleave,
-                PagesTable::Shares(s) => {
-                    let sound = s.iter().all(|v| (0.0..=1.0).contains(v)) && (s.iter().sum::<f64>() - 1.0).abs() < 1e-6;
-                    if !sound {
-                        return Err((p.span().start, format!("pages of {name} must be shares that sum to 1")));
-                    }
-                    Pages::Fixed(s.clone())
-                }
-            },
+        let sound = |s: &[f64]| s.iter().all(|v| (0.0..=1.0).contains(v)) && (s.iter().sum::<f64>() - 1.0).abs() < 1e-6;
+        let pages = match self.pages.as_ref().map(|pages| (pages.span().start, pages.get_ref())) {
+            None | Some((_, PagesTable::Name(Policy::FirstTouch))) => Pages::FirstTouch,
+            Some((_, PagesTable::Name(Policy::Interleave))) => Pages::Interleave,
+            Some((_, PagesTable::Shares(parts))) if sound(parts) => Pages::Fixed(parts.clone()),
+            Some((at, _)) => return Err((at, format!("pages of {name} must be shares that sum to 1"))),
         };
         let barrier = self.barrier;
         let phases = if self.phase.is_empty() {
@@ -155,14 +153,8 @@ impl ProgramTable {
 
     fn phase_of(&self, name: &str, here: usize) -> Result<Phase, Fault> {
         let get = |key, value: &Option<Number>, default, range| number(name, key, value.as_ref(), default, range, here);
-        let instructions = match &self.instructions {
-            None => None,
-            given => Some(get("instructions", given, None, POSITIVE)?),
-        };
-        let private_bytes = match &self.private_bytes {
-            None => None,
-            given => Some(get("private_bytes", given, None, NOT_NEGATIVE)?),
-        };
+        let instructions = given(name, "instructions", self.instructions.as_ref(), POSITIVE)?;
+        let private_bytes = given(name, "private_bytes", self.private_bytes.as_ref(), NOT_NEGATIVE)?;
         let points = self.miss_ratio.as_ref().ok_or_else(|| (here, format!("{name} lacks miss_ratio; give it")))?;
         let miss_ratio = Curve::new(points.get_ref().clone()).ok_or_else(|| {
             let what = "must be points [bytes, ratio] whose bytes rise from above 0 and whose ratios lie in 0 to 1 and do not rise";

@@ -1,4 +1,4 @@
-//! Who holds how much of a shared cache when nothing changes any more.
+//! How much of a shared cache each program holds when nothing changes any more.
 //!
 //! Both replacements evict by one number that is the same for every line of the cache, whoever's it is. A program
 //! among others is therefore where it would be alone in a cache of as many bytes as it holds among them, and its own

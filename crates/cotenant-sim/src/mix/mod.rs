@@ -159,7 +159,7 @@ fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
     let mut uses = vec![memory];
     let hits = (accesses - misses) / p.llc_mlp;
     if let Some(station) = machine.cache_station(0) {
-        uses.push(Use { station, bytes: accesses * LINE, waits: hits, floor: 0.0, locality: 1.0 });
+        uses.push(Use::new(station, accesses * LINE, hits));
     }
     Demand {
         share: 1.0,

@@ -1,7 +1,7 @@
 //! The best mapping: all classes where they are few enough, else the best of a seeded local search, labelled so.
 //!
-//! A search over mappings stands outside the policies: it needs somebody who knows how good a mapping is, such as a
-//! simulator. It has no clock either: who evaluates measures, and ends it by an error.
+//! A search over mappings stands outside the policies: it needs something that knows how good a mapping is, such as a
+//! simulator. It has no clock either: its caller measures time, and ends it by an error.
 
 mod starts;
 

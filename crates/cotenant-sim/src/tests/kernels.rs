@@ -115,7 +115,7 @@ fn numa_balancing_brings_pages_and_threads_together() {
         let mut world = world(&s, kernel, 1);
         world.advance(ms(15_000), false).unwrap();
         let of = |t: &crate::world::Thread| 1.0 - t.pages[world.places.node.of[t.cpu.unwrap()]];
-        (world.threads.iter().map(of).fold(0.0, f64::max), world.migrations())
+        (world.threads.iter().map(of).fold(0.0, f64::max), world.migrations)
     };
     assert_eq!(remote("eevdf", "10-19").0, 1.0);
     let (pages, moves) = remote("eevdf+numa-balancing", "10-19");

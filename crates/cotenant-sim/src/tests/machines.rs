@@ -121,7 +121,7 @@ fn every_machine_runs_a_full_house() {
         world.advance(s.end, false).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(world.is_done() && world.now() < Time::from_millis(60_000), "{name}: {:?}", world.now());
         let seconds = world.now().as_secs_f64();
-        for (node, bytes) in world.node_bytes().iter().enumerate() {
+        for (node, bytes) in world.node_bytes.iter().enumerate() {
             assert!(*bytes <= sim.stations[node].high * seconds * (1.0 + 1e-6), "{name}: node {node}");
         }
         if sim.bus_of.iter().all(Option::is_some) {
@@ -129,10 +129,7 @@ fn every_machine_runs_a_full_house() {
             buses.sort_unstable();
             buses.dedup();
             let most: f64 = buses.iter().map(|b| sim.stations[*b].high).sum::<f64>() * seconds;
-            assert!(
-                world.node_bytes()[0] <= most * (1.0 + 1e-6),
-                "{name}: the memory delivers what buses cannot carry"
-            );
+            assert!(world.node_bytes[0] <= most * (1.0 + 1e-6), "{name}: the memory delivers what buses cannot carry");
         }
     }
 }

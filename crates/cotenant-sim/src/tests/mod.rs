@@ -47,6 +47,19 @@ pub(crate) fn scenario(text: &str) -> Scenario {
 }
 
 /// Its world under a kernel, before anything has started.
+impl World {
+    /// Bytes that are held of each last-level cache.
+    fn held(&self) -> Vec<f64> {
+        let mut held = vec![0.0; self.machine.caches.len()];
+        for t in &self.threads {
+            if let Some(cpu) = t.cpu.or(t.napping) {
+                held[self.places.llc.of[cpu]] += t.held;
+            }
+        }
+        held
+    }
+}
+
 fn world(s: &Scenario, kernel: &str, seed: u64) -> World {
     World::new(s.sim.clone(), s.apps.clone(), Kernel::new(kernel.parse().unwrap()), seed)
 }

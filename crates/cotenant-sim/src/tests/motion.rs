@@ -69,7 +69,7 @@ fn a_move_to_another_cache_is_paid_for_with_misses() {
     let package = |cpu: usize| if cpu < 4 { "0-3" } else { "4-7" };
     let warm = mpki(&mut world, 5);
     world.set_mask(0, cpus(package(home)).minus(&cpus(&home.to_string())));
-    assert_eq!(world.migrations(), 1);
+    assert_eq!(world.migrations, 1);
     let beside = mpki(&mut world, 5);
     assert!((beside / warm - 1.0).abs() < 0.01, "the same cache is as warm: {warm} then {beside}");
     world.set_mask(0, cpus(package(7 - home)));
@@ -93,7 +93,7 @@ fn a_migration_costs_its_direct_price() {
             world.set_mask(0, cpus(cpu));
         }
         world.advance(s.end, false).unwrap();
-        (world.report()[0].times_s[0], world.migrations())
+        (world.report()[0].times_s[0], world.migrations)
     };
     let ((still, _), (moved, migrations)) = (time(0), time(41));
     let expected = migrations as f64 * s.sim.migration_s;

@@ -72,11 +72,11 @@ fn moving_pages_is_paid_for() {
         let there = 1 - u32::try_from(node).unwrap();
         for (at, to) in [(100, 1 - there), (300, there), (500, 1 - there), (700, there)] {
             until(&mut host, at);
-            let before: f64 = host.world.node_bytes().iter().sum();
+            let before: f64 = host.world.node_bytes.iter().sum();
             host.apply(&[bring(ids[0], &[to])]);
             let own = host.world.threads[0].touches.iter().sum::<f64>();
             until(&mut host, at + 150);
-            let moved: f64 = host.world.node_bytes().iter().sum::<f64>() - before;
+            let moved: f64 = host.world.node_bytes.iter().sum::<f64>() - before;
             let own = (host.world.threads[0].touches.iter().sum::<f64>() - own) * 64.0;
             if at > 100 {
                 assert!(((moved - own) / 1.6e8 - 1.0).abs() < 0.01, "{} bytes read and written", moved - own);

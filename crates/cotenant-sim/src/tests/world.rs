@@ -66,7 +66,7 @@ fn random_scenario(machine: &str, apps: &[(usize, usize, f64)]) -> String {
 
 fn check_conservation(world: &World) -> Result<(), TestCaseError> {
     let seconds = world.now().as_secs_f64();
-    for (node, bytes) in world.node_bytes().iter().enumerate() {
+    for (node, bytes) in world.node_bytes.iter().enumerate() {
         let most = world.machine.stations[node].high * seconds;
         prop_assert!(*bytes <= most * (1.0 + 1e-6), "node {node}: {bytes} of {most} bytes");
     }

@@ -21,7 +21,7 @@ impl World {
                 return Ok(());
             }
         }
-        // Everybody's equal part is always there.
+        // Each thread's equal part is always there.
         for cpu in &crowded {
             for &i in cpu {
                 let limit = self.demands[i].limit.unwrap_or(1.0);
@@ -72,7 +72,7 @@ impl World {
 }
 
 /// What each thread on a CPU may take of its time: equal parts, what one does not need handed on to the others
-/// (max-min fairness). Who needs less than its part may still take what nobody else uses.
+/// (max-min fairness). A thread that needs less than its part may still take what no other uses.
 fn shares(needs: &[f64]) -> Vec<f64> {
     let mut sorted = needs.to_vec();
     sorted.sort_by(f64::total_cmp);

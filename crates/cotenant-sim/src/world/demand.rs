@@ -121,13 +121,7 @@ impl World {
                 for (other, &n) in w.node.iter().enumerate() {
                     if other != node && n > 0 {
                         let visits = at(n).min(here.inter);
-                        uses.push(Use {
-                            station: m.link(node, other),
-                            bytes: visits * LINE,
-                            waits: visits,
-                            floor: 0.0,
-                            locality: 1.0,
-                        });
+                        uses.push(Use::new(m.link(node, other), visits * LINE, visits));
                     }
                 }
             }
@@ -135,7 +129,7 @@ impl World {
             // many leave over it.
             if let Some(bus) = m.bus_of[cpu].filter(|_| here.near + here.inter > 0.0) {
                 let (lines, waits) = (here.near + 2.0 * here.inter, here.near + here.inter);
-                uses.push(Use { station: bus, bytes: lines * LINE, waits, floor: 0.0, locality: 1.0 });
+                uses.push(Use::new(bus, lines * LINE, waits));
             }
             let [l0, l1, l2] = m.coherence_s;
             let coherence_s = here.intra * l0 + here.near * l1 + here.inter * l2;
@@ -212,8 +206,7 @@ impl World {
                     let hits = (arriving - missing).max(0.0);
                     d.base_s += hits * near.hit_s / phase.llc_mlp;
                     if let Some(station) = near.station(cache) {
-                        let (bytes, waits) = (arriving * LINE, hits / phase.llc_mlp);
-                        d.uses.push(Use { station, bytes, waits, floor: 0.0, locality: 1.0 });
+                        d.uses.push(Use::new(station, arriving * LINE, hits / phase.llc_mlp));
                     }
                     tenant.nearer.bytes += tenant.usable(group);
                     arriving = missing;
@@ -234,20 +227,14 @@ impl World {
             let hits = per.accesses - per.misses;
             d.base_s += hits * m.llc_s / phase.llc_mlp;
             let app = &self.apps[t.app];
-            // Who is behind works as fast as it can.
+            // An application with a backlog works as fast as it can.
             d.cap = app
                 .spec
                 .load
                 .filter(|_| app.latency.backlog <= 1.0)
                 .map(|l| l.requests_per_s * l.instructions / app.spec.threads as f64);
             if let Some(station) = m.cache_station(p.llc.of[cpu]) {
-                d.uses.push(Use {
-                    station,
-                    bytes: per.accesses * LINE,
-                    waits: hits / phase.llc_mlp,
-                    floor: 0.0,
-                    locality: 1.0,
-                });
+                d.uses.push(Use::new(station, per.accesses * LINE, hits / phase.llc_mlp));
             }
             for (to, &share) in t.pages.iter().enumerate() {
                 if share <= 0.0 {

@@ -53,7 +53,7 @@ pub struct AppSpec {
     pub threads: usize,
     /// When it is started.
     pub arrival: Time,
-    /// How often it is run, one after the other; each run has new threads. 0 = whenever somebody starts it: then it
+    /// How often it is run, one after the other; each run has new threads. 0 = whenever it is started from outside: it
     /// is never done.
     pub runs: u32,
     /// What each thread executes in a run, > 0.
@@ -65,6 +65,14 @@ pub struct AppSpec {
     pub cpus: Option<CpuSet>,
     /// Where each thread is pinned, in order; overrides the kernel. For the search for the optimum.
     pub pinned: Option<Vec<usize>>,
+}
+
+impl AppSpec {
+    /// Started at once and run once, wherever the kernel puts it.
+    pub(crate) fn new(name: &str, program: Arc<Program>, threads: usize, instructions: f64) -> Self {
+        let (name, arrival) = (name.to_owned(), Time(0));
+        Self { name, program, threads, arrival, runs: 1, instructions, load: None, cpus: None, pinned: None }
+    }
 }
 
 /// Requests that arrive at random (Poisson), each with a service demand (exponential).
@@ -106,7 +114,7 @@ pub(crate) struct App {
 }
 
 /// A thread of the run under way; its slot serves the next run's, too.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Thread {
     pub app: usize,
     /// Numbered in order of creation, never reused.
@@ -154,6 +162,7 @@ pub struct World {
     pub(crate) rng: Rng,
     /// Per CPU number: nanoseconds in which something ran.
     pub(crate) busy_ns: Vec<f64>,
+    /// How often threads have changed CPUs after their first.
     pub(crate) migrations: u64,
     /// Whether what is done begins anew until all are done.
     pub(crate) restart: bool,
@@ -193,30 +202,18 @@ impl World {
         let (mut apps, mut threads) = (Vec::new(), Vec::new());
         for spec in specs {
             let first = threads.len();
-            let allowed = spec
-                .cpus
-                .as_ref()
-                .map_or_else(|| machine.topology.usable().clone(), |cpus| cpus.and(machine.topology.usable()));
-            threads.extend((0..spec.threads).map(|_| Thread {
+            let usable = machine.topology.usable();
+            let allowed = spec.cpus.as_ref().map_or_else(|| usable.clone(), |cpus| cpus.and(usable));
+            let thread = Thread {
                 app: apps.len(),
-                id: 0,
-                cpu: None,
-                paused: None,
-                napping: None,
-                allowed: allowed.clone(),
                 mask: allowed.clone(),
-                phase: 0,
-                phase_left: 0.0,
-                left: 0.0,
-                held: 0.0,
+                allowed,
                 near: vec![0.0; machine.near.len()],
                 pages: vec![0.0; nodes],
                 touches: vec![0.0; nodes],
-                debt_s: 0.0,
-                counts: [0.0; Signal::COUNT],
-                exists: false,
-                started: 0,
-            }));
+                ..Thread::default()
+            };
+            threads.resize(first + spec.threads, thread);
             apps.push(App {
                 spec,
                 life: Life::Before,
@@ -269,39 +266,6 @@ impl World {
     /// Whether all runs of all applications are done.
     pub fn is_done(&self) -> bool {
         self.apps.iter().all(|a| a.life == Life::Done)
-    }
-
-    /// How often threads have changed CPUs after their first.
-    pub fn migrations(&self) -> u64 {
-        self.migrations
-    }
-
-    /// Bytes that each memory node has delivered.
-    pub fn node_bytes(&self) -> &[f64] {
-        &self.node_bytes
-    }
-
-    /// Bytes that are held of each last-level cache.
-    pub fn held(&self) -> Vec<f64> {
-        let mut held = vec![0.0; self.machine.caches.len()];
-        for t in &self.threads {
-            if let Some(cpu) = t.cpu.or(t.napping) {
-                held[self.places.llc.of[cpu]] += t.held;
-            }
-        }
-        held
-    }
-
-    /// Bytes that are held of each cache of a shared level before the last.
-    pub fn near_held(&self, level: usize) -> Vec<f64> {
-        let near = &self.machine.near[level];
-        let mut held = vec![0.0; near.bytes.len()];
-        for t in &self.threads {
-            if let Some(cache) = t.cpu.or(t.napping).and_then(|cpu| near.of[cpu]) {
-                held[cache] += t.near[level];
-            }
-        }
-        held
     }
 
     /// Bytes of memory that a thread has: its own, and its part of what the threads have in common.

@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// Lets who runs of a napping application fall asleep.
+    /// Puts the running threads of a napping application to sleep.
     pub(super) fn doze(&mut self, app: usize) {
         for thread in self.apps[app].threads.clone() {
             if let Some(cpu) = self.stand(thread, None) {
@@ -60,11 +60,16 @@ impl World {
         self.apps[app].nap_until = 0;
         for thread in self.apps[app].threads.clone() {
             let Some(before) = self.threads[thread].napping.take() else { continue };
-            let may = self.threads[thread].mask.contains(CpuId(before as u32));
-            let cpu = if self.queues[before] == 0 && may { before } else { self.idlest(thread) };
-            self.stand(thread, Some(before)); // where a migration is counted from
-            self.put(thread, cpu);
-            self.disturb();
+            self.put_back(thread, before);
         }
+    }
+
+    /// Puts a thread that slept on the CPU that it had, if that is idle and allowed, else on the idlest.
+    pub(crate) fn put_back(&mut self, thread: usize, before: usize) {
+        let may = self.threads[thread].mask.contains(CpuId(before as u32));
+        let cpu = if self.queues[before] == 0 && may { before } else { self.idlest(thread) };
+        self.stand(thread, Some(before)); // where a migration is counted from
+        self.put(thread, cpu);
+        self.disturb();
     }
 }

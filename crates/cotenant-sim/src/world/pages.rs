@@ -59,8 +59,7 @@ impl World {
         let (change, away) = (|n: usize| wanted[n] - pages[n], away(&wanted, pages));
         let mut uses = Vec::new();
         let mut through = |station: usize, bytes: f64| {
-            let waits = bytes / LINE / m.lines_in_flight;
-            uses.push(Use { station, bytes, waits, floor: 0.0, locality: 1.0 });
+            uses.push(Use::new(station, bytes, bytes / LINE / m.lines_in_flight));
         };
         for from in (0..pages.len()).filter(|&n| change(n) < 0.0) {
             through(from, -change(from) / away);

@@ -58,8 +58,6 @@ pub struct AppReport {
     pub name: String,
     /// Seconds that each run took, in order.
     pub times_s: Vec<f64>,
-    /// When it came, seconds.
-    pub arrival_s: f64,
     /// Latencies of its requests, where it serves any.
     pub latency: Latency,
     /// Seconds of an instruction of one of its threads where none waits for another: the mean over threads and time.
@@ -72,7 +70,6 @@ impl World {
         let one = |a: &super::App| AppReport {
             name: a.spec.name.clone(),
             times_s: a.times.clone(),
-            arrival_s: a.spec.arrival.as_secs_f64(),
             latency: a.latency.clone(),
             cost_s: a.cost.1 / a.cost.0.max(f64::MIN_POSITIVE),
         };

@@ -1,4 +1,4 @@
-//! Where everybody stood for longest: the placement at which a run came to rest.
+//! Where all threads stood for longest: the placement at which a run came to rest.
 
 use super::{Ns, World};
 

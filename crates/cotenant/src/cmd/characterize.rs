@@ -2,13 +2,11 @@
 
 use crate::replace::replace;
 use crate::store::{self, Store};
-use crate::{calibrated, names, units};
+use crate::{args, calibrated, names, settings, units};
 use anyhow::{Context, Result};
-use cotenant_cli::print;
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
-use cotenant_kernels::Kernel;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::executable;
 use cotenant_linux::sys;
@@ -31,6 +29,14 @@ Examples:
   cotenant characterize -n web --only sensitivity -- ./bench-web
   cotenant characterize --runs 5 --kernels bst-8mb,sledge-large -- xz -T0 -k -f big.tar";
 
+/// Values of `--by`.
+const BY: [[&str; 2]; 4] = [
+    ["cycles", "Unhalted cycles of all threads"],
+    ["progress", "Time per unit of work that the command reports itself"],
+    ["cpu-time", "CPU time of all threads"],
+    ["time", "Wall-clock time"],
+];
+
 /// Arguments of `cotenant characterize`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "cotenant characterize [OPTIONS] [--] <CMD> [ARGS]...")]
@@ -51,8 +57,8 @@ pub struct Args {
     /// What to compare: cycles, progress, cpu-time or time; where the command or the machine does not tell that, as
     /// by default. On a machine that others use, cpu-time is the least disturbed [default: cycles, else progress,
     /// else time]
-    #[arg(long, value_name = "WHAT")]
-    by: Option<ByArg>,
+    #[arg(long, value_name = "WHAT", value_parser = args::value_of::<By>(&BY))]
+    by: Option<By>,
     /// Programs to run beside it, by the names of cotenant kernel [default: all of `SmashBench`]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     kernels: Vec<String>,
@@ -104,39 +110,6 @@ fn rates(text: &str) -> Result<(String, Vec<f64>), String> {
     Ok((level.to_owned(), list.split(',').map(rate).collect::<Result<_, _>>()?))
 }
 
-/// CPUs that this process may use, of those that are named.
-fn some_of(option: &str, list: &str, usable: &CpuSet) -> Result<CpuSet> {
-    let wanted = CpuSet::parse_list(list).map_err(|e| usage(format!("{option}: {e}")))?;
-    if !wanted.intersects(usable) {
-        return Err(usage(format!("{option} {wanted}: none of these CPUs can be used here; usable: {usable}")));
-    }
-    Ok(usable.and(&wanted))
-}
-
-/// `--by`.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ByArg {
-    /// Unhalted cycles of all threads
-    Cycles,
-    /// Time per unit of work that the command reports itself
-    Progress,
-    /// CPU time of all threads
-    CpuTime,
-    /// Wall-clock time
-    Time,
-}
-
-impl From<ByArg> for By {
-    fn from(by: ByArg) -> Self {
-        match by {
-            ByArg::Cycles => Self::Cycles,
-            ByArg::Progress => Self::Progress,
-            ByArg::CpuTime => Self::CpuTime,
-            ByArg::Time => Self::Time,
-        }
-    }
-}
-
 /// Where the profile goes.
 enum Target<'a> {
     Store(&'a Store),
@@ -148,23 +121,13 @@ enum Target<'a> {
 /// # Errors
 /// Where a name is wrong, the command fails, or the profile cannot be written; and where it was interrupted.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
-        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));
-    }
-    let parts: Vec<&str> = match args.only.as_slice() {
-        [] => PARTS.to_vec(),
-        only => only.iter().map(String::as_str).collect(),
-    };
-    if let Some(name) = args.kernels.iter().find(|name| Kernel::by_name(name).is_none()) {
-        return Err(usage(format!("--kernels {name}: there is no such kernel; see cotenant kernel --list")));
-    }
-    let kernels = match args.kernels.as_slice() {
-        [] => Kernel::all().iter().filter(|k| k.source.starts_with("SmashBench")).map(|k| k.name.to_owned()).collect(),
-        named => named.to_vec(),
-    };
+    let (parts, kernels) = (args::only(&args.only, &PARTS)?, args::kernels(&args.kernels)?);
     let topology = machine_arg::resolve(None)?.machine.topology;
     let usable = sys::getaffinity(0)?.and(topology.usable());
-    let some = |option, list: &Option<String>| list.as_ref().map(|list| some_of(option, list, &usable)).transpose();
+    let some = |option, list: &Option<String>| -> Result<Option<CpuSet>> {
+        let named = list.as_ref().map(|list| settings::user_cpus(option, list, &usable)).transpose()?;
+        Ok(named.map(|cpus| usable.and(&cpus)))
+    };
     let cpus = some("--cpus", &args.cpus)?.unwrap_or_else(|| usable.clone());
     let injectors = Injectors {
         cpus: some("--injectors", &args.injectors)?.unwrap_or_default(),
@@ -203,7 +166,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         parts: parts.clone(),
         rounds: args.runs as usize,
         kernels,
-        by: args.by.map(By::from),
+        by: args.by,
         injectors,
     };
     let result = characterize::characterize(&plan, &mut bench);
@@ -224,15 +187,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Target::Store(store) => store.merge(&key, &name, found.profile.clone())?,
         Target::File(path) => write(path, &name, &found.profile)?,
     };
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &json(&name, &path, &found))?;
-        } else {
-            table(out, &name, &found, &cpus)?;
-            let (runs, time) = (count(found.runs as u64, "run"), about(begin.elapsed()));
-            writeln!(out, "{runs} in {time}, one alone {:.2} s; the profile is in {}", found.alone_s, path.display())?;
-        }
-        Ok(ExitCode::SUCCESS)
+    cotenant_cli::answer(args.json, &json(&name, &path, &found), |out| {
+        table(out, &name, &found, &cpus)?;
+        let (runs, time) = (count(found.runs as u64, "run"), about(begin.elapsed()));
+        writeln!(out, "{runs} in {time}, one alone {:.2} s; the profile is in {}", found.alone_s, path.display())?;
+        Ok(())
     })
 }
 
@@ -249,25 +208,15 @@ fn predict(
     if !simulates && found.profile.per_cpu_s.is_empty() {
         return Ok(found);
     }
-    let mut leave_out = |reason: String| found.left_out.push(LeftOut { name: NAME.to_owned(), reason });
-    let model = match calibrated::load(topology).map(|(profile, _)| calibrated::contentiousness(&profile, topology)) {
-        Ok((Some(model), _)) => model,
-        Ok((None, Some(why))) => {
-            leave_out(why);
-            return Ok(found);
-        }
-        Ok((None, None)) => {
-            leave_out("this machine has no such model; cotenant calibrate --contentiousness fits it".to_owned());
-            return Ok(found);
-        }
-        Err(why) => {
-            leave_out(why.to_string());
-            return Ok(found);
-        }
+    let none = "this machine has no such model; cotenant calibrate --contentiousness fits it";
+    let score = match calibrated::load(topology).map(|(profile, _)| calibrated::contentiousness(&profile, topology)) {
+        Ok((Some(model), _)) => contention::predicted(&model, &found, topology, bench),
+        Ok((None, why)) => Err(Stop::Missing(why.unwrap_or_else(|| none.to_owned()))),
+        Err(why) => Err(Stop::Missing(why.to_string())),
     };
-    match contention::predicted(&model, &found, topology, bench) {
+    match score {
         Ok(score) => found.profile.contentiousness_model = Some(score),
-        Err(Stop::Missing(why)) => found.left_out.push(LeftOut { name: NAME.to_owned(), reason: why }),
+        Err(Stop::Missing(reason)) => found.left_out.push(LeftOut { name: NAME.to_owned(), reason }),
         Err(stop) => return Err(stop),
     }
     Ok(found)
@@ -281,22 +230,15 @@ fn write(path: &Path, name: &str, profile: &AppProfile) -> Result<PathBuf> {
 }
 
 fn json(name: &str, path: &Path, found: &Characterization) -> serde_json::Value {
-    let classes: BTreeMap<&String, serde_json::Value> = found
-        .profile
-        .degradation
-        .iter()
-        .map(|(level, points)| (level, profile::sensitive_from(points)))
-        .map(|(level, from)| (level, serde_json::json!({ "sensitive": from.is_some(), "from_per_s": from })))
-        .collect();
+    let classes = found.profile.degradation.iter().map(|(level, points)| {
+        let from = profile::sensitive_from(points);
+        (level, serde_json::json!({ "sensitive": from.is_some(), "from_per_s": from }))
+    });
+    let classes: BTreeMap<&String, serde_json::Value> = classes.collect();
+    let Characterization { profile, left_out, notes, runs, alone_s, .. } = found;
     serde_json::json!({
-        "app": name,
-        "path": path,
-        "classes": classes,
-        "profile": found.profile,
-        "left_out": found.left_out,
-        "notes": found.notes,
-        "runs": found.runs,
-        "alone_s": found.alone_s,
+        "app": name, "path": path, "classes": classes, "profile": profile, "left_out": left_out, "notes": notes,
+        "runs": runs, "alone_s": alone_s,
     })
 }
 
@@ -310,30 +252,18 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
     }
     let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
     for (kernel, c) in &p.corun {
-        let what = format!("beside {kernel}");
-        let (suffers, range) = (percent(c.suffers.loss), (percent(c.suffers.low), percent(c.suffers.high)));
+        let (what, by) = (format!("beside {kernel}"), c.suffers.by);
+        let [suffers, low, high] = [c.suffers.loss, c.suffers.low, c.suffers.high].map(percent);
         let causes = c.causes.as_ref().map_or("?".to_owned(), |l| percent(l.loss));
-        writeln!(
-            out,
-            "{what:<28} loses {suffers:>8} ({} to {}), by {}; costs it {causes}",
-            range.0, range.1, c.suffers.by
-        )?;
+        writeln!(out, "{what:<28} loses {suffers:>8} ({low} to {high}), by {by}; costs it {causes}")?;
     }
     if let (Some(suffers), Some(causes)) = (p.corun_sensitivity, p.contentiousness) {
-        let (suffers, causes) = (percent(suffers), percent(causes));
-        writeln!(
-            out,
-            "{:<28} loses {suffers} on average, and costs others {causes}: its contentiousness",
-            "beside all of these"
-        )?;
+        let (what, suffers, causes) = ("beside all of these", percent(suffers), percent(causes));
+        writeln!(out, "{what:<28} loses {suffers} on average, and costs others {causes}: its contentiousness")?;
     }
     if let Some(costs) = p.contentiousness_model {
-        writeln!(
-            out,
-            "{:<28} costs others {} by this machine's model of lines per ns",
-            "contentiousness",
-            percent(costs)
-        )?;
+        let (what, costs) = ("contentiousness", percent(costs));
+        writeln!(out, "{what:<28} costs others {costs} by this machine's model of lines per ns")?;
     }
     for (level, points) in &p.degradation {
         for point in points {
@@ -345,22 +275,20 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
         let most = points.iter().map(|point| point.reached_per_s).fold(0.0, f64::max);
         match profile::sensitive_from(points) {
             Some(from) => writeln!(out, "{level:<28} sensitive: it loses 5 % from {from:.3e} lines/s of others on")?,
-            None => writeln!(
-                out,
-                "{level:<28} little sensitive: it loses less than 5 % up to {most:.3e} lines/s of others"
-            )?,
+            None => {
+                writeln!(
+                    out,
+                    "{level:<28} little sensitive: it loses less than 5 % up to {most:.3e} lines/s of others"
+                )?;
+            }
         }
     }
     if let Some(curve) = &p.misses {
         for point in &curve.points {
             let size = format!("simulated l{} of {} KiB", point.level, point.bytes >> 10);
+            let misses = format!("{:>8.3} % of references miss, {:.3} per 1,000", point.ratio * 100.0, point.mpki);
             let (ways, line) = (point.ways, point.line);
-            writeln!(
-                out,
-                "{size:<28} {:>8.3} % of references miss, {:.3} per 1,000 instructions ({ways} ways, {line}-byte lines)",
-                point.ratio * 100.0,
-                point.mpki
-            )?;
+            writeln!(out, "{size:<28} {misses} instructions ({ways} ways, {line}-byte lines)")?;
         }
         for used in &curve.footprints {
             let (what, kib) = (format!("footprint at l{}", used.level), used.bytes >> 10);

@@ -1,6 +1,7 @@
 //! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval.
 
 use crate::args::ManageArgs;
+use crate::run::summary::Summary;
 use crate::run::{Observer, one, progress};
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
@@ -71,7 +72,7 @@ struct Run {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
-    let policy = setup.policy.name();
+    let policy = setup.policy();
     let output = &args.manage.output;
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();
@@ -84,20 +85,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let command = (&args.command[..], args.show_output);
             let mut summary = one::command(&setup, &args.manage, None, command, Some(&mut watch))?;
             summary.check()?;
-            moves += summary.tally.moves;
-            tier = summary.tier;
-            let (seconds, exit_code, signal) = (summary.seconds, summary.exit_code, summary.signal);
-            Run { seconds, exit_code, signal, metrics: summary.metrics }
+            let Summary { seconds, exit_code, signal, metrics, .. } = summary;
+            (moves, tier) = (moves + summary.tally.moves, summary.tier);
+            Run { seconds, exit_code, signal, metrics }
         } else {
             plain(&args.command, args.show_output, metrics, &mut watch)?
         };
         watch.end(run.seconds);
         if run.signal.is_none() && run.exit_code != 0 {
-            let how = if managed { "with" } else { "without" };
+            let (code, how) = (run.exit_code, if managed { "with" } else { "without" });
             bail!(
-                "the command failed with exit code {} {how} Cotenant; a failing run cannot be compared; see its own \
-                 messages with --show-output",
-                run.exit_code
+                "the command failed with exit code {code} {how} Cotenant; a failing run cannot be compared; see its own \
+                 messages with --show-output"
             );
         }
         Ok(run.signal.map_or(ControlFlow::Continue(run), ControlFlow::Break))
@@ -127,17 +126,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     compared.iter_mut().for_each(Compared::judge);
     let report = Report { metrics: compared, ..judge(policy, pairs, moves, tier) };
-    cotenant_cli::print(|out| {
-        if output.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            print_report(out, &report)?;
-        }
-        Ok(code)
-    })
+    cotenant_cli::answer(output.json, &report, |out| print_report(out, &report))?;
+    Ok(code)
 }
 
-/// How far the comparison is.
+/// The progress of the comparison.
 struct Watch {
     progress: Progress,
     runs: u32,
@@ -190,13 +183,13 @@ impl Observer for Watch {
     }
 }
 
-/// A run without Cotenant: started alike, left alone.
+/// A run without Cotenant: started the same way, left alone.
 fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watch) -> Result<Run> {
     let start = Instant::now();
     let mut waiter = Waiter::new().map_err(StartError::Wait)?;
     let metrics = Metrics::start(metrics, start).map_err(StartError::Metrics)?;
     let child = Child::spawn_command(one::prepare(command, shown)).map_err(StartError::Launch)?;
-    waiter.watch(&child);
+    waiter.watch(&child, true);
     let mut signal = None;
     loop {
         let wake =
@@ -251,23 +244,13 @@ fn line(Compared { name, direction, pairs, gain }: &Compared) -> String {
 }
 
 fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
-    if let Some(s) = report.speedup {
-        writeln!(
-            out,
-            "speed-up with {}: {:.3} (95 % interval {:.3} to {:.3}, {} pairs)",
-            report.policy,
-            s.mean,
-            s.ci95[0],
-            s.ci95[1],
-            report.pairs.len()
-        )?;
+    let (policy, pairs) = (report.policy, report.pairs.len());
+    if let Some(Interval { mean, ci95: [low, high] }) = report.speedup {
+        writeln!(out, "speed-up with {policy}: {mean:.3} (95 % interval {low:.3} to {high:.3}, {pairs} pairs)")?;
     }
     let moves = count(report.moves, "move");
     writeln!(out, "{}; {moves} over all managed runs; counters: {}", report.verdict, report.tier)?;
-    for metric in &report.metrics {
-        writeln!(out, "{}", line(metric))?;
-    }
-    Ok(())
+    Ok(report.metrics.iter().try_for_each(|metric| writeln!(out, "{}", line(metric)))?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use crate::args::PolicyArgs;
 use crate::settings::{Setup, read};
 use anyhow::Result;
-use cotenant_cli::print;
 use cotenant_cli::words::tell;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_model::machine::Machine;
@@ -54,12 +53,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let snapshot = Snapshot::parse(&text, &topology).map_err(|e| usage(format!("{place}:{e}")))?;
     profile.thresholds = snapshot.thresholds.or(profile.thresholds);
     let setup = Setup::new(&args.policy, &name, topology, profile)?;
-    let answer = snapshot.decide(&setup.ctx(), setup.policy.as_ref());
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &answer)?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    let rule = &setup.rules()[0];
+    let answer = snapshot.decide(&rule.ctx, rule.policy);
+    cotenant_cli::answer(args.json, &answer, |out| {
         for step in &answer.moves {
             writeln!(out, "{step}")?;
         }
@@ -69,6 +65,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         for note in &answer.notes {
             writeln!(out, "note: {note}")?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     })
 }

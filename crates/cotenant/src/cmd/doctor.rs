@@ -66,25 +66,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rivals: rivals::detect(root),
         policies,
     };
-    cotenant_cli::print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            print(out, &report)?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })
+    cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
 
 fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     let (packages, cpus) = (topology.packages().len(), topology.usable().len());
     let (nodes, caches) = (topology.nodes().len(), topology.llc_domains().len());
-    let sam = if tier.tier != Tier::Full {
-        "decides nothing here: coherence and memory traffic cannot be counted".to_owned()
-    } else if packages < 2 {
-        "has nothing to do here: one package".to_owned()
-    } else {
-        "can work; give it thresholds with --profile".to_owned()
+    let sam = match tier.tier {
+        Tier::Full if packages < 2 => "has nothing to do here: one package",
+        Tier::Full => "can work; give it thresholds with --profile",
+        _ => "decides nothing here: coherence and memory traffic cannot be counted",
+    };
+    let auto = match tier.tier {
+        Tier::Full => sam,
+        _ => {
+            "tries mappings ('atom') where a program reports progress or --metric tells its speed; else it changes nothing"
+        }
     };
     let placing = if cpus < 2 { "has no choice here: one CPU" } else { "can work" };
     let numad = if nodes < 2 { "has nothing to do here: one memory node" } else { "can work" };
@@ -96,37 +93,27 @@ fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     } else {
         "can work"
     };
-    vec![
-        Advice { policy: "sam", text: sam.clone() },
-        Advice {
-            policy: "auto",
-            text: if tier.tier == Tier::Full {
-                sam
-            } else {
-                "tries mappings ('atom') where a program reports progress or --metric tells its speed; else it changes nothing".to_owned()
-            },
-        },
-        Advice {
-            policy: "heuristic",
-            text: format!("{placing}; it needs --profiles with what is known of each program"),
-        },
-        Advice { policy: "static", text: format!("{placing}; it needs --map") },
-        Advice { policy: "numad", text: numad.to_owned() },
-        Advice { policy: "dino", text: dino.to_owned() },
-        Advice { policy: "none", text: "works everywhere: changes nothing, measures".to_owned() },
-    ]
+    let all = [
+        ("sam", sam.to_owned()),
+        ("auto", auto.to_owned()),
+        ("heuristic", format!("{placing}; it needs --profiles with what is known of each program")),
+        ("static", format!("{placing}; it needs --map")),
+        ("numad", numad.to_owned()),
+        ("dino", dino.to_owned()),
+        ("none", "works everywhere: changes nothing, measures".to_owned()),
+    ];
+    all.into_iter().map(|(policy, text)| Advice { policy, text }).collect()
 }
 
 fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
-    writeln!(
-        out,
-        "Machine: {}, {}, {}, {}, {}",
-        count(r.packages as u64, "package"),
-        count(r.numa_nodes as u64, "memory node"),
-        count(r.llc_domains as u64, "LLC domain"),
-        count(r.cores as u64, "core"),
-        count(r.cpus as u64, "usable CPU")
-    )?;
+    let parts = [r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus];
+    let nouns = ["package", "memory node", "LLC domain", "core", "usable CPU"];
+    let parts = parts.into_iter().zip(nouns).map(|(n, noun)| count(n as u64, noun));
+    writeln!(out, "Machine: {}", parts.collect::<Vec<_>>().join(", "))?;
+    let helps = |out: &mut dyn std::io::Write, remedy: &str| match remedy {
+        "" => Ok(()),
+        remedy => writeln!(out, "      helps: {remedy}"),
+    };
     writeln!(out, "Counters: {}", r.tier.tier)?;
     let present: Vec<&str> = r.tier.present.iter().map(|p| p.signal.name()).collect();
     if !present.is_empty() {
@@ -135,9 +122,7 @@ fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
     for alike in r.tier.missing.chunk_by(|a, b| (&a.why, &a.remedy) == (&b.why, &b.remedy)) {
         let names: Vec<&str> = alike.iter().map(|m| m.signal.name()).collect();
         writeln!(out, "  ✗ {}: {}", names.join(", "), alike[0].why)?;
-        if !alike[0].remedy.is_empty() {
-            writeln!(out, "      helps: {}", alike[0].remedy)?;
-        }
+        helps(out, &alike[0].remedy)?;
     }
     for note in &r.tier.notes {
         writeln!(out, "  ~ {note}")?;
@@ -153,16 +138,12 @@ fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
         if !c.cost.is_empty() {
             writeln!(out, "      costs: {}", c.cost)?;
         }
-        if !c.remedy.is_empty() {
-            writeln!(out, "      helps: {}", c.remedy)?;
-        }
+        helps(out, &c.remedy)?;
     }
     writeln!(out, "Others that place tasks here:{}", if r.rivals.is_empty() { " none found" } else { "" })?;
     for rival in &r.rivals {
         writeln!(out, "  ! {} ({}): {}", rival.name, rival.found, rival.meaning)?;
-        if !rival.remedy.is_empty() {
-            writeln!(out, "      helps: {}", rival.remedy)?;
-        }
+        helps(out, rival.remedy)?;
     }
     writeln!(out, "Policies:")?;
     for a in &r.policies {

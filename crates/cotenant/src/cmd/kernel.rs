@@ -2,7 +2,6 @@
 
 use crate::units;
 use anyhow::{Result, bail};
-use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
@@ -75,7 +74,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let found = machine_arg::resolve(None)?;
     let caches = Caches::of(&found.machine.topology);
-    let Some(name) = &args.name else { return print(|out| list(out, &caches, args.json)) };
+    let Some(name) = &args.name else { return list(&caches, args.json) };
     let kernel = Kernel::by_name(name).ok_or_else(|| usage(unknown(name)))?;
     let config = config(args, kernel, caches)?;
     let (report, signal) = go(kernel, &config, !args.json)?;
@@ -94,14 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "{waited} of {all} did nothing: no CPU was free for them in time; give more time or fewer threads"
         ));
     }
-    let code = print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &as_json(&report))?;
-        } else {
-            table(out, &report)?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })?;
+    let code = cotenant_cli::answer(args.json, &as_json(&report), |out| table(out, &report))?;
     match report.wrong() {
         Some(wrong) if wrong > 0 => {
             bail!("{} wrong; this machine computes or remembers wrongly", count(wrong, "result"))
@@ -194,13 +186,8 @@ fn table(out: &mut dyn Write, report: &Report) -> Result<()> {
     writeln!(out, "{:>8} {:>5} {:>20} {:>16} {:>10}", "thread", "cpu", report.unit, "per second", "CPU time")?;
     for (i, thread) in report.threads.iter().enumerate() {
         let cpu = thread.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
-        writeln!(
-            out,
-            "{i:>8} {cpu:>5} {:>20} {:>16.6e} {:>8.3} s",
-            thread.units,
-            thread.per_second(),
-            thread.cpu_seconds
-        )?;
+        let (units, rate, cpu_s) = (thread.units, thread.per_second(), thread.cpu_seconds);
+        writeln!(out, "{i:>8} {cpu:>5} {units:>20} {rate:>16.6e} {cpu_s:>8.3} s")?;
     }
     writeln!(out, "{:>8} {:>5} {:>20} {:>16.6e}", "all", "", report.units(), report.per_second())?;
     if let Some(bytes) = report.bytes_per_second() {
@@ -224,37 +211,31 @@ fn size(bytes: u64) -> String {
         .replace(".0000", "")
 }
 
-fn list(out: &mut dyn Write, caches: &Caches, as_json: bool) -> Result<ExitCode> {
-    if as_json {
-        let rows = Kernel::all().iter().map(|kernel| {
-            json!({
-                "kernel": kernel.name, "unit": kernel.unit, "what": kernel.what, "source": kernel.source,
-                "size": kernel.has_size().then(|| kernel.default_size(caches, 1)),
-                "compute": kernel.default_compute(), "stride": kernel.default_stride(), "has_rate": kernel.has_rate(),
-                "bytes_per_unit": kernel.bytes_per_unit,
-            })
-        });
-        cotenant_cli::pretty(out, &rows.collect::<Vec<_>>())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    writeln!(out, "{:<15} {:<16} {:<25} what it does", "kernel", "unit", "settings (one thread)")?;
-    for kernel in Kernel::all() {
-        let mut settings = Vec::new();
-        if kernel.has_size() {
-            settings.push(format!("size {}", size(kernel.default_size(caches, 1))));
+fn list(caches: &Caches, as_json: bool) -> Result<ExitCode> {
+    let rows = Kernel::all().iter().map(|kernel| {
+        json!({
+            "kernel": kernel.name, "unit": kernel.unit, "what": kernel.what, "source": kernel.source,
+            "size": kernel.has_size().then(|| kernel.default_size(caches, 1)),
+            "compute": kernel.default_compute(), "stride": kernel.default_stride(), "has_rate": kernel.has_rate(),
+            "bytes_per_unit": kernel.bytes_per_unit,
+        })
+    });
+    cotenant_cli::answer(as_json, &rows.collect::<Vec<_>>(), |out| {
+        writeln!(out, "{:<15} {:<16} {:<25} what it does", "kernel", "unit", "settings (one thread)")?;
+        for kernel in Kernel::all() {
+            let size = kernel.has_size().then(|| format!("size {}", size(kernel.default_size(caches, 1))));
+            let compute = kernel.default_compute().map(|steps| format!("compute {steps}"));
+            let stride = kernel.default_stride().map(|bytes| format!("stride {bytes}"));
+            let rate = kernel.has_rate().then(|| "rate".to_owned());
+            let settings: Vec<String> = [size, compute, stride, rate].into_iter().flatten().collect();
+            writeln!(out, "{:<15} {:<16} {:<25} {}", kernel.name, kernel.unit, settings.join(", "), kernel.what)?;
         }
-        settings.extend(kernel.default_compute().map(|steps| format!("compute {steps}")));
-        settings.extend(kernel.default_stride().map(|bytes| format!("stride {bytes}")));
-        settings.extend(kernel.has_rate().then(|| "rate".to_owned()));
-        writeln!(out, "{:<15} {:<16} {:<25} {}", kernel.name, kernel.unit, settings.join(", "), kernel.what)?;
-    }
-    if caches.assumed {
-        writeln!(
-            out,
-            "This machine does not tell all of its caches: sizes that follow from them are guesses; give --size."
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
+        if caches.assumed {
+            let guesses = "This machine does not tell all of its caches: sizes that follow from them are guesses";
+            writeln!(out, "{guesses}; give --size.")?;
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

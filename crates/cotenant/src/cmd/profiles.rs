@@ -4,9 +4,8 @@ use crate::replace::replace;
 use crate::settings::read_profiles;
 use crate::store::{self, Entry, Store};
 use anyhow::{Context, Result, bail};
-use cotenant_cli::print;
 use cotenant_cli::words::{count, tell};
-use cotenant_cli::{machine_arg, usage};
+use cotenant_cli::{answer, machine_arg, print_text, usage};
 use cotenant_model::profile::{self, AppProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -126,23 +125,20 @@ fn entries(store: &Store) -> Vec<Entry> {
 
 fn list(store: &Store, json: bool) -> Result<ExitCode> {
     let entries = entries(store);
-    print(|out| {
-        if json {
-            cotenant_cli::pretty(out, &entries.iter().map(Row::from).collect::<Vec<_>>())?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    let rows: Vec<Row<'_>> = entries.iter().map(Row::from).collect();
+    answer(json, &rows, |out| {
         if entries.is_empty() {
             writeln!(out, "no profiles in {}; cotenant characterize measures one", store.folder().display())?;
         }
         let width = entries.iter().map(|e| e.key.chars().count()).max().unwrap_or(0);
-        for row in entries.iter().map(Row::from) {
+        for row in &rows {
             let date = row.date.unwrap_or("by hand");
             let scores: Vec<String> =
                 row.sensitivity.iter().map(|(name, score)| format!("{name} {score:+.1}")).collect();
             let stale = row.stale.first().map_or_else(String::new, |change| format!("  stale: the {change}"));
             writeln!(out, "{:<width$}  {date:<20}  {}{stale}", row.key, scores.join(", "))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     })
 }
 
@@ -172,17 +168,13 @@ fn show(store: &Store, names: &[String], json: bool) -> Result<ExitCode> {
     for entry in &found {
         entry.stale.iter().for_each(|change| tell(format_args!("{} is stale: the {change}", entry.key)));
     }
-    print(|out| {
-        if json {
-            let profiles: BTreeMap<&str, &AppProfile> = found.iter().map(|e| (e.key.as_str(), &e.profile)).collect();
-            cotenant_cli::pretty(out, &profiles)?;
-        } else {
-            for entry in &found {
-                let text = std::fs::read_to_string(&entry.path);
-                out.write_all(text.with_context(|| entry.path.display().to_string())?.as_bytes())?;
-            }
+    let profiles: BTreeMap<&str, &AppProfile> = found.iter().map(|e| (e.key.as_str(), &e.profile)).collect();
+    answer(json, &profiles, |out| {
+        for entry in &found {
+            let text = std::fs::read_to_string(&entry.path);
+            out.write_all(text.with_context(|| entry.path.display().to_string())?.as_bytes())?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     })
 }
 
@@ -213,12 +205,7 @@ fn export(store: &Store, names: &[String], output: Option<&Path>, json: bool) ->
         }
     }
     let text = if json { format!("{}\n", serde_json::to_string_pretty(&apps)?) } else { profile::write_apps(&apps) };
-    let Some(path) = output else {
-        return print(|out| {
-            out.write_all(text.as_bytes())?;
-            Ok(ExitCode::SUCCESS)
-        });
-    };
+    let Some(path) = output else { return print_text(&text) };
     replace(path, text.as_bytes())
         .with_context(|| format!("{}: the profiles cannot be written; name another file with -o", path.display()))?;
     tell(format_args!("{} written to {}", count(apps.len() as u64, "profile"), path.display()));

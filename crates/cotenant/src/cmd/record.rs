@@ -1,11 +1,12 @@
 //! `cotenant record`: watch, and keep raw samples and decisions.
 
 use super::attach;
-use crate::args::{ManageArgs, ModeArg};
+use crate::args::ManageArgs;
 use crate::run::one::{self, One};
 use crate::run::recorder;
 use anyhow::Result;
 use cotenant_cli::usage;
+use cotenant_model::Mode;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,7 +55,7 @@ pub struct Args {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut manage = args.manage.clone();
-    manage.scope.mode = Some(manage.scope.mode.unwrap_or(ModeArg::Observe));
+    manage.scope.mode = manage.scope.mode.or(Some(Mode::Observe));
     let to = Some(recorder::Target { path: &args.output, how: &args.how });
     let one = match (args.target.target(), args.command.is_empty()) {
         (None, false) => One::Command(&args.command),

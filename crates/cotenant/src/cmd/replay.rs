@@ -1,7 +1,7 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
 use super::open_recording;
-use crate::args::SetArgs;
+use crate::args::{self, SetArgs};
 use crate::registry::registry;
 use cotenant_cli::print;
 use cotenant_cli::usage;
@@ -48,7 +48,7 @@ pub struct Args {
     #[command(flatten)]
     pub set: SetArgs,
     /// How far a decided CPU is widened: cpu, llc or node [default: as recorded]
-    #[arg(long, value_name = "TO", value_parser = parse_pin)]
+    #[arg(long, value_name = "TO", value_parser = args::pin(), hide_possible_values = true)]
     pub pin: Option<Pin>,
     /// Show rounds from this time on, in seconds since the start, such as 12.3s. Earlier ones are decided all the
     /// same: the policy remembers them
@@ -62,16 +62,7 @@ pub struct Args {
     pub json: bool,
 }
 
-fn parse_pin(text: &str) -> Result<Pin, String> {
-    match text {
-        "cpu" => Ok(Pin::Cpu),
-        "llc" => Ok(Pin::Llc),
-        "node" => Ok(Pin::Node),
-        _ => Err("expected cpu, llc or node".to_owned()),
-    }
-}
-
-/// Who asked for a move.
+/// Which policy asked for a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum By {
@@ -267,21 +258,18 @@ fn recorded(header: &Header) -> Recorded<'_> {
 }
 
 fn opening(out: &mut dyn Write, args: &Args, header: &Header, policy: &dyn DynPolicy) -> anyhow::Result<()> {
-    let topology = &header.topology;
+    let Header { cotenant, policy: recorded, topology, .. } = header;
     let mode = match header.mode {
         Mode::Observe => "observing, no policy",
         Mode::Advise => "advising",
         Mode::Enforce => "enforcing",
     };
+    let cpus = count(topology.online().len() as u64, "CPU");
+    let machine = format!("{cpus} in {}", count(topology.packages().len() as u64, "package"));
+    let (file, policy) = (args.file.display(), policy.name());
     writeln!(
         out,
-        "{}: recorded by cotenant {} under {} ({mode}) on {} in {}, replayed under {}",
-        args.file.display(),
-        header.cotenant,
-        header.policy,
-        count(topology.online().len() as u64, "CPU"),
-        count(topology.packages().len() as u64, "package"),
-        policy.name()
+        "{file}: recorded by cotenant {cotenant} under {recorded} ({mode}) on {machine}, replayed under {policy}"
     )?;
     Ok(())
 }
@@ -295,11 +283,8 @@ impl Shown {
             Line { by, what: Move::new(sample, order), outcome: round.outcomes.get(i).copied() }
         };
         let mut moves: Vec<Line> = round.orders.iter().enumerate().map(line).collect();
-        moves.extend(replayed.only_replayed().map(|i| Line {
-            by: By::Replayed,
-            what: Move::new(sample, &replayed.orders[i]),
-            outcome: None,
-        }));
+        let new = |i| Line { by: By::Replayed, what: Move::new(sample, &replayed.orders[i]), outcome: None };
+        moves.extend(replayed.only_replayed().map(new));
         Self { at_s: replayed.view.at.as_secs_f64(), agrees: replayed.agrees(), moves }
     }
 
@@ -341,16 +326,9 @@ impl Summary {
             let moves = count(self.recorded_moves, "move");
             format!("recorded {}: {moves}, {} applied", header.policy, self.recorded_applied)
         };
-        writeln!(
-            out,
-            "{} in {:.3} s, at most {}; {recorded}; replayed {}: {}; they differ in {}",
-            count(self.rounds, "round"),
-            self.last_s,
-            count(self.tasks as u64, "task"),
-            policy.name(),
-            count(self.replayed_moves, "move"),
-            count(self.differing_rounds, "round")
-        )?;
-        Ok(())
+        let (rounds, differing) = (count(self.rounds, "round"), count(self.differing_rounds, "round"));
+        let (tasks, moves) = (count(self.tasks as u64, "task"), count(self.replayed_moves, "move"));
+        let replayed = format!("replayed {}: {moves}; they differ in {differing}", policy.name());
+        Ok(writeln!(out, "{rounds} in {:.3} s, at most {tasks}; {recorded}; {replayed}", self.last_s)?)
     }
 }

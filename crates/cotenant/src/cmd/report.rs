@@ -56,10 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let page = html(&title, &sections);
     if args.output == Path::new("-") {
-        return cotenant_cli::print(|out| {
-            out.write_all(page.as_bytes())?;
-            Ok(ExitCode::SUCCESS)
-        });
+        return cotenant_cli::print_text(&page);
     }
     replace(&args.output, page.as_bytes())
         .with_context(|| format!("{}: cannot be written; choose another place with -o", args.output.display()))?;
@@ -104,11 +101,9 @@ fn write_figures(folder: &Path, sections: &[Section]) -> Result<()> {
     let cannot = |path: &Path| format!("{}: cannot be written; choose another folder with --svg-dir", path.display());
     fs::create_dir_all(folder).with_context(|| cannot(folder))?;
     let mut taken = BTreeSet::new();
+    let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "-");
     for section in sections {
         for figure in section.blocks.iter().filter_map(|b| if let Block::Figure(f) = b { Some(f) } else { None }) {
-            let plain = |text: &str| -> String {
-                text.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect()
-            };
             let stem = format!("{}-{}", plain(&section.title).trim_start_matches('.'), plain(&figure.name));
             let file = (1..).map(|n| if n == 1 { format!("{stem}.svg") } else { format!("{stem}-{n}.svg") });
             let Some(file) = file.into_iter().find(|file| taken.insert(file.clone())) else { continue };

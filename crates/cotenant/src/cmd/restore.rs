@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use cotenant_cli::words::count;
+use cotenant_linux::undo::RestoreReport;
 use std::process::ExitCode;
 
 /// Arguments of `cotenant restore`.
@@ -18,23 +19,15 @@ pub struct Args {
 /// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let report = cotenant_linux::act::restore(&cotenant_linux::undo::default_state_dir()?);
-    cotenant_cli::print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            writeln!(
-                out,
-                "{} given back, {} resumed, {} had ended, {} changed by others and left alone, {} failed",
-                count(report.restored as u64, "task"),
-                report.resumed,
-                report.gone,
-                report.foreign,
-                report.failed
-            )?;
-            for note in &report.notes {
-                writeln!(out, "note: {note}")?;
-            }
-        }
-        Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    })
+    cotenant_cli::answer(args.json, &report, |out| {
+        let RestoreReport { resumed, gone, foreign, failed, .. } = &report;
+        let restored = count(report.restored as u64, "task");
+        writeln!(
+            out,
+            "{restored} given back, {resumed} resumed, {gone} had ended, {foreign} changed by others and left alone, \
+             {failed} failed"
+        )?;
+        Ok(report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?)
+    })?;
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -2,7 +2,6 @@
 
 use crate::{calibrated, settings};
 use anyhow::Context;
-use cotenant_cli::print;
 use cotenant_cli::words::{chain, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::FsRoot;
@@ -87,12 +86,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let files = archive::save(&FsRoot::live(), path)?;
         tell(format_args!("{files} files saved as {}", path.display()));
     }
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report::json(topology))?;
-        } else if args.svg.is_none() && args.gather.is_none() {
-            write!(out, "{}", render::text(topology))?;
-        }
-        Ok(ExitCode::SUCCESS)
+    let tree = args.svg.is_none() && args.gather.is_none();
+    cotenant_cli::answer(args.json, &report::json(topology), |out| {
+        Ok(if tree { write!(out, "{}", render::text(topology)) } else { Ok(()) }?)
     })
 }

@@ -147,12 +147,10 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
             write_listing(page, listing);
             Ok(())
         }
-        Block::Figure(figure) => writeln!(
-            page,
-            "<figure>\n<figcaption>{}</figcaption>\n{}</figure>",
-            escape(&figure.title),
-            figure.inline(id)
-        ),
+        Block::Figure(figure) => {
+            let (title, svg) = (escape(&figure.title), figure.inline(id));
+            writeln!(page, "<figure>\n<figcaption>{title}</figcaption>\n{svg}</figure>")
+        }
     };
 }
 
@@ -184,7 +182,7 @@ fn write_table(page: &mut String, table: &Table) {
     }
 }
 
-/// Each line is a row, with its score as a number, too: colour alone tells not everybody.
+/// Each line is a row. Its score is given as a number, too, since not everybody can tell the colours apart.
 fn write_listing(page: &mut String, listing: &Listing) {
     let caption = escape(&listing.caption);
     let _ = writeln!(

@@ -1,4 +1,4 @@
-//! A recording as a section: what was there, who ran where, how fast, what was moved and why.
+//! A recording as a section: the machine, where tasks ran and how fast, what was moved and why.
 
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
@@ -176,10 +176,8 @@ impl Digest<'_> {
         }
         self.stretch(&view);
         self.follow(&view, from, at);
-        if let Some(decision) = &round.decision {
-            for note in &decision.notes {
-                self.notes.entry(note.clone()).or_insert((at, 0)).1 += 1;
-            }
+        for note in round.decision.iter().flat_map(|decision| &decision.notes) {
+            self.notes.entry(note.clone()).or_insert((at, 0)).1 += 1;
         }
         for (i, order) in round.orders.iter().enumerate() {
             let outcome = round.outcomes.get(i).copied();
@@ -210,10 +208,8 @@ impl Digest<'_> {
                 task.per_s(Signal::PageFaults),
                 task.per_s(Signal::Cycles),
             ];
-            for (sum, value) in sum.iter_mut().zip(of) {
-                if let Some(value) = value {
-                    *sum = Some(sum.unwrap_or(0.0) + value);
-                }
+            for (sum, value) in sum.iter_mut().zip(of).filter_map(|(sum, value)| Some((sum, value?))) {
+                *sum.get_or_insert(0.0) += value;
             }
             if let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)).filter(|_| task.ran() != Some(false)) {
                 *now.places.entry(place).or_default() += 1.0;
@@ -227,20 +223,20 @@ impl Digest<'_> {
             let rates = values.map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)));
             now.apps.insert(app, Rates(rates));
         }
-        match self.stretches.last_mut() {
-            Some(last) if last.rounds < self.per_stretch => last.merge(now),
-            _ => self.stretches.push(now),
-        }
+        self.add(now);
         if self.stretches.len() > POINTS {
             self.per_stretch *= 2.0;
-            let mut merged: Vec<Stretch> = Vec::with_capacity(POINTS);
             for stretch in std::mem::take(&mut self.stretches) {
-                match merged.last_mut() {
-                    Some(last) if last.rounds + stretch.rounds <= self.per_stretch => last.merge(stretch),
-                    _ => merged.push(stretch),
-                }
+                self.add(stretch);
             }
-            self.stretches = merged;
+        }
+    }
+
+    /// Merges a stretch into the last one where both together are short enough.
+    fn add(&mut self, stretch: Stretch) {
+        match self.stretches.last_mut() {
+            Some(last) if last.rounds + stretch.rounds <= self.per_stretch => last.merge(stretch),
+            _ => self.stretches.push(stretch),
         }
     }
 
@@ -299,14 +295,14 @@ impl Digest<'_> {
             Mode::Advise => "advise: decided, changed nothing",
             Mode::Enforce => "enforce: decided and applied",
         };
-        let machine = format!(
-            "{}{}, {}, {}, {}",
-            topology.name().map(|name| format!("{name}: ")).unwrap_or_default(),
-            count(topology.packages().len() as u64, "package"),
-            count(topology.llc_domains().len() as u64, "LLC domain"),
-            count(topology.cores().len() as u64, "core"),
-            count(topology.online().len() as u64, "CPU")
-        );
+        let parts = [
+            (topology.packages().len(), "package"),
+            (topology.llc_domains().len(), "LLC domain"),
+            (topology.cores().len(), "core"),
+            (topology.online().len(), "CPU"),
+        ];
+        let machine = parts.map(|(n, noun)| count(n as u64, noun)).join(", ");
+        let machine = topology.name().map(|name| format!("{name}: ")).unwrap_or_default() + &machine;
         let mut facts = vec![
             ("Machine", machine),
             ("Policy", header.policy.clone()),
@@ -321,16 +317,10 @@ impl Digest<'_> {
             let missing = Signal::ALL.iter().filter(|s| self.present >> **s as u32 & 1 == 0).map(|s| s.name());
             facts.push(("Not counted", missing.collect::<Vec<_>>().join(", ")));
         }
-        if !header.command.is_empty() {
-            facts.push(("Command", header.command.join(" ")));
-        }
-        if let Some(at) = header.started_unix_s {
-            facts.push(("Started", super::date(at)));
-        }
-        facts.push((
-            "Recorded by",
-            format!("cotenant {}{}", header.cotenant, if header.redacted { ", names redacted" } else { "" }),
-        ));
+        facts.push(("Command", header.command.join(" ")));
+        facts.push(("Started", header.started_unix_s.map(super::date).unwrap_or_default()));
+        let redacted = if header.redacted { ", names redacted" } else { "" };
+        facts.push(("Recorded by", format!("cotenant {}{redacted}", header.cotenant)));
         let known = facts.into_iter().filter(|(_, value)| !value.is_empty());
         known.map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -377,11 +367,8 @@ impl Digest<'_> {
             let comm: String = self.names.get(task).map(|name| name.chars().take(15).collect()).unwrap_or_default();
             rows.push(format!("{comm} ({task})"));
             spans.extend(self.spans[task].iter().map(|&(from, to, place)| (row, from, to, colour(place))));
-            let of_task = self
-                .moves
-                .iter()
-                .filter(|(_, what, outcome)| what.task == Some(*task) && *outcome == Some(Outcome::Applied));
-            marks.extend(of_task.map(|(at, ..)| (row, *at)));
+            let applied = self.moves.iter().filter(|(.., outcome)| *outcome == Some(Outcome::Applied));
+            marks.extend(applied.filter(|(_, what, _)| what.task == Some(*task)).map(|(at, ..)| (row, *at)));
         }
         let names: Vec<String> = order.iter().map(|&place| self.places.name(place)).collect();
         let title = format!("Tasks by {} over time; a vertical line is a move that was applied", self.places.kind);
@@ -391,15 +378,12 @@ impl Digest<'_> {
     fn rates(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
         // The applications that used most CPU have lines of their own, the others one together would be no rate of
         // anything.
-        let mut apps: Vec<(AppId, f64)> = self
-            .apps
-            .keys()
-            .map(|&app| (app, self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[0].0)).sum()))
-            .collect();
+        let cpus = |app| self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[0].0)).sum();
+        let mut apps: Vec<(AppId, f64)> = self.apps.keys().map(|&app| (app, cpus(app))).collect();
         apps.sort_by(|a, b| b.1.total_cmp(&a.1));
         let left_out = apps.len().saturating_sub(LINES);
         apps.truncate(LINES);
-        let mut headed = false;
+        let mut heading = Some(Block::Heading("Rates".to_owned()));
         for (rate, (name, _, title, unit)) in RATES.iter().enumerate() {
             let line = |&(app, _): &(AppId, f64)| -> Line {
                 let point = |s: &Stretch| {
@@ -410,42 +394,30 @@ impl Digest<'_> {
             };
             let lines: Vec<Line> = apps.iter().map(line).filter(|line| line.1.iter().any(|p| p.1.is_some())).collect();
             if let Some(figure) = figure::lines(name, title, unit, &lines)? {
-                if !headed {
-                    blocks.push(Block::Heading("Rates".to_owned()));
-                    headed = true;
-                }
-                blocks.push(Block::Figure(figure));
+                blocks.extend(heading.take().into_iter().chain([Block::Figure(figure)]));
             }
         }
         if left_out > 0 {
-            let text = format!(
-                "{} with less CPU time are not drawn; the table above has all.",
-                count(left_out as u64, "application")
-            );
-            blocks.push(Block::Text(text));
+            let left_out = count(left_out as u64, "application");
+            blocks.push(Block::Text(format!("{left_out} with less CPU time are not drawn; the table above has all.")));
         }
         Ok(())
     }
 
     fn moves(&self, blocks: &mut Vec<Block>) {
         if self.moved == 0 {
-            let text = if self.header.mode == Mode::Observe {
-                "The run only observed; nothing was decided."
-            } else {
-                "Nothing was moved, and nobody napped or was limited."
+            let text = match self.header.mode {
+                Mode::Observe => "The run only observed; nothing was decided.",
+                _ => "Nothing was moved, and nobody napped or was limited.",
             };
             blocks.push(Block::Text(text.to_owned()));
             return;
         }
         let mut summary =
             Table::new("Moves, naps and limits by reason and outcome", &["Means", "Stage", "Outcome", "#Orders"]);
-        summary.rows = self
-            .by_reason
-            .iter()
-            .map(|((means, stage, outcome), n)| {
-                vec![means.to_string(), stage.clone(), (*outcome).to_owned(), n.to_string()]
-            })
-            .collect();
+        summary.rows.extend(self.by_reason.iter().map(|((means, stage, outcome), n)| {
+            vec![means.to_string(), stage.clone(), (*outcome).to_owned(), n.to_string()]
+        }));
         blocks.push(Block::Table(summary));
         let all = self.moves.len() as u64 == self.moved;
         let caption = if all {

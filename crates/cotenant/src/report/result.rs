@@ -12,7 +12,6 @@ use serde_json::Value;
 #[derive(Debug, Deserialize)]
 struct Simulation {
     policies: Vec<Policy>,
-    #[serde(default)]
     machine: Option<String>,
     #[serde(default)]
     guesses: Vec<String>,
@@ -21,32 +20,20 @@ struct Simulation {
 #[derive(Debug, Deserialize)]
 struct Policy {
     name: String,
-    #[serde(default)]
     kernel: Option<String>,
-    #[serde(default)]
     seeds: Option<Value>,
-    #[serde(default)]
     makespan_s: Option<f64>,
     #[serde(default)]
     apps: Vec<App>,
-    #[serde(default)]
     weighted_speedup: Option<f64>,
-    #[serde(default)]
     art_s: Option<f64>,
-    #[serde(default)]
     throughput: Option<f64>,
-    #[serde(default)]
     fairness: Option<Fairness>,
-    #[serde(default)]
     migrations: Option<f64>,
-    #[serde(default)]
     over_linux: Option<Interval>,
-    #[serde(default)]
     over_linux_best: Option<f64>,
     /// `optimal` or `best found`.
-    #[serde(default)]
     label: Option<String>,
-    #[serde(default)]
     search: Option<Search>,
 }
 
@@ -54,32 +41,22 @@ struct Policy {
 #[derive(Debug, Deserialize)]
 struct Search {
     label: String,
-    #[serde(default)]
     evaluations: Option<u64>,
-    #[serde(default)]
     classes: Option<String>,
-    #[serde(default)]
     map: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct App {
     name: String,
-    #[serde(default)]
     time_s: Option<f64>,
-    #[serde(default)]
     slowdown: Option<f64>,
-    #[serde(default)]
     progress: Option<f64>,
     /// The lowest and highest slowdown over seeds.
-    #[serde(default)]
     slowdown_min: Option<f64>,
-    #[serde(default)]
     slowdown_max: Option<f64>,
     /// Of an application that serves requests.
-    #[serde(default)]
     latency_s: Option<Latency>,
-    #[serde(default)]
     backlog: Option<f64>,
 }
 
@@ -88,9 +65,7 @@ struct Latency {
     p50: Option<f64>,
     p95: Option<f64>,
     p99: Option<f64>,
-    #[serde(default)]
     p99_min: Option<f64>,
-    #[serde(default)]
     p99_max: Option<f64>,
 }
 
@@ -103,7 +78,6 @@ struct Fairness {
 #[derive(Debug, Deserialize)]
 struct Interval {
     mean: Option<f64>,
-    #[serde(default)]
     ci95: Option<Ci>,
 }
 
@@ -146,31 +120,29 @@ struct Mixed {
 struct Experiment {
     #[serde(rename = "experiment")]
     name: String,
-    #[serde(default)]
     figure: Option<String>,
     #[serde(default)]
     rows: Vec<Row>,
-    #[serde(default)]
     verdict: Option<String>,
-    #[serde(default)]
     note: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Row {
     label: String,
-    #[serde(default)]
     paper: Option<Value>,
-    #[serde(default)]
     measured: Option<Value>,
-    #[serde(default)]
     unit: Option<String>,
-    #[serde(default)]
     verdict: Option<String>,
-    #[serde(default, rename = "box")]
+    #[serde(rename = "box")]
     spread: Option<Boxed>,
-    #[serde(default)]
     at: Option<At>,
+}
+
+impl Row {
+    fn unit(&self) -> &str {
+        self.unit.as_deref().unwrap_or("")
+    }
 }
 
 /// A row's place: a cell of a heatmap where there is a `y`, else a point over `x`.
@@ -178,7 +150,6 @@ struct Row {
 struct At {
     axis: String,
     x: f64,
-    #[serde(default)]
     y: Option<f64>,
 }
 
@@ -188,7 +159,6 @@ struct Boxed {
     of: String,
     group: String,
     series: String,
-    #[serde(default)]
     n: Option<u64>,
     #[serde(flatten)]
     spread: Spread,
@@ -220,6 +190,17 @@ pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
     )
 }
 
+/// Each of them once, in the order in which they come.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for one in all {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+    }
+    seen
+}
+
 fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), short)
 }
@@ -248,10 +229,8 @@ impl Policy {
             return format!("{label} mapping");
         }
         let label = label.map(|label| format!(" ({label})")).unwrap_or_default();
-        match &self.kernel {
-            Some(kernel) => format!("{}{label} on {kernel}", self.name),
-            None => format!("{}{label}", self.name),
-        }
+        let kernel = self.kernel.as_ref().map(|kernel| format!(" on {kernel}")).unwrap_or_default();
+        format!("{}{label}{kernel}", self.name)
     }
 
     fn seeds(&self) -> String {
@@ -301,25 +280,19 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
     blocks.push(Block::Table(table));
 
     let policies: Vec<String> = result.policies.iter().map(Policy::title).collect();
-    let mut apps: Vec<&str> = Vec::new();
-    for app in result.policies.iter().flat_map(|p| &p.apps) {
-        if !apps.contains(&app.name.as_str()) {
-            apps.push(&app.name);
-        }
-    }
+    let apps = distinct(result.policies.iter().flat_map(|p| &p.apps).map(|app| app.name.as_str()));
     let bar = |p: &Policy, name: &str| {
         let app = p.apps.iter().find(|a| a.name == name)?;
-        let spread = app.slowdown_min.zip(app.slowdown_max);
-        app.slowdown.map(|value| (value, spread))
+        Some((app.slowdown?, app.slowdown_min.zip(app.slowdown_max)))
     };
     let group = |name: &&str| -> Group { (name.to_string(), result.policies.iter().map(|p| bar(p, name)).collect()) };
     let groups: Vec<Group> = apps.iter().map(group).collect();
     let what = "Slowdown of each application (time together / time alone, less is better)";
     blocks.extend(figure::bars("slowdown", what, "slowdown", &policies, &groups)?.map(Block::Figure));
     let over = |p: &Policy| -> Group {
-        let bar =
-            p.over_linux.as_ref().and_then(|o| Some((o.mean? * 100.0, o.ends().map(|(l, h)| (l * 100.0, h * 100.0)))));
-        (p.title(), vec![bar, p.over_linux_best.map(|best| (best * 100.0, None))])
+        let percent = |o: &Interval| Some((o.mean? * 100.0, o.ends().map(|(l, h)| (l * 100.0, h * 100.0))));
+        let best = p.over_linux_best.map(|best| (best * 100.0, None));
+        (p.title(), vec![p.over_linux.as_ref().and_then(percent), best])
     };
     let over: Vec<Group> = result.policies.iter().map(over).collect();
     let what = "Speed-up over Linux's mean, with 95 % intervals, and over its best seed (more is better)";
@@ -408,21 +381,13 @@ fn mix(title: &str, result: &Mix) -> Result<Section> {
 
 fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
     let mut blocks = Vec::new();
-    if let Some(figure) = &e.figure {
-        blocks.push(Block::Text(format!("In the paper: {figure}.")));
-    }
-    if let Some(verdict) = &e.verdict {
-        blocks.push(Block::Text(format!("Verdict: {verdict}")));
-    }
+    blocks.extend(e.figure.as_ref().map(|figure| Block::Text(format!("In the paper: {figure}."))));
+    blocks.extend(e.verdict.as_ref().map(|verdict| Block::Text(format!("Verdict: {verdict}"))));
     blocks.extend(box_plots(e)?);
     blocks.extend(planes(e)?);
     let verdicts = e.rows.iter().any(|row| row.verdict.is_some());
-    let head: &[&str] = if verdicts {
-        &["Quantity", "#Paper", "#Measured", "Unit", "Verdict"]
-    } else {
-        &["Quantity", "#Paper", "#Measured", "Unit"]
-    };
-    let mut table = Table::new("Paper and measured; – is not given", head);
+    let head = ["Quantity", "#Paper", "#Measured", "Unit", "Verdict"];
+    let mut table = Table::new("Paper and measured; – is not given", &head[..4 + usize::from(verdicts)]);
     let plain = || e.rows.iter().filter(|row| row.spread.is_none() && row.at.is_none());
     for row in plain() {
         let mut cells = vec![row.label.clone(), text_of(row.paper.as_ref()), text_of(row.measured.as_ref())];
@@ -431,14 +396,8 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
         table.rows.push(cells);
     }
     // One figure per unit: bars of different units cannot be compared.
-    let mut units: Vec<&str> = Vec::new();
-    for unit in plain().map(|row| row.unit.as_deref().unwrap_or("")) {
-        if !units.contains(&unit) {
-            units.push(unit);
-        }
-    }
-    for (u, unit) in units.iter().enumerate() {
-        let rows: Vec<&Row> = plain().filter(|row| row.unit.as_deref().unwrap_or("") == *unit).collect();
+    for (u, unit) in distinct(plain().map(Row::unit)).into_iter().enumerate() {
+        let rows: Vec<&Row> = plain().filter(|row| row.unit() == unit).collect();
         let of = if unit.is_empty() { String::new() } else { format!(", {unit}") };
         let (cases, rest): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| of_case(&rows, row).is_some());
         let (series, groups) = by_case(&cases);
@@ -466,7 +425,7 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
 fn planes(e: &Experiment) -> Result<Vec<Block>> {
     let placed = || e.rows.iter().filter_map(|row| Some((row, row.at.as_ref()?, row.measured.as_ref()?.as_f64()?)));
     let Some((first, at, _)) = placed().next() else { return Ok(Vec::new()) };
-    let unit = first.unit.as_deref().unwrap_or("");
+    let unit = first.unit();
     let drawn = |place: f64| (0.0..figure::MOST).contains(&place).then_some(place as usize);
     let cells: Vec<Cell> = placed().filter_map(|(_, at, value)| Some((drawn(at.x)?, drawn(at.y?)?, value))).collect();
     let what = format!("{}: measured, by column and row, {unit}; the darker the more", e.name);
@@ -484,16 +443,10 @@ fn planes(e: &Experiment) -> Result<Vec<Block>> {
 /// Rows with a box as one box plot for each thing that they are of, and their figures as a table.
 fn box_plots(e: &Experiment) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
-    let all: Vec<(&Boxed, &str)> =
-        e.rows.iter().filter_map(|row| Some((row.spread.as_ref()?, row.unit.as_deref().unwrap_or("")))).collect();
+    let all: Vec<(&Boxed, &str)> = e.rows.iter().filter_map(|row| Some((row.spread.as_ref()?, row.unit()))).collect();
     let names = |pick: fn(&Boxed) -> &String, of: Option<&str>| {
-        let mut names: Vec<String> = Vec::new();
-        for (one, _) in all.iter().filter(|(one, _)| of.is_none_or(|of| one.of == of)) {
-            if !names.contains(pick(one)) {
-                names.push(pick(one).clone());
-            }
-        }
-        names
+        let chosen = all.iter().filter(|(one, _)| of.is_none_or(|of| one.of == of));
+        distinct(chosen.map(|(one, _)| pick(one).clone()))
     };
     for (i, of) in names(|b| &b.of, None).iter().enumerate() {
         let (groups, series) = (names(|b| &b.group, Some(of)), names(|b| &b.series, Some(of)));
@@ -535,25 +488,16 @@ fn of_case<'a>(rows: &[&Row], row: &'a Row) -> Option<(&'a str, &'a str)> {
 }
 
 /// Rows as one group of bars per case; what is said of its slowest and fastest application becomes whiskers.
-fn by_case(rows: &[&Row]) -> (Vec<String>, Vec<Group>) {
-    let mut values: Vec<(&str, &str, f64)> = Vec::new();
-    for row in rows {
-        let value = row.measured.as_ref().and_then(Value::as_f64);
-        if let Some(((case, quantity), value)) = row.label.split_once(": ").zip(value) {
-            values.push((case, quantity, value));
-        }
-    }
+fn by_case<'a>(rows: &[&'a Row]) -> (Vec<String>, Vec<Group>) {
+    let value = |row: &&'a Row| {
+        let (case, quantity) = row.label.split_once(": ")?;
+        Some((case, quantity, row.measured.as_ref()?.as_f64()?))
+    };
+    let values: Vec<(&str, &str, f64)> = rows.iter().filter_map(value).collect();
     let end =
         |quantity: &str| quantity.ends_with(", slowest application") || quantity.ends_with(", fastest application");
-    let (mut cases, mut series): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
-    for &(case, quantity, _) in values.iter().filter(|v| !end(v.1)) {
-        if !cases.contains(&case) {
-            cases.push(case);
-        }
-        if !series.contains(&quantity) {
-            series.push(quantity);
-        }
-    }
+    let plain = || values.iter().filter(|v| !end(v.1));
+    let (cases, series) = (distinct(plain().map(|v| v.0)), distinct(plain().map(|v| v.1)));
     let find = |case: &str, quantity: &str| values.iter().find(|v| v.0 == case && v.1 == quantity).map(|v| v.2);
     let bar = |case: &str, quantity: &str| {
         let ends = ["slowest", "fastest"].map(|which| find(case, &format!("{quantity}, {which} application")));

@@ -1,7 +1,8 @@
 //! One run on this machine, whichever command asks for it: setup → host → observers → end.
 //!
-//! A command brings a [`Setup`] (machine, profiles, settings, policy), the applications or the queue that it manages,
-//! and observers of its own. Recording, metrics, live view, summary and exit code are the runner's: the same for all.
+//! A command brings a [`Setup`] (machine, profiles, the policies with their settings), the applications or the queue
+//! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's: the
+//! same for all.
 
 pub(crate) mod one;
 pub(crate) mod progress;
@@ -9,7 +10,7 @@ pub mod recorder;
 pub(crate) mod summary;
 pub(crate) mod targets;
 
-use crate::settings::Setup;
+use crate::settings::{Decider, Setup};
 use anyhow::Result;
 use cotenant_cli::live_view::LiveView;
 use cotenant_cli::words::tell;
@@ -18,13 +19,13 @@ use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
 use cotenant_linux::sys;
 use cotenant_measure::live::others::Stolen;
 use cotenant_model::host::drive_all;
-use cotenant_model::{Mode, Round, Rule};
-use cotenant_record::{Header, HostDescription};
+use cotenant_model::{Mode, Round};
+use cotenant_record::{Header, HostDescription, RecordedRule};
 use recorder::Recorder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use summary::{Recorded, Summary, Tally};
 
-/// Somebody who watches a run.
+/// An observer of a run.
 pub(crate) trait Observer {
     /// The programs run, and the loop is about to begin.
     fn begin(&mut self, _host: &LinuxHost) {}
@@ -32,7 +33,7 @@ pub(crate) trait Observer {
     /// A round of the loop is over.
     fn round(&mut self, round: &Round<'_>);
 
-    /// How it stands, for the live view: at most so many characters and lines. `None`: others tell.
+    /// The state of the run for the live view, in at most so many columns and lines. `None`: another observer shows it.
     fn view(&mut self, _room: (usize, usize)) -> Option<String> {
         None
     }
@@ -56,9 +57,9 @@ pub(crate) struct Run<'a> {
     pub queue: Option<(Box<dyn Queue>, Duration)>,
     /// What the setup says, for the command to add to.
     pub options: HostOptions,
-    /// How it stands, again and again.
+    /// The live view, where there is one.
     pub view: Option<LiveView>,
-    /// Whether anything is said while it runs; what fails stands in the notes anyway.
+    /// Whether messages are printed while it runs; failures are noted in the summary anyway.
     pub told: bool,
 }
 
@@ -85,8 +86,7 @@ impl<'a> Run<'a> {
         }
         let sources = live.metrics();
         let mut tally = Tally::default();
-        let rules = [Rule::all(setup.policy.as_ref(), &setup.ctx())];
-        let ended = drive_all(&mut live, &rules, setup.mode, |round| {
+        let ended = drive_all(&mut live, &setup.rules(), setup.mode, |round| {
             tally.add(&setup.topology, round);
             for observer in observers.iter_mut() {
                 observer.round(round);
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         let recording = recorder.map(|recorder| Recorded::finish(recorder, &mut notes));
         let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
         Ok(Summary {
-            policy: setup.policy.name(),
+            policy: setup.policy(),
             mode: setup.mode,
             exit_code,
             seconds,
@@ -147,7 +147,7 @@ impl Setup {
             act: self.mode == Mode::Enforce,
             profiles: self.apps.clone(),
             memory: self.memory(recorded),
-            move_pages: self.config.move_pages,
+            move_pages: self.deciders.iter().any(|decider| decider.config.move_pages),
             ..HostOptions::default()
         }
     }
@@ -155,14 +155,21 @@ impl Setup {
 
 /// What a recording says of the run.
 fn header(setup: &Setup, command: Vec<String>, redacted: bool) -> Result<Header> {
+    let policy = |decider: &Decider| decider.policy.name().to_owned();
+    let rule = |decider: &Decider| RecordedRule {
+        policy: policy(decider),
+        owns: decider.owns.clone(),
+        config: decider.config.clone(),
+    };
+    let (first, several) = (&setup.deciders[0], setup.deciders.len() > 1);
     Ok(Header {
         cotenant: env!("CARGO_PKG_VERSION").to_owned(),
         topology: setup.topology.clone(),
         machine: setup.machine.clone(),
         apps: setup.apps.clone(),
-        config: setup.config.clone(),
-        policy: setup.policy.name().to_owned(),
-        rules: Vec::new(),
+        config: first.config.clone(),
+        policy: policy(first),
+        rules: setup.deciders.iter().filter(|_| several).map(rule).collect(),
         mode: setup.mode,
         seeds: Vec::new(),
         host: HostDescription { kernel: kernel_release(), tier: probe_tier(&setup.topology)?.to_string() },
@@ -174,4 +181,72 @@ fn header(setup: &Setup, command: Vec<String>, redacted: bool) -> Result<Header>
 
 fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings;
+    use cotenant_linux::host::What;
+    use cotenant_linux::sense::processes;
+    use cotenant_model::action::Effect;
+    use cotenant_model::policy::{Config, Policy, Settings};
+    use cotenant_model::topology::notation::format_map;
+    use cotenant_model::{Order, Owns};
+    use cotenant_policies::{Static, StaticSettings};
+    use cotenant_record::Recording;
+    use recorder::{How, Target};
+    use std::collections::BTreeMap;
+    use std::process::Command;
+
+    #[derive(Default)]
+    struct Orders(Vec<(usize, Vec<Order>)>);
+
+    impl Observer for Orders {
+        fn round(&mut self, round: &Round<'_>) {
+            self.0.push((round.rule, round.orders.to_vec()));
+        }
+    }
+
+    #[test]
+    fn two_rules_decide_and_are_recorded() {
+        let machine = settings::live_machine(None).unwrap();
+        let map = format_map(&machine.0, |cpu| machine.0.usable().contains(cpu).then_some('X'));
+        // Both would place; who owns no placement does not.
+        let decider = |effect, interval| {
+            let map = StaticSettings { map: Some(map.clone()) };
+            let settings = Settings::default().with::<Static>(&map);
+            let config = Config { interval: Duration::from_millis(interval), settings, ..Config::default() };
+            let owns = Owns { effects: Some([effect].into()), ..Owns::default() };
+            Decider { policy: Box::new(Static(map)), config, owns }
+        };
+        let deciders = vec![decider(Effect::Nap, 20), decider(Effect::Placement, 50)];
+        let mut setup = Setup::of(machine, None, BTreeMap::default(), deciders).unwrap();
+        setup.mode = Mode::Advise;
+        let scratch = cotenant_cli::scratch::Scratch::new("rules").unwrap();
+        let path = scratch.path().join("a.rec");
+        let how = How { record_limit: 1 << 30, record_redacted: false };
+        let mut run = Run::new(&setup, Some(Target { path: &path, how: &how }), Vec::new()).unwrap();
+        // Attached to, not started: the news of a child's end may go to another thread of the tests.
+        let mut target = Command::new("sleep").arg("0.5").spawn().unwrap();
+        let running = What::Running(processes::Target::Trees(vec![target.id()]));
+        let reaper = std::thread::spawn(move || target.wait());
+        run.apps = vec![AppSpec::new("sleep".to_owned(), running)];
+        let mut seen = Orders::default();
+        let summary = run.go(&mut [&mut seen]).unwrap();
+        reaper.join().unwrap().unwrap();
+        assert_eq!((summary.policy, summary.exit_code), (Static::SECTION, 0));
+        let bytes = std::fs::read(&path).unwrap();
+        let recording = Recording::read(&bytes[..]).unwrap();
+        let header = recording.header().clone();
+        let recorded: Vec<(&str, Duration, &Owns)> =
+            header.rules.iter().map(|rule| (&*rule.policy, rule.config.interval, &rule.owns)).collect();
+        let rule = |i: usize| (Static::SECTION, setup.deciders[i].config.interval, &setup.deciders[i].owns);
+        assert_eq!(recorded, [rule(0), rule(1)]);
+        let rounds: Vec<(usize, Vec<Order>)> = recording.map(|round| (round.rule, round.orders)).collect();
+        assert_eq!(rounds, seen.0);
+        let of = |i| rounds.iter().filter(move |(rule, _)| *rule == i);
+        assert!(of(0).count() > of(1).count(), "each at its own time");
+        assert!(of(0).all(|(_, orders)| orders.is_empty()) && of(1).any(|(_, orders)| !orders.is_empty()));
+    }
 }

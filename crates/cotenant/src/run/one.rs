@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::{Command, ExitCode, Stdio};
 
-/// Whom a run is about.
+/// What a run manages.
 pub(crate) enum One<'a> {
     /// A command that is started.
     Command(&'a [OsString]),
@@ -24,7 +24,7 @@ pub(crate) enum One<'a> {
     Running(Target),
 }
 
-/// Manages one application and tells what that came to.
+/// Manages one application and prints the summary.
 pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<'_>) -> Result<ExitCode> {
     let (topology, machine) = settings::live_machine(Some(&args.policy))?;
     let summary = match one {
@@ -110,7 +110,7 @@ fn go(
     run.go(&mut observers)
 }
 
-/// Says what is done as it is done.
+/// Prints each move as it is made.
 struct Moves {
     greeting: Option<&'static str>,
     told: bool,

@@ -1,4 +1,4 @@
-//! What programs and metrics told over a run, for its summary.
+//! Progress and metrics over a run, for its summary.
 
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_linux::sense::progress::Reported;
@@ -87,7 +87,7 @@ pub(crate) fn line(metric: &MetricSummary) -> String {
     format!("metric {name}: {told}{failures}")
 }
 
-/// What is better.
+/// The better direction, as a word.
 pub(crate) fn better(direction: Direction) -> &'static str {
     match direction {
         Direction::HigherIsBetter => "higher",
@@ -95,7 +95,7 @@ pub(crate) fn better(direction: Direction) -> &'static str {
     }
 }
 
-/// Three digits, or all before the point.
+/// Three significant digits, or all digits before the point.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_model::host::Round;
-use cotenant_record::{Header, MAGIC, RecordWriter, Status, WriteError};
+use cotenant_record::{Header, MAGIC, RecordWriter, Status};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -81,13 +81,13 @@ impl Recorder {
     /// Records a round. Where recording ends here (error, size limit), the line to tell the user, once; the run goes
     /// on.
     pub fn round(&mut self, round: &Round<'_>) -> Option<String> {
+        let (path, limit) = (self.path.display(), self.limit);
         match self.writer.round(round) {
             Ok(Status::LimitReached) => {
-                let (path, limit) = (self.path.display(), self.limit);
                 Some(format!("{path}: the recording reached its limit of {limit} bytes and ends here; the run goes on"))
             }
             Ok(Status::Recording | Status::Stopped) => None,
-            Err(why) => Some(self.lost(&why)),
+            Err(why) => Some(format!("{path}: {why}; the run goes on, the recording stays readable up to here")),
         }
     }
 
@@ -102,15 +102,6 @@ impl Recorder {
         let why = writer.finish().err()?;
         Some(format!("{}: {why}; the recording stays readable up to here", path.display()))
     }
-
-    /// Bytes written so far.
-    pub fn written(&self) -> u64 {
-        self.writer.written()
-    }
-
-    fn lost(&self, why: &WriteError) -> String {
-        format!("{}: {why}; the run goes on, the recording stays readable up to here", self.path.display())
-    }
 }
 
 /// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as
@@ -122,9 +113,10 @@ fn open(path: &Path) -> Result<File> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
         Ok(meta) if meta.is_dir() => return Err(no(&"it is a folder; give --record a file name in it")),
-        Ok(meta) if !meta.is_file() => return OpenOptions::new().write(true).open(path).map_err(failed),
-        // As `mktemp` leaves it.
-        Ok(meta) if meta.len() == 0 => return OpenOptions::new().write(true).open(path).map_err(failed),
+        // An empty file is what `mktemp` leaves.
+        Ok(meta) if !meta.is_file() || meta.len() == 0 => {
+            return OpenOptions::new().write(true).open(path).map_err(failed);
+        }
         Ok(_) => {
             let mut start = [0; MAGIC.len()];
             let known = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == MAGIC;

@@ -1,4 +1,4 @@
-//! What every run comes to, and how it is told.
+//! The summary of a run, and how it is printed.
 
 use super::progress::{self, ProgressSummary, Seen};
 use super::recorder::Recorder;
@@ -38,7 +38,7 @@ impl fmt::Display for Recorded {
     }
 }
 
-/// What a run came to; `--json` prints it, with what else a command has to say.
+/// The summary of a run. `--json` prints it, with what the command adds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub policy: &'static str,
@@ -56,7 +56,7 @@ pub(crate) struct Summary {
     /// What the first program reported itself; absent where it reported nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressSummary>,
-    /// What `--metric` told.
+    /// The readings of `--metric`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricSummary>,
     /// Where it was recorded.
@@ -137,7 +137,7 @@ pub(super) fn outcome_name(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
-/// Says the summary: a few lines on standard error, or JSON there, so that the command's own output stays its own.
+/// Prints the summary: a few lines on standard error, or JSON there, so that the command's own output stays its own.
 pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
     if args.json {
         return json(summary);
@@ -151,23 +151,15 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         Mode::Advise => "advised on",
         Mode::Enforce => "managed",
     };
+    let seconds = summary.seconds;
     if tally.rounds == 0 {
-        tell(format_args!(
-            "{verb} nothing: it ended after {:.3} s, before the first interval was over",
-            summary.seconds
-        ));
+        tell(format_args!("{verb} nothing: it ended after {seconds:.3} s, before the first interval was over"));
     } else {
-        let what = match summary.mode {
-            Mode::Observe => String::new(),
-            _ => format!(" with {}: {}", summary.policy, count(tally.moves, "move")),
-        };
-        tell(format_args!(
-            "{verb} {} for {:.1} s{what} in {}; own cost {:.2} % of a CPU",
-            count(tally.tasks, "task"),
-            summary.seconds,
-            count(tally.rounds, "round"),
-            summary.overhead * 100.0
-        ));
+        let what = format!(" with {}: {}", summary.policy, count(tally.moves, "move"));
+        let what = if summary.mode == Mode::Observe { "" } else { &what };
+        let (tasks, rounds) = (count(tally.tasks, "task"), count(tally.rounds, "round"));
+        let own = summary.overhead * 100.0;
+        tell(format_args!("{verb} {tasks} for {seconds:.1} s{what} in {rounds}; own cost {own:.2} % of a CPU"));
         tell(format_args!("counters: {}", summary.tier));
     }
     if let Some(sum) = tally.access_distance {

@@ -1,10 +1,10 @@
-//! What runs already, as users name it.
+//! Programs that already run, as users name them.
 
 use crate::names;
 use cotenant_linux::sense::processes::Target;
 use std::path::{Path, PathBuf};
 
-/// What is not there, in words; `None` where all is.
+/// What is missing, as a message; `None` where everything is there.
 pub(crate) fn missing(target: &Target) -> Option<String> {
     match target {
         Target::Pids(pids) | Target::Trees(pids) => {
@@ -17,7 +17,7 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     }
 }
 
-/// What a process that is alone is called, and its file.
+/// The name and the executable of a single process.
 pub(crate) fn program(target: &Target) -> Option<(String, PathBuf)> {
     let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };
     let [pid] = pids[..] else { return None };

@@ -2,11 +2,10 @@
 //! nodes.
 
 use super::super::lab::Lab;
-use super::super::row::{Found, Row, geometric, mean, row};
+use super::super::row::{Found, Row, geometric, mean, percent, row};
 use super::{Alone, Injector, crowd, known, programs};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::signal::Signal;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::BTreeMap;
 
@@ -26,7 +25,7 @@ const KERNELS: [&str; 2] = ["eevdf", "eevdf+numa-balancing"];
 struct Run {
     makespan_s: f64,
     times_s: Vec<f64>,
-    /// Standard deviation over mean of what arrives at the 16 caches, per quantum; without a policy nobody looks that
+    /// Standard deviation over mean of what arrives at the 16 caches, per quantum; without a policy it is sampled less
     /// often.
     unevenness: f64,
 }
@@ -49,20 +48,19 @@ fn mix(seed: u64, all: &[&'static str]) -> Vec<&'static str> {
 fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
     let scenario = crowd(MACHINE, &mix(case.mix, all), work_s, profiles, case.policy)?;
     let policy = cotenant_policies::standard().make(case.policy, &scenario.config).map_err(anyhow::Error::msg)?;
-    let kernel: KernelKind = case.kernel.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
+    let kernel: KernelKind = case.kernel.parse()?;
     let topology = scenario.machine.topology.clone();
     let domains = topology.llc_domains().len();
     let (mut unevenness, mut quanta) = (0.0, 0);
     let outcome = scenario.run(&*policy, kernel, case.seed, |round| {
         let mut arrives = vec![0.0; domains];
         for task in &round.view.tasks {
-            if let (Some(domain), Some(rate)) =
-                (task.cpu.and_then(|c| topology.llc_of(c)), task.per_s(Signal::PrivateMisses))
-            {
+            let domain = task.cpu.and_then(|c| topology.llc_of(c));
+            if let Some((domain, rate)) = domain.zip(task.per_s(Signal::PrivateMisses)) {
                 arrives[domain] += rate;
             }
         }
-        let all = mean(arrives.iter().copied());
+        let all = mean(&arrives);
         // Towards the end there is nothing to choose.
         if round.sample.tasks.len() >= CPUS && all > 0.0 {
             let variance = mean(arrives.iter().map(|a| (a - all).powi(2)));
@@ -76,15 +74,11 @@ fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, 
 
 /// The programs, what each loses at their mean traffic, and that traffic per microsecond.
 fn lost(lab: &Lab, all: &[&'static str]) -> anyhow::Result<(Vec<f64>, f64)> {
-    let show = |what, done| lab.show(&format!("feliu-chiplets: {what}"), done, all.len());
-    let found = parallel(all, |program| super::alone(MACHINE, program), |done| show("alone", done))?;
+    let found = lab.parallel("feliu-chiplets: alone", all, |program| super::alone(MACHINE, program))?;
     let average = mean(found.iter().map(|alone: &Alone| alone.tr_l2));
     let injector = Injector::Memory.tuned(MACHINE, average)?;
-    let lost = parallel(
-        all,
-        |program| super::loss(MACHINE, program, &injector, &BESIDE),
-        |done| show("beside injectors", done),
-    )?;
+    let beside = |program: &&str| super::loss(MACHINE, program, &injector, &BESIDE);
+    let lost = lab.parallel("feliu-chiplets: beside injectors", all, beside)?;
     Ok((lost, average))
 }
 
@@ -104,11 +98,7 @@ pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Found> {
             }
         }
     }
-    let runs = parallel(
-        &cases,
-        |case| run(*case, &all, work_s, &profiles),
-        |done| lab.show("feliu-chiplets: mixes", done, cases.len()),
-    )?;
+    let runs = lab.parallel("feliu-chiplets: mixes", &cases, |case| run(*case, &all, work_s, &profiles))?;
     let of = |kernel: &str, mix: u64, policy: &str, what: &dyn Fn(&Run) -> f64| {
         let these = cases.iter().zip(&runs).filter(|(c, _)| (c.kernel, c.mix, c.policy) == (kernel, mix, policy));
         mean(these.map(|(_, run)| what(run)))
@@ -123,11 +113,11 @@ pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Found> {
             rows.push(row(label, uneven * 100.0, "%"));
             let over = |what: &dyn Fn(&Run) -> f64| {
                 let gain = |mix| of(kernel, mix, "none", what) / of(kernel, mix, policy, what);
-                (geometric((1..=mixes).map(gain)) - 1.0) * 100.0
+                percent(geometric((1..=mixes).map(gain)))
             };
             let makespan = over(&|run| run.makespan_s);
             rows.push(row(format!("{kernel}: {policy} over Linux, makespan"), makespan, "%"));
-            let turnaround = over(&|run| geometric(run.times_s.iter().copied()));
+            let turnaround = over(&|run| geometric(&run.times_s));
             rows.push(row(format!("{kernel}: {policy} over Linux, turnaround of a program"), turnaround, "%"));
             gains.push(format!("{policy} {makespan:+.1} and {turnaround:+.1} %"));
         }

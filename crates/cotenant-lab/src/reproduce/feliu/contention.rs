@@ -1,7 +1,7 @@
 //! What programs ask of the hierarchy alone, and what they lose beside others (§4).
 
 use super::super::lab::Lab;
-use super::super::row::{Found, Row, level, mean, row};
+use super::super::row::{Found, Row, level_of, listed, mean, row};
 use super::{Alone, Injector, MACHINE, ON_THIS_MODEL, alone, each, loss};
 
 /// Programs that lose more than half beside three injectors of 70/µs (§4.2).
@@ -19,17 +19,35 @@ fn shared(paper: &[&str], ours: &[&str]) -> String {
     format!("{} of {}", known.len(), paper.len())
 }
 
+/// What a program runs beside: a label, the injector's program, and a CPU for each injector.
+type Beside<'a> = (String, String, &'a [usize]);
+
+/// Each program, and its loss beside each injector.
+type Losses = Vec<(&'static str, Vec<f64>)>;
+
+/// The losses of each program beside each of these, and their rows.
+fn losses(lab: &Lab, what: &str, beside: &[Beside<'_>]) -> anyhow::Result<(Losses, Vec<Row>)> {
+    let found = each(lab, what, |program| -> anyhow::Result<Vec<f64>> {
+        beside.iter().map(|(_, injector, cpus)| loss(MACHINE, program, injector, cpus)).collect()
+    })?;
+    let mut rows = Vec::new();
+    for (name, losses) in &found {
+        let labelled = beside.iter().zip(losses);
+        rows.extend(labelled.map(|((label, ..), loss)| row(format!("{name} {label}: loss"), loss * 100.0, "%")));
+    }
+    Ok((found, rows))
+}
+
 /// Figures 2–4.
 pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut all = each(lab, "feliu-characterization", |program| alone(MACHINE, program))?;
     let mut rows = Vec::new();
     for (name, found) in &all {
         rows.push(row(format!("{name}: IPC"), found.ipc, "instructions/cycle"));
-        let (l1, l2) = (format!("{name}: TR of L1"), format!("{name}: TR of L2"));
         // The one program of which the text gives rates.
-        let leslie = *name == "leslie3d";
-        rows.push(if leslie { level(l1, 80.0, found.tr_l1, "/µs") } else { row(l1, found.tr_l1, "/µs") });
-        rows.push(if leslie { level(l2, 2.0, found.tr_l2, "/µs") } else { row(l2, found.tr_l2, "/µs") });
+        let paper = |rate: f64| (*name == "leslie3d").then_some(rate);
+        rows.push(level_of(format!("{name}: TR of L1"), paper(80.0), found.tr_l1, "/µs"));
+        rows.push(level_of(format!("{name}: TR of L2"), paper(2.0), found.tr_l2, "/µs"));
     }
     all.sort_by(|a, b| a.1.ipc.total_cmp(&b.1.ipc));
     let slowest: Vec<&str> = all.iter().take(SLOWEST.len()).map(|(name, _)| *name).collect();
@@ -43,21 +61,10 @@ pub(in super::super) fn characterization(lab: &mut Lab) -> anyhow::Result<Found>
 
 /// Figures 5 and 7.
 pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Found> {
-    let rates = [5.0, 10.0, 30.0, 50.0, 70.0];
-    let injectors =
-        rates.iter().map(|&rate| Injector::Memory.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
-    let mut rows = Vec::new();
-    let found = each(lab, "feliu-memory", |program| {
-        injectors
-            .iter()
-            .map(|injector| loss(MACHINE, program, injector, &[1, 2, 3]))
-            .collect::<anyhow::Result<Vec<f64>>>()
-    })?;
-    for (name, losses) in &found {
-        for (rate, loss) in rates.iter().zip(losses) {
-            rows.push(row(format!("{name} beside three injectors of {rate}/µs: loss"), loss * 100.0, "%"));
-        }
-    }
+    let rates = [5.0, 10.0, 30.0, 50.0, 70.0].map(|rate| (format!("beside three injectors of {rate}/µs"), rate));
+    let tuned = |(label, rate): (String, f64)| Ok((label, Injector::Memory.tuned(MACHINE, rate)?, &[1, 2, 3][..]));
+    let beside = rates.into_iter().map(tuned).collect::<anyhow::Result<Vec<Beside<'_>>>>()?;
+    let (found, mut rows) = losses(lab, "feliu-memory", &beside)?;
     let worst = |name: &&str| found.iter().find(|f| f.0 == *name).and_then(|f| f.1.last()).copied();
     let halved: Vec<&str> = HALVED.into_iter().filter(|name| worst(name).is_some_and(|l| l > 0.5)).collect();
     let light: Vec<&str> = LIGHT.into_iter().filter(|name| worst(name).is_some_and(|l| l < 0.1)).collect();
@@ -68,21 +75,16 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Found> {
         ("c: two, on the other L2", &[2, 3]),
         ("d: three", &[1, 2, 3]),
     ];
-    let injector = &injectors[3];
-    let by_place = each(lab, "feliu-memory", |program| {
-        places.iter().map(|(_, cpus)| loss(MACHINE, program, injector, cpus)).collect::<anyhow::Result<Vec<f64>>>()
-    })?;
-    for (name, losses) in &by_place {
-        for ((place, _), loss) in places.iter().zip(losses) {
-            rows.push(row(format!("{name} beside 50/µs each, {place}: loss"), loss * 100.0, "%"));
-        }
-    }
+    let fast = &beside[3].1;
+    let by_cpus = places.map(|(place, cpus)| (format!("beside 50/µs each, {place}"), fast.clone(), cpus));
+    let (by_place, of_places) = losses(lab, "feliu-memory", &by_cpus)?;
+    rows.extend(of_places);
     let same = by_place.iter().filter(|(_, l)| l[1] > l[0]).count();
     let verdict = format!(
         "of the five programs that lose more than half in the paper, {} do here ({}); of the four that are lightly affected, {} lose less than a tenth; \
          {same} of {} programs lose more to one injector on their own L2 than to one on the other (paper: most)",
         halved.len(),
-        if halved.is_empty() { "none".to_owned() } else { halved.join(", ") },
+        listed(&halved),
         light.len(),
         by_place.len()
     );
@@ -94,18 +96,10 @@ pub(in super::super) fn memory(lab: &mut Lab) -> anyhow::Result<Found> {
 
 /// Figure 8.
 pub(in super::super) fn l2(lab: &mut Lab) -> anyhow::Result<Found> {
-    let rates = [20.0, 100.0, 200.0, 290.0];
-    let injectors =
-        rates.iter().map(|&rate| Injector::L2.tuned(MACHINE, rate)).collect::<anyhow::Result<Vec<String>>>()?;
-    let found = each(lab, "feliu-l2", |program| {
-        injectors.iter().map(|injector| loss(MACHINE, program, injector, &[1])).collect::<anyhow::Result<Vec<f64>>>()
-    })?;
-    let mut rows = Vec::new();
-    for (name, losses) in &found {
-        for (rate, loss) in rates.iter().zip(losses) {
-            rows.push(row(format!("{name} beside L2 hits of {rate}/µs: loss"), loss * 100.0, "%"));
-        }
-    }
+    let rates = [20.0, 100.0, 200.0, 290.0].map(|rate| (format!("beside L2 hits of {rate}/µs"), rate));
+    let tuned = |(label, rate): (String, f64)| Ok((label, Injector::L2.tuned(MACHINE, rate)?, &[1][..]));
+    let beside = rates.into_iter().map(tuned).collect::<anyhow::Result<Vec<Beside<'_>>>>()?;
+    let (found, rows) = losses(lab, "feliu-l2", &beside)?;
     let hit = found.iter().filter(|(_, l)| l.last().is_some_and(|l| *l >= 0.045)).count();
     let verdict = format!(
         "{hit} of {} programs lose close to 5 % or more beside 290 hits/µs (paper: 12 of 27); the mean loss is {:.1} %",

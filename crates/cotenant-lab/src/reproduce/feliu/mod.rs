@@ -15,7 +15,6 @@ use cotenant_model::profile::AppProfile;
 use cotenant_model::signal::Signal;
 use cotenant_policies::CoSchedule;
 use cotenant_sim::app::embedded;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
@@ -173,6 +172,6 @@ fn each<R: Send>(
     work: impl Fn(&str) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<(&'static str, R)>> {
     let programs: Vec<&'static str> = programs().into_iter().step_by(lab.effort.every).collect();
-    let found = parallel(&programs, |program| work(program), |done| lab.show(what, done, programs.len()))?;
+    let found = lab.parallel(what, &programs, |program| work(program))?;
     Ok(programs.into_iter().zip(found).collect())
 }

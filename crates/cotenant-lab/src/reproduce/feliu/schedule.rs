@@ -1,14 +1,13 @@
 //! Ten mixes under Linux, `mas`, `cas` and `das` (§6).
 
 use super::super::lab::Lab;
-use super::super::row::{Found, Row, effect, geometric, highest, level, mean, row};
+use super::super::row::{Found, Row, effect, geometric, highest, level_of, mean, percent, row};
 use super::contention::degraded;
 use super::{Alone, MACHINE, ON_THIS_MODEL, alone, crowd, known, programs};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::signal::Signal;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::KernelKind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const POLICIES: [&str; 4] = ["none", "mas", "cas", "das"];
 /// Average speedups over Linux, percent (§6.2).
@@ -82,21 +81,13 @@ fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
     // The rule of the paper: what each executes alone in two minutes (§6.1).
     let work_s = if quick { 4.0 } else { 120.0 };
     let mixes: Vec<Vec<&'static str>> = mixes().into_iter().step_by(if quick { 5 } else { 1 }).collect();
-    let mut used: Vec<&'static str> = mixes.concat();
-    used.sort_unstable();
-    used.dedup();
-    let found =
-        parallel(&used, |program| alone(MACHINE, program), |done| lab.show("feliu: programs alone", done, used.len()))?;
+    let used: Vec<&'static str> = mixes.concat().into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+    let found = lab.parallel("feliu: programs alone", &used, |program| alone(MACHINE, program))?;
     let alone: BTreeMap<&str, Alone> = used.iter().copied().zip(found).collect();
     // All run equally long alone, so the average over programs is the average over time.
     let iabw = mean(mixes.iter().map(|mix| mean(mix.iter().map(|p| alone[p].tr_l2)) * 4.0));
-    let lost = parallel(
-        &used,
-        |program| degraded(program, &alone[program], iabw),
-        |done| {
-            lab.show("feliu: programs beside injectors", done, used.len());
-        },
-    )?;
+    let beside = |program: &&str| degraded(program, &alone[program], iabw);
+    let lost = lab.parallel("feliu: programs beside injectors", &used, beside)?;
     let profiles = used.iter().zip(&lost).map(|(program, loss)| (*program, known(work_s, *loss))).collect();
     let seeds = lab.effort.seeds;
     let mut jobs = Vec::new();
@@ -105,13 +96,7 @@ fn schedules(lab: &mut Lab) -> anyhow::Result<Schedules> {
             jobs.extend((1..=seeds).map(|seed| (mix, name, seed)));
         }
     }
-    let done = parallel(
-        &jobs,
-        |(mix, name, seed)| run(mix, name, *seed, work_s, &profiles),
-        |done| {
-            lab.show("feliu: mixes", done, jobs.len());
-        },
-    )?;
+    let done = lab.parallel("feliu: mixes", &jobs, |(mix, name, seed)| run(mix, name, *seed, work_s, &profiles))?;
     let by_seed: Vec<Vec<Run>> = done.chunks(seeds as usize).map(<[Run]>::to_vec).collect();
     let runs = by_seed.chunks(POLICIES.len()).map(<[Vec<Run>]>::to_vec).collect();
     let sensitive = lost.iter().filter(|l| **l >= 0.05).count();
@@ -144,10 +129,6 @@ impl Schedules {
     }
 }
 
-fn percent(faster: f64) -> f64 {
-    (faster - 1.0) * 100.0
-}
-
 /// Figure 10.
 pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Found> {
     let s = schedules(lab)?;
@@ -164,14 +145,11 @@ pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Found> {
         rows.push(effect(format!("{name} over Linux, on average"), PAPER[policy - 1], average));
         means.push(average);
         let turnaround = (0..s.mixes.len()).map(|mix| {
-            let time = |policy: usize| geometric(s.runs[mix][policy].iter().flat_map(|r| r.times_s.iter().copied()));
+            let time = |policy: usize| geometric(s.runs[mix][policy].iter().flat_map(|r| &r.times_s));
             time(0) / time(policy)
         });
-        rows.push(row(
-            format!("{name} over Linux, turnaround of a program, on average"),
-            percent(geometric(turnaround)),
-            "%",
-        ));
+        let label = format!("{name} over Linux, turnaround of a program, on average");
+        rows.push(row(label, percent(geometric(turnaround)), "%"));
     }
     rows.push(effect("das over Linux, best mix", 9.56, highest((0..s.mixes.len()).map(|mix| percent(over(mix, 3))))));
     let order = if means[0] < means[1] && means[1] < means[2] { "in" } else { "not in" };
@@ -191,21 +169,11 @@ pub(in super::super) fn balance(lab: &mut Lab) -> anyhow::Result<Found> {
             for bin in 0..4 {
                 let inside = |d: &&f64| ((*d / BIN) as usize).min(3) == bin;
                 let share = all.iter().filter(inside).count() as f64 / all.len().max(1) as f64 * 100.0;
-                let range = if bin == 3 {
-                    "75/µs and more".to_owned()
-                } else {
-                    format!("{}–{}/µs", bin * 25, bin * 25 + 25)
-                };
+                let range = ["0–25/µs", "25–50/µs", "50–75/µs", "75/µs and more"][bin];
                 let label = format!("mix {}, {}: L2s differ by {range}", mix + 1, POLICIES[policy]);
                 // The two figures that the text reads off.
-                let paper =
-                    [(0, 0, 40.0), (0, 1, 50.0)].iter().find(|p| (p.0, p.1) == (mix, i) && bin == 0).map(|p| p.2);
-                rows.push(
-                    paper.map_or_else(
-                        || row(&*label, share, "% of quanta"),
-                        |p| level(&*label, p, share, "% of quanta"),
-                    ),
-                );
+                let paper = (mix == 0 && bin == 0).then_some([40.0, 50.0][i]);
+                rows.push(level_of(label, paper, share, "% of quanta"));
                 if bin == 0 {
                     lowest[i] += share / s.mixes.len() as f64;
                 }
@@ -231,10 +199,10 @@ pub(in super::super) fn timeline(lab: &mut Lab) -> anyhow::Result<Found> {
         for quanta in [FEW, MANY] {
             let some: Vec<f64> = s.runs[mix][policy][0].differences.iter().copied().take(quanta).collect();
             let label = format!("mix {}, {name}, first {quanta} quanta: difference between the L2s", mix + 1);
-            rows.push(row(format!("{label}, mean"), mean(some.iter().copied()), "/µs"));
-            rows.push(row(format!("{label}, highest"), highest(some.iter().copied()), "/µs"));
+            rows.push(row(format!("{label}, mean"), mean(&some), "/µs"));
+            rows.push(row(format!("{label}, highest"), highest(&some), "/µs"));
             if quanta == FEW {
-                means.push(mean(some.iter().copied()));
+                means.push(mean(&some));
             }
         }
     }
@@ -255,7 +223,7 @@ pub(in super::super) fn fairness(lab: &mut Lab) -> anyhow::Result<Found> {
         let gains: Vec<f64> = (0..s.mixes[mix].len()).map(|app| percent(time(2, app) / time(3, app))).collect();
         let favoured = gains.iter().filter(|g| **g > 0.0).count() as f64 / gains.len() as f64 * 100.0;
         rows.push(row(format!("mix {}: programs that das makes faster than cas", mix + 1), favoured, "%"));
-        rows.push(row(format!("mix {}: the most that one gains", mix + 1), highest(gains.iter().copied()), "%"));
+        rows.push(row(format!("mix {}: the most that one gains", mix + 1), highest(&gains), "%"));
         rows.push(row(format!("mix {}: the most that one loses", mix + 1), highest(gains.iter().map(|g| -g)), "%"));
         faster_mixes += usize::from(favoured > 50.0);
         favoured_mixes += usize::from(favoured >= 60.0);

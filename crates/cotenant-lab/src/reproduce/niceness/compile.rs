@@ -1,7 +1,7 @@
-//! QoS-Compile, chapter 5: padding and naps that are there whether anybody suffers or not.
+//! QoS-Compile, chapter 5: padding and naps that are there whether another program suffers or not.
 
 use super::super::lab::Lab;
-use super::super::row::{Found, Row, claim, level, lowest, mean, row};
+use super::super::row::{Found, Row, claim, level, lowest, mean, percent, row};
 use super::{How, Kept, NEHALEM, Run, all};
 
 /// The co-runners of Figures 5.12–5.14.
@@ -63,14 +63,8 @@ pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.push(level("bst8mb beside padded sledge_l", 0.5, of(100, BST_8), "of alone").because(why));
     let gain = |from: u32, to: u32| mean((0..CO_RUNNERS.len()).map(|high| of(to, high) - of(from, high)));
     let (before, after) = (gain(0, 50), gain(50, 100));
-    let slows = after < before;
-    rows.push(claim(
-        "mean gain from 50 to 100 nops over that from 0 to 50",
-        after / before,
-        "",
-        "improvement slows down as padding grows",
-        slows,
-    ));
+    let label = "mean gain from 50 to 100 nops over that from 0 to 50";
+    rows.push(claim(label, after / before, "", "improvement slows down as padding grows", after < before));
     let note = format!(
         "{ON_SMASHBENCH} Padding adds thickness/5 nops to each instruction; a core completes four in a cycle, also while it waits for memory (a guess: the paper says that those may \
          have no effect). The rows with figures take the thickest padding, 100."
@@ -112,11 +106,7 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
         }));
     }
     rows.push(row("equation 5.10 and the share of the time in which sledge_l ran: mean difference", mean(rates), "%"));
-    rows.push(row(
-        "equation 5.11 says more than comes about: mean over all",
-        mean(off.iter().copied()),
-        "points of speed",
-    ));
+    rows.push(row("equation 5.11 says more than comes about: mean over all", mean(off), "points of speed"));
     let note = format!(
         "{ON_SMASHBENCH} Naps are those of equation 5.10, R = granularity/(granularity + duration), and take all of sledge_l. Equation 5.11 leaves out that caches are cold after \
          a nap began."
@@ -164,15 +154,13 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
         runs[..spec].iter().zip(&found).filter(is).map(|(_, kept)| *kept).collect()
     };
     let least = lowest(under("lbm06", twenty).iter().map(|k| k.quality));
-    rows.push(
-        claim("lowest of all beside lbm 10/20", least, "of alone", "every co-runner is above 0.9", least > 0.9)
-            .because(why),
-    );
+    let says = "every co-runner is above 0.9";
+    rows.push(claim("lowest of all beside lbm 10/20", least, "of alone", says, least > 0.9).because(why));
     let rate = |low, how| mean(under(low, how).iter().map(|k| k.rate));
     rows.push(level("rate of lbm 10/10 over alone", 0.48, rate("lbm06", ten), "of alone"));
     let lows = ["lbm06", "milc06"];
     let quality = |how: How| mean(lows.iter().flat_map(|low| under(low, how)).map(|k| k.quality));
-    let gain = (quality(twenty) / quality(plain) - 1.0) * 100.0;
+    let gain = percent(quality(twenty) / quality(plain));
     rows.push(level("speed of the others, 10/20 over as it is", 21.0, gain, "%"));
     let used = mean(lows.map(|low| rate(low, twenty))) * 100.0;
     rows.push(level("utilisation gained over no co-location, 10/20", 36.0, used, "%"));

@@ -4,7 +4,7 @@ mod compile;
 mod reactive;
 
 pub(super) use compile::{compiled, naps, padding};
-pub(super) use reactive::{overhead, simple, targeted};
+pub(super) use reactive::{overhead, simple, statements_on_presets, targeted};
 
 use super::lab::{Lab, Watch, watched};
 use anyhow::Context as _;
@@ -16,7 +16,6 @@ use cotenant_model::{AppId, Time, View};
 use cotenant_policies::qos::controller::Controller;
 use cotenant_policies::{High, Qos, QosConfig};
 use cotenant_sim::app::embedded;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -39,7 +38,7 @@ enum How {
     Under(&'static str),
 }
 
-/// A run: one thread of each program, each on a core of its own; who is of high priority comes first.
+/// A run: one thread of each program, each on a core of its own; the program of high priority comes first.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     machine: &'static str,
@@ -187,7 +186,7 @@ fn all(lab: &Lab, what: &str, runs: &[Run]) -> anyhow::Result<Vec<Kept>> {
     }
     let keys: Vec<&String> = solo.keys().collect();
     let jobs: Vec<&Run> = solo.values().chain(runs).collect();
-    let done = parallel(&jobs, |run| run.seen(lab), |done| lab.show(what, done, jobs.len()))?;
+    let done = lab.parallel(what, &jobs, |run| run.seen(lab))?;
     let (alone, together) = done.split_at(keys.len());
     let alone: BTreeMap<&String, f64> = keys.into_iter().zip(alone.iter().map(|seen| seen.high)).collect();
     let kept = |(run, seen): (&Run, &Seen)| {

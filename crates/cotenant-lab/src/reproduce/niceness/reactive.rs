@@ -1,11 +1,9 @@
 //! Reactive-Niceness, chapter 6: naps as the program of high priority needs them.
 
 use super::super::lab::Lab;
-use super::super::row::{Found, Row, bound, claim, effect, highest, level, lowest, mean, row};
-use super::{How, Kept, NEHALEM, PHENOM, Run, all, seen, spec};
-use cotenant_model::action::{ActionOutcome, Decision};
-use cotenant_model::policy::{Ctx, NoSettings, Policy};
-use cotenant_model::{Time, View};
+use super::super::row::{Found, Row, bound, claim, effect, highest, level, level_of, lowest, mean, percent, row};
+use super::{How, Inserted, Kept, NEHALEM, PHENOM, Run, all, seen, spec};
+use cotenant_model::Time;
 use std::time::Duration;
 
 /// The programs of low priority (§6.4.2), as `workloads/` calls them.
@@ -80,49 +78,41 @@ impl Study {
     }
 }
 
+/// What the text says of the three presets: of the part of the time that the other program had in each run, of that
+/// under each preset on average (utilisation-biased first), and of the speed under balanced and utilisation-biased.
+pub(in super::super) fn statements_on_presets(
+    label: &str,
+    had: &[f64],
+    used: [f64; 3],
+    [balanced, biased]: [f64; 2],
+    unit: &'static str,
+) -> [Row; 3] {
+    let half = had.iter().filter(|had| **had > 0.5).count() as f64 / had.len() as f64 * 100.0;
+    let (more, less) = (used[0] - highest(&used[1..]), balanced - biased);
+    let says = "its utilisation is significantly higher";
+    let speed = "speed under balanced over that under utilisation-biased";
+    [
+        claim(label, half, "%", "often more than 50 %", half >= 50.0),
+        claim("utilisation-biased over the better of the others", more, unit, says, more > 0.05),
+        claim(speed, less, "of alone", "it degrades only slightly", less < 0.05),
+    ]
+}
+
 /// Figures 6.5–6.10.
 pub(in super::super) fn simple(lab: &mut Lab) -> anyhow::Result<Found> {
     let study = Study::of(lab, "tang-rn-simple", NEHALEM, &SIMPLE)?;
     let [utilisation, balanced, quality] = SIMPLE.map(How::Under);
     let mut rows = study.rows(NEHALEM, &[How::Plain, utilisation, balanced, quality]);
     let plain = study.under(None, How::Plain);
-    let gains = SIMPLE.iter().flat_map(|name| {
-        let under = study.under(None, How::Under(name));
-        plain
-            .iter()
-            .zip(under)
-            .map(|((_, before), (_, after))| (after.quality / before.quality - 1.0) * 100.0)
-            .collect::<Vec<_>>()
-    });
+    let under = SIMPLE.map(|name| study.under(None, How::Under(name)));
+    let gains = under.iter().flat_map(|under| plain.iter().zip(under));
+    let gains = gains.map(|((_, before), (_, after))| percent(after.quality / before.quality));
     rows.push(effect("highest gain of speed over co-location as it is", 26.0, highest(gains)));
+    let duties: Vec<f64> = under.iter().flatten().map(|(_, kept)| kept.duty).collect();
+    let label = "runs in which the other program ran more than half of the time";
     let used = SIMPLE.map(|name| study.utilisation(How::Under(name)));
-    let pairs: Vec<f64> =
-        SIMPLE.iter().flat_map(|name| study.under(None, How::Under(name))).map(|(_, kept)| kept.duty).collect();
-    let half = pairs.iter().filter(|duty| **duty > 0.5).count() as f64 / pairs.len() as f64 * 100.0;
-    rows.push(claim(
-        "runs in which the other program ran more than half of the time",
-        half,
-        "%",
-        "often more than 50 %",
-        half >= 50.0,
-    ));
-    let more = used[0] - highest(used[1..].iter().copied());
-    let holds = more > 0.05;
-    rows.push(claim(
-        "utilisation-biased over the better of the others",
-        more,
-        "of the time",
-        "its utilisation is significantly higher",
-        holds,
-    ));
-    let less = study.quality(None, balanced) - study.quality(None, utilisation);
-    rows.push(claim(
-        "speed under balanced over that under utilisation-biased",
-        less,
-        "of alone",
-        "it degrades only slightly",
-        less < 0.05,
-    ));
+    let speeds = [balanced, utilisation].map(|how| study.quality(None, how));
+    rows.extend(statements_on_presets(label, &duties, used, speeds, "of the time"));
     let note = format!("nehalem-i7-920. {SETTING} Runs between naps are 10 ms: the paper does not say.");
     Ok(Found::tallied(rows, note))
 }
@@ -180,9 +170,8 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
         (of(nehalem, LOW[0], "sphinx306", How::Plain), of(nehalem, LOW[0], "sphinx306", conservative))
     {
         rows.push(level("sphinx beside sledge as it is (60–70 %)", 0.65, plain.quality, "of alone"));
-        rows.push(
-            level("sphinx beside sledge, conservative-90 (around 90 %)", 0.9, under.quality, "of alone").because(COLD),
-        );
+        let label = "sphinx beside sledge, conservative-90 (around 90 %)";
+        rows.push(level(label, 0.9, under.quality, "of alone").because(COLD));
     }
     let phenom = &studies[1].1;
     for low in ["lbm06", "milc06"] {
@@ -192,35 +181,19 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
     }
     let pair = |how| of(phenom, LOW[0], "lbm06", how).map(|kept| kept.duty);
     if let (Some(ninety), Some(eighty)) = (pair(conservative), pair(eighty)) {
-        let times = eighty / ninety;
-        rows.push(
-            claim(
-                "phenom-x4: utilisation of sledge beside lbm, 80 % over 90 %",
-                times,
-                "",
-                "more than doubled",
-                times > 2.0,
-            )
-            .because(COLD),
-        );
+        let (label, times) = ("phenom-x4: utilisation of sledge beside lbm, 80 % over 90 %", eighty / ninety);
+        rows.push(claim(label, times, "", "more than doubled", times > 2.0).because(COLD));
     }
     for (name, paper) in [(TARGETED[0], Some(42.0)), (OURS, None)] {
         let all = nehalem.under(None, How::Under(name));
-        let gain = (mean(all.iter().map(|(_, kept)| efficiency(*kept))) - 1.0) * 100.0;
+        let gain = percent(mean(all.iter().map(|(_, kept)| efficiency(*kept))));
         let label = format!("nehalem-i7-920: instructions per watt over a machine for each, {name}");
-        rows.push(paper.map_or_else(|| row(label.clone(), gain, "%"), |paper| level(label.clone(), paper, gain, "%")));
+        rows.push(level_of(label, paper, gain, "%"));
     }
-    let watt =
-        |low: &str, high: &str| of(nehalem, low, high, conservative).map(|kept| (efficiency(kept) - 1.0) * 100.0);
+    let watt = |low: &str, high: &str| of(nehalem, low, high, conservative).map(|kept| percent(efficiency(kept)));
     if let (Some(namd), Some(sphinx)) = (watt("lbm06", "namd06"), watt("lbm06", "sphinx306")) {
-        let more = namd - sphinx;
-        rows.push(claim(
-            "the same, namd–lbm over sphinx–lbm",
-            more,
-            "points",
-            "less contentious pairs gain more",
-            more > 0.0,
-        ));
+        let (more, says) = (namd - sphinx, "less contentious pairs gain more");
+        rows.push(claim("the same, namd–lbm over sphinx–lbm", more, "points", says, more > 0.0));
     }
     let note = format!(
         "{SETTING} Where the paper's presets miss the goal: {COLD}; the paper's programs seem to lose bandwidth more than cache. `tracking` is ours and waits for warm caches \
@@ -231,21 +204,7 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
 }
 
 /// Looks each millisecond, and does nothing about it.
-struct Monitor;
-
-impl Policy for Monitor {
-    const SECTION: &'static str = "monitor";
-    type State = ();
-    type Settings = NoSettings;
-
-    fn name(&self) -> &'static str {
-        "monitor"
-    }
-
-    fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
-        Decision::new(Vec::new(), (), now + Duration::from_millis(1), Vec::new())
-    }
-}
+const MONITOR: Inserted = Inserted { run: Duration::from_millis(1), nap: Duration::ZERO };
 
 /// What a look costs, µs: `cotenant qos` took 3.73 % of a CPU at a look per millisecond on Linux, its pauses included
 /// (docs/reference/overhead.md).
@@ -257,9 +216,9 @@ pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = Vec::new();
     let mut costs = [Vec::new(), Vec::new()];
     for program in spec(lab) {
-        // A machine with idle cores, and one without: there whoever watches takes somebody's time.
+        // A machine with idle cores, and one without, where watching takes time from a program.
         for (full, costs) in [false, true].into_iter().zip(&mut costs) {
-            // The simulated machine takes it from who is on the last core: the program itself, as the paper's timer
+            // The simulated machine takes it from the thread on the last core: the program itself, as the paper's timer
             // does.
             let cpus = [vec![3], vec![0, 1, 2]];
             let low = full.then(|| "cpu".to_owned());
@@ -268,7 +227,7 @@ pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
             let per_task = LOOK_US * 1e-6 / if full { 4.0 } else { 1.0 };
             let mut speed = |cost_s: f64| {
                 scenario.observation.cost_s = cost_s;
-                seen(&scenario, &Monitor, warm).map(|seen| seen.high)
+                seen(&scenario, &MONITOR, warm).map(|seen| seen.high)
             };
             costs.push((1.0 - speed(per_task)? / speed(0.0)?) * 100.0);
         }
@@ -278,13 +237,9 @@ pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     }
     let why = "an outside monitor reads more than a timer in the program itself, and all of it is taken from this one program";
     for (costs, where_) in costs.iter().zip(["idle cores", "no idle core"]) {
-        rows.push(
-            bound(format!("loss by the monitor, mean, {where_}"), 1.0, mean(costs.iter().copied()), "%").because(why),
-        );
-        rows.push(
-            bound(format!("loss by the monitor, highest, {where_}"), 2.0, highest(costs.iter().copied()), "%")
-                .because(why),
-        );
+        for (what, paper, cost) in [("mean", 1.0, mean(costs)), ("highest", 2.0, highest(costs))] {
+            rows.push(bound(format!("loss by the monitor, {what}, {where_}"), paper, cost, "%").because(why));
+        }
     }
     let note = format!(
         "nehalem-i7-920, one thread. A look costs {LOOK_US} µs of a CPU, what `cotenant qos` was measured to take on Linux; the paper's monitor is a timer in the program itself. Where no core \

@@ -6,7 +6,7 @@ mod pairs;
 mod slowed;
 
 use super::Outcome;
-use super::row::Found;
+use super::row::{Found, Row, row};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::words::tell;
@@ -16,9 +16,14 @@ use cotenant_linux::sys;
 use cotenant_measure::characterize::Stop;
 use cotenant_measure::live::kernel::pair;
 use cotenant_measure::live::others::Others;
+use cotenant_model::stats::median::{Median, middle};
 use cotenant_model::{CpuId, Topology};
+use std::fs;
 use std::path::PathBuf;
+use std::process::Child;
 
+/// Rounds of which the least and the most are an interval of 95 % of the median.
+const ROUNDS: usize = 6;
 /// Asks a program to end.
 const SIGTERM: i32 = 15;
 
@@ -32,6 +37,12 @@ struct Here {
     folder: Scratch,
     /// The users' program, which has the kernels, the compiler and `qos`.
     cotenant: PathBuf,
+}
+
+impl Here {
+    fn rounds(&self) -> usize {
+        if self.quick { 2 } else { ROUNDS }
+    }
 }
 
 type Study = fn(&Here) -> Result<Found>;
@@ -95,6 +106,33 @@ fn cotenant() -> Result<PathBuf> {
 fn text(lines: u64) -> String {
     let line = |i| format!("int f{i}(int x) {{ return x * {} + (x >> {}); }}\n", i * i % 9973, i % 31);
     (0..lines).map(line).collect()
+}
+
+/// A text for xz to compress; `None`, with a note, where one of these programs is missing.
+fn text_for_xz(here: &Here, needs: &[&str], notes: &mut Vec<String>) -> Result<Option<PathBuf>> {
+    if let Some(missing) = needs.iter().find(|name| executable::find(name.as_ref()).is_none()) {
+        notes.push(left_out("xz", format_args!("{missing} is not installed")));
+        return Ok(None);
+    }
+    let path = here.folder.path().join("text");
+    fs::write(&path, text(20_000))?;
+    Ok(Some(path))
+}
+
+/// A program while it runs; ended when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A row of the median of some figures, each times this, with its interval.
+fn median_row(label: String, figures: &[f64], times: f64, unit: &'static str) -> Row {
+    let Median { value, low, high } = middle(figures);
+    row(label, value * times, unit).between([low * times, high * times])
 }
 
 /// Says that a part cannot be done here.

@@ -1,43 +1,36 @@
 //! Reactive-Niceness on this machine: kernels of `SmashBench` beside batch programs that nap for them under
 //! `cotenant qos`.
 
-use super::super::row::{Found, Row, bound, claim, highest, mean, row};
-use super::{Here, SIGTERM, left_out, text};
+use super::super::niceness::statements_on_presets;
+use super::super::row::{Found, Row, bound, claim, mean, row};
+use super::{Here, ROUNDS, Running, SIGTERM, median_row, text_for_xz};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
-use cotenant_linux::sense::executable;
 use cotenant_linux::sys;
 use cotenant_model::stats::median::{Median, middle};
 use cotenant_policies::qos::controller::Controller;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Programs of high and of low priority; with `--quick` the first two.
 const PAIRS: [[&str; 2]; 3] = [["blockie-large", XZ], ["blockie-large", "sledge-large"], ["bst-50mb", "sledge-large"]];
 /// The real program: compresses a text again and again.
 const XZ: &str = "xz";
-/// As often as no run below lasts.
+/// More often than any run below needs.
 const TIMES: usize = 100;
 
 const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
 /// The paper's, and ours beside them.
 const TARGETED: [&str; 4] = ["conservative-90", "relaxed-90", "conservative-80", OURS];
 const OURS: &str = "tracking";
-/// A controller that looks every 10 ms, and lets nobody nap.
+/// A controller that samples every 10 ms and never orders a nap.
 const LOOKS: &str = "simple:0,0,0/0/0";
 
-/// Seconds that nobody waits for; should we be killed, our kernels end some time.
+/// Seconds, longer than any run: if this process is killed, its kernels still end.
 const FOREVER: f64 = 60.0;
-/// Rounds of which the least and the most are an interval of 95 % of the median.
-const ROUNDS: usize = 6;
-
-fn rounds(here: &Here) -> usize {
-    if here.quick { 2 } else { ROUNDS }
-}
-
 /// A line for `sh`, on the CPU of the programs of high priority (0) or of low priority (1).
 fn kernel(here: &Here, name: &str, of: usize, seconds: f64) -> String {
     // What is beyond the caches takes long to fill, and that is in each run.
@@ -76,23 +69,20 @@ fn rate(report: &Value) -> Result<f64> {
     report["per_second"].as_f64().filter(|speed| *speed > 0.0).context("a kernel did nothing; is a CPU free for it?")
 }
 
-/// A batch program while it runs; ended when it is dropped.
-struct Batch(Child, Instant);
+/// A batch program since it was started.
+struct Batch(Running, Instant);
 
 impl Batch {
+    fn start(here: &Here, line: &str) -> Result<Self> {
+        Ok(Self(Running(shell(here, line).spawn()?), Instant::now()))
+    }
+
     /// CPUs that it used.
     fn end(mut self) -> Result<f64> {
         let before = sys::children_cpu_time();
-        self.0.kill()?;
-        self.0.wait()?;
+        self.0.0.kill()?;
+        self.0.0.wait()?;
         Ok((sys::children_cpu_time().saturating_sub(before)).as_secs_f64() / self.1.elapsed().as_secs_f64())
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -160,23 +150,18 @@ struct Study {
 /// Each pair without naps and under each of these, which `words` makes an argument of with the speed alone.
 fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64) -> String) -> Result<Study> {
     let mut notes = Vec::new();
-    let missing = ["xz", "taskset"].into_iter().find(|name| executable::find(name.as_ref()).is_none());
-    if let Some(missing) = missing {
-        notes.push(left_out(XZ, format_args!("{missing} is not installed")));
-    } else {
-        fs::write(here.folder.path().join("text"), text(20_000))?;
-    }
+    let has_xz = text_for_xz(here, &["xz", "taskset"], &mut notes)?.is_some();
     let few = if here.quick { 2 } else { PAIRS.len() };
-    let pairs: Vec<_> = PAIRS.into_iter().take(few).filter(|pair| missing.is_none() || pair[1] != XZ).collect();
+    let pairs: Vec<_> = PAIRS.into_iter().take(few).filter(|pair| has_xz || pair[1] != XZ).collect();
     let ways = controllers.len() + 1;
     let mut found = vec![vec![Rounds::default(); ways]; pairs.len()];
     let (short, long) = if here.quick { (0.3, 1.0) } else { (0.5, 2.5) };
     let mut said = BTreeSet::new();
     let mut progress = Progress::new(true);
-    for round in 0..rounds(here) {
+    for round in 0..here.rounds() {
         for (p, [high, low]) in pairs.iter().enumerate() {
-            progress.show((round * pairs.len() + p) as f64 / (rounds(here) * pairs.len()) as f64, || {
-                format!("round {} of {}, {high} beside {low}", round + 1, rounds(here))
+            progress.show((round * pairs.len() + p) as f64 / (here.rounds() * pairs.len()) as f64, || {
+                format!("round {} of {}, {high} beside {low}", round + 1, here.rounds())
             });
             let alone = || speed(&shell(here, &kernel(here, high, 0, short)).output()?.stdout);
             let mut before = alone()?;
@@ -184,7 +169,7 @@ fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64)
             for i in 0..ways {
                 let way = (i + round) % ways; // another order in each round
                 let rate = if way == 0 {
-                    let batch = Batch(shell(here, &batch(here, low)).spawn()?, Instant::now());
+                    let batch = Batch::start(here, &batch(here, low))?;
                     let rate = speed(&shell(here, &kernel(here, high, 0, long)).output()?.stdout)?;
                     cpus[0] = batch.end()?;
                     rate
@@ -207,11 +192,6 @@ fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64)
     }
     notes.push(by(&said));
     Ok(Study { pairs, controllers, found, notes })
-}
-
-fn median_row(label: String, figures: &[f64], times: f64, unit: &'static str) -> Row {
-    let Median { value, low, high } = middle(figures);
-    row(label, value * times, unit).between([low * times, high * times])
 }
 
 /// A loss of which the paper gives the most, in percent; neither met nor not where the interval has both.
@@ -289,16 +269,9 @@ pub(super) fn simple(here: &Here) -> Result<Found> {
     let mut rows = study.rows();
     let used = [1, 2, 3].map(|way| study.used(way));
     let all: Vec<f64> = used.iter().flatten().copied().collect();
-    let half = all.iter().filter(|used| **used > 0.5).count() as f64 / all.len() as f64 * 100.0;
     let label = "pairs and presets in which the other program got more than half of its CPU time";
-    rows.push(claim(label, half, "%", "often more than 50 %", half >= 50.0));
-    let [biased, balanced, quality] = used.map(mean);
-    let more = biased - highest([balanced, quality]);
-    let says = "its utilisation is significantly higher";
-    rows.push(claim("utilisation-biased over the better of the others", more, "of as it is", says, more > 0.05));
-    let less = mean(study.kept(2)) - mean(study.kept(1));
-    let label = "speed under balanced over that under utilisation-biased";
-    rows.push(claim(label, less, "of alone", "it degrades only slightly", less < 0.05));
+    let speeds = [2, 1].map(|way| mean(study.kept(way)));
+    rows.extend(statements_on_presets(label, &all, used.map(mean), speeds, "of as it is"));
     Ok(study.finish(
         rows,
         "The paper's thresholds are IPCs; here they are shares of the speed alone, as if that were an IPC of 1, so that it runs without counters, too. Runs between naps are 10 ms: the paper does not say.",
@@ -341,17 +314,17 @@ pub(super) fn overhead(here: &Here) -> Result<Found> {
     let low_speed = || speed(&fs::read(here.folder.path().join("low.json"))?);
     let without = || -> Result<[f64; 2]> {
         let [high, low] = lines(short);
-        let mut batch = Batch(shell(here, &low).spawn()?, Instant::now());
+        let mut batch = Batch::start(here, &low)?;
         let high = speed(&shell(here, &high).output()?.stdout)?;
-        batch.0.wait()?;
+        batch.0.0.wait()?;
         Ok([high, low_speed()?])
     };
     let mut found = vec![[const { Vec::new() }; 3]; WAYS.len()];
     let mut said = BTreeSet::new();
     let mut progress = Progress::new(true);
     let mut before = without()?;
-    for round in 0..rounds(here) {
-        progress.show(round as f64 / rounds(here) as f64, || format!("round {} of {}", round + 1, rounds(here)));
+    for round in 0..here.rounds() {
+        progress.show(round as f64 / here.rounds() as f64, || format!("round {} of {}", round + 1, here.rounds()));
         for i in 0..WAYS.len() {
             let way = (i + round) % WAYS.len();
             let [high, low] = lines(long);

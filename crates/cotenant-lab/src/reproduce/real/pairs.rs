@@ -1,11 +1,12 @@
 //! What programs cost each other on this machine, and the model of it: by the scripts of `cotenant characterize` and
 //! `cotenant calibrate --contentiousness`.
 
-use super::super::contentiousness::{Properties, coefficients, properties};
+use super::super::contentiousness::{coefficients, properties};
 use super::super::row::{Found, Row, mean, row};
 use super::{Here, left_out, text};
 use anyhow::{Context, Result};
 use cotenant_cli::progress::Progress;
+use cotenant_linux::sense::executable;
 use cotenant_measure::characterize::{Bench, Plan, Stop, characterize};
 use cotenant_measure::live::app::AppBench;
 use cotenant_measure::live::kernel::Study;
@@ -71,30 +72,22 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
         let found = characterize(&study.plan, &mut bench)?.profile.corun;
         rows.extend(rows_of(name, &found));
         told += found.values().filter(|corun| corun.suffers.low > 0.0).count();
-        let loss = |by: &String| {
-            found
-                .get(by)
-                .map(|corun| corun.suffers.loss)
-                .with_context(|| format!("{name} beside {by}: nothing was measured"))
+        let loss = |by: &String| -> Result<f64> {
+            let corun = found.get(by).with_context(|| format!("{name} beside {by}: nothing was measured"))?;
+            Ok(corun.suffers.loss)
         };
         losses.push(names.iter().map(loss).collect::<Result<_>>()?);
     }
-    let Properties { contentiousness, sensitivity, rows: statements } = properties(&losses);
-    for (name, (c, s)) in names.iter().zip(contentiousness.iter().zip(&sensitivity)) {
-        rows.push(row(format!("{name}: costs others, mean"), c * 100.0, "%"));
-        rows.push(row(format!("{name}: suffers, mean"), s * 100.0, "%"));
-    }
+    let properties = properties(&losses);
+    rows.extend(properties.of_each(&names));
     let Study { plan, .. } = study; // its bench ends here: one at a time holds signals back
     let mut notes = Vec::new();
     for (name, command) in programs(here)?.into_iter().take(if here.quick { 1 } else { 2 }) {
         match real(here, &plan, name, command) {
             Ok(found) => {
                 rows.extend(rows_of(name, &found));
-                rows.push(row(
-                    format!("{name}: suffers, mean"),
-                    mean(found.values().map(|c| c.suffers.loss)) * 100.0,
-                    "%",
-                ));
+                let suffers = mean(found.values().map(|c| c.suffers.loss));
+                rows.push(row(format!("{name}: suffers, mean"), suffers * 100.0, "%"));
                 let causes: Vec<f64> = found.values().filter_map(|c| Some(c.causes.as_ref()?.loss)).collect();
                 rows.push(row(format!("{name}: costs the kernels, mean"), mean(causes) * 100.0, "%"));
             }
@@ -106,7 +99,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
     // Of pairs that lose nothing, one in forty has an interval above 0; twice as many are no surprise.
     let chance = if told * 20 <= pairs { " Orders among them are chance, too." } else { "" };
     notes.push(format!("{told} of {pairs} pairs of kernels lose more than chance explains.{chance}"));
-    rows.extend(statements);
+    rows.extend(properties.rows);
     let note = format!(
         "Kernels of SmashBench, one thread each, and real programs (xz -6 of a text of 1.5 MB, cc -O1 of 1,500 functions) beside them: part of the speed by CPU time \
          that is lost, mean of {} rounds with its 95 % interval; each round alone and beside all. The paper takes SPEC CPU2006. {}",
@@ -117,7 +110,7 @@ pub(super) fn pairs(here: &Here) -> Result<Found> {
 }
 
 fn real(here: &Here, plan: &Plan<'_>, name: &str, command: Vec<OsString>) -> Result<BTreeMap<String, Corun>, Stop> {
-    if cotenant_linux::sense::executable::find(&command[0]).is_none() {
+    if executable::find(&command[0]).is_none() {
         return Err(Stop::Missing("it is not installed".to_owned()));
     }
     let bench = AppBench::new(&here.topology, command, name.to_owned(), false, TIMEOUT, Progress::new(true));

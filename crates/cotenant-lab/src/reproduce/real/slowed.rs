@@ -1,8 +1,8 @@
 //! Programs that slow themselves down, on this machine: a batch program in C, made by `cotenant cc` in the modes
 //! `naps` and `padding`, beside kernels of `SmashBench` and a real program.
 
-use super::super::row::{Found, Row, claim, effect, level, lowest, mean, row};
-use super::{Here, SIGTERM, left_out};
+use super::super::row::{Found, Row, claim, effect, level, lowest, mean, percent, row};
+use super::{Here, ROUNDS, Running, SIGTERM, median_row, text_for_xz};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
 use cotenant_kernels::{Caches, Config, Kernel};
@@ -14,7 +14,7 @@ use cotenant_model::{CpuId, CpuSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// The batch program. `cargo bench -p cotenant --bench pass` measures the rate of equation 5.10 with it, too.
@@ -23,8 +23,6 @@ const BATCH: &str = include_str!("batch.c");
 const KILOBYTES: &str = "65536";
 /// Programs of high priority: kernels that go by the last level, or by its bandwidth.
 const KERNELS: [&str; 3] = ["bst-8mb", "bst-50mb", "blockie-large"];
-/// Rounds of which the least and the most are an interval of 95 % of the median.
-const ROUNDS: usize = 6;
 
 /// What the batch program was made to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +78,9 @@ impl Made {
     }
 }
 
-/// The batch program while it runs; ended when it is dropped.
+/// The batch program while it runs.
 struct Batch {
-    child: Child,
+    running: Running,
     out: BufReader<ChildStdout>,
 }
 
@@ -95,9 +93,9 @@ impl Batch {
         let words = [milliseconds.to_string(), KILOBYTES.to_owned()];
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = on(cpu, || Ok(command.spawn()?))?;
-        let out = BufReader::new(child.stdout.take().context("it has an output")?);
-        let mut batch = Self { child, out };
+        let mut running = Running(on(cpu, || Ok(command.spawn()?))?);
+        let out = BufReader::new(running.0.stdout.take().context("it has an output")?);
+        let mut batch = Self { running, out };
         let mut line = String::new();
         batch.out.read_line(&mut line)?;
         if line.trim() != "ready" {
@@ -108,11 +106,11 @@ impl Batch {
 
     fn finish(mut self, ask: bool) -> Result<Said> {
         if ask {
-            sys::kill(self.child.id(), SIGTERM)?; // our child, not reaped: the id is its own
+            sys::kill(self.running.0.id(), SIGTERM)?; // our child, not reaped: the id is its own
         }
         let mut text = String::new();
         self.out.read_to_string(&mut text)?;
-        self.child.wait()?;
+        self.running.0.wait()?;
         let mut numbers = text.split_whitespace().map(str::parse);
         match (numbers.next(), numbers.next()) {
             (Some(Ok(share)), Some(Ok(per_s))) => Ok([share, per_s]),
@@ -121,14 +119,7 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Starts something on a CPU: who is started inherits the mask, which is given back at once.
+/// Starts a program on a CPU: it inherits this thread's mask, which is then set back at once.
 fn on<T>(cpu: CpuId, start: impl FnOnce() -> Result<T>) -> Result<T> {
     let own = sys::getaffinity(0)?;
     sys::setaffinity(0, &CpuSet::single(cpu))?;
@@ -148,13 +139,7 @@ impl High {
     fn all(here: &Here, notes: &mut Vec<String>) -> Result<Vec<Self>> {
         let mut all: Vec<Self> =
             KERNELS.iter().take(if here.quick { 1 } else { 3 }).map(|name| Self::Kernel(name)).collect();
-        if cotenant_linux::sense::executable::find("xz".as_ref()).is_none() {
-            notes.push(left_out("xz", "it is not installed"));
-        } else {
-            let text = here.folder.path().join("text");
-            fs::write(&text, super::text(20_000))?;
-            all.push(Self::Xz(text));
-        }
+        all.extend(text_for_xz(here, &["xz"], notes)?.map(Self::Xz));
         Ok(all)
     }
 
@@ -206,7 +191,7 @@ fn beside(here: &Here, made: &[Made], programs: &[PathBuf], notes: &mut Vec<Stri
         quality: vec![vec![Vec::new(); made.len()]; high.len()],
         rate: vec![Vec::new(); made.len()],
     };
-    let rounds = if here.quick { 2 } else { ROUNDS };
+    let rounds = here.rounds();
     let mut progress = Progress::new(true);
     let [cpu, other] = here.cpus;
     for round in 0..rounds {
@@ -242,13 +227,11 @@ impl Beside {
         let mut rows = Vec::new();
         for (m, made) in made.iter().enumerate() {
             for (name, quality) in self.names.iter().zip(&self.quality) {
-                let kept = middle(&quality[m]);
                 let label = format!("batch {}: speed of {name}", made.label());
-                rows.push(row(label, kept.value, "of alone").between([kept.low, kept.high]));
+                rows.push(median_row(label, &quality[m], 1.0, "of alone"));
             }
-            let rate = middle(&self.rate[m]);
             let label = format!("batch {}: its own rate", made.label());
-            rows.push(row(label, rate.value, "of as it is").between([rate.low, rate.high]));
+            rows.push(median_row(label, &self.rate[m], 1.0, "of as it is"));
         }
         rows
     }
@@ -257,19 +240,20 @@ impl Beside {
         middle(&self.quality[high][made]).value
     }
 
-    /// Who of high priority suffers from the batch program as it is, so that anything could help.
+    /// Whether a program of high priority suffers from the batch program as it is: else nothing could help it.
     fn suffers(&self, high: usize) -> bool {
         middle(&self.quality[high][0]).high < 1.0
     }
 
-    /// By how much the last kind of batch program disturbs less than the first, of those who suffer: mean of medians,
-    /// and of how many.
-    fn gain(&self, made: usize) -> (f64, usize) {
-        let all: Vec<f64> = (0..self.names.len())
-            .filter(|high| self.suffers(*high))
-            .map(|high| self.median(high, made) - self.median(high, 0))
-            .collect();
-        (mean(all.iter().copied()), all.len())
+    /// By how much the last kind of batch program disturbs less than the first: of the programs that suffer, the mean
+    /// of their medians; `None` where none does.
+    fn gain_row(&self, made: &[Made], says: &str) -> Option<Row> {
+        let last = made.len() - 1;
+        let suffer = (0..self.names.len()).filter(|high| self.suffers(*high));
+        let all: Vec<f64> = suffer.map(|high| self.median(high, last) - self.median(high, 0)).collect();
+        let (n, gain) = (all.len(), mean(&all));
+        let label = format!("batch {}: speed of those that suffer, over as it is, mean of {n}", made[last].label());
+        (n > 0).then(|| claim(label, gain, "of alone", says, gain > 0.0))
     }
 
     fn calm(&self, notes: &mut Vec<String>) {
@@ -299,7 +283,7 @@ pub(super) fn naps(here: &Here) -> Result<Found> {
     let mut notes = Vec::new();
     let mut rows = Vec::new();
     // By itself, as long as many naps take: what a nap at an end adds or lacks is little.
-    let (times, milliseconds) = if here.quick { (2, 200) } else { (ROUNDS, 400) };
+    let (times, milliseconds) = (here.rounds(), if here.quick { 200 } else { 400 });
     for (made, program) in made.iter().zip(&programs).skip(1) {
         let shares = (0..times).map(|_| Ok(Batch::start(program, here.cpus[1], milliseconds)?.finish(false)?[0]));
         let share = middle(&shares.collect::<Result<Vec<f64>>>()?);
@@ -311,11 +295,8 @@ pub(super) fn naps(here: &Here) -> Result<Found> {
     }
     let found = beside(here, made, &programs, &mut notes)?;
     rows.extend(found.rows(made));
-    let last = made.len() - 1;
-    let (gain, n) = found.gain(last);
-    if n > 0 {
-        let label = format!("batch {}: speed of those that suffer, over as it is, mean of {n}", made[last].label());
-        rows.push(claim(label, gain, "of alone", "naps give speed back", gain > 0.0));
+    if let Some(gain) = found.gain_row(made, "naps give speed back") {
+        rows.push(gain);
         // Equation 5.11: 1 − (1 − QoS as it is) · R.
         let off = (0..found.names.len()).filter(|high| found.suffers(*high)).flat_map(|high| {
             let before = found.median(high, 0);
@@ -342,12 +323,7 @@ pub(super) fn padding(here: &Here) -> Result<Found> {
     let mut notes = Vec::new();
     let found = beside(here, made, &programs, &mut notes)?;
     let mut rows = found.rows(made);
-    let last = made.len() - 1;
-    let (gain, n) = found.gain(last);
-    if n > 0 {
-        let label = format!("batch {}: speed of those that suffer, over as it is, mean of {n}", made[last].label());
-        rows.push(claim(label, gain, "of alone", "padding gives speed back", gain > 0.0));
-    }
+    rows.extend(found.gain_row(made, "padding gives speed back"));
     found.calm(&mut notes);
     Ok(finish(
         rows,
@@ -369,7 +345,7 @@ pub(super) fn compiled_for_qos(here: &Here) -> Result<Found> {
     let label = "lowest median beside batch 10/20 ms";
     rows.push(claim(label, least, "of alone", "every co-runner is above 0.9", least > 0.9));
     let quality = |made| mean(all.clone().map(|high| found.median(high, made)));
-    let gain = (quality(twenty) / quality(0) - 1.0) * 100.0;
+    let gain = percent(quality(twenty) / quality(0));
     rows.push(effect("speed of the others, 10/20 over as it is", 21.0, gain));
     let rate = |made: usize| middle(&found.rate[made]).value;
     rows.push(level("rate of batch 10/10 over as it is (the paper's: lbm over alone)", 0.48, rate(ten), ""));

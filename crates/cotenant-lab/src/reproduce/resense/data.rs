@@ -2,7 +2,7 @@
 
 use cotenant_model::CpuSet;
 use cotenant_model::profile::{AppProfile, By, Score};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A machine of Table II.
 #[derive(Clone, Copy, Debug)]
@@ -68,12 +68,22 @@ pub(super) fn printed() -> Vec<Printed> {
     include_str!("scores.csv").lines().skip(2).filter_map(row).collect()
 }
 
+/// The programs that have scores, each once.
+pub(super) fn programs(scores: &[Printed]) -> Vec<String> {
+    scores.iter().map(|p| p.program.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 /// Table VI: percent, half of its interval's width, p.
 pub(super) fn improvement(size: &str, metric: &str, platform: &Platform) -> Option<[f64; 3]> {
     let mut rows = include_str!("improvements.csv").lines().skip(2).map(|line| line.split(',').collect::<Vec<_>>());
     let row = rows.find(|cells| cells[..3] == [size, metric, platform.name])?;
     let number = |i: usize| row.get(i)?.parse().ok();
     Some([number(3)?, number(4)?, number(5)?])
+}
+
+/// Profiles with the printed scores.
+pub(super) fn printed_profiles(scores: &[Printed]) -> BTreeMap<String, AppProfile> {
+    profiles(scores.iter().map(|p| (p.program.as_str(), p.level, p.score)))
 }
 
 /// Profiles with these scores: program, level, percent.

@@ -1,9 +1,9 @@
 //! Figures 7 to 9 and Table VI: small, medium and large dynamic workloads.
 
 use super::super::lab::Lab;
-use super::super::row::{Found, Row, highest, row};
-use super::data::{HARPERTOWN, OPTERON, PLATFORMS, Platform, XEON, YORKFIELD, improvement, printed, profiles};
-use super::{ASSUMED, Who, compare, own, pool, seeds};
+use super::super::row::{Found, Row, effect_of, highest, row};
+use super::data::{HARPERTOWN, OPTERON, PLATFORMS, Platform, XEON, YORKFIELD, improvement, printed};
+use super::{ASSUMED, Who, compare, data, own, pool, seeds};
 use cotenant_measure::workload::compare::{Figures, Gain, gains};
 use cotenant_measure::workload::{MOST_RUNS, SPAN, Size, Workload};
 use cotenant_model::stats::paired::{Tail, paired};
@@ -41,8 +41,8 @@ fn judged(label: &str, gain: &Gain, each: &[f64], [paper, half, p]: [f64; 3]) ->
     let own = interval.map_or(String::new(), |i| format!(" ± {:.2}", (i.high - i.low) / 2.0));
     let chance = gain.p.map_or(String::new(), |p| format!(", p = {p:.4}"));
     let verdict = format!("{verdict} ({paper} ± {half}; ours {:.2}{own}{chance})", gain.percent);
-    let met = Some(verdict.starts_with("inside"));
-    Row { paper: Some(paper), verdict, met, ..row(label, gain.percent, "%") }
+    let met = verdict.starts_with("inside");
+    row(label, gain.percent, "%").judged(paper, verdict, met)
 }
 
 fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
@@ -53,10 +53,7 @@ fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
     for platform in platforms {
         let scores = printed().into_iter().filter(|p| p.platform == platform.name && (p.parsec || size != Size::Small));
         let scores: Vec<_> = scores.collect();
-        let mut programs: Vec<String> = scores.iter().map(|p| p.program.clone()).collect();
-        programs.sort();
-        programs.dedup();
-        let theirs = profiles(scores.iter().map(|p| (p.program.as_str(), p.level, p.score)));
+        let (programs, theirs) = (data::programs(&scores), data::printed_profiles(&scores));
         let ours = own::profiles(lab, &platform, &programs)?;
         let scenario = pool(lab, &platform, &programs)?;
         let workloads = (1..=count).map(|seed| Workload::generate(size, &programs, span, runs, seed));
@@ -81,12 +78,9 @@ fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
                     improvement(&size.to_string(), name, &platform)
                         .map(|paper| judged(&mean, &gained[metric], &each, paper)),
                 );
-                let top = highest(each.iter().copied());
+                let top = highest(&each);
                 let label = format!("{label}, at most");
-                rows.push(match most(size, &platform) {
-                    Some(paper) => super::super::row::effect(label, paper[metric], top),
-                    None => row(label, top, "%"),
-                });
+                rows.push(effect_of(label, most(size, &platform).map(|paper| paper[metric]), top));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Table VII: workloads that start at the same time, with all scores set alike.
 
 use super::super::lab::Lab;
-use super::super::row::{Found, effect, tally};
+use super::super::row::{Found, effect, mean, tally};
 use super::data::{HARPERTOWN, OPTERON, Platform, printed, profiles};
-use super::{ASSUMED, Who, compare, pool, seeds, together};
+use super::{ASSUMED, Who, compare, data, pool, seeds, together};
 use cotenant_measure::workload::Workload;
 use cotenant_model::profile::AppProfile;
 use fastrand::Rng;
@@ -25,9 +25,7 @@ pub(super) fn sets(
     programs: usize,
 ) -> (Vec<Vec<String>>, Vec<String>, BTreeMap<String, AppProfile>) {
     let scores: Vec<_> = printed().into_iter().filter(|p| p.platform == platform.name && p.parsec).collect();
-    let mut pool: Vec<String> = scores.iter().map(|p| p.program.clone()).collect();
-    pool.sort();
-    pool.dedup();
+    let pool = data::programs(&scores);
     let mut rng = Rng::with_seed(1);
     let mut sets: Vec<Vec<String>> = Vec::new();
     while sets.len() < count(lab) {
@@ -39,7 +37,7 @@ pub(super) fn sets(
             sets.push(set);
         }
     }
-    (sets, pool, profiles(scores.iter().map(|p| (p.program.as_str(), p.level, p.score))))
+    (sets, pool, data::printed_profiles(&scores))
 }
 
 /// Table VII: all scores positive, all negative, the paper's.
@@ -63,7 +61,7 @@ pub(in super::super) fn signs(lab: &mut Lab) -> anyhow::Result<Found> {
         for (arm, name) in ["C+, all scores positive", "C-, all scores negative", "ReSense"].into_iter().enumerate() {
             for (metric, what) in ["art", "throughput"].into_iter().enumerate() {
                 let each = found.iter().map(|of| of[arm + 1].over(&of[0])[metric]);
-                ours[arm][metric] = super::super::row::mean(each);
+                ours[arm][metric] = mean(each);
                 let label = format!("{}, {programs} applications, {name}: {what}", platform.machine);
                 rows.push(effect(label, paper[arm][metric], ours[arm][metric]));
             }

@@ -19,7 +19,6 @@ use cotenant_model::Time;
 use cotenant_model::policy::DynPolicy;
 use cotenant_model::profile::AppProfile;
 use cotenant_policies::Resense;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::scenario::Scenario;
 use data::Platform;
 use std::collections::BTreeMap;
@@ -57,7 +56,7 @@ fn together(programs: &[String]) -> Workload {
     Workload { jobs: programs.iter().map(job).collect(), longest: None }
 }
 
-/// Who places the threads.
+/// What places the threads.
 #[derive(Clone, Debug)]
 enum Who<'a> {
     Linux,
@@ -106,8 +105,7 @@ fn compare(
             jobs.extend((1..=seeds(lab)).map(|seed| (workload, who, seed)));
         }
     }
-    let show = |done| lab.show(what, done, jobs.len());
-    let all = parallel(&jobs, |(workload, who, seed)| figures(pool, workload, who, *seed), show)?;
+    let all = lab.parallel(what, &jobs, |(workload, who, seed)| figures(pool, workload, who, *seed))?;
     let means: Vec<Figures> = all.chunks(seeds(lab) as usize).map(mean).collect();
     Ok(means.chunks(arms.len()).map(<[Figures]>::to_vec).collect())
 }

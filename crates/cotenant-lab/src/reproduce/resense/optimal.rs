@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use cotenant_measure::workload::compare::Figures;
 use cotenant_model::profile::AppProfile;
 use cotenant_policies::Resense;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::optimum::Label;
 use cotenant_sim::run::Outcome;
 use cotenant_sim::scenario::Scenario;
@@ -78,7 +77,7 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 /// What a mapping comes to, and the CPU of each thread in it.
 type Placed = (Figures, Vec<usize>);
 
-/// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if nobody were moved when others
+/// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if no program were moved when others
 /// end, where they are, and how many there are: only signs and order of the scores matter.
 fn any(alone: &Scenario, set: &[String], level: &str) -> anyhow::Result<([Placed; 2], usize)> {
     let mut alone = alone.clone();
@@ -171,7 +170,7 @@ fn distance(label: String, paper: f64, furthest: f64, ours: f64) -> Row {
         _ if met => format!("within {furthest}, the furthest of the paper's machines"),
         d => format!("{:.1} points further than in the paper", d - paper),
     };
-    Row { paper: Some(paper), verdict, met: Some(met), ..row(label, ours, POINTS) }
+    row(label, ours, POINTS).judged(paper, verdict, met)
 }
 
 const POINTS: &str = "points over Linux";
@@ -221,8 +220,7 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
         let scenario = pool(lab, &platform, &names)?;
         let own = own::profiles(lab, &platform, &names)?;
         let what = format!("resense-optimal on {}", platform.machine);
-        let show = |done| lab.show(&what, done, sets.len());
-        let found = parallel(&sets, |set| one(lab, &platform, &scenario, [&theirs, &own], set), show)?;
+        let found = lab.parallel(&what, &sets, |set| one(lab, &platform, &scenario, [&theirs, &own], set))?;
         searched += found.iter().filter(|f| !f.exact).count();
         rows.extend(told(&platform, paper, &sets, &found));
     }

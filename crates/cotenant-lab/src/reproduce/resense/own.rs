@@ -3,13 +3,12 @@
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, claim, row};
 use super::data::{PLATFORMS, Platform, printed};
-use super::{ASSUMED, pool, work_s};
+use super::{ASSUMED, data, pool, work_s};
 use anyhow::Context as _;
 use cotenant_measure::characterize::{Plan, characterize};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::stats::rank_correlation;
 use cotenant_sim::app::known;
-use cotenant_sim::batch::parallel;
 use cotenant_sim::bench::SimBench;
 use std::collections::BTreeMap;
 
@@ -27,13 +26,12 @@ pub(super) fn profiles(
     // Caches are warm after half a second; longer runs only cost.
     let work_s = work_s(lab).min(4.0);
     let one = |name: &String| -> anyhow::Result<AppProfile> {
-        let program = known(name).ok_or_else(|| anyhow::anyhow!("there is no program '{name}'"))?;
+        let program = known(name).with_context(|| format!("there is no program '{name}'"))?;
         let plan = Plan::new(topology, &["sensitivity"], Vec::new());
         let mut bench = SimBench::new(scenario.sim.clone(), program, None, work_s);
-        let found = characterize(&plan, &mut bench).with_context(|| name.clone())?;
-        Ok(found.profile)
+        Ok(characterize(&plan, &mut bench).with_context(|| name.clone())?.profile)
     };
-    let found = parallel(programs, one, |done| lab.show("sensitivity scores", done, programs.len()))?;
+    let found = lab.parallel("sensitivity scores", programs, one)?;
     Ok(programs.iter().cloned().zip(found).collect())
 }
 
@@ -46,7 +44,7 @@ fn compared(label: String, paper: f64, ours: f64) -> Row {
         (true, true) if paper.signum() == ours.signum() => ("the same sign", true),
         (true, true) => ("the other sign", false),
     };
-    Row { paper: Some(paper), verdict: verdict.to_owned(), met: Some(met), ..row(label, ours, "%") }
+    row(label, ours, "%").judged(paper, verdict, met)
 }
 
 /// Tables IV and V.
@@ -55,9 +53,7 @@ pub(in super::super) fn sensitivity(lab: &mut Lab) -> anyhow::Result<Found> {
     for platform in PLATFORMS {
         let of = printed().into_iter().filter(|p| p.platform == platform.name);
         let all: Vec<_> = of.step_by(lab.effort.every).collect();
-        let mut programs: Vec<String> = all.iter().map(|p| p.program.clone()).collect();
-        programs.sort();
-        programs.dedup();
+        let programs = data::programs(&all);
         let ours = profiles(lab, &platform, &programs)?;
         for (_, level) in platform.levels {
             let scores = all.iter().filter(|p| p.level == *level);

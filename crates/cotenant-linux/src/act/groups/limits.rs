@@ -1,7 +1,7 @@
-//! Groups of ours that limit who is in them.
+//! Groups of ours that limit their members.
 
 use super::{Group, GroupError, Hierarchy, dissolve, write};
-use crate::fault::point;
+use crate::fault::around;
 use crate::undo::Journal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +15,9 @@ pub enum LimitError {
          run as root, in a scope with that controller (systemd-run --scope -p CPUWeight=100 cotenant …), or use --means auto"
     )]
     NoController,
+    /// There is no resctrl.
+    #[error("resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto")]
+    NoResctrl,
     /// A file of the group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -25,7 +28,7 @@ pub enum LimitError {
 
 impl Group {
     /// Makes the group of a program that is about to be started, under a name that no other has. Journaled before, so
-    /// that whoever undoes lifts its limits and removes it however Cotenant ends.
+    /// that its limits are lifted and it is removed however Cotenant ends.
     ///
     /// # Errors
     /// [`LimitError::Nothing`]
@@ -37,13 +40,11 @@ impl Group {
         home: PathBuf,
     ) -> Result<Self, LimitError> {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let (me, n) = (journal.owner(), MADE.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(format!("{prefix}-{}-{}-{n}", me.pid, me.start));
+        let ((pid, start), n) = (journal.owner(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(format!("{prefix}-{pid}-{start}-{n}"));
         let group = Self { hierarchy, path, home: Some(home) };
         group.announce(journal).map_err(LimitError::Nothing)?;
-        point("quota.make.before");
-        group.make().map_err(|why| LimitError::Nothing(why.to_string()))?;
-        point("quota.make.after");
+        around("quota.make", || group.make()).map_err(|why| LimitError::Nothing(why.to_string()))?;
         Ok(group)
     }
 
@@ -53,19 +54,15 @@ impl Group {
     /// Where the kernel refuses.
     pub fn limit(&self, file: &str, value: &str) -> Result<(), LimitError> {
         let path = self.path.join(file);
-        point("quota.set.before");
-        let set = write(&path, value);
-        point("quota.set.after");
-        Ok(set.map_err(|why| GroupError { path, why })?)
+        Ok(around("quota.set", || write(&path, value)).map_err(|why| GroupError { path, why })?)
     }
 
-    /// Removes it; who is in it runs on in our own.
+    /// Removes it; its members run on in our own group.
     ///
     /// # Errors
-    /// Where that fails; it stays journaled, for whoever undoes it at the end.
+    /// Where that fails; it stays journaled, and is undone at the end.
     pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
-        dissolve(&self).map_err(|why| LimitError::Nothing(why.to_string()))?;
-        point("quota.end.after");
+        around("quota.end", || dissolve(&self)).map_err(|why| LimitError::Nothing(why.to_string()))?;
         self.strike(journal);
         Ok(())
     }

@@ -83,17 +83,12 @@ impl Group {
     /// # Errors
     /// Why that cannot be written, in words.
     pub fn announce(&self, journal: &mut Journal) -> Result<(), String> {
-        journal.announce(&self.record())
-    }
-
-    fn record(&self) -> GroupRecord {
-        let Self { hierarchy, path, home } = self.clone();
-        GroupRecord::Made { hierarchy, path, home }
+        journal.announce(&GroupRecord::Made(self.clone()))
     }
 
     /// Journals that it is no more, or will not be frozen any more.
     pub fn strike(self, journal: &mut Journal) {
-        journal.strike(&GroupRecord::Gone { path: self.path });
+        journal.strike(&GroupRecord::Gone(self.path));
     }
 
     /// Makes its folder, where there is none.
@@ -183,13 +178,7 @@ pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
         Hierarchy::Resctrl => return None,
     };
     let mount = cgroups::mounts(Path::new("/"), controller).into_iter().next()?;
-    let groups = bounded::text("/proc/self/cgroup", Limit::Value).ok()?;
-    let ours = groups.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        let hit = controller.map_or(controllers.is_empty(), |c| controllers.split(',').any(|name| name == c));
-        hit.then_some(path)
-    })?;
+    let ours = cgroups::own(Path::new("/"), controller)?;
     // One outside what a container sees begins with `/..`.
     let home = Path::new("/").join(mount).join(ours.trim_start_matches('/'));
     (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
@@ -203,7 +192,7 @@ pub fn works(hierarchy: Hierarchy, parent: &Path, home: &Path, test: impl Fn(&Gr
     if fs::create_dir(&probe.path).is_err() {
         return false;
     }
-    // Who moves a process needs the right to write both lists, and that of what is around both groups.
+    // Moving a process takes the right to write both lists, and that of the group around both.
     let writable = |group: &Path| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok();
     let works = test(&probe) && [&probe.path, home, parent].into_iter().all(writable);
     fs::remove_dir(&probe.path).is_ok() && works

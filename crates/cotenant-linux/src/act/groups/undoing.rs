@@ -1,7 +1,7 @@
-//! Letting everybody run again whom a group holds, and removing the groups that are ours.
+//! Letting everything run again that a group holds, and removing the groups that are ours.
 
 use super::{Group, GroupError, Hierarchy};
-use crate::fault::point;
+use crate::fault::around;
 use crate::undo::{Effect, Living, Record, RestoreReport, Undoer};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,27 +16,16 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u32 = 100;
 
 /// How long that may go on: one that forks all the time could keep us forever otherwise. On a busy machine it takes its
-/// time until those who were killed have had the turn in which they end.
+/// time until killed processes have had the turn in which they end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A group is ours to undo, or no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupRecord {
-    /// A control group may be frozen or limited from now on.
-    Made {
-        /// Where it lies.
-        hierarchy: Hierarchy,
-        /// Its folder.
-        path: PathBuf,
-        /// It is about to be made by us: the folder of the group to which its members go in the end. `None`: it is
-        /// somebody else's.
-        home: Option<PathBuf>,
-    },
-    /// A control group is no more, or will not be frozen any more.
-    Gone {
-        /// Its folder.
-        path: PathBuf,
-    },
+    /// A control group may be frozen or limited from now on; one with a home is about to be made by us.
+    Made(Group),
+    /// The control group of that folder is no more, or will not be frozen any more.
+    Gone(PathBuf),
 }
 
 /// Hierarchies as they are written.
@@ -46,12 +35,12 @@ const HIERARCHIES: [(&str, Hierarchy); 4] =
 impl fmt::Display for GroupRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Made { hierarchy, path, home } => {
+            Self::Made(Group { hierarchy, path, home }) => {
                 let hierarchy = HIERARCHIES.iter().find(|(_, known)| known == hierarchy).map_or("", |(word, _)| word);
                 let home = home.as_deref().map_or_else(|| "-".to_owned(), word_of);
                 write!(f, "group {hierarchy} {} {home}", word_of(path))
             }
-            Self::Gone { path } => write!(f, "ungroup {}", word_of(path)),
+            Self::Gone(path) => write!(f, "ungroup {}", word_of(path)),
         }
     }
 }
@@ -61,12 +50,12 @@ impl Record for GroupRecord {
 
     fn parse(line: &str) -> Option<Self> {
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["group", hierarchy, path, home] => Some(Self::Made {
+            ["group", hierarchy, path, home] => Some(Self::Made(Group {
                 hierarchy: HIERARCHIES.iter().find(|(word, _)| *word == hierarchy)?.1,
                 path: path_of(path)?,
                 home: if home == "-" { None } else { Some(path_of(home)?) },
-            }),
-            ["ungroup", path] => Some(Self::Gone { path: path_of(path)? }),
+            })),
+            ["ungroup", path] => Some(Self::Gone(path_of(path)?)),
             _ => None,
         }
     }
@@ -104,38 +93,31 @@ impl Effect for Groups {
     type Record = GroupRecord;
 
     fn enter(&mut self, record: &GroupRecord) {
-        match record.clone() {
-            GroupRecord::Made { hierarchy, path, home } => {
-                drop(self.0.insert(path.clone(), Group { hierarchy, path, home }));
-            }
-            GroupRecord::Gone { path } => drop(self.0.remove(&path)),
+        match record {
+            GroupRecord::Made(group) => drop(self.0.insert(group.path.clone(), group.clone())),
+            GroupRecord::Gone(path) => drop(self.0.remove(path)),
         }
     }
 
     fn knows(&self, record: &GroupRecord) -> bool {
         match record {
-            GroupRecord::Made { path, .. } => self.0.contains_key(path),
-            GroupRecord::Gone { path } => !self.0.contains_key(path),
+            GroupRecord::Made(group) => self.0.contains_key(&group.path),
+            GroupRecord::Gone(path) => !self.0.contains_key(path),
         }
     }
 
     fn essential(&self, _: Vec<GroupRecord>, _: &Living) -> Vec<GroupRecord> {
-        self.0.values().map(Group::record).collect()
+        self.0.values().cloned().map(GroupRecord::Made).collect()
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
         // First: nobody is to wait for the end of a group that others keep for a moment.
         self.0.values().filter(|group| group.home.is_some()).for_each(thaw);
         for group in self.0.values() {
-            point("resume.group.before");
-            match if group.home.is_some() { dissolve(group) } else { thaw_foreign(group) } {
+            match around("resume.group", || if group.home.is_some() { dissolve(group) } else { thaw_foreign(group) }) {
                 Ok(()) => report.resumed += 1,
-                Err(why) => {
-                    report.failed += 1;
-                    report.notes.push(format!("{} may stand still: {why}", group.path.display()));
-                }
+                Err(why) => report.fail(format!("{} may stand still: {why}", group.path.display())),
             }
-            point("resume.group.after");
         }
     }
 }
@@ -210,19 +192,20 @@ mod tests {
     use super::*;
 
     fn made(path: &str) -> GroupRecord {
-        GroupRecord::Made { hierarchy: Hierarchy::V2, path: path.into(), home: None }
+        GroupRecord::Made(Group { hierarchy: Hierarchy::V2, path: path.into(), home: None })
     }
 
     #[test]
     fn records_read_back_as_they_were_written() {
         for (_, hierarchy) in HIERARCHIES {
             for home in [None, Some("/sys/fs/cgroup".into())] {
-                let record = GroupRecord::Made { hierarchy, path: "/sys/fs/cgroup/a b%\n\u{e9}".into(), home };
+                let path = "/sys/fs/cgroup/a b%\n\u{e9}".into();
+                let record = GroupRecord::Made(Group { hierarchy, path, home });
                 assert_eq!(GroupRecord::parse(&record.to_string()), Some(record));
             }
         }
         assert_eq!(made("/a b").to_string(), "group 2 /a%20b -", "as ever");
-        let gone = GroupRecord::Gone { path: "/x".into() };
+        let gone = GroupRecord::Gone("/x".into());
         assert_eq!(gone.to_string(), "ungroup /x");
         assert_eq!(GroupRecord::parse(&gone.to_string()), Some(gone));
         for none in ["group 3 /x -", "group 2 x -", "group 2 /x", "ungroup /x y", "ungroup %2"] {
@@ -232,7 +215,7 @@ mod tests {
 
     #[test]
     fn compaction_keeps_the_groups_that_stand() {
-        let gone = |path: &str| GroupRecord::Gone { path: path.into() };
+        let gone = |path: &str| GroupRecord::Gone(path.into());
         // The third record is of a group that was made again.
         let records = vec![made("/a"), made("/b"), gone("/a"), made("/a"), gone("/b")];
         let mut all = Groups::default();

@@ -57,7 +57,7 @@ pub struct Marks {
     /// What processes slept that are gone.
     before: (u64, f64),
     /// Threads of processes that have passed a mark, at the last look.
-    threads: usize,
+    pub threads: usize,
     /// When a nap ends, and when it is to be stood by.
     napping: Option<(Time, Time)>,
 }
@@ -71,8 +71,8 @@ struct Marked {
 }
 
 impl Marks {
-    /// Looks who of its processes, which come by ascending ids, has marks. `foreign`: it was not started here, and is
-    /// taken for us alone before it gets orders.
+    /// Looks which of its processes, given by ascending ids, have marks. `foreign`: it was not started here, and is
+    /// claimed for us alone before it gets orders.
     pub fn look(
         &mut self,
         journal: &mut Journal,
@@ -96,7 +96,7 @@ impl Marks {
                     notes.add(format!("process {pid}: its naps are not counted: it says more than there can be"));
                 }
                 // What it executes now may have other memory.
-                if let Ok(Some(other)) = orders.renewed(pid, process) {
+                if let Ok(Some(other)) = Orders::of(pid, process, Some(orders)) {
                     self.before = add(self.before, orders);
                     known.orders = Some(other);
                 }
@@ -105,7 +105,7 @@ impl Marks {
             match orders_of(journal, pid, process, foreign) {
                 Ok(Some(orders)) => known.orders = Some(orders),
                 Ok(None) => known.next_look = at + LOOK_AGAIN, // it begins just now, or has none
-                Err(why) => notes.add(format!("process {pid} is not let nap by its marks: {why}")),
+                Err(why) => notes.add(format!("process {pid} does not nap by its marks: {why}")),
             }
         }
         let before = &mut self.before;
@@ -173,19 +173,14 @@ impl Marks {
     pub fn slept(&self) -> (u64, f64) {
         self.orders().fold(self.before, add)
     }
-
-    /// Threads of processes that have passed a mark, at the last look.
-    pub fn threads(&self) -> usize {
-        self.threads
-    }
 }
 
 /// The orders of a process that has marks.
 fn orders_of(journal: &mut Journal, pid: u32, process: &Process, foreign: bool) -> Result<Option<Orders>, String> {
-    let orders = match Orders::of(pid, process) {
+    let orders = match Orders::of(pid, process, None) {
         Ok(orders) => orders,
         Err(why @ Refused::NoOrders(_)) => return Err(why.to_string()),
-        Err(_) => None, // told by who reads what it reports
+        Err(_) => None, // the reader of its reports says so
     };
     if foreign && orders.is_some() {
         let Ok(held) = Held::open_exactly(pid, pid, process.start_ticks()) else { return Ok(None) }; // it has ended

@@ -52,16 +52,14 @@ impl Naps {
 }
 
 impl Orders {
-    /// Those of a process; `Ok(None)` where it has no memory for them (yet): no libcotenant, or no mark reached.
+    /// Those of a process; `Ok(None)` where it has no memory for them (yet): no libcotenant, or no mark reached. With
+    /// those that are `known`, only others: it executes another program since, which has other memory.
     ///
     /// # Errors
     /// Where there is memory under that name that is not to be trusted, or whose library obeys no orders; also in the
     /// moment in which a program makes its memory.
-    pub fn of(pid: u32, process: &Process) -> Result<Option<Self>, Refused> {
-        Self::find(pid, process, None)
-    }
-
-    fn find(pid: u32, process: &Process, known: Option<u64>) -> Result<Option<Self>, Refused> {
+    pub fn of(pid: u32, process: &Process, known: Option<&Self>) -> Result<Option<Self>, Refused> {
+        let known = known.map(|orders| orders.memory.inode);
         // One system call lists some 1,300 descriptors into it.
         let found = Memory::find_for(For::Orders, pid, process, known, &mut vec![0; 32 << 10])?;
         let Some(memory) = found else { return Ok(None) };
@@ -70,15 +68,6 @@ impl Orders {
             return Err(Refused::NoOrders(minor));
         }
         Ok(Some(Self { memory, given: Cell::new(false) }))
-    }
-
-    /// Those of the same process in another memory: it executes another program since. `Ok(None)` where it has none, or
-    /// no other.
-    ///
-    /// # Errors
-    /// As [`Orders::of`].
-    pub fn renewed(&self, pid: u32, process: &Process) -> Result<Option<Self>, Refused> {
-        Self::find(pid, process, Some(self.memory.inode))
     }
 
     /// Orders all marked threads to nap until a time of [`sys::monotonic`], unless that is further away than `cap` when

@@ -1,4 +1,4 @@
-//! Letting programs wait: a freezer of control groups where this machine has one, else SIGSTOP and SIGCONT.
+//! Pausing programs: by a freezer of control groups where this machine has one, else by SIGSTOP and SIGCONT.
 //!
 //! A [`Job`] is a set of processes that wait and run together: a program that we start, with all its descendants; a
 //! control group of somebody else; or processes that run already. Whatever may be left waiting is in the journal before
@@ -11,7 +11,7 @@ mod signals;
 mod stopped;
 
 use crate::act::groups::{self, Group, GroupError, Hierarchy, Switch};
-use crate::fault::point;
+use crate::fault::around;
 use crate::sense::processes;
 use crate::sys::thread::{Held, Identity, SetError};
 use crate::undo::Journal;
@@ -24,7 +24,7 @@ use std::process::Command;
 
 pub use stopped::Stopped;
 
-/// How programs are let wait.
+/// How programs are paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
@@ -47,19 +47,19 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// Why a job does not wait, or not run.
+/// Why a job cannot be paused or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
-    /// Nothing can be journaled, so nothing is let wait.
-    #[error("nothing is let wait: {0}")]
+    /// Nothing can be journaled, so nothing is paused.
+    #[error("nothing is paused: {0}")]
     Journal(String),
     /// A file of a control group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The control group of somebody else stands still already, and would be let run by us.
+    /// The control group of somebody else is frozen already, and we would thaw it.
     #[error("{path} is frozen by somebody else; thaw it first", path = .0.display())]
     Frozen(PathBuf),
-    /// Whoever would let it run again would stand still with it.
+    /// We would freeze with it, and could not thaw it.
     #[error(
         "cotenant itself is in {path}, and would stand still with it for ever; start it in another control group, \
          as by systemd-run --scope",
@@ -81,7 +81,7 @@ pub enum PauseError {
         why: String,
     },
     /// A process cannot be signalled.
-    #[error("process {pid} cannot be let wait: {why}")]
+    #[error("process {pid} cannot be paused: {why}")]
     Process {
         /// Its id.
         pid: u32,
@@ -143,24 +143,21 @@ impl Pauses {
     /// # Errors
     /// Where nothing can be journaled, or no group can be made.
     pub fn job(&mut self, journal: &mut Journal) -> Result<Job, PauseError> {
-        let Some(home) = &self.method.home else { return Ok(Job::new(How::Signals(Signalled::default()))) };
+        let Some(home) = &self.method.home else { return Ok(Job::of_processes()) };
         let folder = if let Some(folder) = &self.folder {
             folder
         } else {
             let hierarchy = if self.method.mechanism == Mechanism::CgroupV1 { Hierarchy::V1 } else { Hierarchy::V2 };
-            let me = journal.owner();
-            let path = home.join(format!("cotenant-{}-{}", me.pid, me.start));
-            let home = Some(home.clone());
-            let folder = Group { hierarchy, path, home };
+            let (pid, start) = journal.owner();
+            let path = home.join(format!("cotenant-{pid}-{start}"));
+            let folder = Group { hierarchy, path, home: Some(home.clone()) };
             folder.announce(journal).map_err(PauseError::Journal)?;
             self.folder.insert(folder)
         };
         self.made += 1;
         let job = Group { path: folder.path.join(format!("job-{}", self.made)), ..folder.clone() };
-        point("pause.group.before");
         // Again for each job: whoever tidies up may have removed an empty folder.
-        folder.make().and_then(|()| job.make())?;
-        point("pause.group.after");
+        around("pause.group", || folder.make().and_then(|()| job.make()))?;
         Ok(Job::new(How::Group(job, Switch::default())))
     }
 
@@ -200,7 +197,7 @@ impl Job {
     /// The control group of somebody else, with those below it. Freeze it only where all its members are to wait.
     ///
     /// # Errors
-    /// Where it has no freezer, stands still already, holds us or anybody who is to be left alone, or nothing can be
+    /// Where it has no freezer, stands still already, holds us or a process that is to be left alone, or nothing can be
     /// journaled.
     pub fn of_group(journal: &mut Journal, path: &Path) -> Result<Self, PauseError> {
         let members = processes::members(path);
@@ -223,7 +220,7 @@ impl Job {
         Ok(Self::new(How::Group(group, Switch::default())))
     }
 
-    /// A group that somebody else of us made and removes: who is limited there can be frozen there, too. Not to be
+    /// A group that another actuator made and removes: what is limited there can be frozen there, too. Not to be
     /// ended by [`Job::end`].
     pub(crate) fn lent(group: &Group) -> Self {
         Self::new(How::Group(group.clone(), Switch::default()))
@@ -235,24 +232,22 @@ impl Job {
     /// Where the group has gone.
     pub fn prepare(&self, command: &mut Command) -> Result<(), PauseError> {
         signals::lead(command);
-        match &self.how {
-            How::Group(group, _) => Ok(group.enter("cgroup.procs", command)?),
-            How::Signals(_) => Ok(()),
+        if let How::Group(group, _) = &self.how {
+            group.enter("cgroup.procs", command)?;
         }
+        Ok(())
     }
 
-    /// The program that was prepared runs as this process. Who stopped is told by its group, too, from now on.
+    /// The program that was prepared runs as this process. From now on its process group tells what is to be stopped,
+    /// too.
     ///
     /// # Errors
-    /// Where nothing can be journaled: it runs, and will not be let wait.
+    /// Where nothing can be journaled: it runs, and will not be paused.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
-        match &mut self.how {
-            How::Group(..) => Ok(()),
-            How::Signals(signalled) => signalled.lead_by(journal, root),
-        }
+        if let How::Signals(signalled) = &mut self.how { signalled.lead_by(journal, root) } else { Ok(()) }
     }
 
-    /// How it is let wait.
+    /// How it is paused.
     pub fn mechanism(&self) -> Mechanism {
         match &self.how {
             How::Group(Group { hierarchy: Hierarchy::V2, .. }, _) => Mechanism::CgroupV2,
@@ -261,21 +256,16 @@ impl Job {
         }
     }
 
-    /// Lets it wait. `members` are its processes as far as the caller knows them; a control group knows its own.
-    /// Calling it again also stops who has been seen since.
+    /// Pauses it. `members` are its processes as far as the caller knows them; a control group knows its own.
+    /// Calling it again also stops processes that were seen since.
     ///
     /// # Errors
-    /// [`PauseError`]; who could be stopped is stopped, and a resume resumes it.
+    /// [`PauseError`]; what could be stopped is stopped, and a resume resumes it.
     pub fn pause(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
         let again = std::mem::replace(&mut self.paused, true);
         match &mut self.how {
             How::Group(..) if again => Ok(()),
-            How::Group(group, switch) => {
-                point("pause.stop.before");
-                let frozen = switch.set(group, true);
-                point("pause.stop.after");
-                Ok(frozen?)
-            }
+            How::Group(group, switch) => Ok(around("pause.stop", || switch.set(group, true))?),
             How::Signals(signalled) => signalled.stop(journal, members),
         }
     }
@@ -288,12 +278,13 @@ impl Job {
         if !self.paused {
             return Ok(());
         }
-        point("pause.cont.before");
-        match &mut self.how {
-            How::Group(group, switch) => switch.set(group, false)?,
-            How::Signals(signalled) => signalled.cont(),
-        }
-        point("pause.cont.after");
+        around("pause.cont", || match &mut self.how {
+            How::Group(group, switch) => switch.set(group, false),
+            How::Signals(signalled) => {
+                signalled.cont();
+                Ok(())
+            }
+        })?;
         self.paused = false;
         Ok(())
     }
@@ -307,22 +298,17 @@ impl Job {
         }
     }
 
-    /// Lets it run and is done with it: who is left of a program that we started runs on in our own group.
+    /// Lets it run and is done with it: what is left of a program that we started runs on in our own group.
     ///
     /// # Errors
-    /// As [`Job::resume`]; what is journaled stays so, for whoever undoes it at the end.
+    /// As [`Job::resume`]; what is journaled stays so, and is undone at the end.
     pub fn end(mut self, journal: &mut Journal) -> Result<(), PauseError> {
         self.resume()?;
         match self.how {
-            How::Group(group, _) if group.home.is_some() => Ok(groups::dissolve(&group)?),
-            How::Group(group, _) => {
-                group.strike(journal);
-                Ok(())
-            }
-            How::Signals(signalled) => {
-                signalled.forget(journal);
-                Ok(())
-            }
+            How::Group(group, _) if group.home.is_some() => groups::dissolve(&group)?,
+            How::Group(group, _) => group.strike(journal),
+            How::Signals(signalled) => signalled.forget(journal),
         }
+        Ok(())
     }
 }

@@ -1,10 +1,10 @@
-//! Stopping by signals: the process group at once, and whoever has left it one by one.
+//! Stopping by signals: the process group at once, and processes that have left it one by one.
 
 use super::PauseError;
 use super::stopped::StopRecord;
-use crate::fault::point;
+use crate::fault::around;
 use crate::sys;
-use crate::sys::thread::{Held, Identity, SetError};
+use crate::sys::thread::{Held, Identity, SetError, process_stat};
 use crate::undo::Journal;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -25,7 +25,7 @@ pub(super) fn lead(command: &mut Command) {
 pub(super) struct Signalled {
     /// The leader of the process group in which a program that we started began.
     leader: Option<Identity>,
-    /// Who may be stopped by us: all of them journaled.
+    /// Processes that we may stop: all of them are journaled.
     members: BTreeMap<Identity, Member>,
 }
 
@@ -40,8 +40,7 @@ enum Member {
 impl Signalled {
     /// The group of this process is stopped with it.
     pub fn lead_by(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
-        let record = StopRecord::Stop { pid: root.0, start: root.1, leads: true };
-        journal.announce(&record).map_err(PauseError::Journal)?;
+        journal.announce(&StopRecord::Stop(root, true)).map_err(PauseError::Journal)?;
         self.leader = Some(root);
         self.members.insert(root, Member::of(root.0));
         Ok(())
@@ -56,9 +55,7 @@ impl Signalled {
                 Err(why) => first = first.and(Err(why)),
             }
         }
-        point("pause.stop.before");
-        self.send(libc::SIGSTOP);
-        point("pause.stop.after");
+        around("pause.stop", || self.send(libc::SIGSTOP));
         first
     }
 
@@ -66,25 +63,24 @@ impl Signalled {
         self.send(libc::SIGCONT);
     }
 
-    /// Who has ended is forgotten on the way.
+    /// Members that have ended are forgotten on the way.
     fn send(&mut self, signal: c_int) {
-        if let Some((pgid, _)) = self.leader
-            && self.group_is_ours()
-        {
+        if let Some(pgid) = self.group() {
             // At once: nobody in the group can fork in between.
             let _ = sys::signal_group(pgid, signal);
         }
         self.members.retain(|id, member| member.signal(*id, signal) || self.leader == Some(*id));
     }
 
-    /// A group's number is kept from others by its members, the leader's corpse included, not by its leader alone.
-    fn group_is_ours(&self) -> bool {
-        let Some(leader) = self.leader else { return false };
-        crate::sys::thread::process_stat(leader.0).is_none_or(|stat| stat.start_ticks == leader.1)
+    /// The process group, as long as it is ours. Its number is kept from others by its members, the leader's corpse
+    /// included, not by its leader alone.
+    fn group(&self) -> Option<u32> {
+        let (pgid, start) = self.leader?;
+        process_stat(pgid).is_none_or(|stat| stat.start_ticks == start).then_some(pgid)
     }
 
     pub fn signal(&self, signal: c_int, members: &[Identity]) {
-        if let Some((pgid, _)) = self.leader.filter(|_| self.group_is_ours()) {
+        if let Some(pgid) = self.group() {
             let _ = sys::signal_group(pgid, signal);
         }
         for id in members.iter().filter(|id| Some(**id) != self.leader) {
@@ -96,9 +92,7 @@ impl Signalled {
 
     /// They will not be stopped any more.
     pub fn forget(self, journal: &mut Journal) {
-        for (pid, start) in self.members.into_keys() {
-            journal.strike(&StopRecord::Cont { pid, start });
-        }
+        self.members.into_keys().for_each(|id| journal.strike(&StopRecord::Cont(id)));
     }
 }
 
@@ -114,8 +108,7 @@ fn admit(journal: &mut Journal, id: Identity, foreign: bool) -> Result<Option<Me
     if foreign {
         journal.may_touch(&held).map_err(refused)?;
     }
-    let record = StopRecord::Stop { pid: id.0, start: id.1, leads: false };
-    journal.announce(&record).map_err(PauseError::Journal)?;
+    journal.announce(&StopRecord::Stop(id, false)).map_err(PauseError::Journal)?;
     Ok(Some(member))
 }
 

@@ -1,9 +1,9 @@
-//! Processes that we have stopped by a signal, and letting them run again.
+//! Processes that we have stopped by a signal, and resuming them.
 
-use crate::fault::point;
+use crate::fault::around;
 use crate::sys;
 use crate::sys::thread::{Held, Identity, numbers_in, process_stat};
-use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
+use crate::undo::{Effect, Living, Record, RestoreReport, Undoer};
 use cotenant_model::proc_text::TaskStat;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,29 +11,17 @@ use std::fmt;
 /// A process may be stopped, or will not be any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopRecord {
-    /// A process may be stopped from now on.
-    Stop {
-        /// Process id.
-        pid: u32,
-        /// Its start time in clock ticks since boot.
-        start: u64,
-        /// With it, the process group and the session that it leads.
-        leads: bool,
-    },
+    /// A process may be stopped from now on, and, where true, the process group and the session that it leads.
+    Stop(Identity, bool),
     /// A process will not be stopped any more.
-    Cont {
-        /// Process id.
-        pid: u32,
-        /// Its start time in clock ticks since boot.
-        start: u64,
-    },
+    Cont(Identity),
 }
 
 impl fmt::Display for StopRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stop { pid, start, leads } => write!(f, "stop {pid} {start} {}", u8::from(*leads)),
-            Self::Cont { pid, start } => write!(f, "cont {pid} {start}"),
+            Self::Stop((pid, start), leads) => write!(f, "stop {pid} {start} {}", u8::from(*leads)),
+            Self::Cont((pid, start)) => write!(f, "cont {pid} {start}"),
         }
     }
 }
@@ -43,12 +31,10 @@ impl Record for StopRecord {
 
     fn parse(line: &str) -> Option<Self> {
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["stop", pid, start, leads] => Some(Self::Stop {
-                pid: number(Some(pid))?,
-                start: number(Some(start))?,
-                leads: number::<u8>(Some(leads))? != 0,
-            }),
-            ["cont", pid, start] => Some(Self::Cont { pid: number(Some(pid))?, start: number(Some(start))? }),
+            ["stop", pid, start, leads] => {
+                Some(Self::Stop((pid.parse().ok()?, start.parse().ok()?), leads.parse::<u8>().ok()? != 0))
+            }
+            ["cont", pid, start] => Some(Self::Cont((pid.parse().ok()?, start.parse().ok()?))),
             _ => None,
         }
     }
@@ -63,22 +49,22 @@ impl Effect for Stopped {
 
     fn enter(&mut self, record: &StopRecord) {
         match record {
-            StopRecord::Stop { pid, start, leads } => *self.0.entry((*pid, *start)).or_default() |= leads,
-            StopRecord::Cont { pid, start } => drop(self.0.remove(&(*pid, *start))),
+            StopRecord::Stop(id, leads) => *self.0.entry(*id).or_default() |= leads,
+            StopRecord::Cont(id) => drop(self.0.remove(id)),
         }
     }
 
     fn knows(&self, record: &StopRecord) -> bool {
         match record {
-            StopRecord::Stop { pid, start, leads } => self.0.get(&(*pid, *start)).is_some_and(|known| known >= leads),
-            StopRecord::Cont { pid, start } => !self.0.contains_key(&(*pid, *start)),
+            StopRecord::Stop(id, leads) => self.0.get(id).is_some_and(|known| known >= leads),
+            StopRecord::Cont(id) => !self.0.contains_key(id),
         }
     }
 
     fn essential(&self, _: Vec<StopRecord>, living: &Living) -> Vec<StopRecord> {
         let lives = |pid: u32, leads: bool| living.processes.contains(&pid) || leads && living.sessions.contains(&pid);
         let needed = self.0.iter().filter(|((pid, _), leads)| lives(*pid, **leads));
-        needed.map(|(&(pid, start), &leads)| StopRecord::Stop { pid, start, leads }).collect()
+        needed.map(|(id, leads)| StopRecord::Stop(*id, *leads)).collect()
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
@@ -92,18 +78,12 @@ impl Effect for Stopped {
                 continue;
             }
             let Ok(held) = Held::open_exactly(pid, pid, stat.start_ticks) else { continue };
-            point("resume.signal.before");
             // Whether it stands still or not: a stop may be on its way to it, and is taken back by this.
-            let sent = sys::kill(pid, libc::SIGCONT);
-            point("resume.signal.after");
-            match sent {
+            match around("resume.signal", || sys::kill(pid, libc::SIGCONT)) {
                 Ok(()) if held.stat.state == b'T' => report.resumed += 1,
                 Ok(()) => {}
                 Err(_) if !held.lives() => {}
-                Err(why) => {
-                    report.failed += 1;
-                    report.notes.push(format!("process {pid} may stand still: {why}; as root, kill -CONT {pid}"));
-                }
+                Err(why) => report.fail(format!("process {pid} may stand still: {why}; as root, kill -CONT {pid}")),
             }
         }
     }
@@ -126,8 +106,8 @@ mod tests {
 
     #[test]
     fn compaction_keeps_who_may_still_wait() {
-        let stop = |pid, leads| StopRecord::Stop { pid, start: 1, leads };
-        let cont = |pid| StopRecord::Cont { pid, start: 1 };
+        let stop = |pid, leads| StopRecord::Stop((pid, 1), leads);
+        let cont = |pid| StopRecord::Cont((pid, 1));
         let records = vec![
             stop(10, false), // lives
             stop(11, false), // has ended

@@ -23,7 +23,7 @@ pub enum Verdict {
     GivenUp,
 }
 
-/// One task's patience: 1, 2, 4 … 60 s, then it is given up. A function of the times that it is told.
+/// One task's patience: 1, 2, 4 … 60 s, then it is given up. A function of the times that it is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackOff {
     last: Option<(Time, Duration)>,

@@ -4,7 +4,7 @@
 mod backoff;
 mod masks;
 
-use crate::fault::point;
+use crate::fault::around;
 use crate::notes::Notes;
 use crate::sense::observer::NewTask;
 use crate::sys;
@@ -33,7 +33,7 @@ impl NewTask {
 }
 
 /// What is known of a task that has been touched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct TaskState {
     pid: u32,
     /// What it may have at most, and gets back.
@@ -54,15 +54,11 @@ pub struct Placement {
     cursor: Identity,
     /// Threads that are allowed other CPUs since [`Placement::take_changed`], because of another agent or their cpuset.
     changed: Vec<(u32, CpuSet)>,
-    notes: Notes,
+    /// Remarks for people.
+    pub notes: Notes,
 }
 
 impl Placement {
-    /// Remarks for people.
-    pub fn notes(&self) -> &Notes {
-        &self.notes
-    }
-
     /// Threads to which another agent or another cpuset has given another mask since the last call: what they are
     /// allowed from now on.
     pub fn take_changed(&mut self) -> Vec<(u32, CpuSet)> {
@@ -88,16 +84,9 @@ impl Placement {
                 // Where the journal cannot take it, the walk at the end finds it through its creator.
                 let _ = journal.write(&set(id, task.pid, sid, &original, &task.mask));
                 let _ = journal.claim(task.pid);
-                let ours = Some(task.mask.clone());
-                let state = TaskState {
-                    pid: task.pid,
-                    original: original.clone(),
-                    ours,
-                    asked: task.mask.clone(),
-                    back_off: BackOff::default(),
-                    cut: false,
-                };
-                self.tasks.insert(id, state);
+                let (ours, asked) = (Some(task.mask.clone()), task.mask.clone());
+                let new = TaskState { pid: task.pid, original: original.clone(), ours, asked, ..TaskState::default() };
+                self.tasks.insert(id, new);
                 original
             }
         }
@@ -216,7 +205,7 @@ impl Placement {
             return false; // not against us
         }
         if reset {
-            journal.strike(&MaskRecord::Left { tid: id.0, start: id.1 });
+            journal.strike(&MaskRecord::Left(id));
             return false;
         }
         state.back_off.hit(now);
@@ -225,19 +214,16 @@ impl Placement {
             _ => "is left alone for a while: another agent has changed its mask",
         };
         self.notes.add(format!("{} (thread {}) {how}", held.stat.comm, held.tid));
-        journal.strike(&MaskRecord::Left { tid: id.0, start: id.1 });
+        journal.strike(&MaskRecord::Left(id));
         false
     }
 
     fn release(&mut self, journal: &mut Journal, held: &Held) -> Result<Outcome, Refusal> {
         let id = (held.tid, held.stat.start_ticks);
         let Some(state) = self.tasks.get_mut(&id).filter(|t| t.ours.is_some()) else { return Ok(Outcome::Applied) };
-        point("set.before");
-        let holds = masks::give(held, &state.original);
-        point("set.after");
-        state.original = holds?;
+        state.original = around("set", || masks::give(held, &state.original))?;
         state.ours = None;
-        journal.strike(&MaskRecord::Left { tid: id.0, start: id.1 });
+        journal.strike(&MaskRecord::Left(id));
         Ok(Outcome::Applied)
     }
 
@@ -259,8 +245,7 @@ impl Placement {
             let original = self.original_mask(journal, &task);
             // One that inherited our mask is known by now.
             let asked = original.clone();
-            let new =
-                TaskState { pid: held.pid, original, ours: None, asked, back_off: BackOff::default(), cut: false };
+            let new = TaskState { pid: held.pid, original, asked, ..TaskState::default() };
             self.tasks.entry(id).or_insert(new);
         }
         let original = self.tasks[&id].original.clone();
@@ -273,15 +258,13 @@ impl Placement {
         journal.write(&set(id, held.pid, held.stat.session, &original, wanted)).map_err(|e| {
             Refusal::Nothing(format!("nothing is changed: the journal cannot be written ({e}); make room for it"))
         })?;
-        point("set.before");
-        let done = held.set(wanted);
-        point("set.after");
-        let holds = done?;
-        if holds != *wanted {
-            // The kernel has cut it. Where this record is lost, undoing finds out by asking what it leaves.
-            let _ = journal.write(&set(id, held.pid, held.stat.session, &original, &holds));
-        }
-        point("readback.after");
+        let holds = around("set", || held.set(wanted))?;
+        around("readback", || {
+            if holds != *wanted {
+                // The kernel has cut it. Where this record is lost, undoing finds out by asking what it leaves.
+                let _ = journal.write(&set(id, held.pid, held.stat.session, &original, &holds));
+            }
+        });
         let state = self.tasks.get_mut(&id).expect("entered above");
         (state.ours, state.asked) = (Some(holds), wanted.clone());
         Ok(Outcome::Applied)
@@ -298,7 +281,7 @@ fn inherited(journal: &Journal, task: &NewTask) -> Option<CpuSet> {
         masks.inherited(pid, leader, Some(task.start_ticks), &task.mask)
     };
     let orphan = || {
-        let adopted = task.ppid == journal.owner().pid && task.pid != task.ppid;
+        let adopted = task.ppid == journal.owner().0 && task.pid != task.ppid;
         adopted.then(|| masks.inherited_by_orphan(None, task.start_ticks, &task.mask)).flatten()
     };
     let mut ancestors = std::iter::successors(Some(task.ppid), |pid| Some(process_stat(*pid)?.ppid));
@@ -306,9 +289,9 @@ fn inherited(journal: &Journal, task: &NewTask) -> Option<CpuSet> {
 }
 
 /// A mask is about to be set, or has been found to hold because of us.
-fn set((tid, start): Identity, pid: u32, sid: u32, original: &CpuSet, set: &CpuSet) -> MaskRecord {
+fn set(id: Identity, pid: u32, sid: u32, original: &CpuSet, set: &CpuSet) -> MaskRecord {
     let (original, set) = (original.clone(), set.clone());
-    MaskRecord::Set { tid, start, pid, sid, at: sys::boot_ticks(), original, set }
+    MaskRecord::Set { id, pid, sid, at: sys::boot_ticks(), original, set }
 }
 
 /// Why an order was not carried out.

@@ -5,7 +5,7 @@
 //! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping to print
 //! its lines and all mappings before it to get there, and neither `pagemap` nor its scan tells accessed bits.
 //!
-//! The bits are shared with everybody: who else reads `Referenced` of that process sees fewer, and the kernel takes
+//! The bits are shared with everybody: another reader of `Referenced` of that process sees fewer, and the kernel takes
 //! its pages for less used while memory is short. So they are cleared only of processes that a policy asks about, one
 //! at a time.
 

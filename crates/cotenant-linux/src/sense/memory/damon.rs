@@ -6,8 +6,8 @@
 //! asked for.
 
 use super::Collector;
-use super::files::page_kb;
 use crate::FsRoot;
+use crate::sys::page_size;
 use cotenant_model::areas::{self, Area, ByNode};
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
@@ -19,8 +19,13 @@ const SLOTS: usize = 8;
 
 /// A page of each region is looked at every 5 ms, accesses are summed over 100 ms, and regions adapt between these
 /// numbers: the kernel's defaults, which its documentation gives with less than 1 % of a CPU.
-const INTERVALS: [(&str, &str); 3] = [("sample_us", "5000"), ("aggr_us", "100000"), ("update_us", "1000000")];
-const REGIONS: [(&str, &str); 2] = [("min", "10"), ("max", "1000")];
+const ATTRIBUTES: [(&str, &str); 5] = [
+    ("intervals/sample_us", "5000"),
+    ("intervals/aggr_us", "100000"),
+    ("intervals/update_us", "1000000"),
+    ("nr_regions/min", "10"),
+    ("nr_regions/max", "1000"),
+];
 
 /// Monitors of the kernel, one per process.
 #[derive(Debug)]
@@ -54,22 +59,19 @@ impl Damon {
     }
 
     fn start(&self, slot: usize, pid: u32) -> io::Result<()> {
-        self.write(&format!("{slot}/contexts/nr_contexts"), "1")?;
-        let context = format!("{slot}/contexts/0");
-        self.write(&format!("{context}/operations"), "vaddr")?;
-        for (name, value) in INTERVALS {
-            self.write(&format!("{context}/monitoring_attrs/intervals/{name}"), value)?;
+        let set = |path: &str, value: &str| self.write(&format!("{slot}/contexts/{path}"), value);
+        set("nr_contexts", "1")?;
+        set("0/operations", "vaddr")?;
+        for (name, value) in ATTRIBUTES {
+            set(&format!("0/monitoring_attrs/{name}"), value)?;
         }
-        for (name, value) in REGIONS {
-            self.write(&format!("{context}/monitoring_attrs/nr_regions/{name}"), value)?;
-        }
-        self.write(&format!("{context}/targets/nr_targets"), "1")?;
-        self.write(&format!("{context}/targets/0/pid_target"), &pid.to_string())?;
-        // A scheme that does nothing, of which every region is told.
-        self.write(&format!("{context}/schemes/nr_schemes"), "1")?;
-        self.write(&format!("{context}/schemes/0/action"), "stat")?;
+        set("0/targets/nr_targets", "1")?;
+        set("0/targets/0/pid_target", &pid.to_string())?;
+        // A scheme that does nothing, and lists every region.
+        set("0/schemes/nr_schemes", "1")?;
+        set("0/schemes/0/action", "stat")?;
         for (what, most) in [("sz", u64::MAX), ("nr_accesses", u32::MAX.into()), ("age", u32::MAX.into())] {
-            self.write(&format!("{context}/schemes/0/access_pattern/{what}/max"), &most.to_string())?;
+            set(&format!("0/schemes/0/access_pattern/{what}/max"), &most.to_string())?;
         }
         self.write(&format!("{slot}/state"), "on")
     }
@@ -111,7 +113,7 @@ impl Collector for Damon {
     fn end(&mut self, pid: u32, areas: &[Area]) -> io::Result<ByNode> {
         let slot = self.slots.iter().position(|slot| *slot == Some(pid));
         let regions = self.regions(slot.ok_or(ErrorKind::NotFound)?)?;
-        Ok(areas::touched_in(areas, &regions, page_kb() * 1024))
+        Ok(areas::touched_in(areas, &regions, page_size() as u64))
     }
 
     fn forget(&mut self, pid: u32) {

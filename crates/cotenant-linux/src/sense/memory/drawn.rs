@@ -1,8 +1,8 @@
 //! Where the pages of a large process are, from some of them drawn at random: `move_pages(2)` tells the node of
 //! single pages, while `numa_maps` walks all.
 
-use super::files;
 use crate::sys::mempolicy::move_pages;
+use crate::sys::page_size;
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;
 use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 /// Ranges of addresses to be drawn from, each by what it holds as last known; what has been mapped since `before`
 /// (ends by first address) by its size.
 pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u64>) -> Vec<Stratum> {
-    let page = files::page_kb() * 1024;
+    let page = page_size() as u64;
     let held: HashMap<u64, u64> = areas.iter().map(|area| (area.start, area.resident())).collect();
     let range = |(&start, &end): (&u64, &u64)| {
         let fresh = end.saturating_sub(before.get(&start).copied().unwrap_or(start)) / page;
@@ -37,7 +37,7 @@ pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u
 /// # Errors
 /// What the system says.
 pub fn placement(pid: u32, strata: &[Stratum], rng: &mut fastrand::Rng) -> io::Result<Estimate> {
-    let page = files::page_kb() * 1024;
+    let page = page_size() as u64;
     let found = strata.iter().map(|stratum| {
         let mut found = Found::default();
         for pages in stratum.draw(page, rng).chunks(BATCH) {

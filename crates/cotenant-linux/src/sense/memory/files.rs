@@ -13,8 +13,7 @@ pub const MOST_AREAS: usize = 1 << 16;
 
 /// Base pages of this machine, KiB.
 pub fn page_kb() -> u64 {
-    // SAFETY: takes a constant and has no other effect.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096) / 1024
+    crate::sys::page_size() as u64 / 1024
 }
 
 /// The areas of a process that hold pages, ascending.

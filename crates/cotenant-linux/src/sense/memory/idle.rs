@@ -3,8 +3,8 @@
 //! alone, this can be asked of pages drawn at random; and the kernel remembers for its own purposes that a marked
 //! page was in use.
 
-use super::files::page_kb;
 use crate::FsRoot;
+use crate::sys::page_size;
 use cotenant_model::NodeId;
 use cotenant_model::areas::drawn::{self, Estimate, Found, Stratum};
 use std::collections::{BTreeMap, HashMap};
@@ -73,17 +73,13 @@ fn word(file: &File, at: u64) -> io::Result<u64> {
 impl Nodes {
     fn read(fs: &FsRoot) -> Option<Self> {
         let folder = "/sys/devices/system/node";
-        let numbered = |folder: &str, prefix: &str| -> Vec<u64> {
-            let names = fs.list(folder).unwrap_or_default();
-            names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect()
-        };
-        let nodes = numbered(folder, "node");
+        let nodes = fs.numbered(folder, "node").unwrap_or_default();
         if nodes.len() < 2 {
-            return Some(Self::One(NodeId(nodes.first().map_or(0, |node| *node as u32))));
+            return Some(Self::One(NodeId(nodes.first().copied().unwrap_or(0))));
         }
-        let blocks = |node: u64| {
-            let of = numbered(&format!("{folder}/node{node}"), "memory");
-            of.into_iter().map(move |block| (block, NodeId(node as u32)))
+        let blocks = |node: u32| {
+            let of = fs.numbered(&format!("{folder}/node{node}"), "memory").unwrap_or_default();
+            of.into_iter().map(move |block| (block.into(), NodeId(node)))
         };
         let by_block: HashMap<u64, NodeId> = nodes.into_iter().flat_map(blocks).collect();
         let bytes =
@@ -94,7 +90,7 @@ impl Nodes {
     fn of(&self, frame: u64) -> Option<NodeId> {
         match self {
             Self::One(node) => Some(*node),
-            Self::Blocks(bytes, nodes) => nodes.get(&(frame.saturating_mul(page_kb() * 1024) / bytes)).copied(),
+            Self::Blocks(bytes, nodes) => nodes.get(&(frame.saturating_mul(page_size() as u64) / bytes)).copied(),
         }
     }
 }
@@ -120,7 +116,7 @@ impl IdlePages {
     /// # Errors
     /// What the system says; `NotFound` where the process is gone.
     pub fn mark(&self, pid: u32, strata: Vec<Stratum>, rng: &mut fastrand::Rng) -> io::Result<Marked> {
-        let page = page_kb() * 1024;
+        let page = page_size() as u64;
         let pagemap = File::open(self.fs.path(&format!("/proc/{pid}/pagemap")))?;
         let flags = File::open(self.fs.path(FLAGS))?;
         let mut marked = Marked { absent: vec![0; strata.len()], strata, marks: Vec::new() };
@@ -152,7 +148,7 @@ impl IdlePages {
     /// # Errors
     /// As [`Self::mark`].
     pub fn look(&self, pid: u32, marked: &Marked) -> io::Result<Estimate> {
-        let page = page_kb() * 1024;
+        let page = page_size() as u64;
         let pagemap = File::open(self.fs.path(&format!("/proc/{pid}/pagemap")))?;
         let bitmap = File::open(self.fs.path(BITMAP))?;
         let mut found: Vec<Found> =
@@ -202,7 +198,7 @@ mod tests {
     /// 0 on lie in frames 4,096 and up: the first half on node 0, the rest on node 1. Its last 512 pages are one huge
     /// page.
     fn machine(name: &str) -> (TempDir, FsRoot, Stratum) {
-        let page = page_kb() * 1024;
+        let page = page_size() as u64;
         let tree = TempDir::new(name);
         let entries: Vec<u8> = (0..4096_u64).flat_map(|i| (PRESENT | (4096 + i)).to_ne_bytes()).collect();
         tree.write("proc/7/pagemap", entries);

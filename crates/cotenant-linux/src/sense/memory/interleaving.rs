@@ -1,5 +1,5 @@
 //! Where memory is spread over controllers page by page or line by line, so that nobody can see which controller
-//! serves whom.
+//! serves which page.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -23,11 +23,6 @@ struct Controllers {
     interleaved: usize,
 }
 
-fn numbered(fs: &FsRoot, folder: &str, prefix: &str) -> usize {
-    let is = |name: &&String| name.strip_prefix(prefix).is_some_and(|n| n.parse::<u32>().is_ok());
-    fs.list(folder).map_or(0, |names| names.iter().filter(is).count())
-}
-
 fn look(fs: &FsRoot) -> Controllers {
     let entries = "/sys/firmware/dmi/entries";
     let mapped = fs.list(entries).unwrap_or_default().into_iter().filter(|name| name.starts_with("20-"));
@@ -37,9 +32,10 @@ fn look(fs: &FsRoot) -> Controllers {
         Some(([array[0], array[1]], *bytes.get(POSITION)?))
     });
     let positions: BTreeSet<([u8; 2], u8)> = in_turn.filter(|(_, at)| !matches!(at, 0 | 255)).collect();
+    let count = |folder: &str, prefix: &str| fs.numbered(folder, prefix).map_or(0, |found| found.len());
     Controllers {
-        nodes: numbered(fs, "/sys/devices/system/node", "node").max(1),
-        served_by: numbered(fs, "/sys/devices/system/edac/mc", "mc"),
+        nodes: count("/sys/devices/system/node", "node").max(1),
+        served_by: count("/sys/devices/system/edac/mc", "mc"),
         interleaved: positions.len(),
     }
 }

@@ -164,27 +164,23 @@ impl Memory {
     /// `events` says whether loads from local and remote memory are counted here.
     pub fn new(options: Options, fs: &FsRoot, events: bool) -> Self {
         let mut notes = Notes::default();
-        let mut collector: Option<Box<dyn Collector>> = None;
-        if options.accesses && !(events && matches!(options.choice, Choice::Auto | Choice::Hardware)) {
-            let mut refused = |name: &str, why: String| {
-                notes.add(format!("accesses are not collected by {name}: {why}; where pages are stands in for them"));
-            };
-            match options.choice {
-                Choice::Placement => {}
-                Choice::Hardware => {
-                    refused("hardware", "loads from local and remote memory cannot be counted here".to_owned());
-                }
-                Choice::Damon => match Damon::new(fs) {
-                    Ok(damon) => collector = Some(Box::new(damon)),
-                    Err(why) => refused("damon", why),
-                },
-                // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
-                Choice::Auto | Choice::Accessed => match Accessed::new(fs, SEED) {
-                    Ok(accessed) => collector = Some(Box::new(accessed)),
-                    Err(why) => refused("accessed", why),
-                },
+        let collector: Result<Option<Box<dyn Collector>>, _> = match options.choice {
+            _ if !options.accesses => Ok(None),
+            Choice::Auto | Choice::Hardware if events => Ok(None),
+            Choice::Placement => Ok(None),
+            Choice::Hardware => {
+                Err(("hardware", "loads from local and remote memory cannot be counted here".to_owned()))
             }
-        }
+            Choice::Damon => Damon::new(fs).map(|damon| Some(Box::new(damon) as _)).map_err(|why| ("damon", why)),
+            // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
+            Choice::Auto | Choice::Accessed => {
+                Accessed::new(fs, SEED).map(|bits| Some(Box::new(bits) as _)).map_err(|why| ("accessed", why))
+            }
+        };
+        let collector = collector.unwrap_or_else(|(name, why)| {
+            notes.add(format!("accesses are not collected by {name}: {why}; where pages are stands in for them"));
+            None
+        });
         let (processes, fs, rng) = (HashMap::new(), fs.clone(), fastrand::Rng::with_seed(SEED));
         Self { options, fs, collector, processes, notes, spent: Duration::ZERO, looks: 0, rng }
     }

@@ -169,7 +169,7 @@ impl Observer {
         let pmus = if options.counting == Counting::Hardware { plan::pmus(&options.fs) } else { vec![] };
         let opener = (options.counting != Counting::Nothing)
             .then(|| Opener::new(Live, Plan::new(&pmus, &options.signals), descriptors - descriptors / 4));
-        let counts = |signal| opener.as_ref().is_some_and(|opener| opener.plan().counts(signal));
+        let counts = |signal| opener.as_ref().is_some_and(|opener| opener.plan.counts(signal));
         let loads_tell = by_events && counts(Signal::LocalDram) && counts(Signal::Remote);
         let nodes: Vec<NodeId> = topology.nodes().iter().map(|node| node.id).collect();
         let of_cpu = |cpu: &cotenant_model::topology::Cpu| Some((cpu.id, nodes[topology.node_of(cpu.id)?]));

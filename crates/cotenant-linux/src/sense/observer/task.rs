@@ -127,7 +127,7 @@ impl Task {
 
     /// Descriptors that it holds.
     pub fn descriptors(&self) -> usize {
-        self.proc_files() + self.perf.as_ref().map_or(0, TaskCounters::len)
+        self.proc_files() + self.perf.as_ref().map_or(0, TaskCounters::descriptors)
     }
 
     /// Files of `/proc` among them.

@@ -34,9 +34,10 @@ pub enum Opened<C> {
 #[derive(Debug)]
 pub struct Opener<K> {
     kernel: K,
-    plan: Arc<Plan>,
+    /// What is counted now.
+    pub plan: Arc<Plan>,
     /// Whether only user mode is counted, because the kernel refuses its own.
-    user_only: bool,
+    pub user_only: bool,
     /// Descriptors that may still be opened.
     left: usize,
     /// Tasks whose counters were opened.
@@ -60,26 +61,8 @@ enum Failure {
 impl<K: Kernel> Opener<K> {
     /// Opens by `plan`, with at most `descriptors` of them.
     pub fn new(kernel: K, plan: Plan, descriptors: usize) -> Self {
-        Self {
-            kernel,
-            plan: Arc::new(plan),
-            user_only: false,
-            left: descriptors,
-            opened: 0,
-            lost: Vec::new(),
-            short: 0,
-            refused: None,
-        }
-    }
-
-    /// What is counted now.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Whether only user mode is counted.
-    pub fn is_user_only(&self) -> bool {
-        self.user_only
+        let (plan, left) = (Arc::new(plan), descriptors);
+        Self { kernel, plan, user_only: false, left, opened: 0, lost: Vec::new(), short: 0, refused: None }
     }
 
     /// Opens the counters of a thread.
@@ -87,9 +70,9 @@ impl<K: Kernel> Opener<K> {
         loop {
             match self.try_open(tid) {
                 Ok(counters) => {
-                    self.left -= counters.len();
+                    self.left -= counters.descriptors();
                     self.opened += 1;
-                    self.short += usize::from(counters.len() < self.plan.len());
+                    self.short += usize::from(counters.descriptors() < self.plan.counters());
                     return Opened::Counting(counters);
                 }
                 Err(Failure::Replanned) => {} // each time with fewer slots in a group, so this ends
@@ -105,8 +88,8 @@ impl<K: Kernel> Opener<K> {
 
     /// Takes note that a task's counters are being closed.
     pub fn closed(&mut self, counters: &TaskCounters<K::Counter>) {
-        self.left += counters.len();
-        self.short -= usize::from(counters.len() < self.plan.len() && self.short > 0);
+        self.left += counters.descriptors();
+        self.short -= usize::from(counters.descriptors() < self.plan.counters() && self.short > 0);
     }
 
     fn try_open(&mut self, tid: u32) -> Result<TaskCounters<K::Counter>, Failure> {
@@ -257,13 +240,8 @@ fn other_kind_of_core(a: Count, b: Count) -> Count {
 
 impl<C> TaskCounters<C> {
     /// Descriptors that are open.
-    pub fn len(&self) -> usize {
+    pub fn descriptors(&self) -> usize {
         self.software.len() + self.hardware.iter().map(Vec::len).sum::<usize>()
-    }
-
-    /// Whether nothing is open.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The leader, whose descriptor tells when the thread ends.
@@ -313,7 +291,7 @@ mod tests {
         let fake = Fake::default();
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         let task = counting(&mut opener, 7);
-        assert_eq!(task.len(), 3 + 2 + 4 + 3);
+        assert_eq!(task.descriptors(), 3 + 2 + 4 + 3);
         fake.count(FWD, 5);
         fake.count(HITM, 7);
         fake.count(DRAM, 40);
@@ -352,7 +330,7 @@ mod tests {
     #[test]
     fn an_unknown_event_takes_its_signal_with_it() {
         let fake = Fake::default();
-        fake.refuse(FWD, libc::EINVAL);
+        fake.set(|script| script.events.insert(FWD, libc::EINVAL));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         let task = counting(&mut opener, 7);
         let mut counters = Counters::default();
@@ -361,7 +339,7 @@ mod tests {
         assert!(counters.get(Signal::Remote).is_some() && counters.get(Signal::Cycles).is_some());
         assert_eq!(opener.lost.len(), 1);
         assert_eq!(opener.lost[0].0, Signal::Inter);
-        assert_eq!(fake.open_now(), task.len(), "what was opened before the refusal is closed again");
+        assert_eq!(fake.open_now(), task.descriptors(), "what was opened before the refusal is closed again");
         drop(task);
         assert_eq!(fake.open_now(), 0);
     }
@@ -369,40 +347,40 @@ mod tests {
     #[test]
     fn what_does_not_fit_a_group_gets_its_own() {
         let fake = Fake::default();
-        fake.refuse_beside_others(DRAM);
+        fake.set(|script| script.not_beside_others.insert(DRAM));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
-        assert_eq!(counting(&mut opener, 7).len(), 12);
+        assert_eq!(counting(&mut opener, 7).descriptors(), 12);
         assert!(opener.lost.is_empty(), "{:?}", opener.lost);
-        assert_eq!(opener.plan().hardware.len(), 4);
+        assert_eq!(opener.plan.hardware.len(), 4);
         // What is refused beside the other part of its own signal cannot be had.
-        fake.refuse_beside_others(FWD);
+        fake.set(|script| script.not_beside_others.insert(FWD));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
-        assert_eq!(counting(&mut opener, 7).len(), 10);
-        assert!(!opener.plan().counts(Signal::Inter) && opener.plan().counts(Signal::Remote));
+        assert_eq!(counting(&mut opener, 7).descriptors(), 10);
+        assert!(!opener.plan.counts(Signal::Inter) && opener.plan.counts(Signal::Remote));
     }
 
     #[test]
     fn paranoid_kernels_allow_user_mode() {
         let fake = Fake::default();
-        fake.forbid_kernel_mode();
+        fake.set(|script| script.no_kernel_mode = true);
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         let task = counting(&mut opener, 7);
-        assert!(opener.is_user_only() && task.has_hardware());
+        assert!(opener.user_only && task.has_hardware());
         assert!(!task.counts_migrations(), "they would read as zero");
         assert_eq!(opener.lost, [(Signal::Migrations, opener.lost[0].1.clone())]);
         let again = counting(&mut opener, 8);
-        assert_eq!(again.len(), task.len());
+        assert_eq!(again.descriptors(), task.descriptors());
     }
 
     #[test]
     fn a_forbidden_task_does_not_lower_the_others() {
         let fake = Fake::default();
-        fake.forbid_task(9);
+        fake.set(|script| script.tasks.insert(9));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         assert!(matches!(opener.open(9), Opened::Refused));
-        assert!(!opener.is_user_only());
+        assert!(!opener.user_only);
         let task = counting(&mut opener, 7);
-        assert_eq!(task.len(), 12);
+        assert_eq!(task.descriptors(), 12);
         assert_eq!(opener.refused.as_ref().map(|(n, _)| *n), Some(1));
         assert_eq!(fake.open_now(), 12);
     }
@@ -410,10 +388,10 @@ mod tests {
     #[test]
     fn gone_and_no_perf_at_all() {
         let fake = Fake::default();
-        fake.fail_all(libc::ESRCH);
+        fake.set(|script| script.all = Some(libc::ESRCH));
         assert!(matches!(Opener::new(fake.clone(), plan(), 1000).open(7), Opened::Gone));
         for error in [libc::EPERM, libc::ENOSYS, libc::ENOENT] {
-            fake.fail_all(error);
+            fake.set(|script| script.all = Some(error));
             assert!(matches!(Opener::new(fake.clone(), plan(), 1000).open(7), Opened::Refused));
         }
         assert_eq!(fake.open_now(), 0);
@@ -424,18 +402,18 @@ mod tests {
         let fake = Fake::default();
         let mut opener = Opener::new(fake.clone(), plan(), 16);
         let full = counting(&mut opener, 7);
-        assert_eq!((full.len(), opener.short), (12, 0));
+        assert_eq!((full.descriptors(), opener.short), (12, 0));
         let poor = counting(&mut opener, 8);
-        assert_eq!((poor.len(), opener.short), (4, 1));
+        assert_eq!((poor.descriptors(), opener.short), (4, 1));
         assert!(poor.counts_migrations());
         assert!(matches!(opener.open(9), Opened::Refused), "none left");
         opener.closed(&full);
         drop(full);
-        assert_eq!(counting(&mut opener, 9).len(), 12);
+        assert_eq!(counting(&mut opener, 9).descriptors(), 12);
         // The system's own limit, met earlier than expected.
-        fake.limit(fake.open_now() + 5);
+        fake.set(|script| script.limit = Some(script.open + 5));
         let mut wide = Opener::new(fake.clone(), plan(), 1000);
-        assert_eq!(counting(&mut wide, 10).len(), 5);
+        assert_eq!(counting(&mut wide, 10).descriptors(), 5);
     }
 
     #[test]

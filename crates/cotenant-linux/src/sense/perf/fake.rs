@@ -10,15 +10,23 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default)]
 pub struct Fake(Rc<RefCell<Script>>);
 
+/// What a test wants of the kernel, and what it has opened.
 #[derive(Debug, Default)]
-struct Script {
-    all: Option<i32>,
-    events: HashMap<u64, i32>,
-    not_beside_others: HashSet<u64>,
-    tasks: HashSet<u32>,
-    no_kernel_mode: bool,
-    limit: Option<usize>,
-    open: usize,
+pub struct Script {
+    /// Every opening fails.
+    pub all: Option<i32>,
+    /// Events that are refused.
+    pub events: HashMap<u64, i32>,
+    /// Events that are refused (`EINVAL`) in a group with others.
+    pub not_beside_others: HashSet<u64>,
+    /// Tasks that are somebody else's.
+    pub tasks: HashSet<u32>,
+    /// `perf_event_paranoid` 2 without privilege.
+    pub no_kernel_mode: bool,
+    /// `RLIMIT_NOFILE`.
+    pub limit: Option<usize>,
+    /// Counters that are open now.
+    pub open: usize,
     counts: HashMap<u64, u64>,
     clocks: HashMap<u64, (u64, u64)>,
     /// Members of each group, by the leader's number.
@@ -40,34 +48,9 @@ impl Drop for FakeCounter {
 }
 
 impl Fake {
-    /// Every opening fails.
-    pub fn fail_all(&self, errno: i32) {
-        self.0.borrow_mut().all = Some(errno);
-    }
-
-    /// An event is refused.
-    pub fn refuse(&self, config: u64, errno: i32) {
-        self.0.borrow_mut().events.insert(config, errno);
-    }
-
-    /// An event is refused (`EINVAL`) in a group with others.
-    pub fn refuse_beside_others(&self, config: u64) {
-        self.0.borrow_mut().not_beside_others.insert(config);
-    }
-
-    /// A task is somebody else's.
-    pub fn forbid_task(&self, tid: u32) {
-        self.0.borrow_mut().tasks.insert(tid);
-    }
-
-    /// `perf_event_paranoid` 2 without privilege.
-    pub fn forbid_kernel_mode(&self) {
-        self.0.borrow_mut().no_kernel_mode = true;
-    }
-
-    /// `RLIMIT_NOFILE`.
-    pub fn limit(&self, descriptors: usize) {
-        self.0.borrow_mut().limit = Some(descriptors);
+    /// Changes the script.
+    pub fn set<R>(&self, change: impl FnOnce(&mut Script) -> R) {
+        change(&mut self.0.borrow_mut());
     }
 
     /// Counters that are open now.
@@ -77,12 +60,12 @@ impl Fake {
 
     /// What an event reads.
     pub fn count(&self, config: u64, value: u64) {
-        self.0.borrow_mut().counts.insert(config, value);
+        self.set(|script| script.counts.insert(config, value));
     }
 
     /// Enabled and running times of the group that holds an event.
     pub fn clock(&self, config: u64, enabled: u64, running: u64) {
-        self.0.borrow_mut().clocks.insert(config, (enabled, running));
+        self.set(|script| script.clocks.insert(config, (enabled, running)));
     }
 }
 

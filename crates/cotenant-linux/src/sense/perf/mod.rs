@@ -64,6 +64,34 @@ pub trait Kernel {
     fn page(&self, leader: &Self::Counter) -> io::Result<Page>;
 }
 
+/// Attributes of an event, all else unset.
+fn attributes(code: Code) -> bindings::perf_event_attr {
+    let mut attr = bindings::perf_event_attr::default();
+    attr.size = size_of::<bindings::perf_event_attr>() as u32;
+    (attr.type_, attr.config) = (code.kind, code.config);
+    attr
+}
+
+/// Opens an event of a thread (0: the calling one) on one CPU, or on all.
+fn open_event(
+    mut attr: bindings::perf_event_attr,
+    tid: u32,
+    cpu: Option<u32>,
+    leader: Option<&File>,
+) -> io::Result<File> {
+    let (cpu, group) = (cpu.map_or(-1, u32::cast_signed), leader.map_or(-1, AsRawFd::as_raw_fd));
+    // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain numbers.
+    let fd = unsafe {
+        let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
+        sys::perf_event_open(&raw mut attr, tid.cast_signed(), cpu, group, flags)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor has just been made for us alone.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
 /// The kernel that runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live;
@@ -72,10 +100,7 @@ impl Kernel for Live {
     type Counter = File;
 
     fn open(&self, code: Code, user_only: bool, tid: u32, leader: Option<&File>) -> io::Result<File> {
-        let mut attr = bindings::perf_event_attr::default();
-        attr.size = size_of::<bindings::perf_event_attr>() as u32;
-        attr.type_ = code.kind;
-        attr.config = code.config;
+        let mut attr = attributes(code);
         attr.read_format = u64::from(
             bindings::PERF_FORMAT_GROUP
                 | bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
@@ -83,18 +108,7 @@ impl Kernel for Live {
         );
         attr.set_exclude_kernel(user_only.into());
         attr.set_exclude_hv(user_only.into());
-        let group = leader.map_or(-1, AsRawFd::as_raw_fd);
-        // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain
-        // numbers.
-        let fd = unsafe {
-            let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
-            sys::perf_event_open(&raw mut attr, tid.cast_signed(), -1, group, flags)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor has just been made for us alone.
-        Ok(unsafe { File::from_raw_fd(fd) })
+        open_event(attr, tid, None, leader)
     }
 
     fn read(&self, leader: &File, words: &mut [u64]) -> io::Result<usize> {

@@ -109,7 +109,7 @@ const INTRA_PARTS: [Signal; 3] = [Signal::PrivateMisses, Signal::LlcHits, Signal
 /// `signals` without duplicates, with the parts of what must be derived in its place: in a row, so that they share a
 /// group.
 fn expand(table: Option<&Table>, signals: &[Signal]) -> Vec<Signal> {
-    let has = |s: Signal| table.is_some_and(|t| t.entry(s).is_some());
+    let has = |s: Signal| table.is_some_and(|t| t.counts(s));
     let derive = !has(Signal::Intra) && INTRA_PARTS.iter().all(|s| has(*s));
     let mut all: Vec<Signal> = Vec::new();
     for &signal in signals {
@@ -136,14 +136,9 @@ impl Plan {
         plan
     }
 
-    /// Counters of a task.
-    pub fn len(&self) -> usize {
+    /// How many counters a task has.
+    pub fn counters(&self) -> usize {
         self.software.slots.len() + self.hardware.iter().map(|g| g.slots.len()).sum::<usize>()
-    }
-
-    /// Whether nothing is counted.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Whether some group counts a signal.
@@ -196,12 +191,13 @@ fn arrange(pmu: &Pmu, signals: &[Signal]) -> Vec<Group> {
     }
     let capacity = GROUP.min(pmu.free);
     let mut groups: Vec<Group> = Vec::new();
-    for entry in
-        expand(pmu.table, signals).iter().filter_map(|s| pmu.table?.entry(*s)).filter(|e| e.events.len() <= capacity)
-    {
+    for events in expand(pmu.table, signals).into_iter().filter_map(|s| Some(pmu.table?.events(s))) {
+        if events.is_empty() || events.len() > capacity {
+            continue;
+        }
         let code = |raw| Code { kind: pmu.kind, config: raw };
         let grown = |group: &Group| {
-            let new = entry.events.iter().filter(|e| group.slots.iter().all(|s| s.code != code(e.raw))).count();
+            let new = events.iter().filter(|e| group.slots.iter().all(|s| s.code != code(e.raw))).count();
             (group.slots.len() + new, new)
         };
         // The same event twice in different groups would take a counter twice: prefer the group that has it.
@@ -210,8 +206,8 @@ fn arrange(pmu: &Pmu, signals: &[Signal]) -> Vec<Group> {
             groups.push(Group::default());
             groups.len() - 1
         });
-        for event in entry.events {
-            groups[i].add(code(event.raw), event.name, entry.signal);
+        for event in events {
+            groups[i].add(code(event.raw), event.name, event.signal);
         }
     }
     let programmable = if pmu.table.is_some_and(|t| t.fixed && pmu.free == usize::from(t.counters)) {

@@ -44,21 +44,15 @@ pub(super) fn without_sysfs(info: &CpuInfo, fallback: Option<&CpuSet>, out: &mut
     let from_info: CpuSet = info.cpus.keys().copied().collect();
     if !from_info.is_empty() {
         out.note(format!("{CPU} tells no topology; packages and cores are those of /proc/cpuinfo, caches are unknown"));
-        let mut packages: BTreeMap<u32, CpuSet> = BTreeMap::new();
-        let mut cores: BTreeMap<(Option<u32>, u32), CpuSet> = BTreeMap::new();
+        let mut found: BTreeMap<(Kind, Option<u32>, u32), CpuSet> = BTreeMap::new();
         for (&cpu, &(package, core)) in &info.cpus {
-            if let Some(package) = package {
-                packages.entry(package).or_default().insert(cpu);
-            }
-            if let Some(core) = core {
-                cores.entry((package, core)).or_default().insert(cpu);
+            let core = core.map(|id| (Kind::Core, package, id));
+            for key in package.map(|id| (Kind::Package, None, id)).into_iter().chain(core) {
+                found.entry(key).or_default().insert(cpu);
             }
         }
-        for (id, cpus) in packages {
-            out.insert(resource(Kind::Package, cpus, Some(id)));
-        }
-        for ((_, id), cpus) in cores {
-            out.insert(resource(Kind::Core, cpus, Some(id)));
+        for ((kind, _, id), cpus) in found {
+            out.insert(resource(kind, cpus, Some(id)));
         }
         return Some(Listed { all: from_info.clone(), online: from_info, has_topology: false });
     }

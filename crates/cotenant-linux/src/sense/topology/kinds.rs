@@ -16,21 +16,17 @@ pub(super) fn classes(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo) -> BTreeM
     let sets =
         [("cpu_lowpower", CoreType::LowPower), ("cpu_atom", CoreType::Efficient), ("cpu_core", CoreType::Performance)]
             .map(|(pmu, kind)| (fs.list(&format!("/sys/devices/{pmu}/cpus")).unwrap_or_default(), kind));
-    let mut cppc = None;
+    let number = |cpu: CpuId, file: &str| fs.number(&Sysfs::cpu_path(cpu, file)).filter(|n| *n > 0);
+    // CPPC's nominal frequency only where the first CPU has no base frequency: the two are not comparable.
+    let cppc = online.first().is_some_and(|cpu| number(cpu, "cpufreq/base_frequency").is_none());
     let strengths = online.iter().map(|cpu| {
-        let number = |file: &str| fs.number(&Sysfs::cpu_path(cpu, file)).filter(|n| *n > 0);
-        let mut base_khz = number("cpufreq/base_frequency");
-        // CPPC's nominal frequency only where the first CPU has no base frequency: the two are not comparable.
-        if base_khz.is_none() && *cppc.get_or_insert(true) {
-            base_khz = number("acpi_cppc/nominal_freq").and_then(|mhz| mhz.checked_mul(1000));
-        } else {
-            cppc.get_or_insert(false);
-        }
+        let number = |file: &str| number(cpu, file);
+        let nominal = || number("acpi_cppc/nominal_freq").filter(|_| cppc).and_then(|mhz| mhz.checked_mul(1000));
         let strength = Strength {
             core_type: sets.iter().find(|(cpus, _)| cpus.contains(cpu)).map(|(_, kind)| *kind),
             capacity: number("cpu_capacity"),
             max_khz: number("cpufreq/cpuinfo_max_freq"),
-            base_khz,
+            base_khz: number("cpufreq/base_frequency").or_else(nominal),
         };
         (cpu, strength)
     });

@@ -41,13 +41,8 @@ impl Sysfs<'_> {
 
     /// Numbered entries of a folder, `prefix0`, `prefix1`, …; `None` where there is no folder.
     pub(super) fn numbered(&self, folder: &str, prefix: &str) -> Option<Vec<u32>> {
-        let names = self.root.list(folder).ok()?;
-        let mut numbers: Vec<u32> = names
-            .iter()
-            .filter_map(|name| name.strip_prefix(prefix)?.parse().ok())
-            .filter(|n| *n <= cotenant_model::cpuset::MAX_CPU)
-            .collect();
-        numbers.sort_unstable();
+        let mut numbers = self.root.numbered(folder, prefix).ok()?;
+        numbers.retain(|n| *n <= cotenant_model::cpuset::MAX_CPU);
         Some(numbers)
     }
 

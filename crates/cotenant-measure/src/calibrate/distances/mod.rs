@@ -16,7 +16,7 @@ fn columns(topology: &Topology) -> Vec<NodeId> {
     usable.map(|node| node.id).collect()
 }
 
-/// CPUs that are measured as one, and who of them is: cores, where that is affordable, else the parts of last-level
+/// A CPU to measure, and the CPUs that it stands for: cores, where that is affordable, else the parts of last-level
 /// caches on a node, else nodes.
 fn rows(plan: &Plan<'_>, columns: usize) -> Vec<(CpuId, CpuSet)> {
     let t = plan.topology;
@@ -76,7 +76,7 @@ pub(super) fn conclude(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     }
     let (mut noisy, mut cells) = (0, 0);
     let rows = rows(plan, nodes.len()).into_iter().map(|(cpu, cpus)| {
-        let of = |node: &NodeId| values.get(&name(cpu, *node)).and_then(|ns| Repeated::of(ns));
+        let of = |node: &NodeId| Repeated::of(values.get(&name(cpu, *node)));
         let row: Vec<Repeated> = nodes.iter().map(of).collect::<Option<_>>()?;
         noisy += row.iter().filter(|cell| cell.is_noisy()).count();
         cells += row.len();
@@ -86,10 +86,8 @@ pub(super) fn conclude(plan: &Plan<'_>, values: &Values, c: &mut Calibration) {
     match rows.collect::<Option<Vec<_>>>() {
         None => c.leave_out(NAME, "not every CPU and memory was measured in any round"),
         Some(_) if noisy > 0 => {
-            c.leave_out(
-                NAME,
-                format!("{noisy} of {cells} latencies differ by more than a quarter from round to round"),
-            );
+            let why = format!("{noisy} of {cells} latencies differ by more than a quarter from round to round");
+            c.leave_out(NAME, why);
         }
         Some(rows) => c.memory = Some(MemoryLatencies { nodes, rows }),
     }

@@ -95,13 +95,18 @@ struct App {
 /// What is wrong, at which offset.
 type Fault = (usize, String);
 
+/// What is wrong where this stands.
+fn at<T, R>(place: &Spanned<T>, why: impl Into<String>) -> Result<R, Fault> {
+    Err((place.span().start, why.into()))
+}
+
 fn whole(key: &str, value: Option<&Spanned<i64>>, default: i64, most: i64) -> Result<u64, Fault> {
     let Some(value) = value else { return Ok(default as u64) };
     let n = *value.get_ref();
     if (1..=most).contains(&n) {
         return Ok(n as u64);
     }
-    Err((value.span().start, format!("{key} is {n}; it must be from 1 to {most}")))
+    at(value, format!("{key} is {n}; it must be from 1 to {most}"))
 }
 
 fn seconds(key: &str, value: Option<&Spanned<f64>>, default: f64) -> Result<f64, Fault> {
@@ -110,7 +115,7 @@ fn seconds(key: &str, value: Option<&Spanned<f64>>, default: f64) -> Result<f64,
     if (0.0..=WEEK_S).contains(&s) {
         return Ok(s);
     }
-    Err((value.span().start, format!("{key} is {s}; it must be from 0 to {WEEK_S} seconds")))
+    at(value, format!("{key} is {s}; it must be from 0 to {WEEK_S} seconds"))
 }
 
 impl Spec {
@@ -130,22 +135,18 @@ impl Spec {
     fn build(file: File, here: bool) -> Result<Self, Fault> {
         let bench = file.bench.unwrap_or_default();
         if let Some(restart) = file.restart.as_ref().filter(|restart| *restart.get_ref()) {
-            return Err((
-                restart.span().start,
-                "restart is for cotenant sim; say how many runs each app has".to_owned(),
-            ));
+            return at(restart, "restart is for cotenant sim; say how many runs each app has");
         }
         let Some(policies) = bench.policies else {
             return Err((0, "[bench] has no policies; name those to compare with Linux alone".to_owned()));
         };
         if policies.get_ref().is_empty() {
-            return Err((policies.span().start, "policies is empty; name at least one".to_owned()));
+            return at(&policies, "policies is empty; name at least one");
         }
         for policy in policies.get_ref() {
-            let here = policy.span().start;
-            registry().find(policy.get_ref()).map_err(|e| (here, e))?;
+            registry().find(policy.get_ref()).map(drop).or_else(|why| at(policy, why))?;
             if policy.get_ref() == "none" {
-                return Err((here, "none is what the others are compared with; leave it out".to_owned()));
+                return at(policy, "none is what the others are compared with; leave it out");
             }
         }
         let policies = policies.into_inner().into_iter().map(Spanned::into_inner).collect();
@@ -172,33 +173,29 @@ impl Spec {
 }
 
 fn program(app: &Spanned<App>, simulated: bool, others: &[Program]) -> Result<Program, Fault> {
-    let (here, app) = (app.span().start, app.get_ref());
+    let (here, app) = (app, app.get_ref());
     let command = app.command.as_ref().map_or(&[][..], |command| command.get_ref());
     let called = || command.first().map(|_| names::of_command(command));
     let program = app.program.as_ref().map(|program| program.get_ref().clone());
+    let (wanted, done, example) = if simulated {
+        ("program", "simulated", "program = \"mcf06\"")
+    } else {
+        ("command", "run on this machine", "command = [\"xz\", \"-k\", \"big.tar\"]")
+    };
     let Some(name) = app.name.clone().or_else(|| if simulated { program } else { called() }) else {
-        let wanted = if simulated { "program" } else { "command" };
-        return Err((here, format!("this app has no {wanted}; give one, such as {}", example(simulated))));
+        return at(here, format!("this app has no {wanted}; give one, such as {example}"));
     };
     let missing = if simulated { app.program.is_none() } else { command.first().is_none_or(String::is_empty) };
     if missing {
-        let (what, where_) = if simulated { ("program", "simulated") } else { ("command", "run on this machine") };
-        return Err((
+        return at(
             here,
-            format!(
-                "app {name} has no {what}, so that it cannot be {where_}; give one, such as {}",
-                example(simulated)
-            ),
-        ));
+            format!("app {name} has no {wanted}, so that it cannot be {done}; give one, such as {example}"),
+        );
     }
     if others.iter().any(|other| other.name == name) {
-        return Err((here, format!("there are two apps called {name}; give one of them another name")));
+        return at(here, format!("there are two apps called {name}; give one of them another name"));
     }
     Ok(Program { name, command: command.to_vec(), latency_sensitive: app.latency_sensitive })
-}
-
-fn example(simulated: bool) -> &'static str {
-    if simulated { "program = \"mcf06\"" } else { "command = [\"xz\", \"-k\", \"big.tar\"]" }
 }
 
 /// The apps as they are listed, each a job.
@@ -209,8 +206,7 @@ fn listed(apps: &[Spanned<App>], programs: &[Program]) -> Result<Workload, Fault
         let runs = whole(&format!("runs of app {}", program.name), app.runs.as_ref(), 1, 1_000_000)? as u32;
         let arrival = match (&app.after, &app.arrival_s) {
             (Some(after), Some(_)) => {
-                let why = format!("app {} has both after and arrival_s; give one of them", program.name);
-                return Err((after.span().start, why));
+                return at(after, format!("app {} has both after and arrival_s; give one of them", program.name));
             }
             (Some(after), None) => Arrival::After(find(after, programs)?),
             (None, arrival) => Arrival::At(Time((seconds("arrival_s", arrival.as_ref(), 0.0)? * 1e9) as u64)),
@@ -218,7 +214,7 @@ fn listed(apps: &[Spanned<App>], programs: &[Program]) -> Result<Workload, Fault
         jobs.push(Job { name: program.name.clone(), arrival, runs });
     }
     for (job, app) in apps.iter().enumerate() {
-        // Who waits for whom has to end at somebody who comes by himself.
+        // Each chain of `after` has to end at an app that arrives by itself.
         let mut next = job;
         for _ in 0..jobs.len() {
             if let Arrival::After(other) = jobs[next].arrival {
@@ -226,8 +222,7 @@ fn listed(apps: &[Spanned<App>], programs: &[Program]) -> Result<Workload, Fault
             }
         }
         if let (Arrival::After(_), Some(after)) = (jobs[next].arrival, &app.get_ref().after) {
-            let why = format!("app {} waits for itself, through {}", jobs[job].name, after.get_ref());
-            return Err((after.span().start, why));
+            return at(after, format!("app {} waits for itself, through {}", jobs[job].name, after.get_ref()));
         }
     }
     Ok(Workload { jobs, longest: None })
@@ -236,23 +231,18 @@ fn listed(apps: &[Spanned<App>], programs: &[Program]) -> Result<Workload, Fault
 fn find(name: &Spanned<String>, programs: &[Program]) -> Result<usize, Fault> {
     let known = || programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     let found = programs.iter().position(|p| p.name == *name.get_ref());
-    found.ok_or_else(|| (name.span().start, format!("there is no app '{}'; there are {}", name.get_ref(), known())))
+    found.map_or_else(|| at(name, format!("there is no app '{}'; there are {}", name.get_ref(), known())), Ok)
 }
 
 /// Random workloads of the apps.
 fn generate(g: &Generated, apps: &[Spanned<App>], programs: &[Program]) -> Result<Vec<Workload>, Fault> {
     for app in apps.iter().map(Spanned::get_ref) {
-        let arrival = app.arrival_s.as_ref().map(|a| (a.span().start, "arrival_s"));
-        let other = app
-            .after
-            .as_ref()
-            .map(|a| (a.span().start, "after"))
-            .or(app.runs.as_ref().map(|r| (r.span().start, "runs")));
-        if let Some((offset, key)) = arrival.or(other) {
-            return Err((offset, format!("{key} is drawn where there is a [bench.workload]; leave it out")));
-        }
+        let drawn = |key| format!("{key} is drawn where there is a [bench.workload]; leave it out");
+        app.arrival_s.as_ref().map_or(Ok(()), |here| at(here, drawn("arrival_s")))?;
+        app.after.as_ref().map_or(Ok(()), |here| at(here, drawn("after")))?;
+        app.runs.as_ref().map_or(Ok(()), |here| at(here, drawn("runs")))?;
     }
-    let size: Size = g.size.get_ref().parse().map_err(|e| (g.size.span().start, e))?;
+    let size: Size = g.size.get_ref().parse().or_else(|why: String| at(&g.size, why))?;
     let count = whole("count", g.count.as_ref(), 10, 1_000)?;
     let first = whole("seed", g.seed.as_ref(), 1, i64::MAX - 1_000)?;
     let span = Duration::from_secs_f64(seconds("span_s", g.span_s.as_ref(), SPAN.as_secs_f64())?);

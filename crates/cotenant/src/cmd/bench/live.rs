@@ -81,8 +81,8 @@ pub(super) fn once(
     let ours = children();
     let mut live =
         Live { host: LinuxHost::new(topology, Vec::new(), options)?, programs, running: BTreeMap::new(), shown };
-    let ctx = setup.map(Setup::ctx);
-    let manager = setup.zip(ctx.as_ref()).map(|(setup, ctx)| (setup.policy.as_ref(), ctx));
+    let rules = setup.map(Setup::rules).unwrap_or_default();
+    let manager = rules.first().map(|rule| (rule.policy, &rule.ctx));
     let ran = workload::run(&mut live, workload, manager, |_| ());
     let mut left = end(&mut live.host);
     let mut notes = live.host.notes();

@@ -8,7 +8,6 @@ use crate::args::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
 use crate::registry::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
-use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
@@ -87,17 +86,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let over_linux = over_linux(&found.rounds, &spec.policies);
     let notes = found.notes.into_iter().collect();
     let report = Report { machine: found.machine, rounds: found.rounds, over_linux, notes };
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report)?;
-        } else {
-            report.table(out)?;
-        }
-        Ok(code)
-    })
+    cotenant_cli::answer(args.json, &report, |out| Ok(report.table(out)?))?;
+    Ok(code)
 }
 
-/// Puts the figures of an arm where they belong.
+/// Stores the figures of a run under its policy.
 fn note(rounds: &mut [Round], at: usize, policy: &str, workload: &Workload, ran: &[Ran]) -> Result<()> {
     let arm = Arm::new(workload, ran).context("a run took no time; give the programs more to do")?;
     rounds[at].policies.insert(policy.to_owned(), arm);
@@ -200,7 +193,7 @@ fn really(args: &Args, spec: &Spec) -> Result<Found> {
         for i in 0..arms.len() {
             // Whatever drifts hits all alike over the rounds.
             let setup = arms[(i + r) % arms.len()];
-            let name = setup.map_or(LINUX, |setup| setup.policy.name());
+            let name = setup.map_or(LINUX, Setup::policy);
             progress.show(done as f64 / runs as f64, || format!("workload run {} of {runs} ({name})", done + 1));
             let went = live::once(&topology, workload, programs.clone(), setup, args.show_output)?;
             found.notes.extend(went.notes);

@@ -1,4 +1,4 @@
-//! What `cotenant bench` says.
+//! The result of `cotenant bench`.
 
 use cotenant_measure::workload::compare::{Figures, Gain, gains};
 use cotenant_measure::workload::{Ran, Workload};
@@ -17,7 +17,7 @@ pub(super) struct Report {
     pub notes: Vec<String>,
 }
 
-/// A workload carried out once under everybody.
+/// A workload carried out once under each policy.
 #[derive(Debug, Serialize)]
 pub(super) struct Round {
     /// In the paper's notation.
@@ -58,11 +58,9 @@ pub(super) struct Over {
 impl Arm {
     /// `None` where a run took no time.
     pub fn new(workload: &Workload, ran: &[Ran]) -> Option<Self> {
-        let app = |(job, ran): (&cotenant_measure::workload::Job, &Ran)| App {
-            name: job.name.clone(),
-            times_s: ran.times_s.clone(),
-        };
-        Some(Self { figures: Figures::of(ran)?, apps: workload.jobs.iter().zip(ran).map(app).collect() })
+        let apps = workload.jobs.iter().zip(ran);
+        let apps = apps.map(|(job, ran)| App { name: job.name.clone(), times_s: ran.times_s.clone() });
+        Some(Self { figures: Figures::of(ran)?, apps: apps.collect() })
     }
 }
 
@@ -73,12 +71,8 @@ pub(super) fn over_linux(rounds: &[Round], policies: &[String]) -> Vec<Over> {
             rounds.iter().filter_map(|r| Some((r.policies.get("none")?.figures, r.policies.get(policy)?.figures)));
         let pairs: Vec<(Figures, Figures)> = pairs.collect();
         let [average_response_time, throughput] = gains(&pairs);
-        (!pairs.is_empty()).then(|| Over {
-            policy: policy.clone(),
-            rounds: pairs.len(),
-            average_response_time,
-            throughput,
-        })
+        let (policy, rounds) = (policy.clone(), pairs.len());
+        (rounds > 0).then_some(Over { policy, rounds, average_response_time, throughput })
     };
     policies.iter().filter_map(over).collect()
 }
@@ -98,19 +92,12 @@ impl Report {
             }
         }
         for over in &self.over_linux {
-            let n = cotenant_cli::words::count(over.rounds as u64, "pair");
-            writeln!(
-                out,
-                "{} over Linux, {n}: average response time {}, throughput {}",
-                over.policy,
-                gain(&over.average_response_time),
-                gain(&over.throughput)
-            )?;
+            let pairs = cotenant_cli::words::count(over.rounds as u64, "pair");
+            let (time, throughput) = (gain(&over.average_response_time), gain(&over.throughput));
+            let policy = &over.policy;
+            writeln!(out, "{policy} over Linux, {pairs}: average response time {time}, throughput {throughput}")?;
         }
-        for note in &self.notes {
-            writeln!(out, "note: {note}")?;
-        }
-        Ok(())
+        self.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
     }
 }
 

@@ -2,14 +2,12 @@
 //! caches.
 
 use super::{Args, number};
-use crate::calibrated;
 use crate::store::Store;
+use crate::{args, calibrated};
 use anyhow::{Context, Result};
-use cotenant_cli::print;
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_cli::words::{count, tell};
-use cotenant_kernels::Kernel;
 use cotenant_linux::sys;
 use cotenant_measure::live::kernel::Study;
 use cotenant_measure::live::others::Others;
@@ -28,14 +26,7 @@ const START: Duration = Duration::from_millis(100);
 
 /// The kernels to fit it to.
 fn kernels(args: &Args) -> Result<Vec<String>> {
-    if let Some(name) = args.kernels.iter().find(|name| Kernel::by_name(name).is_none()) {
-        return Err(usage(format!("--kernels {name}: there is no such kernel; see cotenant kernel --list")));
-    }
-    let mut kernels = args.kernels.clone();
-    if kernels.is_empty() {
-        let smash = Kernel::all().iter().filter(|kernel| kernel.source.starts_with("SmashBench"));
-        kernels = smash.map(|kernel| kernel.name.to_owned()).collect();
-    }
+    let mut kernels = args::kernels(&args.kernels)?;
     kernels.sort();
     kernels.dedup();
     if kernels.len() < FEWEST {
@@ -52,10 +43,8 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let other = "name another file with -o";
     calibrated::read(path).map_err(|why| usage(format!("{why}; mend or remove it, or {other}")))?;
     if path.is_file() && fs::read_to_string(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
-        return Err(usage(format!(
-            "{}: this is a machine file, which would lose its topology; {other}",
-            path.display()
-        )));
+        let path = path.display();
+        return Err(usage(format!("{path}: this is a machine file, which would lose its topology; {other}")));
     }
     let (rounds, length) = if args.quick { (1, Duration::from_millis(200)) } else { (3, Duration::from_millis(500)) };
     let store = Store::of_this_machine(topology);
@@ -95,22 +84,11 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     calibrated::update(path, |before| {
         Ok(MachineProfile { contentiousness: Some(Box::new(fitted.clone())), ..before? })
     })?;
-    print(|out| {
-        if args.json {
-            let answer =
-                serde_json::json!({"contentiousness": fitted, "points": model.points, "doubt": doubt, "path": path});
-            cotenant_cli::pretty(out, &answer)?;
-        } else {
-            table(out, &model, &fitted)?;
-            writeln!(
-                out,
-                "{} in {}; written to {}",
-                count(runs as u64, "run"),
-                about(begin.elapsed()),
-                path.display()
-            )?;
-        }
-        Ok(ExitCode::SUCCESS)
+    let json = serde_json::json!({"contentiousness": fitted, "points": model.points, "doubt": doubt, "path": path});
+    cotenant_cli::answer(args.json, &json, |out| {
+        table(out, &model, &fitted)?;
+        let (runs, time) = (count(runs as u64, "run"), about(begin.elapsed()));
+        Ok(writeln!(out, "{runs} in {time}; written to {}", path.display())?)
     })
 }
 
@@ -119,42 +97,27 @@ fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result
         out,
         "C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c, the part of its speed that a co-runner loses"
     )?;
-    writeln!(
-        out,
-        "{:<16} {:>12} {:>12} {:>12} {:>12} {:>9}",
-        "program", "costs others", "model says", "suffers", "L2 lines/ns", "L3"
-    )?;
+    writeln!(out, "program          costs others   model says      suffers  L2 lines/ns        L3")?;
+    let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
     for point in &model.points {
-        let says = fitted.at(point.l2_lines_per_ns, point.l3_lines_per_ns);
-        let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
-        writeln!(
-            out,
-            "{:<16} {:>12} {:>12} {:>12} {:>12.5} {:>9.5}",
-            point.program,
-            percent(point.contentiousness),
-            percent(says),
-            percent(point.sensitivity),
-            point.l2_lines_per_ns,
-            point.l3_lines_per_ns
-        )?;
+        let (l2, l3) = (point.l2_lines_per_ns, point.l3_lines_per_ns);
+        let [costs, says, suffers] = [point.contentiousness, fitted.at(l2, l3), point.sensitivity].map(percent);
+        writeln!(out, "{:<16} {costs:>12} {says:>12} {suffers:>12} {l2:>12.5} {l3:>9.5}", point.program)?;
     }
     for (name, unit, c) in [("a", "ns/line", fitted.a), ("b", "ns/line", fitted.b), ("c", "", fitted.c)] {
         writeln!(out, "{name} {:>12} {unit:<8} standard error {}, p = {:.2e}", number(c.value), number(c.error), c.p)?;
     }
+    let Contentiousness { r2, p, method, .. } = fitted;
+    let missed = fitted.leave_one_out * 100.0;
     writeln!(
         out,
-        "R² {:.2}, p = {:.2e}; each program as predicted from the others is missed by {:.1} points on average",
-        fitted.r2,
-        fitted.p,
-        fitted.leave_one_out * 100.0
+        "R² {r2:.2}, p = {p:.2e}; each program as predicted from the others is missed by {missed:.1} points on average"
     )?;
     let alone = |r2: Option<f64>| r2.map_or("unknown".to_owned(), |r2| format!("{r2:.2}"));
+    let (miss_rate, requests) = (alone(fitted.miss_rate_r2), alone(fitted.requests_r2));
     writeln!(
         out,
-        "R² of the last level's miss rate alone {}, of the rate of requests to it alone {}",
-        alone(fitted.miss_rate_r2),
-        alone(fitted.requests_r2)
+        "R² of the last level's miss rate alone {miss_rate}, of the rate of requests to it alone {requests}"
     )?;
-    writeln!(out, "{}", fitted.method)?;
-    Ok(())
+    Ok(writeln!(out, "{method}")?)
 }

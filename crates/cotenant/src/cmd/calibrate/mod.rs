@@ -2,10 +2,9 @@
 
 mod contention;
 
-use crate::calibrated;
 use crate::replace::replace;
+use crate::{args, calibrated, units};
 use anyhow::{Context, Result, anyhow, bail};
-use cotenant_cli::print;
 use cotenant_cli::words::{count, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::Caches;
@@ -19,7 +18,7 @@ use cotenant_model::topology::hidden::Role;
 use cotenant_model::topology::latency::MemoryLatencies;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -70,34 +69,25 @@ pub struct Args {
 /// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was
 /// interrupted.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(name) = args.only.iter().find(|name| !PARTS.contains(&name.as_str())) {
-        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", PARTS.join(", "))));
-    }
-    let parts: Vec<&str> = match args.only.as_slice() {
-        [] => PARTS.to_vec(),
-        only => only.iter().map(String::as_str).collect(),
-    };
+    let parts = args::only(&args.only, &PARTS)?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => calibrated::default_path()
             .ok_or_else(|| usage("there is no home folder for the profile; name a file with -o"))?,
     };
+    let make = |folder: &Path| {
+        fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))
+    };
     // Before anything is measured: whatever could be measured would be lost.
     match (&args.output, path.parent()) {
-        (None, Some(folder)) => {
-            fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
-        }
+        (None, Some(folder)) => make(folder)?,
         (Some(_), Some(folder)) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            bail!(
-                "{}: the profile cannot be written: there is no such folder; name another file with -o",
-                path.display()
-            );
+            let path = path.display();
+            bail!("{path}: the profile cannot be written: there is no such folder; name another file with -o");
         }
         _ => {}
     }
-    if let Some(folder) = &args.svg_dir {
-        fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))?;
-    }
+    args.svg_dir.as_deref().map_or(Ok(()), make)?;
     let topology = machine_arg::resolve(None)?.machine.topology;
     let cpus = sys::getaffinity(0)?.and(topology.usable());
     if let Some(load) = load_average().filter(|load| *load > 0.5 * cpus.len() as f64) {
@@ -123,18 +113,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(folder) = &args.svg_dir {
         draw(folder, &calibration)?;
     }
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &record)?;
-        } else {
-            table(out, &calibration, &record, &cpus)?;
-            writeln!(out, "written to {}", path.display())?;
-        }
-        Ok(ExitCode::SUCCESS)
+    cotenant_cli::answer(args.json, &record, |out| {
+        table(out, &calibration, &record, &cpus)?;
+        writeln!(out, "written to {}", path.display())?;
+        Ok(())
     })
 }
 
-/// Says where others disturbed a measurement too much.
+/// Warns where other programs disturbed a measurement too much.
 fn remark_noise(used_by_others: Option<f64>) {
     if let Some(share) = used_by_others.filter(|share| *share > QUIET) {
         tell(format_args!(
@@ -149,7 +135,7 @@ fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-fn draw(folder: &std::path::Path, calibration: &Calibration) -> Result<()> {
+fn draw(folder: &Path, calibration: &Calibration) -> Result<()> {
     let write = |name: &str, picture: String| {
         let path = folder.join(format!("{name}.svg"));
         replace(&path, picture.as_bytes()).with_context(|| format!("{}: the picture cannot be written", path.display()))
@@ -174,18 +160,13 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -
     if let Some(latencies) = &c.latencies {
         let n = latencies.cpus().len();
         let pairs = (0..n).flat_map(|a| (0..a).filter_map(move |b| latencies.get(a, b)));
-        let (least, most) = pairs.fold((f64::INFINITY, 0.0_f64), |(least, most), ns| (least.min(ns), most.max(ns)));
+        let (least, most) = units::ends(pairs);
         writeln!(out, "latency from CPU to CPU, one way: {least:.1} to {most:.1} ns")?;
     }
     if let Some(MemoryLatencies { nodes, rows }) = &c.memory {
-        let cells = || rows.iter().flat_map(|row| &row.ns).copied();
-        let (least, most) = (cells().fold(f64::INFINITY, f64::min), cells().fold(0.0, f64::max));
-        writeln!(
-            out,
-            "latency from {} of CPUs to memory of {} nodes: {least:.1} to {most:.1} ns; cotenant topo shows them",
-            count(rows.len() as u64, "group"),
-            nodes.len()
-        )?;
+        let (least, most) = units::ends(rows.iter().flat_map(|row| &row.ns).copied());
+        let way = format!("from {} of CPUs to memory of {} nodes", count(rows.len() as u64, "group"), nodes.len());
+        writeln!(out, "latency {way}: {least:.1} to {most:.1} ns; cotenant topo shows them")?;
     }
     sharing(out, c)?;
     for left in &c.left_out {
@@ -194,7 +175,7 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -
     Ok(())
 }
 
-/// What latencies show of who shares what, and where the system says otherwise.
+/// What latencies show of shared resources, and where the system says otherwise.
 fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
     let noun = |role| match role {
         Role::Core => "cores",
@@ -215,12 +196,10 @@ fn sharing(out: &mut dyn Write, c: &Calibration) -> Result<()> {
         match (found.as_slice(), claimed.as_slice()) {
             ([], claimed) => writeln!(out, "the system claims {noun} that latencies do not show: {}", groups(claimed))?,
             (found, []) => writeln!(out, "the system does not say so of these {noun}: {}", groups(found))?,
-            (found, claimed) => writeln!(
-                out,
-                "the system groups {noun} differently: {} where latencies show {}",
-                groups(claimed),
-                groups(found)
-            )?,
+            (found, claimed) => {
+                let (claimed, found) = (groups(claimed), groups(found));
+                writeln!(out, "the system groups {noun} differently: {claimed} where latencies show {found}")?;
+            }
         }
     }
     Ok(())

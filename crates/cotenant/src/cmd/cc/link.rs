@@ -41,10 +41,7 @@ fn read(jobs: &str) -> Option<Link> {
         makes_program: !has("-shared") && !has("-r") && !has("--relocatable"),
         optimises: words.iter().any(|word| word.starts_with("-plugin-opt")),
         has_library: words.iter().any(|word| {
-            *word == "-lcotenant"
-                || Path::new(word)
-                    .file_name()
-                    .is_some_and(|name| name.to_str().is_some_and(|name| name.starts_with("libcotenant.")))
+            *word == "-lcotenant" || word.rsplit('/').next().is_some_and(|name| name.starts_with("libcotenant."))
         }),
     })
 }

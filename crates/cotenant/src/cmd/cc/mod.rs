@@ -88,11 +88,8 @@ fn ours(words: &Words, tools: &Tools, cxx: bool) -> Result<Vec<OsString>> {
     let mut all = vec![with("-fpass-plugin=", tools.plugin.as_os_str())];
     let Some(link) = link::of(&tools.clang, cxx, &words.clang) else { return Ok(all) };
     if link.optimises {
-        if words
-            .clang
-            .iter()
-            .any(|word| word.to_str().is_some_and(|w| w.starts_with("-fuse-ld=") && w != "-fuse-ld=lld"))
-        {
+        let is_other = |word: &str| word.starts_with("-fuse-ld=") && word != "-fuse-ld=lld";
+        if words.clang.iter().filter_map(|word| word.to_str()).any(is_other) {
             return Err(usage("-flto with the pass needs the linker lld; use -fuse-ld=lld (apt-get install lld-19)"));
         }
         all.push("-fuse-ld=lld".into());

@@ -1,6 +1,7 @@
 //! Where clang, the pass and libcotenant are.
 
 use super::words::{Mode, Words};
+use crate::calibrated;
 use anyhow::Result;
 use cotenant_cli::usage;
 use std::path::{Path, PathBuf};
@@ -28,10 +29,8 @@ impl Tools {
             _ if words.mode == Mode::Off => PathBuf::new(),
             Some(path) if path.is_file() => std::path::absolute(path)?,
             Some(path) => {
-                return Err(usage(format!(
-                    "{}: there is no such plugin; build it with scripts/install-pass",
-                    path.display()
-                )));
+                let path = path.display();
+                return Err(usage(format!("{path}: there is no such plugin; build it with scripts/install-pass")));
             }
             None => plugin(&folders())?,
         };
@@ -62,20 +61,16 @@ fn is_version(clang: &Path) -> bool {
 
 /// Beside the command (`PREFIX/lib/cotenant`), or in the user's data folder.
 fn folders() -> Vec<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.join("lib/cotenant")));
-    let data = of("XDG_DATA_HOME").or_else(|| Some(of("HOME")?.join(".local/share")));
-    beside.into_iter().chain(data.map(|data| data.join("cotenant/lib"))).collect()
+    beside.into_iter().chain(calibrated::data_folder().map(|data| data.join("lib"))).collect()
 }
 
 fn plugin(folders: &[PathBuf]) -> Result<PathBuf> {
     let name = format!("cotenant-pass-{LLVM}.so");
     folders.iter().map(|folder| folder.join(&name)).find(|path| path.is_file()).ok_or_else(|| {
         let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        usage(format!(
-            "{name} is not in {}; build it with scripts/install-pass in a clone of Cotenant",
-            places.join(" nor in ")
-        ))
+        let places = places.join(" nor in ");
+        usage(format!("{name} is not in {places}; build it with scripts/install-pass in a clone of Cotenant"))
     })
 }
 

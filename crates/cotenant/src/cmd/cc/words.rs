@@ -5,7 +5,6 @@ use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_model::region;
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -118,30 +117,20 @@ impl Words {
 
     /// The value of `COTENANT_PASS`.
     pub fn for_pass(&self) -> String {
-        let mut pass = match self.mode {
-            Mode::Naps => "mode=naps",
-            Mode::Padding => "mode=padding",
-            Mode::Markers | Mode::Off => "mode=markers",
-        }
-        .to_owned();
-        let mut add = |key: &str, value: Option<String>| {
-            if let Some(value) = value {
-                let _ = write!(pass, " {key}={value}");
-            }
-        };
-        add("coverage", self.coverage.map(|x| x.to_string()));
-        match self.mode {
+        let coverage = self.coverage.map(|x| format!("coverage={x}"));
+        let (mode, settings) = match self.mode {
             Mode::Naps => {
-                add("granularity_ns", self.granularity_ns().map(|n| n.to_string()));
-                add("duration_ns", self.duration.map(|d| d.as_nanos().to_string()));
+                let granularity = self.granularity_ns().map(|n| format!("granularity_ns={n}"));
+                ("mode=naps", [granularity, self.duration.map(|d| format!("duration_ns={}", d.as_nanos()))])
             }
             Mode::Padding => {
-                add("every", self.granularity.clone());
-                add("thickness", self.thickness.map(|n| n.to_string()));
+                let every = self.granularity.as_ref().map(|n| format!("every={n}"));
+                ("mode=padding", [every, self.thickness.map(|n| format!("thickness={n}"))])
             }
-            Mode::Markers | Mode::Off => {}
-        }
-        pass
+            Mode::Markers | Mode::Off => ("mode=markers", [None, None]),
+        };
+        let words = [Some(mode.to_owned()), coverage].into_iter().chain(settings);
+        words.flatten().collect::<Vec<_>>().join(" ")
     }
 
     /// The value of `COTENANT_PASS_REGIONS`.

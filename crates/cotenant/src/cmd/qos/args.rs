@@ -1,16 +1,18 @@
-//! What the user says.
+//! The arguments of `cotenant qos`, and the programs that they name.
 
 use super::rules;
-use crate::args::{ModeArg, SetArgs};
+use crate::args::{self, SetArgs};
 use crate::run::{recorder, targets};
 use crate::{names, units};
 use anyhow::Result;
 use clap::ValueEnum;
 use cotenant_cli::usage;
 use cotenant_linux::act::throttle::Enforcer;
-use cotenant_linux::host::What;
+use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::{self, Target};
-use cotenant_model::metric::{Metric, QUANTILE, Source};
+use cotenant_model::Mode;
+use cotenant_model::metric::{self, Metric, QUANTILE};
+use cotenant_model::speed::Source;
 use cotenant_policies::Limits;
 use cotenant_policies::qos::controller::{Controller, PRESETS, Simple};
 use std::collections::BTreeSet;
@@ -87,8 +89,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     interval: Option<Duration>,
     /// Observe only, say what would be done, or do it [default: enforce]
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<ModeArg>,
+    #[arg(long, value_name = "MODE", value_parser = args::mode())]
+    pub mode: Option<Mode>,
     /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
@@ -177,103 +179,75 @@ impl From<Means> for Enforcer {
 
 /// `--metric`.
 #[derive(Debug, Clone, PartialEq)]
-pub enum MetricArg {
-    /// What the program reports.
-    Progress,
-    /// Instructions per cycle.
-    Ipc,
-    /// A quantile of the latencies that it reports: `latency_p50_s` or `latency_p99_s`.
-    Latency(&'static str),
-    /// From outside.
-    Outside(Box<Metric>),
+pub struct MetricArg {
+    /// What tells the speed, as the policy knows it: of a server that is asked, every answer.
+    pub source: Source,
+    /// How it is read, where it comes from outside.
+    pub outside: Option<Metric>,
+}
+
+impl Default for MetricArg {
+    fn default() -> Self {
+        Self { source: Source::Progress, outside: None }
+    }
 }
 
 impl std::str::FromStr for MetricArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "progress" => Ok(Self::Progress),
-            "ipc" => Ok(Self::Ipc),
-            "latency_p50_s" => Ok(Self::Latency("latency_p50_s")),
-            "latency_p99_s" => Ok(Self::Latency("latency_p99_s")),
-            other => match other.parse::<Metric>() {
-                Ok(metric) if metric.name == "ipc" => {
-                    Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned())
-                }
-                Ok(metric) => Ok(Self::Outside(Box::new(metric))),
-                Err(why) => Err(format!("{why}; or progress, ipc, latency_p50_s or latency_p99_s")),
-            },
+        if ["progress", "ipc", "latency_p50_s", "latency_p99_s"].contains(&text) {
+            return Ok(Self { source: text.to_owned().into(), outside: None });
         }
+        let metric: Metric =
+            text.parse().map_err(|why| format!("{why}; or progress, ipc, latency_p50_s or latency_p99_s"))?;
+        if metric.name == "ipc" {
+            return Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned());
+        }
+        let source = match metric.source {
+            metric::Source::Probe { .. } => {
+                let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
+                format!("latency_p{}_s", (percent * 1e3).round() / 1e3)
+            }
+            _ => metric.name.clone(),
+        };
+        Ok(Self { source: source.into(), outside: Some(metric) })
     }
 }
 
 impl MetricArg {
-    /// As the policy knows it: of a server that is asked, it gets every answer.
-    pub fn for_policy(&self) -> String {
-        match self {
-            Self::Outside(metric) if matches!(metric.source, Source::Probe { .. }) => {
-                let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
-                format!("latency_p{}_s", (percent * 1e3).round() / 1e3)
-            }
-            _ => self.name(),
-        }
-    }
-
     /// As people know it.
     pub fn name(&self) -> String {
-        match self {
-            Self::Progress => "progress".to_owned(),
-            Self::Ipc => "ipc".to_owned(),
-            Self::Latency(name) => (*name).to_owned(),
-            Self::Outside(metric) => metric.name.clone(),
-        }
-    }
-
-    /// What is to be read.
-    pub fn outside(&self) -> Vec<Metric> {
-        match self {
-            Self::Outside(metric) => vec![(**metric).clone()],
-            _ => Vec::new(),
-        }
+        self.outside.as_ref().map_or_else(|| self.source.to_string(), |metric| metric.name.clone())
     }
 
     /// Time between two readings.
     pub fn every(&self) -> Option<Duration> {
-        match self {
-            Self::Outside(metric) => Some(metric.every.max(metric.timeout)),
+        match (&self.outside, &self.source) {
+            (Some(metric), _) => Some(metric.every.max(metric.timeout)),
             // Of programs with few requests a reading takes longer.
-            Self::Latency(_) => Some(LATENCY_EVERY),
-            Self::Progress | Self::Ipc => None,
+            (None, Source::Latency(_)) => Some(LATENCY_EVERY),
+            (None, _) => None,
         }
     }
 }
 
-/// A program with its name.
-#[derive(Debug)]
-pub struct Program {
-    pub name: String,
-    pub what: What,
-}
-
-impl Program {
-    /// Its processes, as far as they run already.
-    fn pids(&self) -> Vec<u32> {
-        match &self.what {
-            What::Running(target) => target.pids(),
-            What::Command(_) => Vec::new(),
-        }
+/// The processes of a program, as far as they run already.
+fn pids(app: &AppSpec) -> Vec<u32> {
+    match &app.what {
+        What::Running(target) => target.pids(),
+        What::Command(_) => Vec::new(),
     }
 }
 
-/// Who is to keep its speed, and who gives way for it.
+/// The programs of a run: those that keep their speed, and those that give way.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
-    pub high: Vec<Program>,
-    pub low: Vec<Program>,
+    pub high: Vec<AppSpec>,
+    pub low: Vec<AppSpec>,
     /// One for each program of high priority.
     pub metrics: Vec<MetricArg>,
-    /// Rules that match nobody.
+    /// Notes on rules that match no program.
     pub notes: Vec<String>,
 }
 
@@ -289,10 +263,8 @@ impl Args {
         let high = programs(&self.high, &self.high_pid, &self.high_cgroup, self.all_users)?;
         let low = programs(&self.low, &self.low_pid, &self.low_cgroup, self.all_users)?;
         if let Some(path) = self.high_cgroup.iter().find(|path| Target::Cgroup((*path).clone()).pids().is_empty()) {
-            return Err(usage(format!(
-                "nobody is in control group {}; start the program of high priority first, or name it with --high",
-                path.display()
-            )));
+            let (group, remedy) = (path.display(), "start the high-priority program first, or name it with --high");
+            return Err(usage(format!("control group {group} is empty; {remedy}")));
         }
         if high.is_empty() && low.is_empty() {
             return rules::cast(self.config.as_deref(), &self.metric, self.all_users);
@@ -313,12 +285,10 @@ impl Args {
     /// One for each program of high priority.
     fn metrics(&self, programs: usize) -> Result<Vec<MetricArg>> {
         if self.metric.len() > programs {
-            return Err(usage(format!(
-                "--metric is given {} times for {programs} programs of high priority",
-                self.metric.len()
-            )));
+            let times = self.metric.len();
+            return Err(usage(format!("--metric is given {times} times for {programs} programs of high priority")));
         }
-        let last = self.metric.last().cloned().unwrap_or(MetricArg::Progress);
+        let last = self.metric.last().cloned().unwrap_or_default();
         Ok((0..programs).map(|i| self.metric.get(i).unwrap_or(&last).clone()).collect())
     }
 
@@ -327,7 +297,7 @@ impl Args {
         let name = self.controller_name(metrics);
         let name = name.as_str();
         let goal = self.goal.unwrap_or(0.9);
-        let ipc = metrics.iter().all(|metric| *metric == MetricArg::Ipc);
+        let ipc = metrics.iter().all(|metric| metric.source == Source::Ipc);
         if let Some(parameters) = name.strip_prefix("simple:") {
             let Some(simple) = simple(parameters) else {
                 return Err(usage(format!(
@@ -365,16 +335,16 @@ impl Args {
 
     /// Time between two looks.
     pub fn interval(&self, metrics: &[MetricArg]) -> Duration {
-        let every = metrics.iter().flat_map(MetricArg::outside).map(|metric| metric.every / LOOKS);
+        let every = metrics.iter().flat_map(|metric| &metric.outside).map(|metric| metric.every / LOOKS);
         let least = every.fold(INTERVAL, Duration::min);
         self.interval.unwrap_or(least.max(SHORTEST_INTERVAL))
     }
 }
 
-/// Nobody may be of both priorities.
+/// No process may have both priorities.
 fn apart(cast: &Cast) -> Result<()> {
-    let high: BTreeSet<u32> = cast.high.iter().flat_map(Program::pids).collect();
-    match cast.low.iter().flat_map(Program::pids).find(|pid| high.contains(pid)) {
+    let high: BTreeSet<u32> = cast.high.iter().flat_map(pids).collect();
+    match cast.low.iter().flat_map(pids).find(|pid| high.contains(pid)) {
         Some(pid) => Err(usage(format!(
             "process {pid} is to keep its speed and to nap for that; name it among those of high or of low priority, \
              and no control group that it is in among the others"
@@ -387,7 +357,7 @@ fn goalless(controller: &str) -> anyhow::Error {
     usage(format!("--controller {controller} goes by thresholds of the speed and has no goal; leave --goal out"))
 }
 
-fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: bool) -> Result<Vec<Program>> {
+fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: bool) -> Result<Vec<AppSpec>> {
     let mut programs = Vec::new();
     for line in commands {
         if line.trim().is_empty() {
@@ -395,17 +365,17 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: b
         }
         let mut command = Command::new("/bin/sh");
         command.args(["-c", line]);
-        programs.push(Program { name: names::of_line(line), what: What::Command(command) });
+        programs.push(AppSpec::new(names::of_line(line), What::Command(command)));
     }
     for pid in pids {
         let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;
         processes::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
-        programs.push(Program { name, what: What::Running(Target::Trees(vec![*pid])) });
+        programs.push(AppSpec::new(name, What::Running(Target::Trees(vec![*pid]))));
     }
     for path in cgroups {
         let target = Target::Cgroup(path.clone());
         targets::missing(&target).map_or(Ok(()), |why| Err(usage(why)))?;
-        programs.push(Program { name: names::base(path), what: What::Running(target) });
+        programs.push(AppSpec::new(names::base(path), What::Running(target)));
     }
     Ok(programs)
 }
@@ -435,7 +405,7 @@ mod tests {
     fn the_policy_gets_every_answer_of_a_server_that_is_asked() {
         let names = |text: &str| {
             let metric: MetricArg = text.parse().unwrap();
-            (metric.name(), metric.for_policy())
+            (metric.name(), metric.source.to_string())
         };
         let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(names("redis:6379:p99,name=cache"), both("cache", "latency_p99_s"));

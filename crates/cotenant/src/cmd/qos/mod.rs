@@ -5,17 +5,18 @@ mod rules;
 mod show;
 
 use crate::run::{Run, targets};
-use crate::settings::{self, Setup};
+use crate::settings::{self, Decider, Setup};
 use anyhow::Result;
 pub use args::Args;
-use args::{Cast, MetricArg, Program};
+use args::{Cast, MetricArg};
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, HostOptions, Until, What, probe_tier};
 use cotenant_linux::sense::executable;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Policy, Settings};
 use cotenant_model::profile::AppProfile;
-use cotenant_model::{AppId, Mode, Topology};
+use cotenant_model::speed::Source;
+use cotenant_model::{AppId, Topology};
 use cotenant_policies::{High, Qos, QosConfig};
 use show::Table;
 use std::collections::BTreeMap;
@@ -34,28 +35,26 @@ const PATIENCE: u32 = 5;
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let cast = args.cast()?;
-    let (topology, machine) = settings::live_machine(None)?;
-    let cpus = args.cpus.as_deref().map(|text| settings::user_cpus(text, &topology)).transpose()?;
-    let topology = cpus.as_ref().map_or_else(|| topology.clone(), |cpus| topology.limited_to(cpus));
+    let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let config = config(args, &cast)?;
     let qos = config.settings.of::<Qos>()?;
-    let apps = profiles(&topology, &cast)?;
-    let mut setup = Setup::of((topology, machine), apps, config, Box::new(Qos(qos.clone())))?;
-    (setup.mode, setup.cpus) = (args.mode.map_or(Mode::Enforce, Into::into), cpus);
+    let apps = profiles(&machine.0, &cast)?;
+    let mut setup = Setup::of(machine, cpus, apps, Decider::all(Box::new(Qos(qos.clone())), config))?;
+    setup.mode = args.mode.unwrap_or_default();
     let Cast { high, low, metrics, notes } = cast;
-    let counters = metrics.iter().any(|metric| metric.name() == "ipc");
+    let counters = metrics.iter().any(|metric| metric.source == Source::Ipc);
     if counters && !probe_tier(&setup.topology)?.to_string().contains("instructions") {
         return Err(usage(
             "the metric ipc needs hardware counters, which are not to be had here (cotenant doctor says why); use progress or a metric from outside",
         ));
     }
 
-    let names: Vec<String> = high.iter().chain(&low).map(|program| program.name.clone()).collect();
+    let names: Vec<String> = high.iter().chain(&low).map(|app| app.name.clone()).collect();
     let mut run = Run::new(&setup, args.record.target(), names.clone())?;
     let mut table = Table::new(args, names, &metrics, qos.as_ref(), notes);
     let high = high.into_iter().zip(&metrics);
-    let high = high.map(|(p, metric)| AppSpec { metrics: metric.outside(), ..AppSpec::new(p.name, p.what) });
-    let low = low.into_iter().map(|p| AppSpec { throttled: Some(args.means.into()), ..AppSpec::new(p.name, p.what) });
+    let high = high.map(|(app, metric)| AppSpec { metrics: metric.outside.iter().cloned().collect(), ..app });
+    let low = low.into_iter().map(|app| AppSpec { throttled: Some(args.means.into()), ..app });
     run.apps = high.chain(low).collect();
     run.options = HostOptions {
         other_users: args.all_users,
@@ -70,15 +69,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     table.report(summary, args)
 }
 
-/// Who is served and how, with what `--set` changes of it.
+/// Which programs are served and how, with what `--set` changes of it.
 fn config(args: &Args, cast: &Cast) -> Result<Config> {
     let metrics = &cast.metrics;
     let high = cast.high.len();
     let qos = QosConfig {
-        high: (0..)
-            .zip(metrics)
-            .map(|(app, metric)| High { app: AppId(app), metric: metric.for_policy().into() })
-            .collect(),
+        high: (0..).zip(metrics).map(|(app, metric)| High { app: AppId(app), metric: metric.source.clone() }).collect(),
         low: (high..high + cast.low.len()).map(|app| AppId(app as u32)).collect(),
         place: args.means.place(),
         limits: args.means.limits(),
@@ -95,7 +91,7 @@ fn config(args: &Args, cast: &Cast) -> Result<Config> {
 /// What is stored of these programs: rates stand in for signals that cannot be counted here.
 fn profiles(topology: &Topology, cast: &Cast) -> Result<BTreeMap<String, AppProfile>> {
     let programs = || cast.high.iter().chain(&cast.low);
-    let running = programs().filter_map(|Program { name, what }| match what {
+    let running = programs().filter_map(|AppSpec { name, what, .. }| match what {
         What::Running(target) => Some((name.clone(), executable::look(&targets::program(target)?.1)?)),
         What::Command(_) => None,
     });

@@ -1,10 +1,10 @@
 //! Programs that run already, by the rules of the settings file.
 
-use super::args::{Cast, MetricArg, Program};
-use crate::settings::{self, Matches, Role, Rule};
+use super::args::{Cast, MetricArg};
+use crate::settings::{self, Matches, Role, RoleRule};
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_linux::host::What;
+use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
 use std::collections::BTreeSet;
@@ -32,13 +32,13 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
     for rule in rules {
         let metric = match &rule.metric {
             Some(text) => text.parse().map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?,
-            None => metrics.first().cloned().unwrap_or(MetricArg::Progress),
+            None => metrics.first().cloned().unwrap_or_default(),
         };
         let Some(target) = target(&rule, &mut taken, all_users) else {
             cast.notes.push(format!("{}: the rule {} matches nobody who runs now", rule.at, rule.name));
             continue;
         };
-        let program = Program { name: rule.name, what: What::Running(target) };
+        let program = AppSpec::new(rule.name, What::Running(target));
         match rule.role {
             Role::High => {
                 cast.high.push(program);
@@ -58,11 +58,11 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
     )))
 }
 
-/// Whom a rule matches; `None`: nobody.
-fn target(rule: &Rule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
+/// The programs that a rule matches now; `None` where there are none.
+fn target(rule: &RoleRule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
     match &rule.matches {
         Matches::Cgroup(path) => {
-            // Who is to nap may come later.
+            // Low-priority programs may start later.
             let target = Target::Cgroup(path.clone());
             let there = path.join("cgroup.procs").exists() && (rule.role == Role::Low || !target.pids().is_empty());
             there.then_some(target)

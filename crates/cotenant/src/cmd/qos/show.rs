@@ -1,4 +1,4 @@
-//! How it stands: a table while it runs, and the summary.
+//! The table while it runs, and the summary.
 
 use super::args::{Args, MetricArg, Output};
 use crate::run::Observer;
@@ -182,10 +182,9 @@ impl Table {
 
     fn high_rows(&self) -> Vec<HighRow> {
         let row = |i: usize| {
+            let (name, metric) = (self.names[i].clone(), self.metrics[i].clone());
             let alone = self.state.alone.get(i).copied().flatten();
-            let mean = self.state.mean(i);
-            let achieved = self.state.kept(i);
-            HighRow { name: self.names[i].clone(), metric: self.metrics[i].clone(), alone, mean, achieved }
+            HighRow { name, metric, alone, mean: self.state.mean(i), achieved: self.state.kept(i) }
         };
         (0..self.high).map(row).collect()
     }
@@ -230,14 +229,10 @@ impl Table {
 impl Report<'_> {
     fn tell(&self) {
         let goal = self.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
-        tell(format_args!(
-            "{:.1} s with {}{goal}; {} ordered; own cost {:.2} % of a CPU in {}",
-            self.run.seconds,
-            self.controller,
-            count(self.naps_ordered, "nap"),
-            self.run.overhead * 100.0,
-            count(self.run.tally.rounds, "round")
-        ));
+        let Self { controller, run: Summary { seconds, overhead, tally, .. }, .. } = self;
+        let (naps, rounds) = (count(self.naps_ordered, "nap"), count(tally.rounds, "round"));
+        let own = format!("own cost {:.2} % of a CPU in {rounds}", overhead * 100.0);
+        tell(format_args!("{seconds:.1} s with {controller}{goal}; {naps} ordered; {own}"));
         self.high.iter().for_each(|row| tell(high_line(row)));
         self.low.iter().for_each(|row| tell(low_line(row)));
         if let Some(duty) = self.duty_asked {
@@ -253,20 +248,11 @@ impl Report<'_> {
     }
 }
 
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0))
-}
-
 fn high_line(row: &HighRow) -> String {
     let value = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:.4e}"));
-    format!(
-        "high {}: {} of its speed alone ({} {}, alone {})",
-        row.name,
-        percent(row.achieved),
-        row.metric,
-        value(row.mean),
-        value(row.alone)
-    )
+    let HighRow { name, metric, alone, mean, achieved } = row;
+    let achieved = achieved.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    format!("high {name}: {achieved} of its speed alone ({metric} {}, alone {})", value(*mean), value(*alone))
 }
 
 fn low_line(row: &LowRow) -> String {

@@ -5,11 +5,9 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::usage;
 use cotenant_cli::words::tell;
-use cotenant_linux::sys::launch::{self, Child};
-use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::characterize::caches::Geometry;
 use cotenant_model::region::found;
-use cotenant_model::topology::{CacheType, Kind, Topology};
+use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,39 +53,27 @@ fn levels(topology: &Topology) -> Option<(Geometry, Geometry, Geometry)> {
     let last = *caches.last()?;
     let first = *caches.first()?;
     let upper = caches.iter().rev().find(|r| r.level < last.level).copied().unwrap_or(first);
-    let of = |r: &cotenant_model::topology::Resource| {
-        Geometry::nearest(
-            r.capacity.unwrap_or(0),
-            r.ways.filter(|ways| *ways > 0).unwrap_or(8),
-            r.line_size.unwrap_or(64),
-        )
+    let of = |r: &Resource| {
+        let ways = r.ways.filter(|ways| *ways > 0).unwrap_or(8);
+        Geometry::nearest(r.capacity.unwrap_or(0), ways, r.line_size.unwrap_or(64))
     };
     Some((of(first), of(upper), of(last)))
 }
 
 /// Runs it to its end; its exit code.
 fn simulate(args: &Args, folder: &Path, first: Geometry, upper: Geometry, last: Geometry) -> Result<u8> {
-    let mut waiter = Waiter::new()?;
     let mut command = Command::new("valgrind");
     command.args(["-q", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"]);
     command.arg(format!("--cachegrind-out-file={}/%p", folder.display()));
     command.args([format!("--I1={}", first.option()), format!("--D1={}", upper.option())]);
     command.arg(format!("--LL={}", last.option())).args(&args.command);
-    let child = Child::spawn_command(command)?;
-    waiter.watch(&child);
-    loop {
-        match waiter.wait(None)? {
-            Event::Exited(_, status, _) => return Ok(launch::exit_code(status)),
-            Event::Signal(_) | Event::Tick => {} // it has got the signal, too
-        }
-    }
+    super::run_to_end(command, None, || ())
 }
 
 fn read(folder: &Path) -> Result<found::Profile> {
-    let mut profile = found::Profile::default();
-    let mut any = false;
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let (mut profile, mut any) = (found::Profile::default(), false);
+    let files = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut files = files.collect::<std::io::Result<Vec<PathBuf>>>()?;
     files.sort();
     for file in files {
         // A process that was killed leaves a part, or nothing: what it says counts no less.

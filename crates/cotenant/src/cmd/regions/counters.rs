@@ -6,14 +6,12 @@ use cotenant_cli::words::{count, tell};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::perf::plan;
 use cotenant_linux::sense::perf::sampling::{self, Cost, Events, PER_SECOND, Sampler, Source, Symbols, Unavailable};
-use cotenant_linux::sys::launch::{self, Child};
-use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::characterize::contention::line_signals;
 use cotenant_model::Topology;
 use cotenant_model::region::found::Model;
 use cotenant_model::region::sampled::{Profile, Sampled};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often the buffers are read.
 const READ: Duration = Duration::from_millis(100);
@@ -32,23 +30,10 @@ pub(super) fn events(topology: &Topology) -> Result<Events, Unavailable> {
 
 /// Runs the command to its end.
 pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Model) -> Result<Found> {
-    let mut waiter = Waiter::new()?;
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let mut sampler = Sampler::of_next_program(events, topology.online())?;
-    let child = Child::spawn_command(command)?;
-    waiter.watch(&child);
-    let mut next = Instant::now() + READ;
-    let status = loop {
-        match waiter.wait(Some(next))? {
-            Event::Exited(_, status, _) => break launch::exit_code(status),
-            Event::Tick => {
-                sampler.read();
-                next = Instant::now() + READ;
-            }
-            Event::Signal(_) => {} // it has got the signal, too
-        }
-    };
+    let status = super::run_to_end(command, Some(READ), || sampler.read())?;
     let found = sampler.finish();
     let (profile, unread) = profile(&found);
     let total = profile.total();

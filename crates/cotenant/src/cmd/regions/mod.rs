@@ -9,14 +9,16 @@ use cotenant_cli::usage;
 use cotenant_cli::words::tell;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::perf::sampling::Events;
-use cotenant_linux::sys::launch::LaunchError;
+use cotenant_linux::sys::launch::{self, Child, LaunchError};
+use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::region::{self, Region, found::Model};
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -129,18 +131,32 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
     );
     match &args.output {
         Some(path) => fs::write(path, text).with_context(|| path.display().to_string())?,
-        None => {
-            cotenant_cli::print(|out| {
-                out.write_all(text.as_bytes())?;
-                Ok(ExitCode::SUCCESS)
-            })?;
-        }
+        None => cotenant_cli::print_text(&text).map(drop)?,
     }
     if !args.quiet {
         list(&found.regions);
         found.remark.iter().for_each(tell);
     }
     Ok(ExitCode::from(found.status))
+}
+
+/// Runs a command to its end, and does something each time that this time has passed; its exit code.
+fn run_to_end(command: Command, every: Option<Duration>, mut tick: impl FnMut()) -> Result<u8> {
+    let mut waiter = Waiter::new()?;
+    let child = Child::spawn_command(command)?;
+    waiter.watch(&child, true);
+    let wake = || every.map(|every| Instant::now() + every);
+    let mut next = wake();
+    loop {
+        match waiter.wait(next)? {
+            Event::Exited(_, status, _) => return Ok(launch::exit_code(status)),
+            Event::Signal(_) => {} // it has got the signal, too
+            Event::Tick => {
+                tick();
+                next = wake();
+            }
+        }
+    }
 }
 
 /// What is to be sampled; `None` = nothing, caches are simulated.

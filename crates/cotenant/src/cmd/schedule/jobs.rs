@@ -17,7 +17,7 @@ const MOST_THREADS: usize = 1 << 22;
 const NAME_BYTES: usize = 200;
 
 /// One job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobSpec {
     /// Names its log files; each only once.
     pub name: String,
@@ -133,30 +133,23 @@ fn of_toml(text: &str) -> At<Vec<JobSpec>> {
                 return Err((at, why.to_owned()));
             }
         };
-        let threads = match &job.threads {
-            Some(threads) if !(1..=MOST_THREADS).contains(threads.as_ref()) => {
-                return Err((threads.span().start, format!("threads is from 1 to {MOST_THREADS}")));
-            }
-            Some(threads) => *threads.as_ref(),
-            None => 1,
-        };
-        let name = match job.name {
-            Some(name) if name.as_ref().trim().is_empty() => {
-                return Err((name.span().start, "name is empty; leave it out, or give one".to_owned()));
-            }
-            name => name.map(Spanned::into_inner),
-        };
+        if let Some(threads) = job.threads.as_ref().filter(|n| !(1..=MOST_THREADS).contains(n.as_ref())) {
+            return Err((threads.span().start, format!("threads is from 1 to {MOST_THREADS}")));
+        }
+        if let Some(name) = job.name.as_ref().filter(|name| name.as_ref().trim().is_empty()) {
+            return Err((name.span().start, "name is empty; leave it out, or give one".to_owned()));
+        }
         let base = base_name(&command);
         let mut env = file.env.clone();
         env.extend(job.env);
         jobs.push(JobSpec {
-            name: name.unwrap_or_else(|| format!("{}-{base}", i + 1)),
+            name: job.name.map_or_else(|| format!("{}-{base}", i + 1), Spanned::into_inner),
             app: job.profile.unwrap_or(base),
             env,
             cwd: job.cwd.or_else(|| file.cwd.clone()),
             memory: memory(&job.memory)?.or(default_memory),
             retries: job.retries.unwrap_or(file.retries),
-            threads,
+            threads: job.threads.map_or(1, Spanned::into_inner),
             line,
             command,
         });
@@ -173,18 +166,8 @@ fn of_list(text: &str) -> At<Vec<JobSpec>> {
             return Err((at, "a command holds no NUL".to_owned()));
         }
         let command = shell(words);
-        let base = base_name(&command);
-        Ok(JobSpec {
-            name: format!("{}-{base}", i + 1),
-            app: base,
-            command,
-            env: BTreeMap::new(),
-            cwd: None,
-            memory: None,
-            retries: 0,
-            threads: 1,
-            line,
-        })
+        let app = base_name(&command);
+        Ok(JobSpec { name: format!("{}-{app}", i + 1), app, command, threads: 1, line, ..JobSpec::default() })
     };
     commands.enumerate().map(job).collect()
 }

@@ -8,7 +8,7 @@ mod screen;
 
 use crate::args::SetArgs;
 use crate::run::{Run, recorder};
-use crate::settings::{self, Setup};
+use crate::settings::{self, Decider, Setup};
 use crate::{registry::registry, units};
 use anyhow::Result;
 use clap::ValueEnum;
@@ -147,18 +147,20 @@ pub struct Args {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let specs = jobs::parse(&args.file, &read(&args.file)?)?;
-    let (topology, machine) = settings::live_machine(None)?;
-    let cpus = args.cpus.as_deref().map(|text| settings::user_cpus(text, &topology)).transpose()?;
-    let usable = cpus.as_ref().map_or_else(|| topology.usable().clone(), |cpus| cpus.and(topology.usable()));
-    let apps = profiles(args, &topology, &specs)?;
-    let (rival, chosen) = choose(args.policy, &topology, &apps, &specs, usable.len())?;
-    let limits = limits(args, rival, usable.len(), &specs)?;
+    let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
+    let topology = &machine.0;
+    let usable = topology.usable().len();
+    let apps = profiles(args, topology, &specs)?;
+    let (rival, chosen) = match args.policy {
+        Rival::Auto => choose(topology, &apps, &specs).map(|(rival, why)| (rival, Some(why)))?,
+        asked => (asked, None),
+    };
+    let limits = limits(args, rival, usable, &specs)?;
     let config = config(args)?;
     let quantum = config.interval;
     let policy = registry().make(rival.policy(), &config).map_err(usage)?;
-    let mut setup = Setup::of((topology, machine), apps, config, policy)?;
+    let mut setup = Setup::of(machine, cpus, apps, Decider::all(policy, config))?;
     setup.mode = if rival.pauses() { Mode::Enforce } else { Mode::Observe };
-    setup.cpus = cpus;
     let names = specs.iter().map(|spec| spec.name.clone()).collect();
     let mut run = Run::new(&setup, args.record.target(), names)?;
 
@@ -186,7 +188,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         chosen,
         pause,
         quantum_ms: quantum.as_secs_f64() * 1e3,
-        cpus: usable.len(),
+        cpus: usable,
         makespan_s: makespan.as_secs_f64(),
         jobs: jobs.all.iter().map(|job| JobReport::of(job, &logs)).collect(),
         failed,
@@ -267,44 +269,32 @@ fn profiles(args: &Args, topology: &Topology, specs: &[JobSpec]) -> Result<BTree
     Ok(apps)
 }
 
-/// Which policy, and for `auto` why.
-fn choose(
-    asked: Rival,
-    topology: &Topology,
-    apps: &BTreeMap<String, AppProfile>,
-    specs: &[JobSpec],
-    cpus: usize,
-) -> Result<(Rival, Option<String>)> {
-    if asked != Rival::Auto {
-        return Ok((asked, None));
-    }
-    let threads: usize = specs.iter().map(|spec| spec.threads).sum();
+/// What `auto` takes, and why.
+fn choose(topology: &Topology, apps: &BTreeMap<String, AppProfile>, specs: &[JobSpec]) -> Result<(Rival, String)> {
+    let (threads, cpus) = (specs.iter().map(|spec| spec.threads).sum::<usize>(), topology.usable().len());
     if threads <= cpus {
-        return Ok((
-            Rival::Linux,
-            Some(format!("{} and {}", count(threads as u64, "thread"), count(cpus as u64, "CPU"))),
-        ));
+        let (threads, cpus) = (count(threads as u64, "thread"), count(cpus as u64, "CPU"));
+        return Ok((Rival::Linux, format!("{threads} and {cpus}")));
     }
     let counted: Vec<Signal> = probe_tier(topology)?.present.iter().map(|p| p.signal).collect();
     let known = |signal: Signal| {
         let in_profile = |spec: &JobSpec| apps.get(&spec.app).is_some_and(|app| app.per_cpu_s.contains_key(&signal));
         counted.contains(&signal) || specs.iter().all(in_profile)
     };
-    if !known(Signal::LlcMisses) {
-        let why = "this machine cannot count llc_misses, and not every job has a profile with its rate";
-        return Ok((Rival::Fifo, Some(why.to_owned())));
-    }
     let shared = topology.llc_domains().len() >= 2
         && topology.llc_domains().iter().any(|domain| domain.cpus.len() > 1)
         && [Signal::PrivateMisses, Signal::L2LinesIn, Signal::L1Misses].into_iter().any(known);
-    if !shared {
-        return Ok((Rival::Mas, Some("no two caches are shared, or what arrives at them is not known".to_owned())));
-    }
     let sensitivity = |app: &AppProfile| app.average_traffic_loss.is_some() || app.degradation.contains_key("memory");
-    if specs.iter().any(|spec| apps.get(&spec.app).is_some_and(sensitivity)) {
-        return Ok((Rival::Das, Some("the sensitivity of jobs is known".to_owned())));
-    }
-    Ok((Rival::Cas, Some("what arrives at several shared caches is known".to_owned())))
+    let (rival, why) = if !known(Signal::LlcMisses) {
+        (Rival::Fifo, "this machine cannot count llc_misses, and not every job has a profile with its rate")
+    } else if !shared {
+        (Rival::Mas, "no two caches are shared, or what arrives at them is not known")
+    } else if specs.iter().any(|spec| apps.get(&spec.app).is_some_and(sensitivity)) {
+        (Rival::Das, "the sensitivity of jobs is known")
+    } else {
+        (Rival::Cas, "what arrives at several shared caches is known")
+    };
+    Ok((rival, why.to_owned()))
 }
 
 fn limits(args: &Args, rival: Rival, cpus: usize, specs: &[JobSpec]) -> Result<Limits> {
@@ -313,12 +303,9 @@ fn limits(args: &Args, rival: Rival, cpus: usize, specs: &[JobSpec]) -> Result<L
         if let (Some(need), Some(memory)) = (spec.memory, memory)
             && need > memory
         {
-            return Err(usage(format!(
-                "{}:{}: {} needs {need} bytes of memory, and there are {memory}; see --memory",
-                args.file.display(),
-                spec.line,
-                spec.name
-            )));
+            let (file, JobSpec { line, name, .. }) = (args.file.display(), spec);
+            let why = format!("{name} needs {need} bytes of memory, and there are {memory}; see --memory");
+            return Err(usage(format!("{file}:{line}: {why}")));
         }
     }
     let programs = args.jobs.map(|n| n as usize);
@@ -352,10 +339,8 @@ fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
         let jobs = shared.0.borrow();
         earlier.running.iter().map(|(job, ..)| jobs.all[*job].spec.name.clone()).collect()
     };
-    tell(format_args!(
-        "waiting for what the earlier run has left running: {}; nobody will know its exit code",
-        names.join(", ")
-    ));
+    let names = names.join(", ");
+    tell(format_args!("waiting for what the earlier run has left running: {names}; nobody will know its exit code"));
     for &(job, pid, start) in &earlier.running {
         if let Ok(pidfd) = sys::pidfd_open(pid) {
             use std::os::fd::AsFd;

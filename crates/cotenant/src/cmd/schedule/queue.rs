@@ -27,9 +27,10 @@ pub(super) struct Limits {
     pub memory: Option<u64>,
 }
 
-/// How a job stands.
-#[derive(Clone, Debug, PartialEq)]
+/// The state of a job.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum State {
+    #[default]
     Queued,
     Started {
         since: Instant,
@@ -45,7 +46,7 @@ pub(super) enum State {
 }
 
 /// A job and what became of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Job {
     pub spec: JobSpec,
     pub state: State,
@@ -89,32 +90,13 @@ pub(super) struct Jobs {
 
 impl Jobs {
     pub fn new(specs: Vec<JobSpec>, limits: Limits, logs: &Path, ledger: Ledger, earlier: &Earlier) -> Self {
-        let job = |spec| Job {
-            spec,
-            state: State::Queued,
-            attempts: 0,
-            first: None,
-            seconds: 0.0,
-            usage: Usage::default(),
-            events: BTreeMap::new(),
-            rate: None,
-            width: 0,
-        };
-        let mut jobs: Vec<Job> = specs.into_iter().map(job).collect();
+        let mut all: Vec<Job> = specs.into_iter().map(|spec| Job { spec, ..Job::default() }).collect();
         for &(i, code) in &earlier.ended {
-            jobs[i].state = State::Ended { code };
+            all[i].state = State::Ended { code };
         }
-        let waiting = (0..jobs.len()).filter(|&i| jobs[i].state == State::Queued).collect();
-        Self {
-            all: jobs,
-            waiting,
-            limits,
-            logs: logs.to_owned(),
-            ledger,
-            stopping: false,
-            notes: BTreeSet::new(),
-            apps: Vec::new(),
-        }
+        let waiting = (0..all.len()).filter(|&i| all[i].state == State::Queued).collect();
+        let (logs, notes, apps) = (logs.to_owned(), BTreeSet::new(), Vec::new());
+        Self { all, waiting, limits, logs, ledger, stopping: false, notes, apps }
     }
 
     fn started_jobs(&self) -> impl Iterator<Item = &Job> {
@@ -181,7 +163,7 @@ impl Jobs {
         self.all[key].state = state;
     }
 
-    /// A job of an earlier run has ended, nobody knows how.
+    /// A job of an earlier run has ended; its exit code is unknown.
     pub fn left_ended(&mut self, key: usize) {
         self.waiting.retain(|&k| k != key);
         self.over(key, State::Ended { code: None });
@@ -209,7 +191,7 @@ impl Queue for Shared {
             let mut jobs = self.0.borrow_mut();
             let key = *jobs.waiting.front()?;
             if !jobs.fits(&jobs.all[key].spec) {
-                return None; // in order: whoever needs much is not passed over again and again
+                return None; // in order, so that jobs that need much are not passed over again and again
             }
             let program = match jobs.program(key) {
                 Ok(program) => Some(program?),
@@ -252,22 +234,20 @@ impl Queue for Shared {
         job.usage.cpu += usage.cpu;
         job.usage.max_rss = job.usage.max_rss.max(usage.max_rss);
         if let Some(need) = job.spec.memory.filter(|need| usage.max_rss > *need) {
-            let note = format!(
-                "{} has used {} bytes of memory, more than the {need} that it was said to need",
-                job.spec.name, usage.max_rss
-            );
+            let (name, used) = (&job.spec.name, usage.max_rss);
+            let note = format!("{name} has used {used} bytes of memory, more than the {need} that it was said to need");
             jobs.notes.insert(note);
         }
         let job = &mut jobs.all[key];
         let again = !status.success() && job.attempts <= job.spec.retries;
-        match again {
-            // Many programs that are asked to end do so in good order, and have not done their work.
-            _ if asked || again && stopping => jobs.over(key, State::Interrupted),
-            true => {
-                job.state = State::Queued;
-                jobs.waiting.push_back(key);
-            }
-            false => jobs.over(key, State::Ended { code: Some(launch::exit_code(status)) }),
+        // Many programs that are asked to end do so in good order, and have not done their work.
+        if asked || again && stopping {
+            jobs.over(key, State::Interrupted);
+        } else if again {
+            job.state = State::Queued;
+            jobs.waiting.push_back(key);
+        } else {
+            jobs.over(key, State::Ended { code: Some(launch::exit_code(status)) });
         }
     }
 

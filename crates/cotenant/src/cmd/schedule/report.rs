@@ -1,4 +1,4 @@
-//! What a batch came to, as a table or JSON.
+//! The result of a batch, as a table or JSON.
 
 use super::queue::JobReport;
 use super::{Args, NAME};
@@ -10,7 +10,6 @@ use cotenant_linux::act::pause::Mechanism;
 use cotenant_linux::host::queue::Gaps;
 use cotenant_model::Signal;
 use serde::Serialize;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// What `--json` prints beside what every run comes to.
@@ -57,64 +56,35 @@ impl GapUs {
 
 impl Report<'_> {
     pub fn print(&self, args: &Args) -> Result<()> {
-        if args.json {
-            cotenant_cli::print(|out| {
-                cotenant_cli::pretty(out, self)?;
-                Ok(ExitCode::SUCCESS)
-            })?;
+        if args.quiet && !args.json {
             return Ok(());
         }
-        if args.quiet {
-            return Ok(());
-        }
-        cotenant_cli::print(|out| {
+        cotenant_cli::answer(args.json, self, |out| {
             let width = self.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).clamp(4, NAME);
-            writeln!(
-                out,
-                "{:width$}  {:>12}  {:>8}  {:>9}  {:>8}  LLC misses/µs",
-                "job", "result", "attempts", "seconds", "CPU s"
-            )?;
-            for job in &self.jobs {
-                let result = job
-                    .exit_code
-                    .filter(|code| *code != 0)
-                    .map_or_else(|| job.result.to_owned(), |code| format!("failed ({code})"));
-                let rate = job
-                    .per_cpu_us
-                    .get(Signal::LlcMisses.name())
-                    .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
-                writeln!(
-                    out,
-                    "{:width$}  {result:>12}  {:>8}  {:>9.2}  {:>8.2}  {rate:>13}",
-                    cut(&job.name, width),
-                    job.attempts,
-                    job.seconds,
-                    job.cpu_s
-                )?;
+            writeln!(out, "{:width$}        result  attempts    seconds     CPU s  LLC misses/µs", "job")?;
+            for JobReport { name, result, exit_code, attempts, seconds, cpu_s, per_cpu_us, .. } in &self.jobs {
+                let failed = exit_code.filter(|code| *code != 0).map(|code| format!("failed ({code})"));
+                let (name, result) = (cut(name, width), failed.unwrap_or_else(|| (*result).to_owned()));
+                let rate = per_cpu_us.get(Signal::LlcMisses.name()).map_or("-".to_owned(), |rate| format!("{rate:.2}"));
+                writeln!(out, "{name:width$}  {result:>12}  {attempts:>8}  {seconds:>9.2}  {cpu_s:>8.2}  {rate:>13}")?;
             }
             let chosen = self.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
+            let (jobs, policy, own) =
+                (count(self.jobs.len() as u64, "job"), self.run.policy, self.run.overhead * 100.0);
+            let Self { makespan_s, failed, .. } = self;
             writeln!(
                 out,
-                "{} under {}{chosen} in {:.2} s, {} failed; own cost {:.2} % of a CPU",
-                count(self.jobs.len() as u64, "job"),
-                self.run.policy,
-                self.makespan_s,
-                self.failed,
-                self.run.overhead * 100.0
+                "{jobs} under {policy}{chosen} in {makespan_s:.2} s, {failed} failed; own cost {own:.2} % of a CPU"
             )?;
-            if let (Some(pause), Some(gap)) = (&self.pause, &self.gap_us) {
-                writeln!(
-                    out,
-                    "{} by {pause}: {:.0} µs from the first stop to the last resume on average, {:.0} at most, {:.2} % of the time",
-                    count(self.quanta, "quantum").replace("quantums", "quanta"),
-                    gap.mean,
-                    gap.longest,
-                    gap.share * 100.0
-                )?;
+            if let (Some(pause), Some(GapUs { mean, longest, share })) = (&self.pause, &self.gap_us) {
+                let quanta = count(self.quanta, "quantum").replace("quantums", "quanta");
+                let gap =
+                    format!("{mean:.0} µs from the first stop to the last resume on average, {longest:.0} at most");
+                writeln!(out, "{quanta} by {pause}: {gap}, {:.2} % of the time", share * 100.0)?;
             }
             writeln!(out, "counters: {}", self.run.tier)?;
-            for job in self.jobs.iter().filter(|job| job.why.is_some()) {
-                writeln!(out, "{}: {}", cut(&job.name, NAME), job.why.as_deref().unwrap_or_default())?;
+            for (job, why) in self.jobs.iter().filter_map(|job| Some((job, job.why.as_ref()?))) {
+                writeln!(out, "{}: {why}", cut(&job.name, NAME))?;
             }
             for note in &self.run.notes {
                 writeln!(out, "note: {note}")?;
@@ -122,7 +92,7 @@ impl Report<'_> {
             if let Some(recorded) = &self.run.recording {
                 writeln!(out, "{recorded}")?;
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         })?;
         Ok(())
     }

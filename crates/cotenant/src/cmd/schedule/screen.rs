@@ -1,4 +1,4 @@
-//! Who watches a batch: adds up what jobs do, and draws a bar and a line per job that is started.
+//! The observer of a batch: adds up what jobs do, and draws a bar and a line per started job.
 
 use super::NAME;
 use super::queue::{self, Job, Jobs, Shared, State};
@@ -69,6 +69,12 @@ impl Observer for Screen {
     }
 }
 
+/// What is told of a job.
+const TOLD: [Signal; 6] = {
+    use Signal::{CpuTime, L1Misses, L2LinesIn, L3LinesIn, LlcMisses, PrivateMisses};
+    [CpuTime, LlcMisses, PrivateMisses, L1Misses, L2LinesIn, L3LinesIn]
+};
+
 /// Adds what happened since the last sample to the jobs.
 fn account(jobs: &mut Jobs, round: &Round<'_>) {
     let seconds = round.view.interval.as_secs_f64();
@@ -79,14 +85,7 @@ fn account(jobs: &mut Jobs, round: &Round<'_>) {
         if task.ran() == Some(true) {
             *wanted.entry(key).or_default() += cpus_wanted(task);
         }
-        for &signal in &[
-            Signal::CpuTime,
-            Signal::LlcMisses,
-            Signal::PrivateMisses,
-            Signal::L1Misses,
-            Signal::L2LinesIn,
-            Signal::L3LinesIn,
-        ] {
+        for signal in TOLD {
             if let Some(rate) = task.per_s(signal) {
                 *jobs.all[key].events.entry(signal).or_default() += rate * seconds;
             }
@@ -109,12 +108,9 @@ fn text(jobs: &Jobs, elapsed: Duration, room: (usize, usize)) -> String {
     let (done, left) = (jobs.done(), queue::left(jobs.done_here(), elapsed));
     let over = jobs.all.iter().filter(|job| job.is_over()).count();
     let failed = jobs.all.iter().filter(|job| job.is_over() && !job.is_ok()).count();
-    let mut lines = vec![format!(
-        "{} {over} of {} jobs, {failed} failed, {}",
-        cotenant_cli::progress::bar(done),
-        jobs.all.len(),
-        left.map_or_else(|| "no estimate yet".to_owned(), |left| format!("about {} left", about(left)))
-    )];
+    let left = left.map_or_else(|| "no estimate yet".to_owned(), |left| format!("about {} left", about(left)));
+    let (bar, all) = (cotenant_cli::progress::bar(done), jobs.all.len());
+    let mut lines = vec![format!("{bar} {over} of {all} jobs, {failed} failed, {left}")];
     let mut shown: Vec<&Job> = jobs.all.iter().filter(|job| matches!(job.state, State::Started { .. })).collect();
     if shown.len() >= height {
         shown.sort_by_key(|job| !matches!(job.state, State::Started { runs: true, .. }));

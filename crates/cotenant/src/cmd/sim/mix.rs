@@ -1,8 +1,8 @@
 //! `cotenant sim --mix`: the steady state of programs on one shared cache and one memory.
 
 use super::Args;
+use crate::units;
 use anyhow::Context as _;
-use cotenant_cli::print;
 use cotenant_cli::usage;
 use cotenant_sim::app::{Phase, embedded};
 use cotenant_sim::machine::SimMachine;
@@ -25,27 +25,18 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let together = solve(&programs)?;
     let alone: Vec<Share> =
         programs.iter().map(|program| Ok(solve(&[program])?.shares[0])).collect::<anyhow::Result<_>>()?;
-    let apps: Vec<(&str, Share, f64)> = args
-        .mix
-        .iter()
-        .zip(&together.shares)
-        .zip(&alone)
-        .map(|((name, share), alone)| (name.as_str(), *share, share.cpi / alone.cpi))
-        .collect();
+    let apps = args.mix.iter().zip(&together.shares).zip(&alone);
+    let apps = apps.map(|((name, share), alone)| (name.as_str(), *share, share.cpi / alone.cpi));
+    let apps: Vec<(&str, Share, f64)> = apps.collect();
     let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report(&machine.name, &apps, together.memory_ns, gbs))?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    cotenant_cli::answer(args.json, &report(&machine.name, &apps, together.memory_ns, gbs), |out| {
         writeln!(out, "{:<14}{:>9}{:>7}{:>11}{:>8}{:>8}", "program", "slowdown", "IPC", "LLC MiB", "miss %", "GB/s")?;
         for (name, share, slowdown) in &apps {
             let (ipc, mib, miss) = (1.0 / share.cpi, share.held / 1_048_576.0, share.miss_ratio * 100.0);
             writeln!(out, "{name:<14}{slowdown:>9.3}{ipc:>7.2}{mib:>11.2}{miss:>8.1}{:>8.2}", share.gbs)?;
         }
         let (limit, idle) = (sim.stations[0].high / 1e9, sim.memory_s[0][0] * 1e9);
-        writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?)
     })
     .context("sim")
 }
@@ -61,7 +52,8 @@ fn report(machine: &str, apps: &[(&str, Share, f64)], memory_ns: f64, gbs: f64) 
     };
     let apps: Vec<serde_json::Value> = apps.iter().map(app).collect();
     let weighted = progress().sum::<f64>();
-    let fairness = json!({ "min": progress().fold(f64::INFINITY, f64::min), "max": progress().fold(0.0, f64::max) });
+    let (min, max) = units::ends(progress());
+    let fairness = json!({ "min": min, "max": max });
     json!({
         "machine": machine,
         "memory": { "latency_ns": memory_ns, "gbs": gbs },

@@ -1,9 +1,8 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
 use super::Args;
-use crate::{registry::registry, settings};
+use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
-use cotenant_cli::print;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
 use cotenant_policies::Static;
@@ -74,17 +73,10 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         let (label, n) = (label(best), best.evaluations);
         eprintln!("{label}: {n} mappings evaluated in {seconds:.1} s, {:.0} a second", n as f64 / seconds);
     }
-    print(|out| {
-        if args.json {
-            cotenant_cli::pretty(out, &report(&scenario, &plan, &batch))?;
-        } else if args.csv {
-            csv(out, &plan, &batch)?;
-        } else {
-            table(out, &scenario, &plan, &batch)?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })
-    .context("sim")
+    let text = |out: &mut dyn Write| {
+        Ok(if args.csv { csv(out, &plan, &batch) } else { table(out, &scenario, &plan, &batch) }?)
+    };
+    cotenant_cli::answer(args.json, &report(&scenario, &plan, &batch), text).context("sim")
 }
 
 fn label(best: &Best) -> &'static str {
@@ -118,12 +110,9 @@ fn figures(batch: &Batch, series: &Series) -> Figures {
 
 fn report(scenario: &Scenario, plan: &Plan, batch: &Batch) -> Value {
     let policies: Vec<Value> = batch.series.iter().map(|series| policy_report(plan, batch, series)).collect();
-    let alone: Vec<Value> = scenario
-        .apps
-        .iter()
-        .zip(&batch.alone_s)
-        .map(|(app, time)| json!({ "name": app.name, "threads": app.threads, "time_s": time }))
-        .collect();
+    let alone = scenario.apps.iter().zip(&batch.alone_s);
+    let alone = alone.map(|(app, time)| json!({ "name": app.name, "threads": app.threads, "time_s": time }));
+    let alone: Vec<Value> = alone.collect();
     let mut report = json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "alone": alone, "policies": policies });
     if plan.policies.iter().any(|name| name == "heuristic") {
         report["characteristics"] = json!({ "high": scenario.machine.profile.heuristic, "apps": scenario.profiles });
@@ -134,36 +123,28 @@ fn report(scenario: &Scenario, plan: &Plan, batch: &Batch) -> Value {
 fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
     let f = figures(batch, series);
     let progress: Vec<f64> = batch.alone_s.iter().zip(&f.times).map(|(alone, time)| alone / time).collect();
-    let apps: Vec<Value> = progress
-        .iter()
-        .enumerate()
-        .map(|(a, progress)| {
-            let outcome = &series.outcomes[0].apps[a];
-            let mut app =
-                json!({ "name": outcome.name, "time_s": f.times[a], "slowdown": 1.0 / progress, "progress": progress });
-            let slowdowns = series.outcomes.iter().map(|o| o.apps[a].time_s / batch.alone_s[a]);
-            let (least, most) = slowdowns.fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(s), m.max(s)));
-            app["slowdown_min"] = json!(least);
-            app["slowdown_max"] = json!(most);
-            let latency = Batch::latency(series, a);
-            if let Some(p50) = latency.quantile(0.5) {
-                let p99 = series.outcomes.iter().filter_map(|o| o.apps[a].latency.quantile(0.99));
-                let (least, most) = p99.fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(s), m.max(s)));
-                app["latency_s"] = json!({ "p50": p50, "p95": latency.quantile(0.95), "p99": latency.quantile(0.99),
-                    "p99_min": least, "p99_max": most });
-                app["backlog"] = json!(latency.backlog());
-            }
-            app
-        })
-        .collect();
+    let app = |(a, progress): (usize, &f64)| {
+        let (min, max) = units::ends(series.outcomes.iter().map(|o| o.apps[a].time_s / batch.alone_s[a]));
+        let mut app = json!({ "name": series.outcomes[0].apps[a].name, "time_s": f.times[a],
+            "slowdown": 1.0 / progress, "progress": progress, "slowdown_min": min, "slowdown_max": max });
+        let latency = Batch::latency(series, a);
+        if let Some(p50) = latency.quantile(0.5) {
+            let (min, max) = units::ends(series.outcomes.iter().filter_map(|o| o.apps[a].latency.quantile(0.99)));
+            app["latency_s"] = json!({ "p50": p50, "p95": latency.quantile(0.95), "p99": latency.quantile(0.99),
+                "p99_min": min, "p99_max": max });
+            app["backlog"] = json!(latency.backlog());
+        }
+        app
+    };
+    let apps: Vec<Value> = progress.iter().enumerate().map(app).collect();
+    let (least, most) = units::ends(progress.iter().copied());
     let mut report = json!({
         "name": series.name, "kernel": plan.kernel.to_string(), "seeds": series.outcomes.len(),
         "makespan_s": f.makespan_s, "apps": apps,
         "weighted_speedup": progress.iter().sum::<f64>(),
         "art_s": f.times.iter().sum::<f64>() / f.times.len() as f64,
         "throughput": f.throughput,
-        "fairness": { "min": progress.iter().copied().fold(f64::INFINITY, f64::min),
-                      "max": progress.iter().copied().fold(0.0, f64::max) },
+        "fairness": { "min": least, "max": most },
         "migrations": f.migrations,
         "access_distance": f.access_distance,
         "over_linux": batch.over_linux(series).map(|e| json!({ "mean": e.value, "ci95": e.half_width })),
@@ -182,13 +163,10 @@ fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
     for series in &batch.series {
         for (seed, outcome) in (1..).zip(&series.outcomes) {
             for (app, alone) in outcome.apps.iter().zip(&batch.alone_s) {
-                let (name, kernel, slow) = (&series.name, plan.kernel, app.time_s / alone);
-                let app_name = app.name.replace(['"', ',', '\n'], "_");
-                writeln!(
-                    out,
-                    "{name},{kernel},{seed},{app_name},{},{alone},{slow},{}",
-                    app.time_s, outcome.migrations
-                )?;
+                let (name, kernel, moves) = (&series.name, plan.kernel, outcome.migrations);
+                let (time, slow) = (app.time_s, app.time_s / alone);
+                let app = app.name.replace(['"', ',', '\n'], "_");
+                writeln!(out, "{name},{kernel},{seed},{app},{time},{alone},{slow},{moves}")?;
             }
         }
     }
@@ -234,13 +212,10 @@ fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -
         };
         row(&format!("{} p99", app.name), &cell)?;
     }
-    for series in &batch.series {
-        if let Some(best) = &series.best {
-            let label = label(best);
-            let classes = best.classes.map_or("unknown".to_owned(), |c| c.to_string());
-            let (n, map) = (best.evaluations, map_text(&best.mapping));
-            writeln!(out, "{label}: {map} ({n} mappings evaluated of {classes} classes)")?;
-        }
+    for best in batch.series.iter().filter_map(|series| series.best.as_ref()) {
+        let classes = best.classes.map_or("unknown".to_owned(), |c| c.to_string());
+        let (label, n, map) = (label(best), best.evaluations, map_text(&best.mapping));
+        writeln!(out, "{label}: {map} ({n} mappings evaluated of {classes} classes)")?;
     }
     if !scenario.sim.guesses.is_empty() {
         writeln!(out, "guessed for this machine: {}", scenario.sim.guesses.join(", "))?;

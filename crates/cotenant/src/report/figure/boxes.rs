@@ -1,6 +1,8 @@
 //! Box plots.
 
-use super::{Figure, INK, Result, canvas, clipped, colour, drawable, font, level_lines, scaled, short, span, unit_of};
+use super::{
+    Figure, INK, Result, canvas, chart, clipped, colour, drawable, font, level_lines, scaled, short, span, unit_of,
+};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Deserialize;
@@ -47,15 +49,8 @@ pub fn boxes(name: &str, title: &str, unit: &str, series: &[String], groups: &[G
     let pad = (y.end - y.start) * 0.06;
     let y = y.start - pad..y.end + pad;
     let unit_y = unit_of(&y);
-    let key: Vec<(String, usize)> = series.iter().enumerate().map(|(i, n)| (clipped(n), i)).collect();
-    let svg = canvas(330, &key, |area| {
-        let n = groups.len() as f64;
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(14)
-            .margin_top(8)
-            .x_label_area_size(30)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..n, scaled(&y, unit_y))?;
+    let svg = canvas(330, series, |area| {
+        let mut chart = chart(area, (30, 64), 0.0..groups.len() as f64, scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .x_labels(0)
             .y_labels(7)

@@ -120,30 +120,30 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// Draws with the key of these names above the chart.
-fn canvas(
+/// Draws with the key of these names, each in its colour, above the chart.
+fn canvas<'a>(
     height: u32,
-    key: &[(String, usize)],
+    key: impl IntoIterator<Item = &'a String>,
     draw: impl FnOnce(&DrawingArea<SVGBackend, Shift>) -> Drawn,
 ) -> Result<String> {
     // Names are laid out by their length: without fonts at hand, six and a half pixels per character are close.
     let mut places = Vec::new();
     let (mut x, mut y) = (64, 8);
-    for (name, colour) in key {
+    for name in key.into_iter().map(|name| clipped(name)) {
         let width = 26 + (name.chars().count() as f64 * 6.6) as i32;
         if x + width > WIDTH as i32 && x > 64 {
             (x, y) = (64, y + 20);
         }
-        places.push((x, y, name, *colour));
+        places.push((x, y, name));
         x += width + 12;
     }
-    let above = if key.is_empty() { 0 } else { y as u32 + KEY - 8 };
+    let above = if places.is_empty() { 0 } else { y as u32 + KEY - 8 };
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height + above)).into_drawing_area();
-        for (x, y, name, of) in places {
-            area.draw(&Rectangle::new([(x, y + 1), (x + 12, y + 13)], colour(of).filled()))?;
-            area.draw(&Text::new(name.clone(), (x + 18, y + 2), font(13)))?;
+        for (i, (x, y, name)) in places.into_iter().enumerate() {
+            area.draw(&Rectangle::new([(x, y + 1), (x + 12, y + 13)], colour(i).filled()))?;
+            area.draw(&Text::new(name, (x + 18, y + 2), font(13)))?;
         }
         let (_, chart) = area.split_vertically(above);
         draw(&chart).map_err(|why| anyhow!("drawing a figure failed: {why}"))?;
@@ -182,6 +182,18 @@ fn span(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
 
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
+/// A chart with so much room for the labels below it and beside it.
+fn chart<'a>(
+    area: &DrawingArea<SVGBackend<'a>, Shift>,
+    (below, beside): (u32, u32),
+    x: Range<f64>,
+    y: Range<f64>,
+) -> Result<Chart<'a>, DrawingAreaErrorKind<std::io::Error>> {
+    let mut builder = ChartBuilder::on(area);
+    builder.margin_right(14).margin_top(8).x_label_area_size(below).y_label_area_size(beside);
+    builder.build_cartesian_2d(x, y)
+}
+
 /// Axes with a line at each level of the upright one.
 fn level_lines<'a, 'b>(chart: &'b mut Chart<'a>) -> MeshStyle<'a, 'b, RangedCoordf64, RangedCoordf64, SVGBackend<'a>> {
     let mut style = chart.configure_mesh();
@@ -203,14 +215,8 @@ pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Opti
     let (Some(x), Some(y)) = (span(points().map(|p| p.0)), span(points().map(|p| p.1))) else { return Ok(None) };
     let y = y.start.min(0.0)..y.end.max(0.0) * 1.05;
     let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
-    let key: Vec<(String, usize)> = lines.iter().enumerate().map(|(i, (name, _))| (clipped(name), i)).collect();
-    let svg = canvas(230, &key, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(14)
-            .margin_top(8)
-            .x_label_area_size(40)
-            .y_label_area_size(64)
-            .build_cartesian_2d(scaled(&x, unit_x), scaled(&y, unit_y))?;
+    let svg = canvas(230, lines.iter().map(|(name, _)| name), |area| {
+        let mut chart = chart(area, (40, 64), scaled(&x, unit_x), scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .y_labels(5)
             .x_label_formatter(&|x| short(x * unit_x))
@@ -251,17 +257,10 @@ pub fn timeline(
     marks: &[(usize, f64)],
 ) -> Result<Option<Figure>> {
     let Some(x) = span(spans.iter().flat_map(|s| [s.1, s.2])).filter(|_| !rows.is_empty()) else { return Ok(None) };
-    let key: Vec<(String, usize)> = places.iter().enumerate().map(|(i, name)| (clipped(name), i)).collect();
     let unit = unit_of(&x);
-    let height = 48 + 20 * rows.len() as u32;
-    let svg = canvas(height, &key, |area| {
+    let svg = canvas(52 + 20 * rows.len() as u32, places, |area| {
         let n = rows.len() as f64;
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(14)
-            .margin_top(4)
-            .x_label_area_size(40)
-            .y_label_area_size(150)
-            .build_cartesian_2d(scaled(&x, unit), 0.0..n)?;
+        let mut chart = chart(area, (40, 150), scaled(&x, unit), 0.0..n)?;
         chart
             .configure_mesh()
             .disable_mesh()
@@ -304,21 +303,15 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
     let pad = (y.end.max(0.0) - y.start.min(0.0)) * 0.06;
     let y = if y.start < 0.0 { y.start - pad } else { 0.0 }..y.end.max(0.0) + pad;
     let unit_y = unit_of(&y);
-    let key: Vec<(String, usize)> =
-        if series.len() > 1 { series.iter().enumerate().map(|(i, n)| (clipped(n), i)).collect() } else { Vec::new() };
+    let key = if series.len() > 1 { series } else { &[] };
     // Where labels side by side would touch, they stand upright.
     let longest = groups.iter().map(|g| g.0.chars().count().min(NAME)).max().unwrap_or(0);
     let upright = longest * groups.len() * 7 > WIDTH as usize - 100;
     let below = if upright { 16 + longest as u32 * 7 } else { 30 };
-    let svg = canvas(220 + below, &key, |area| {
+    let svg = canvas(220 + below, key, |area| {
         // A few bars are not drawn as wide as walls.
         let n = (groups.len() as f64).max(6.0 / series.len().max(1) as f64);
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(14)
-            .margin_top(8)
-            .x_label_area_size(below)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..n, scaled(&y, unit_y))?;
+        let mut chart = chart(area, (below, 64), 0.0..n, scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .x_labels(0)
             .y_labels(6)
@@ -341,12 +334,9 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
                 if let Some((lowest, highest)) = spread.filter(|s| drawable(s.0) && drawable(s.1)) {
                     let (middle, half) = (left + width / 2.0, width * 0.2);
                     let (lowest, highest) = (lowest / unit_y, highest / unit_y);
-                    let ends = [(lowest, half), (highest, half)];
-                    let caps = ends.map(|(y, half)| {
-                        PathElement::new(vec![(middle - half, y), (middle + half, y)], INK.stroke_width(1))
-                    });
-                    let stem = PathElement::new(vec![(middle, lowest), (middle, highest)], INK.stroke_width(1));
-                    chart.draw_series(caps.into_iter().chain([stem]))?;
+                    let caps = [lowest, highest].map(|y| vec![(middle - half, y), (middle + half, y)]);
+                    let lines = caps.into_iter().chain([vec![(middle, lowest), (middle, highest)]]);
+                    chart.draw_series(lines.map(|line| PathElement::new(line, INK.stroke_width(1))))?;
                 }
             }
             let middle = (g as f64 + 0.5, low);

@@ -1,6 +1,6 @@
 //! Values over a plane: by column and row, or by a distance.
 
-use super::{Figure, Result, canvas, colour, drawable, level_lines, scaled, short, span, unit_of};
+use super::{Figure, Result, canvas, chart, colour, drawable, level_lines, scaled, short, span, unit_of};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 const CELL: u32 = 54;
 /// A larger grid has smaller cells, which say nothing in words.
 const WORDED: usize = 14;
-/// Colours of the least and the most, and what lies between: light to dark, for those who tell no colours apart, too.
+/// Colours of the least and the most, and what lies between: light to dark, so that they differ without colour, too.
 const SCALE: [(f64, f64, f64); 3] = [(255.0, 244.0, 205.0), (222.0, 122.0, 34.0), (104.0, 18.0, 52.0)];
 
 /// More columns or rows are not drawn.
@@ -61,10 +61,9 @@ pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Op
     })?;
     let at = |value: f64| cells.iter().find(|cell| cell.2 == value).map_or((0, 0), |cell| (cell.0, cell.1));
     let ((lx, ly), (hx, hy)) = (at(values.start), at(values.end));
+    let (least, most) = (short(values.start), short(values.end));
     let description = format!(
-        "Heatmap of {columns} columns and {rows} rows, {unit}; the darker the more. Least {} at column {lx}, row {ly}; most {} at column {hx}, row {hy}.",
-        short(values.start),
-        short(values.end)
+        "Heatmap of {columns} columns and {rows} rows, {unit}; the darker the more. Least {least} at column {lx}, row {ly}; most {most} at column {hx}, row {hy}."
     );
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
@@ -84,12 +83,7 @@ pub fn points(name: &str, title: &str, x_unit: &str, unit: &str, points: &[(f64,
     let (x, y) = (padded(&x), padded(&y));
     let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
     let svg = canvas(300, &[], |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin_right(14)
-            .margin_top(8)
-            .x_label_area_size(40)
-            .y_label_area_size(64)
-            .build_cartesian_2d(scaled(&x, unit_x), scaled(&y, unit_y))?;
+        let mut chart = chart(area, (40, 64), scaled(&x, unit_x), scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .y_labels(6)
             .x_label_formatter(&|x| short(x * unit_x))

@@ -17,10 +17,8 @@ pub(super) use undoing::give;
 pub enum MaskRecord {
     /// A mask is about to be set, or has been found to hold because of us.
     Set {
-        /// Thread id.
-        tid: u32,
-        /// Its start time in clock ticks since boot.
-        start: u64,
+        /// The thread.
+        id: Identity,
         /// Process id.
         pid: u32,
         /// Session id.
@@ -33,21 +31,16 @@ pub enum MaskRecord {
         set: CpuSet,
     },
     /// The task has its own mask again, or another agent has taken it over: not ours to undo.
-    Left {
-        /// Thread id.
-        tid: u32,
-        /// Its start time in clock ticks since boot.
-        start: u64,
-    },
+    Left(Identity),
 }
 
 impl fmt::Display for MaskRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Set { tid, start, pid, sid, at, original, set } => {
+            Self::Set { id: (tid, start), pid, sid, at, original, set } => {
                 write!(f, "set {tid} {start} {pid} {sid} {at} {original} {set}")
             }
-            Self::Left { tid, start } => write!(f, "left {tid} {start}"),
+            Self::Left((tid, start)) => write!(f, "left {tid} {start}"),
         }
     }
 }
@@ -61,15 +54,14 @@ impl Record for MaskRecord {
         let mut word = || words.next();
         let record = match kind {
             "set" => Self::Set {
-                tid: number(word())?,
-                start: number(word())?,
+                id: (number(word())?, number(word())?),
                 pid: number(word())?,
                 sid: number(word())?,
                 at: number(word())?,
                 original: CpuSet::parse_list(word()?).ok()?,
                 set: CpuSet::parse_list(word()?).ok()?,
             },
-            "left" => Self::Left { tid: number(word())?, start: number(word())? },
+            "left" => Self::Left((number(word())?, number(word())?)),
             _ => return None,
         };
         words.next().is_none().then_some(record)
@@ -152,9 +144,9 @@ impl Effect for Masks {
 
     fn enter(&mut self, record: &MaskRecord) {
         match record {
-            MaskRecord::Set { tid, start, pid, sid, at, original, set } => {
+            MaskRecord::Set { id, pid, sid, at, original, set } => {
                 self.ever_set.insert(set.clone());
-                let entry = self.tasks.entry((*tid, *start)).or_default();
+                let entry = self.tasks.entry(*id).or_default();
                 if entry.left {
                     *entry = Entry::default();
                 }
@@ -165,19 +157,19 @@ impl Effect for Masks {
                 match marks.iter_mut().find(|m| m.set == *set && m.original == *original && m.sid == *sid) {
                     Some(mark) => {
                         mark.since = mark.since.min(*at);
-                        mark.youngest = mark.youngest.max(*start);
+                        mark.youngest = mark.youngest.max(id.1);
                     }
                     None => marks.push(Mark {
                         set: set.clone(),
                         original: original.clone(),
                         sid: *sid,
                         since: *at,
-                        youngest: *start,
+                        youngest: id.1,
                     }),
                 }
             }
-            MaskRecord::Left { tid, start } => {
-                if let Some(entry) = self.tasks.get_mut(&(*tid, *start)) {
+            MaskRecord::Left(id) => {
+                if let Some(entry) = self.tasks.get_mut(id) {
                     entry.left = true;
                 }
             }
@@ -185,8 +177,8 @@ impl Effect for Masks {
     }
 
     fn knows(&self, record: &MaskRecord) -> bool {
-        let MaskRecord::Set { tid, start, original, set, .. } = record else { return false };
-        let entry = self.tasks.get(&(*tid, *start)).filter(|entry| !entry.left);
+        let MaskRecord::Set { id, original, set, .. } = record else { return false };
+        let entry = self.tasks.get(id).filter(|entry| !entry.left);
         entry.is_some_and(|entry| entry.set.iter().any(|(s, o)| s == set && o == original))
     }
 
@@ -210,8 +202,8 @@ fn essential(records: Vec<MaskRecord>, task_lives: impl Fn(Identity) -> bool, li
     // Backwards, so that of many the youngest is kept; with the time of the oldest, it stands for all.
     for record in records.into_iter().rev() {
         match &record {
-            MaskRecord::Left { tid, start } if !task_lives((*tid, *start)) => continue,
-            MaskRecord::Set { tid, start, pid, sid, at, set, original } if !task_lives((*tid, *start)) => {
+            MaskRecord::Left(id) if !task_lives(*id) => continue,
+            MaskRecord::Set { id, pid, sid, at, set, original } if !task_lives(*id) => {
                 let kin = if living.processes.contains(pid) { (*pid, 0) } else { (0, *sid) };
                 let earlier = kept.entry((kin, set.clone(), original.clone()));
                 if let hash_map::Entry::Occupied(younger) = &earlier {
@@ -251,17 +243,17 @@ mod tests {
 
     #[test]
     fn records_read_back_as_they_were_written() {
-        for record in [record(11, 5, 10, 50, "0-3,1500", "0"), MaskRecord::Left { tid: 11, start: 5 }] {
+        for record in [record(11, 5, 10, 50, "0-3,1500", "0"), MaskRecord::Left((11, 5))] {
             assert_eq!(MaskRecord::parse(&record.to_string()), Some(record.clone()));
             assert_eq!(MaskRecord::parse(&format!("{record} more")), None);
         }
         assert_eq!(record(11, 5, 10, 50, "0-3,1500", "0").to_string(), "set 11 5 10 7 50 0-3,1500 0", "as ever");
-        assert_eq!(MaskRecord::parse("left 11 5"), Some(MaskRecord::Left { tid: 11, start: 5 }));
+        assert_eq!(MaskRecord::parse("left 11 5"), Some(MaskRecord::Left((11, 5))));
         assert_eq!(MaskRecord::parse("set 11 5 10 7 50 0-3"), None);
     }
 
     fn record(tid: u32, start: u64, pid: u32, at: u64, original: &str, mask: &str) -> MaskRecord {
-        MaskRecord::Set { tid, start, pid, sid: 7, at, original: set(original), set: set(mask) }
+        MaskRecord::Set { id: (tid, start), pid, sid: 7, at, original: set(original), set: set(mask) }
     }
 
     #[test]
@@ -269,7 +261,7 @@ mod tests {
         let mut found = masks(&[record(11, 5, 10, 50, "0-3", "0"), record(11, 5, 10, 51, "0-3", "1")]);
         assert_eq!(found.tasks[&(11, 5)].set, [(set("0"), set("0-3")), (set("1"), set("0-3"))]);
         assert!(found.knows(&record(11, 5, 10, 0, "0-3", "1")));
-        found.enter(&MaskRecord::Left { tid: 11, start: 5 });
+        found.enter(&MaskRecord::Left((11, 5)));
         assert!(found.tasks[&(11, 5)].left && !found.knows(&record(11, 5, 10, 0, "0-3", "1")));
         found.enter(&record(11, 5, 10, 60, "2-3", "2"));
         assert_eq!(found.tasks[&(11, 5)].set, [(set("2"), set("2-3"))], "what was before another agent's mask is past");
@@ -301,7 +293,7 @@ mod tests {
             record(12, 6, 10, 60, "0-3", "0"), // dead, in a living process
             record(13, 7, 10, 70, "0-3", "0"), // lives
             record(20, 8, 20, 80, "0-3", "1"), // a dead process of a living session
-            MaskRecord::Left { tid: 20, start: 8 },
+            MaskRecord::Left((20, 8)),
         ];
         let found = |sessions: bool| {
             let living =

@@ -1,7 +1,7 @@
 //! Giving every task back the mask that it had, where the one that it has now is ours.
 
 use super::{Entry, Masks};
-use crate::fault::point;
+use crate::fault::around;
 use crate::sys;
 use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};
 use crate::undo::{RestoreReport, Undoer};
@@ -11,12 +11,6 @@ use std::collections::{HashMap, HashSet};
 
 /// Rounds through `/proc` at most. A program that forks faster than it can be walked would keep us forever otherwise.
 const MAX_PASSES: u32 = 100;
-
-/// What became of an attempt to give a task its mask back.
-enum Gave {
-    Back,
-    Nothing,
-}
 
 pub(super) struct Undoing<'a> {
     masks: &'a Masks,
@@ -41,16 +35,14 @@ impl<'a> Undoing<'a> {
                 self.known_task(*id, task);
             }
         }
-        if !(0..MAX_PASSES).any(|_| !self.pass()) {
+        if (0..MAX_PASSES).all(|_| around("restore.pass", || self.pass())) {
             self.report.notes.push("a program forks faster than it can be followed: run restore again".to_owned());
         }
     }
 
     /// A task whose mask was set.
     fn known_task(&mut self, id: Identity, entry: &Entry) {
-        point("restore.read.before");
-        let held = Held::open_exactly(entry.pid, id.0, id.1);
-        point("restore.read.after");
+        let held = around("restore.read", || Held::open_exactly(entry.pid, id.0, id.1));
         let (held, current) = match held.and_then(|h| h.mask().map(|m| (h, m))) {
             Ok(both) => both,
             Err(SetError::Gone | SetError::Recycled) => return self.report.gone += 1,
@@ -93,14 +85,12 @@ impl<'a> Undoing<'a> {
         survivor.then(|| self.masks.inherited(held.pid, held.stat.start_ticks, None, current).cloned()).flatten()
     }
 
-    fn give_back(&mut self, held: &Held, original: &CpuSet) -> Gave {
-        point("restore.set.before");
-        let given = give(held, original);
-        point("restore.set.after");
-        match given {
+    /// Whether the task has its mask back.
+    fn give_back(&mut self, held: &Held, original: &CpuSet) -> bool {
+        match around("restore.set", || give(held, original)) {
             Ok(_) => {
                 self.report.restored += 1;
-                return Gave::Back;
+                return true;
             }
             Err(SetError::Gone | SetError::Recycled) => self.report.gone += 1,
             Err(e) => {
@@ -108,18 +98,16 @@ impl<'a> Undoing<'a> {
                 self.report.notes.push(format!("remedy: as root, taskset -pc {original} {}", held.tid));
             }
         }
-        Gave::Nothing
+        false
     }
 
     fn failed(&mut self, tid: u32, e: &SetError) {
-        self.report.failed += 1;
-        self.report.notes.push(format!("task {tid} could not be restored: {e}"));
+        self.report.fail(format!("task {tid} could not be restored: {e}"));
     }
 
     /// Walks `/proc` for tasks that inherited a mask of ours without having been seen; whether there was one. A task
     /// that has been given back can have forked just before, hence passes until one finds nothing.
     fn pass(&mut self) -> bool {
-        point("restore.pass.before");
         let stats: HashMap<u32, TaskStat> = numbers_in("/proc")
             .into_iter()
             .filter(|pid| !self.by.spare.contains(pid) && *pid != std::process::id())
@@ -135,17 +123,16 @@ impl<'a> Undoing<'a> {
                 found |= self.unknown_task(tid, &kin);
             }
         }
-        point("restore.pass.after");
         found
     }
 
     /// Whether a process has lost a parent whose mask may have been set.
     fn orphan(&self, leader: &TaskStat, stats: &HashMap<u32, TaskStat>) -> Orphan {
         let parent = stats.get(&leader.ppid);
-        if leader.ppid == self.by.owner.pid && parent.is_none_or(|p| p.start_ticks == self.by.owner.start) {
+        if leader.ppid == self.by.owner.0 && parent.is_none_or(|p| p.start_ticks == self.by.owner.1) {
             return Orphan::OfOwner; // Cotenant adopts what its program leaves behind
         }
-        // A session is inherited; only who was adopted by init or a subreaper has its parent in another.
+        // A session is inherited; only a process that init or a subreaper has adopted has its parent in another.
         let adopted = parent.is_none_or(|p| p.session != leader.session);
         if adopted && self.masks.knows_session(leader.session) { Orphan::OfSession } else { Orphan::No }
     }
@@ -178,13 +165,9 @@ impl<'a> Undoing<'a> {
             return true; // it moves: look again in the next pass
         }
         self.done.insert((tid, held.stat.start_ticks));
-        match self.give_back(&held, &original) {
-            Gave::Back => {
-                self.report.inherited += 1;
-                true
-            }
-            Gave::Nothing => false,
-        }
+        let given = self.give_back(&held, &original);
+        self.report.inherited += usize::from(given);
+        given
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Zen counts fills, not retired loads; what is misses of a level on Intel is here the fills from beyond it.
 
-use super::{Entry, NO_STATES, Table, event};
+use super::{Absent, Event, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,
@@ -16,106 +16,83 @@ const NO_STALLS: &str = "no event counts cycles stalled on memory";
 const NO_L2_FILLS: &str = "no event counts lines that enter L2";
 const MIXED: &str = "fills from local caches include plain L3 hits";
 
-const ABSENT: &[(Signal, &str)] = &[
-    (StallCycles, NO_STALLS),
-    (LlcHits, SAME_CCX),
-    (LlcLoadMisses, NO_SPLIT),
-    (Intra, SAME_CCX),
-    (L2LinesIn, NO_L2_FILLS),
-    (L3LinesIn, L3_PMU),
-    (BusTransactions, L3_PMU),
-    (SharedRequests, NO_STATES),
+const ABSENT: &[Absent] = &[
+    (NO_STALLS, &[StallCycles]),
+    (SAME_CCX, &[LlcHits, Intra]),
+    (NO_SPLIT, &[LlcLoadMisses]),
+    (NO_L2_FILLS, &[L2LinesIn]),
+    (L3_PMU, &[L3LinesIn, BusTransactions]),
+    (NO_STATES, &[SharedRequests]),
+];
+const ZEN2_ABSENT: &[Absent] = &[
+    (NO_STALLS, &[StallCycles]),
+    (SAME_CCX, &[LlcHits]),
+    (NO_SPLIT, &[LlcLoadMisses]),
+    (MIXED, &[Intra, Near]),
+    (NO_L2_FILLS, &[L2LinesIn]),
+    (L3_PMU, &[L3LinesIn, BusTransactions]),
+    (NO_STATES, &[SharedRequests]),
 ];
 
-const fn entry(signal: Signal, events: &'static [super::Event]) -> Entry {
-    Entry { signal, events }
+const fn core(name: &'static str, events: &'static [&'static [Event]], absent: &'static [Absent]) -> Table {
+    Table { name, counters: 6, fixed: false, events, absent }
 }
 
-const ZEN2_ENTRIES: &[Entry] = &[
-    entry(
+const ZEN2_EVENTS: &[Event] = &[
+    event(
         L1Misses,
-        &[event(
-            "ls_refills_from_sys.ls_mabresp_lcl_l2|ls_mabresp_lcl_cache|ls_mabresp_lcl_dram|ls_mabresp_rmt_cache|ls_mabresp_rmt_dram",
-            0x5b43,
-        )],
+        "ls_refills_from_sys.ls_mabresp_lcl_l2|ls_mabresp_lcl_cache|ls_mabresp_lcl_dram|ls_mabresp_rmt_cache|ls_mabresp_rmt_dram",
+        0x5b43,
     ),
-    entry(
+    event(
         PrivateMisses,
-        &[event(
-            "ls_refills_from_sys.ls_mabresp_lcl_cache|ls_mabresp_lcl_dram|ls_mabresp_rmt_cache|ls_mabresp_rmt_dram",
-            0x5a43,
-        )],
+        "ls_refills_from_sys.ls_mabresp_lcl_cache|ls_mabresp_lcl_dram|ls_mabresp_rmt_cache|ls_mabresp_rmt_dram",
+        0x5a43,
     ),
-    entry(LlcMisses, &[event("ls_refills_from_sys.ls_mabresp_lcl_dram|ls_mabresp_rmt_dram", 0x4843)]),
-    entry(Inter, &[event("ls_refills_from_sys.ls_mabresp_rmt_cache", 0x1043)]),
-    entry(Remote, &[event("ls_refills_from_sys.ls_mabresp_rmt_dram", 0x4043)]),
-    entry(LocalDram, &[event("ls_refills_from_sys.ls_mabresp_lcl_dram", 0x0843)]),
+    event(LlcMisses, "ls_refills_from_sys.ls_mabresp_lcl_dram|ls_mabresp_rmt_dram", 0x4843),
+    event(Inter, "ls_refills_from_sys.ls_mabresp_rmt_cache", 0x1043),
+    event(Remote, "ls_refills_from_sys.ls_mabresp_rmt_dram", 0x4043),
+    event(LocalDram, "ls_refills_from_sys.ls_mabresp_lcl_dram", 0x0843),
 ];
-const ZEN2_ABSENT: &[(Signal, &str)] = &[
-    (StallCycles, NO_STALLS),
-    (LlcHits, SAME_CCX),
-    (LlcLoadMisses, NO_SPLIT),
-    (Intra, MIXED),
-    (Near, MIXED),
-    (L2LinesIn, NO_L2_FILLS),
-    (L3LinesIn, L3_PMU),
-    (BusTransactions, L3_PMU),
-    (SharedRequests, NO_STATES),
-];
-static ZEN1: Table = Table { name: "Zen", counters: 6, fixed: false, entries: ZEN2_ENTRIES, absent: ZEN2_ABSENT };
-static ZEN2: Table = Table { name: "Zen 2", counters: 6, fixed: false, entries: ZEN2_ENTRIES, absent: ZEN2_ABSENT };
-
-static ZEN3: Table = Table {
-    name: "Zen 3",
-    counters: 6,
-    fixed: false,
-    entries: &[
-        entry(
-            L1Misses,
-            &[event(
-                "ls_dmnd_fills_from_sys.lcl_l2|int_cache|ext_cache_local|mem_io_local|ext_cache_remote|mem_io_remote",
-                0x5f43,
-            )],
-        ),
-        entry(
-            PrivateMisses,
-            &[event(
-                "ls_any_fills_from_sys.int_cache|ext_cache_local|mem_io_local|ext_cache_remote|mem_io_remote",
-                0x5e44,
-            )],
-        ),
-        entry(LlcMisses, &[event("ls_any_fills_from_sys.mem_io_local|mem_io_remote", 0x4844)]),
-        entry(Inter, &[event("ls_any_fills_from_sys.ext_cache_remote", 0x1044)]),
-        entry(Near, &[event("ls_any_fills_from_sys.ext_cache_local", 0x0444)]),
-        entry(Remote, &[event("ls_any_fills_from_sys.mem_io_remote", 0x4044)]),
-        entry(LocalDram, &[event("ls_any_fills_from_sys.mem_io_local", 0x0844)]),
-    ],
-    absent: ABSENT,
-};
-
-const ZEN4_ENTRIES: &[Entry] = &[
-    entry(
+const ZEN3_EVENTS: &[Event] = &[
+    event(
         L1Misses,
-        &[event(
-            "ls_dmnd_fills_from_sys.local_l2|local_ccx|near_cache|dram_io_near|far_cache|dram_io_far|alternate_memories",
-            0xdf43,
-        )],
+        "ls_dmnd_fills_from_sys.lcl_l2|int_cache|ext_cache_local|mem_io_local|ext_cache_remote|mem_io_remote",
+        0x5f43,
     ),
-    entry(
+    event(
         PrivateMisses,
-        &[event(
-            "ls_any_fills_from_sys.local_ccx|near_cache|dram_io_near|far_cache|dram_io_far|alternate_memories",
-            0xde44,
-        )],
+        "ls_any_fills_from_sys.int_cache|ext_cache_local|mem_io_local|ext_cache_remote|mem_io_remote",
+        0x5e44,
     ),
-    entry(LlcMisses, &[event("ls_any_fills_from_sys.dram_io_near|dram_io_far", 0x4844)]),
-    entry(Inter, &[event("ls_any_fills_from_sys.far_cache", 0x1044)]),
-    entry(Near, &[event("ls_any_fills_from_sys.near_cache", 0x0444)]),
-    entry(Remote, &[event("ls_any_fills_from_sys.dram_io_far", 0x4044)]),
-    entry(LocalDram, &[event("ls_any_fills_from_sys.dram_io_near", 0x0844)]),
+    event(LlcMisses, "ls_any_fills_from_sys.mem_io_local|mem_io_remote", 0x4844),
+    event(Inter, "ls_any_fills_from_sys.ext_cache_remote", 0x1044),
+    event(Near, "ls_any_fills_from_sys.ext_cache_local", 0x0444),
+    event(Remote, "ls_any_fills_from_sys.mem_io_remote", 0x4044),
+    event(LocalDram, "ls_any_fills_from_sys.mem_io_local", 0x0844),
 ];
-static ZEN4: Table = Table { name: "Zen 4", counters: 6, fixed: false, entries: ZEN4_ENTRIES, absent: ABSENT };
-static ZEN5: Table = Table { name: "Zen 5", counters: 6, fixed: false, entries: ZEN4_ENTRIES, absent: ABSENT };
+const ZEN4_EVENTS: &[Event] = &[
+    event(
+        L1Misses,
+        "ls_dmnd_fills_from_sys.local_l2|local_ccx|near_cache|dram_io_near|far_cache|dram_io_far|alternate_memories",
+        0xdf43,
+    ),
+    event(
+        PrivateMisses,
+        "ls_any_fills_from_sys.local_ccx|near_cache|dram_io_near|far_cache|dram_io_far|alternate_memories",
+        0xde44,
+    ),
+    event(LlcMisses, "ls_any_fills_from_sys.dram_io_near|dram_io_far", 0x4844),
+    event(Inter, "ls_any_fills_from_sys.far_cache", 0x1044),
+    event(Near, "ls_any_fills_from_sys.near_cache", 0x0444),
+    event(Remote, "ls_any_fills_from_sys.dram_io_far", 0x4044),
+    event(LocalDram, "ls_any_fills_from_sys.dram_io_near", 0x0844),
+];
+static ZEN1: Table = core("Zen", &[ZEN2_EVENTS], ZEN2_ABSENT);
+static ZEN2: Table = core("Zen 2", &[ZEN2_EVENTS], ZEN2_ABSENT);
+static ZEN3: Table = core("Zen 3", &[ZEN3_EVENTS], ABSENT);
+static ZEN4: Table = core("Zen 4", &[ZEN4_EVENTS], ABSENT);
+static ZEN5: Table = core("Zen 5", &[ZEN4_EVENTS], ABSENT);
 
 /// The table of a family and model (the kernel's `arch/x86/kernel/cpu/amd.c` and perf's `mapfile.csv`).
 pub(super) fn table(family: u32, model: u32) -> Option<&'static Table> {

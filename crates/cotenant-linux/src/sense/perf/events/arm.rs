@@ -3,7 +3,7 @@
 //! `REMOTE_ACCESS` counts data from another chip without telling a cache there from its memory, so neither inter-socket
 //! coherence nor remote DRAM can be had from it; `CMN` and SPE are per mesh and sampled.
 
-use super::{Entry, NO_STATES, Table, event};
+use super::{Absent, Event, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,
@@ -14,46 +14,28 @@ const NOT_SPLIT: &str = "REMOTE_ACCESS does not tell a remote cache from remote 
 const NO_EVENT: &str = "no core event counts it";
 const NO_STALLS: &str = "STALL_BACKEND_MEM came with Armv8.4";
 
-const COMMON: [Entry; 5] = [
-    Entry { signal: L1Misses, events: &[event("L1D_CACHE_REFILL", 0x03)] },
-    Entry { signal: PrivateMisses, events: &[event("L2D_CACHE_REFILL", 0x17)] },
-    Entry { signal: LlcLoadMisses, events: &[event("LL_CACHE_MISS_RD", 0x37)] },
+const COMMON: &[Event] = &[
+    event(L1Misses, "L1D_CACHE_REFILL", 0x03),
+    event(PrivateMisses, "L2D_CACHE_REFILL", 0x17),
+    event(LlcLoadMisses, "LL_CACHE_MISS_RD", 0x37),
     // Reads only: writes that miss have no event of their own.
-    Entry { signal: LlcMisses, events: &[event("LL_CACHE_MISS_RD", 0x37)] },
-    Entry { signal: L2LinesIn, events: &[event("L2D_CACHE_REFILL", 0x17)] },
+    event(LlcMisses, "LL_CACHE_MISS_RD", 0x37),
+    event(L2LinesIn, "L2D_CACHE_REFILL", 0x17),
 ];
-const STALLS: Entry = Entry { signal: StallCycles, events: &[event("STALL_BACKEND_MEM", 0x4005)] };
-const WITH_STALLS: &[Entry] = &[COMMON[0], COMMON[1], COMMON[2], COMMON[3], COMMON[4], STALLS];
+const STALLS: &[Event] = &[event(StallCycles, "STALL_BACKEND_MEM", 0x4005)];
 
-const ABSENT: &[(Signal, &str)] = &[
-    (LlcHits, NO_EVENT),
-    (Intra, NO_EVENT),
-    (Inter, NOT_SPLIT),
-    (Near, NO_EVENT),
-    (Remote, NOT_SPLIT),
-    (LocalDram, NO_EVENT),
-    (L3LinesIn, NO_EVENT),
-    (BusTransactions, NO_EVENT),
-    (SharedRequests, NO_STATES),
-];
-const N1_ABSENT: &[(Signal, &str)] = &[
-    (StallCycles, NO_STALLS),
-    (LlcHits, NO_EVENT),
-    (Intra, NO_EVENT),
-    (Inter, NOT_SPLIT),
-    (Near, NO_EVENT),
-    (Remote, NOT_SPLIT),
-    (LocalDram, NO_EVENT),
-    (L3LinesIn, NO_EVENT),
-    (BusTransactions, NO_EVENT),
-    (SharedRequests, NO_STATES),
-];
+const UNCOUNTED: Absent = (NO_EVENT, &[LlcHits, Intra, Near, LocalDram, L3LinesIn, BusTransactions]);
+const REMOTE: Absent = (NOT_SPLIT, &[Inter, Remote]);
+const STATES: Absent = (NO_STATES, &[SharedRequests]);
 
-// The cycle counter is fixed, instructions are not: neither counts as fixed here.
-static N1: Table = Table { name: "Neoverse N1", counters: 6, fixed: false, entries: &COMMON, absent: N1_ABSENT };
-static V1: Table = Table { name: "Neoverse V1", counters: 6, fixed: false, entries: WITH_STALLS, absent: ABSENT };
-static N2: Table = Table { name: "Neoverse N2", counters: 6, fixed: false, entries: WITH_STALLS, absent: ABSENT };
-static V2: Table = Table { name: "Neoverse V2", counters: 6, fixed: false, entries: WITH_STALLS, absent: ABSENT };
+const fn core(name: &'static str, events: &'static [&'static [Event]], absent: &'static [Absent]) -> Table {
+    // The cycle counter is fixed, instructions are not: neither counts as fixed here.
+    Table { name, counters: 6, fixed: false, events, absent }
+}
+static N1: Table = core("Neoverse N1", &[COMMON], &[(NO_STALLS, &[StallCycles]), UNCOUNTED, REMOTE, STATES]);
+static V1: Table = core("Neoverse V1", &[COMMON, STALLS], &[UNCOUNTED, REMOTE, STATES]);
+static N2: Table = core("Neoverse N2", &[COMMON, STALLS], &[UNCOUNTED, REMOTE, STATES]);
+static V2: Table = core("Neoverse V2", &[COMMON, STALLS], &[UNCOUNTED, REMOTE, STATES]);
 
 /// The table of a part number (`MIDR_EL1`).
 pub(super) fn table(part: u32) -> Option<&'static Table> {

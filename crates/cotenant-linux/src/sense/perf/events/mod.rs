@@ -66,9 +66,11 @@ impl Model {
     }
 }
 
-/// One hardware event.
+/// One hardware event, or a part of what gives its signal: that is the sum of all events of the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// The signal; no occurrence is counted by two of its events.
+    pub signal: Signal,
     /// The vendor's name; `A.X|Y` is one counter with the unit masks of `A.X` and `A.Y`.
     pub name: &'static str,
     /// The `config` of `perf_event_attr`: event select in bits 0–7, unit mask in 8–15, counter mask in 24–31 on x86;
@@ -76,14 +78,8 @@ pub struct Event {
     pub raw: u64,
 }
 
-/// What gives one signal: the sum of these events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The signal.
-    pub signal: Signal,
-    /// Its parts; none is counted twice.
-    pub events: &'static [Event],
-}
+/// Why signals cannot be counted, and which.
+pub type Absent = (&'static str, &'static [Signal]);
 
 /// What one processor family can count for a task.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,10 +90,10 @@ pub struct Table {
     pub counters: u8,
     /// Whether cycles and instructions have counters of their own.
     pub fixed: bool,
-    /// Signals that it can count, cycles and instructions apart: those are the kernel's generic events everywhere.
-    pub entries: &'static [Entry],
-    /// Signals that it cannot count, and why.
-    pub absent: &'static [(Signal, &'static str)],
+    /// What it can count, cycles and instructions apart: those are the kernel's generic events everywhere.
+    pub events: &'static [&'static [Event]],
+    /// What it cannot count.
+    pub absent: &'static [Absent],
 }
 
 impl Table {
@@ -116,20 +112,25 @@ impl Table {
         &intel::ARCHITECTURAL
     }
 
-    /// What gives a signal.
-    pub fn entry(&self, signal: Signal) -> Option<&'static Entry> {
-        self.entries.iter().find(|e| e.signal == signal)
+    /// What gives a signal; empty where nothing does.
+    pub fn events(&self, signal: Signal) -> Vec<Event> {
+        self.events.iter().copied().flatten().filter(|event| event.signal == signal).copied().collect()
+    }
+
+    /// Whether a signal can be counted.
+    pub fn counts(&self, signal: Signal) -> bool {
+        self.events.iter().copied().flatten().any(|event| event.signal == signal)
     }
 
     /// Why a signal is missing.
     pub fn why_absent(&self, signal: Signal) -> Option<&'static str> {
-        self.absent.iter().find(|(s, _)| *s == signal).map(|(_, why)| *why)
+        self.absent.iter().find(|(_, signals)| signals.contains(&signal)).map(|(why, _)| *why)
     }
 }
 
 /// Shorthand of the tables.
-const fn event(name: &'static str, raw: u64) -> Event {
-    Event { name, raw }
+const fn event(signal: Signal, name: &'static str, raw: u64) -> Event {
+    Event { signal, name, raw }
 }
 
 #[cfg(test)]
@@ -167,22 +168,23 @@ pub(crate) mod tests {
     }
 
     fn raws(name: &str, signal: Signal) -> Vec<u64> {
-        table(name).entry(signal).map_or(vec![], |e| e.events.iter().map(|e| e.raw).collect())
+        table(name).events(signal).iter().map(|e| e.raw).collect()
     }
 
     #[test]
     fn every_table_is_consistent() {
         for (name, model) in MODELS {
             let table = Table::of(*model).unwrap_or_else(|| panic!("{name} has no table"));
-            let mut signals: Vec<Signal> = table.entries.iter().map(|e| e.signal).collect();
-            signals.extend(table.absent.iter().map(|(s, _)| *s));
+            let mut signals: Vec<Signal> = Signal::ALL.iter().copied().filter(|s| table.counts(*s)).collect();
+            for signal in &signals {
+                let parts = table.events(*signal).len();
+                assert!((1..=4).contains(&parts), "{name} {signal}: a signal fits one group");
+            }
+            signals.extend(table.absent.iter().flat_map(|(_, signals)| *signals));
             signals.extend([Signal::Cycles, Signal::Instructions]);
             signals.sort();
             let hardware: Vec<Signal> = Signal::ALL.iter().copied().filter(|s| *s < Signal::CpuTime).collect();
             assert_eq!(signals, hardware, "{name} says of each hardware signal once what gives it or why nothing does");
-            for entry in table.entries {
-                assert!((1..=4).contains(&entry.events.len()), "{name} {}: a signal fits one group", entry.signal);
-            }
         }
     }
 
@@ -196,10 +198,9 @@ pub(crate) mod tests {
         }
         for new in ["SKX", "CLX", "ICX", "SPR", "EMR", "GNR"] {
             assert_eq!(raws(new, Signal::Inter), [0x0cd3], "{new}");
-            for entry in table(new).entries {
-                let clash = entry.events.iter().find(|e| e.raw & 0xff == 0xd3 && e.raw & 0x3000 != 0);
-                assert_eq!(clash, None, "{new} {}: those bits are not remote caches there", entry.signal);
-            }
+            let clash =
+                table(new).events.iter().copied().flatten().find(|e| e.raw & 0xff == 0xd3 && e.raw & 0x3000 != 0);
+            assert_eq!(clash, None, "{new}: those bits are not remote caches there");
         }
         assert_eq!(raws("IVT", Signal::Remote), [0x0cd3], "what is remote DRAM here is a remote cache there");
     }
@@ -208,8 +209,8 @@ pub(crate) mod tests {
     fn intra_is_counted_or_derived_but_not_both() {
         let derivable = [Signal::PrivateMisses, Signal::LlcHits, Signal::LlcLoadMisses];
         for old in ["IVT", "HSX", "BDX"] {
-            assert!(table(old).entry(Signal::Intra).is_none(), "{old}");
-            assert!(derivable.iter().all(|s| table(old).entry(*s).is_some()), "{old}");
+            assert!(!table(old).counts(Signal::Intra), "{old}");
+            assert!(derivable.iter().all(|s| table(old).counts(*s)), "{old}");
         }
         for new in ["SKX", "CLX", "ICX", "SPR", "EMR", "GNR"] {
             assert_eq!(raws(new, Signal::Intra), [0x06d2], "{new}");

@@ -18,7 +18,7 @@ fn names(event: &Event) -> Vec<String> {
 }
 
 fn events(table: &Table) -> impl Iterator<Item = &Event> {
-    table.entries.iter().flat_map(|e| e.events)
+    table.events.iter().copied().flatten()
 }
 
 fn shared() -> Option<PathBuf> {

@@ -85,8 +85,8 @@ impl Events {
         let mut without = None;
         for pmu in pmus {
             let of = |signals: &[Signal], what: &'static str| {
-                let entry = pmu.table.and_then(|table| signals.iter().find_map(|signal| table.entry(*signal)));
-                entry.ok_or_else(|| {
+                let mut found = signals.iter().filter_map(|signal| Some(pmu.table?.events(*signal)));
+                found.find(|events| !events.is_empty()).ok_or_else(|| {
                     let why = match (pmu.table, signals.last()) {
                         (Some(table), Some(signal)) => table.why_absent(*signal).unwrap_or("not in its table"),
                         _ => "its events are not known here; name them in a bug report",
@@ -103,8 +103,8 @@ impl Events {
                     let cpus = fs.read(&format!("/sys/bus/event_source/devices/{}/cpus", pmu.name)).ok();
                     let cpus: Option<CpuSet> = cpus.and_then(|text| text.trim().parse().ok());
                     covered = covered.or(cpus.as_ref().unwrap_or(&CpuSet::new()));
-                    for (entry, is_last) in [(private, false), (last, true)] {
-                        for event in entry.events {
+                    for (parts, is_last) in [(private, false), (last, true)] {
+                        for event in parts {
                             events.add(Code { kind: pmu.kind, config: event.raw }, event.name, cpus.as_ref(), is_last);
                         }
                     }

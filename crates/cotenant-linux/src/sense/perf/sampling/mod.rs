@@ -16,16 +16,16 @@ pub use places::{Cost, Places};
 pub use record::MappedFile;
 pub use symbols::{Source, Symbols};
 
-use super::Code;
+use super::{Code, attributes, open_event};
 use crate::sys;
 use cotenant_model::CpuSet;
-use perf_event_open_sys::{self as sys_perf, bindings};
+use perf_event_open_sys::{bindings, ioctls};
 use record::Records;
 use ring::Ring;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Samples per second and event of a thread that runs: the paper's interval of 1 ms (§5.2).
 pub const PER_SECOND: u64 = 1_000;
@@ -43,7 +43,7 @@ struct Open {
 }
 
 /// Samples the program that this thread starts next, with all that it starts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sampler {
     sampled: Vec<Sampled>,
     open: Vec<Open>,
@@ -65,16 +65,7 @@ impl Sampler {
     /// # Errors
     /// [`Unavailable::Refused`] with the event and what the kernel says.
     pub fn of_next_program(events: &Events, cpus: &CpuSet) -> Result<Self, Unavailable> {
-        let mut sampler = Self {
-            sampled: events.sampled.clone(),
-            open: Vec::new(),
-            rings: Vec::new(),
-            ids: HashMap::new(),
-            read_at: 0,
-            places: Places::default(),
-            damaged: 0,
-            buffer: Vec::new(),
-        };
+        let mut sampler = Self { sampled: events.sampled.clone(), ..Self::default() };
         sys::raise_nofile();
         for cpu in cpus.iter() {
             let mut leader: Option<usize> = None;
@@ -160,9 +151,7 @@ pub struct Found {
 }
 
 fn open(code: Code, cpu: u32, tells_of_processes: bool) -> io::Result<File> {
-    let mut attr = bindings::perf_event_attr::default();
-    attr.size = size_of::<bindings::perf_event_attr>() as u32;
-    (attr.type_, attr.config) = (code.kind, code.config);
+    let mut attr = attributes(code);
     attr.sample_type = u64::from(
         bindings::PERF_SAMPLE_IDENTIFIER
             | bindings::PERF_SAMPLE_IP
@@ -189,28 +178,20 @@ fn open(code: Code, cpu: u32, tells_of_processes: bool) -> io::Result<File> {
         attr.set_comm_exec(1);
         attr.set_task(1);
     }
-    // SAFETY: `attr` is initialised, says its own size, and outlives the call; the other arguments are plain numbers.
-    let fd = unsafe {
-        sys_perf::perf_event_open(&raw mut attr, 0, cpu.cast_signed(), -1, bindings::PERF_FLAG_FD_CLOEXEC.into())
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor has just been made for us alone.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    open_event(attr, 0, Some(cpu), None)
 }
 
 fn id(event: &File) -> io::Result<u64> {
     let mut id = 0;
     // SAFETY: the descriptor is an event's, and the kernel writes one word to `id`, which outlives the call.
-    let done = unsafe { sys_perf::ioctls::ID(event.as_raw_fd(), &raw mut id) };
+    let done = unsafe { ioctls::ID(event.as_raw_fd(), &raw mut id) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
 }
 
 /// Lets an event write into another one's buffer.
 fn write_to(event: &File, owner: &File) -> io::Result<()> {
     // SAFETY: both descriptors are events that are open during the call.
-    let done = unsafe { sys_perf::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) };
+    let done = unsafe { ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

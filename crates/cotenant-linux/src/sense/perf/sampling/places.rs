@@ -96,13 +96,8 @@ impl Places {
                 match mapping.filter(|mapping| mapping.file.inode != 0) {
                     Some(mapping) => {
                         let at = mapping.offset.wrapping_add(address - mapping.start);
-                        if !self.files.contains_key(&mapping.file) {
-                            self.files.insert(mapping.file.clone(), BTreeMap::new());
-                        }
-                        if let Some(places) = self.files.get_mut(&mapping.file) {
-                            let known = places.entry(at).or_default();
-                            *known = known.and(cost);
-                        }
+                        let known = self.files.entry(mapping.file.clone()).or_default().entry(at).or_default();
+                        *known = known.and(cost);
                     }
                     None => self.elsewhere = self.elsewhere.and(cost),
                 }

@@ -90,7 +90,7 @@ impl Records {
     pub fn parse(mut bytes: &[u8]) -> Self {
         let mut all = Self::default();
         while !bytes.is_empty() {
-            let size = u16_at(bytes, 6).map_or(0, usize::from);
+            let size = field(bytes, 6).map_or(0, |size| usize::from(u16::from_ne_bytes(size)));
             if size < HEADER || size > bytes.len() {
                 all.damaged += 1;
                 break;
@@ -109,24 +109,21 @@ impl Records {
 /// A record that has no room for what its kind has.
 struct Short;
 
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Short> {
-    let field = bytes.get(at..at + 2).and_then(|field| field.try_into().ok());
-    field.map(u16::from_ne_bytes).ok_or(Short)
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Short> {
+    bytes.get(at..at + N).and_then(|field| field.try_into().ok()).ok_or(Short)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Short> {
-    let field = bytes.get(at..at + 4).and_then(|field| field.try_into().ok());
-    field.map(u32::from_ne_bytes).ok_or(Short)
+    field(bytes, at).map(u32::from_ne_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Short> {
-    let field = bytes.get(at..at + 8).and_then(|field| field.try_into().ok());
-    field.map(u64::from_ne_bytes).ok_or(Short)
+    field(bytes, at).map(u64::from_ne_bytes)
 }
 
 /// A record with its header: nothing where its kind does not matter.
 fn one(bytes: &[u8]) -> Result<Option<Record>, Short> {
-    let (kind, misc) = (u32_at(bytes, 0)?, u16_at(bytes, 4)?);
+    let (kind, misc) = (u32_at(bytes, 0)?, u16::from_ne_bytes(field(bytes, 4)?));
     let body = &bytes[HEADER..];
     if kind == PERF_RECORD_SAMPLE {
         let what = What::Sample { event: u64_at(body, 0)?, address: u64_at(body, 8)?, period: u64_at(body, 32)? };
@@ -167,7 +164,7 @@ fn one(bytes: &[u8]) -> Result<Option<Record>, Short> {
 
 /// Buffers as the kernel writes them, for tests.
 #[cfg(test)]
-pub(super) mod golden {
+pub(crate) mod golden {
     use super::*;
 
     fn record(kind: u32, misc: u16, body: &[&[u8]]) -> Vec<u8> {

@@ -1,23 +1,21 @@
 //! The buffer into which the kernel writes what it samples on one CPU, and from which it is read
 //! (`perf_event_open(2)`, "MMAP layout").
 
+use crate::sys::{Mapping, page_size};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::{self, NonNull};
+use std::os::fd::BorrowedFd;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mapped buffer: a page of the kernel's figures, and a power of two of pages of records, around and around.
 #[derive(Debug)]
 pub struct Ring {
-    at: NonNull<perf_event_mmap_page>,
+    memory: Mapping,
     page: usize,
     /// Bytes of records, a power of two.
     size: usize,
 }
-
-// SAFETY: the mapping belongs to the process, not to a thread; it is accessed through `&mut self` only.
-unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps the buffer of an event, with so many pages of records.
@@ -29,15 +27,8 @@ impl Ring {
         if !pages.is_power_of_two() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let page = super::super::page::page_size();
-        let (size, rights) = (pages * page, libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: asks for a new mapping wherever the kernel likes; nothing of ours is touched.
-        let at = unsafe { libc::mmap(ptr::null_mut(), page + size, rights, libc::MAP_SHARED, event.as_raw_fd(), 0) };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { at, page, size })
+        let (page, size) = (page_size(), pages * page_size());
+        Ok(Self { memory: Mapping::new(event, page + size, true)?, page, size })
     }
 
     /// Appends what was written since the last time, and gives its room back to the kernel. False where the figures
@@ -46,7 +37,7 @@ impl Ring {
         // SAFETY: both fields are aligned and in the mapping, which lives as long as `self`; the kernel accesses them
         // as single words.
         let (head, tail) = unsafe {
-            let page = self.at.as_ptr();
+            let page = self.memory.start::<perf_event_mmap_page>();
             (AtomicU64::from_ptr(&raw mut (*page).data_head), AtomicU64::from_ptr(&raw mut (*page).data_tail))
         };
         let (end, begin) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
@@ -61,20 +52,13 @@ impl Ring {
                 // SAFETY: `from + bytes <= size`, so the source is in the mapping; the kernel writes no byte between
                 // tail and head. The target are the bytes that were just added.
                 unsafe {
-                    let data = self.at.as_ptr().cast::<u8>().add(self.page + from);
+                    let data = self.memory.start::<u8>().add(self.page + from);
                     ptr::copy_nonoverlapping(data, into.as_mut_ptr().add(old), bytes);
                 }
             }
         }
         tail.store(end, Ordering::Release);
         sound
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: unmaps what `map` mapped, once; no reference into it outlives `self`.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.page + self.size) };
     }
 }
 
@@ -100,7 +84,7 @@ mod tests {
     impl Fake {
         fn new(pages: u64) -> Self {
             let dir = TempDir::new("ring");
-            let page = super::super::super::page::page_size() as u64;
+            let page = page_size() as u64;
             let path = dir.path().join("ring");
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
             file.set_len(page * (pages + 1)).unwrap();

@@ -1,0 +1,50 @@
+//! Memory that is shared with the kernel or with another program.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::{self, NonNull};
+
+/// A page of this machine, bytes.
+pub fn page_size() -> usize {
+    // SAFETY: takes a constant and has no other effect.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// The beginning of a file, mapped; unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; whoever accesses it does so by volatile or atomic
+// accesses, or through `&mut`.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps so many bytes, to be read, or to be written, too.
+    ///
+    /// # Errors
+    /// As `mmap`.
+    pub fn new(file: impl AsFd, bytes: usize, writable: bool) -> io::Result<Self> {
+        let (fd, rights) = (file.as_fd().as_raw_fd(), libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 });
+        // SAFETY: asks for a new mapping wherever the kernel likes; nothing of ours is touched.
+        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, fd, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::InvalidData)?, bytes })
+    }
+
+    /// Where it begins. Valid as long as `self`.
+    pub fn start<T>(&self) -> *mut T {
+        self.at.as_ptr().cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: unmaps what `new` mapped, once; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
