@@ -1,9 +1,7 @@
 //! What a policy may ask for, why it asks, and what became of it.
 
-use crate::cpuset::CpuSet;
-use crate::ids::{AppId, NodeId, TaskId, Time};
 use crate::policy::State;
-use crate::signal::Signal;
+use crate::{AppId, CpuSet, NodeId, Signal, TaskId, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;

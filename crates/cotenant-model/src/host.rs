@@ -1,14 +1,9 @@
 //! The one loop, and what a host must offer to be driven by it.
 
-use crate::action::{Action, ActionOutcome, Decision, Order, Outcome};
-use crate::cpuset::CpuSet;
-use crate::ids::{TaskId, Time};
 use crate::pin;
 use crate::policy::{Ctx, DynPolicy, State};
-use crate::rule::{Rule, Seat, keep_own};
-use crate::sample::Sample;
-use crate::topology::Topology;
-use crate::view::View;
+use crate::rule::{Seat, keep_own};
+use crate::{Action, ActionOutcome, CpuSet, Decision, Order, Outcome, Rule, Sample, Time, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -94,17 +89,14 @@ pub struct Round<'a> {
 /// Resolves proposals to orders: adds the mask. A proposal about a task that is not in the sample, or whose contexts
 /// are all outside what it is allowed, cannot be carried out and is dropped.
 pub fn resolve(ctx: &Ctx<'_>, sample: &Sample, decision: &Decision) -> Vec<Order> {
-    let allowed = |id: TaskId| -> Option<&CpuSet> {
-        let i = sample.tasks.binary_search_by_key(&id, |t| t.info.id).ok()?;
-        Some(&sample.tasks[i].info.allowed)
-    };
     decision
         .proposals
         .iter()
         .filter_map(|p| {
             let affinity = match &p.action {
                 Action::Place { task, contexts } => {
-                    let mask = pin::affinity(ctx.topology, contexts, ctx.config.pin, allowed(*task)?);
+                    let allowed = &sample.task(*task)?.info.allowed;
+                    let mask = pin::affinity(ctx.topology, contexts, ctx.config.pin, allowed);
                     (!mask.is_empty()).then_some(mask)?
                 }
                 _ => CpuSet::new(),

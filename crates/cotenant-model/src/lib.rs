@@ -30,7 +30,9 @@ pub mod testing;
 pub mod topology;
 pub mod view;
 
-pub use action::{Action, ActionOutcome, Decision, Evidence, Order, Outcome, Proposal, Reason};
+pub use action::{
+    Action, ActionOutcome, Decision, Effect, Evidence, Order, Outcome, PlaceKind, Proposal, Reason, Unit,
+};
 pub use cpuset::CpuSet;
 pub use histogram::Histogram;
 pub use host::{Host, Mode, Round, Wake};
@@ -39,4 +41,4 @@ pub use rule::{Owns, Rule};
 pub use sample::{AppSample, CpuSample, Direction, Reading, Sample, TaskInfo, TaskSample};
 pub use signal::{Count, Counters, Signal};
 pub use topology::Topology;
-pub use view::View;
+pub use view::{AppView, TaskView, View};

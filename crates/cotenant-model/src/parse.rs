@@ -1,9 +1,11 @@
 //! Values as `/proc` and sysfs print them, and durations as people type them. CPU lists and masks are in
 //! [`crate::cpuset`].
 
-use crate::ids::CpuId;
+use crate::CpuId;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use toml::Spanned;
+use toml::de::DeTable;
 
 /// A text that is not what its file should hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +17,40 @@ pub struct ValueError {
 
 fn error(text: &str, expected: &'static str) -> ValueError {
     ValueError { text: text.trim().chars().take(60).collect(), expected }
+}
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct Located {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong and what is expected.
+    pub message: String,
+}
+
+impl Located {
+    /// At a byte offset of the text.
+    pub fn at(text: &str, offset: usize, message: impl Into<String>) -> Self {
+        let (line, column) = position(text, offset);
+        Self { line, column, message: message.into() }
+    }
+
+    /// At the value of a key of a TOML text, by its path; at the beginning of the text where there is no such value.
+    pub fn at_key(text: &str, path: &[&str], message: String) -> Self {
+        let table = DeTable::parse(text).map(Spanned::into_inner).unwrap_or_default();
+        let mut keys = path.iter();
+        let first = keys.next().and_then(|key| table.get(*key));
+        let value = keys.fold(first, |value, key| value?.get_ref().get(*key));
+        Self::at(text, value.map_or(0, |value| value.span().start), message)
+    }
+
+    /// As the TOML parser tells it.
+    pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        Self::at(text, error.span().map_or(0, |span| span.start), error.message().replace('\n', " "))
+    }
 }
 
 /// Line and column (in characters), both from 1, of a byte offset: for errors that name the place.
@@ -64,14 +100,7 @@ pub fn size(text: &str) -> Result<u64, ValueError> {
             None => (u.strip_suffix('b').ok_or_else(err)?, 1000),
         },
     };
-    let power = match prefix {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        _ => return Err(err()),
-    };
+    let power = ["", "k", "m", "g", "t"].iter().position(|known| *known == prefix).ok_or_else(err)? as u32;
     value.checked_mul(base.pow(power)).ok_or_else(err)
 }
 

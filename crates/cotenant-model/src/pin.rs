@@ -1,7 +1,6 @@
 //! From decided contexts to the mask that is set.
 
-use crate::cpuset::CpuSet;
-use crate::topology::Topology;
+use crate::{CpuSet, Topology};
 use serde::{Deserialize, Serialize};
 
 /// How far a decided context is widened when it is applied.

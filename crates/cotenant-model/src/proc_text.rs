@@ -2,7 +2,7 @@
 //!
 //! Everything takes bytes: a command name holds whatever its process put there, line ends and parentheses included.
 
-use crate::ids::CpuId;
+use crate::CpuId;
 
 /// A text that is not what its file should hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -212,12 +212,12 @@ impl Status {
     }
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
 }
 
 /// A decimal number, blanks around it allowed. Written out because it is in the path of every sample.
-fn unsigned(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn unsigned(bytes: &[u8]) -> Option<u64> {
     let digits = bytes.trim_ascii();
     if digits.is_empty() {
         return None;

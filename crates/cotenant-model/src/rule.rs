@@ -1,9 +1,7 @@
 //! Several policies at once: each decides about the applications and effects that it owns.
 
-use crate::action::{Action, ActionOutcome, Effect, Order, Outcome};
-use crate::ids::{AppId, Time};
 use crate::policy::{Ctx, DynPolicy, State};
-use crate::sample::Sample;
+use crate::{Action, ActionOutcome, AppId, Effect, Order, Outcome, Sample, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -64,11 +62,7 @@ impl<'a> Rule<'a> {
 /// The rule that decides about what an order changes: the first one that owns it. `None`: no rule does, or it is
 /// about nobody there.
 pub fn owner(rules: &[Rule<'_>], sample: &Sample, action: &Action) -> Option<usize> {
-    let of_task = |task| {
-        let i = sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok()?;
-        Some(sample.tasks[i].info.app)
-    };
-    let app = action.app().or_else(|| of_task(action.task()?))?;
+    let app = action.app().or_else(|| Some(sample.task(action.task()?)?.info.app))?;
     let name = &sample.apps.iter().find(|a| a.id == app)?.name;
     rules.iter().position(|rule| rule.owns.app(name) && rule.owns.effect(action.effect()))
 }

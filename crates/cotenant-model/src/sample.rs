@@ -1,9 +1,6 @@
 //! What a host saw at one instant: raw and cumulative, never rates.
 
-use crate::cpuset::CpuSet;
-use crate::histogram::Histogram;
-use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
-use crate::signal::Counters;
+use crate::{AppId, Counters, CpuId, CpuSet, Histogram, NodeId, TaskId, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +16,13 @@ pub struct Sample {
     pub cpus: Vec<CpuSample>,
     /// Applications in ascending order of id.
     pub apps: Vec<AppSample>,
+}
+
+impl Sample {
+    /// The task of that id.
+    pub fn task(&self, id: TaskId) -> Option<&TaskSample> {
+        self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i])
+    }
 }
 
 /// What rarely changes about a task. Shared between samples; replaced when it changes.

@@ -116,16 +116,10 @@ impl Count {
 #[derive(Clone, Default, Eq)]
 pub struct Counters(Arc<Counts>);
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 struct Counts {
     present: u32,
     counts: [Count; Signal::COUNT],
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self { present: 0, counts: [Count::default(); Signal::COUNT] }
-    }
 }
 
 impl Counters {

@@ -1,9 +1,6 @@
 //! How fast an application is, by whichever source tells it.
 
-use crate::ids::{AppId, Time};
-use crate::sample::{Direction, Reading};
-use crate::signal::Signal;
-use crate::view::{AppView, View};
+use crate::{AppId, AppView, Direction, Reading, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

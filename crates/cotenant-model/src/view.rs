@@ -1,10 +1,9 @@
 //! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
 
-use crate::histogram::Histogram;
-use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
-use crate::sample::{AppSample, Reading, Sample, TaskInfo, TaskSample};
-use crate::signal::{Count, Signal};
-use crate::topology::Topology;
+use crate::{
+    AppId, AppSample, Count, CpuId, Histogram, NodeId, Reading, Sample, Signal, TaskId, TaskInfo, TaskSample, Time,
+    Topology,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +108,11 @@ impl View {
     /// The task of that id.
     pub fn task(&self, id: TaskId) -> Option<&TaskView> {
         self.tasks.binary_search_by_key(&id, |t| t.info.id).ok().map(|i| &self.tasks[i])
+    }
+
+    /// The application of that id.
+    pub fn app(&self, id: AppId) -> Option<&AppView> {
+        self.apps.iter().find(|app| app.id == id)
     }
 
     /// Whether a reading was made in this interval, and not before it.

@@ -1,13 +1,11 @@
 //! `static`: the mapping that the user drew, `--map 'X*X*..'`. See `docs/policies/static.md`.
 
 use super::plan::Plan;
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, TaskId, Time};
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
-use cotenant_model::topology::Topology;
 use cotenant_model::topology::notation::{FREE, parse_map};
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    ActionOutcome, AppId, CpuId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, Topology, View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +75,7 @@ fn letters(marks: &Marks, apps: &BTreeSet<AppId>) -> BTreeMap<AppId, char> {
     apps.iter().copied().zip(all).filter(|(_, letter)| marks.contains_key(letter)).collect()
 }
 
-/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads, who run at
+/// Whether a map, [sound](Policy::check), has fewer CPUs for a letter than its applications have threads that run at
 /// the same time.
 ///
 /// # Errors
@@ -93,12 +91,12 @@ pub fn map_has_room(ctx: &Ctx<'_>, threads: &BTreeMap<AppId, usize>) -> Result<(
     short.map_or(Ok(()), |(letter, threads)| {
         let why =
             format!("the mapping has {} CPUs for '{letter}', which stands for {threads} threads", marks[&letter].len());
-        Err(Refusal { policy: "static", why, remedy: format!("write '{letter}' for more CPUs, or take fewer threads") })
+        Err(Refusal::new("static", why, format!("write '{letter}' for more CPUs, or take fewer threads")))
     })
 }
 
-/// One context for each task where the marks suffice, else all marks for all: who has one of them keeps it, the
-/// others take what is free in order of id. Tasks that may not run on any mark are left out.
+/// One context for each task where the marks suffice, else all marks for all: a task that has one of them keeps
+/// it, the others take what is free in order of id. Tasks that may not run on any mark are left out.
 fn seat(tasks: &[&TaskView], marks: &[CpuId], before: &BTreeMap<TaskId, CpuSet>) -> BTreeMap<TaskId, CpuSet> {
     let all: CpuSet = marks.iter().copied().collect();
     let mut seats = BTreeMap::new();
@@ -155,13 +153,9 @@ impl Policy for Static {
     type State = StaticState;
     type Settings = StaticSettings;
 
-    fn name(&self) -> &'static str {
-        "static"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        let refuse = |(why, remedy): (String, &str)| Refusal { policy: "static", why, remedy: remedy.to_owned() };
-        marks(self.0.map.as_deref(), ctx.topology).map(drop).map_err(refuse)
+        let refused = |(why, remedy): (String, &str)| Refusal::new("static", why, remedy);
+        marks(self.0.map.as_deref(), ctx.topology).map(drop).map_err(refused)
     }
 
     fn needs(&self) -> Needs {

@@ -1,10 +1,7 @@
 //! `none`: leave everything to the kernel.
 
-use cotenant_model::action::{ActionOutcome, Decision};
-use cotenant_model::ids::Time;
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Policy};
-use cotenant_model::view::View;
+use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::{ActionOutcome, Decision, Time, View};
 
 /// Leaves everything to the kernel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,10 +11,6 @@ impl Policy for None {
     const SECTION: &'static str = "none";
     type State = ();
     type Settings = NoSettings;
-
-    fn name(&self) -> &'static str {
-        "none"
-    }
 
     fn decide(&self, ctx: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
         Decision::new(Vec::new(), (), now + ctx.config.interval, Vec::new())

@@ -1,10 +1,9 @@
 //! What the policies share that fix a mapping: free CPUs, the mapping, what became of it, and when to ask again.
 
-use cotenant_model::action::{Action, ActionOutcome, Outcome, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId, Time};
 use cotenant_model::policy::Ctx;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    Action, ActionOutcome, CpuId, CpuSet, Effect, Outcome, Proposal, Reason, TaskId, TaskView, Time, View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,19 +45,8 @@ impl Plan {
     /// Takes note of what became of the last proposals, and forgets tasks that are no more.
     pub(super) fn learn(&mut self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], now: Time) {
         for ActionOutcome { action, outcome } in outcomes {
-            let Some(task) = action.task() else { continue };
+            let Some(task) = action.task().filter(|_| action.effect() == Effect::Placement) else { continue };
             match (outcome, action) {
-                // Where pages are is not of the mapping, nor is who waits, and naps and limits are no task's.
-                (
-                    _,
-                    Action::Pages { .. }
-                    | Action::Nap { .. }
-                    | Action::Limit { .. }
-                    | Action::LimitCaches { .. }
-                    | Action::Background { .. },
-                )
-                | (Outcome::Applied, Action::Pause { .. })
-                | (Outcome::Gone | Outcome::NotThisMachine, _) => {}
                 (Outcome::Applied, Action::Place { contexts, .. }) => {
                     self.placed.insert(task, contexts.clone());
                     self.refused.remove(&task);
@@ -75,6 +63,8 @@ impl Plan {
                     };
                     self.refused.insert(task, Retry { at: now + wait, wait });
                 }
+                // Which tasks wait is not of the mapping.
+                (Outcome::Applied | Outcome::Gone | Outcome::NotThisMachine, _) => {}
             }
         }
         if !outcomes.is_empty() {

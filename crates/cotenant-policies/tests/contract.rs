@@ -3,6 +3,7 @@
 use cotenant_model::TaskId;
 use cotenant_model::policy::settings::value;
 use cotenant_model::policy::{Config, Settings, State};
+use cotenant_policies::sam::Origin;
 use cotenant_policies::{
     Atom, AtomConfig, CoSchedule, Dino, Numad, NumadState, Qos, QuantumSettings, Sam, SamConfig, SamState, Static,
     standard,
@@ -11,7 +12,7 @@ use serde_json::json;
 use std::time::Duration;
 
 fn sam() -> SamState {
-    SamState::from_origins([(TaskId(3), 1)])
+    SamState { origins: vec![Origin { task: TaskId(3), unit: 1, displaced: false }], ..SamState::default() }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::{MachineProfile, Thresholds};
 use cotenant_model::testing::{ViewBuilder, machine};
 use cotenant_model::{Action, Signal, TaskId};
+use cotenant_policies::sam::Origin;
 use cotenant_policies::{Sam, SamConfig, SamState};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -231,7 +232,8 @@ proptest! {
         });
         let view = view.view();
         let origins = (0u32..).zip(&tasks).filter_map(|(id, t)| Some((TaskId(id), t.origin?)));
-        let decision = Sam(sam).decide(&ctx, &view, &[], SamState::from_origins(origins), view.at);
+        let origins = origins.map(|(task, unit)| Origin { task, unit, displaced: false }).collect();
+        let decision = Sam(sam).decide(&ctx, &view, &[], SamState { origins, ..SamState::default() }, view.at);
 
         // Who is seen at home has no origin any more.
         for t in &mut tasks {

@@ -5,11 +5,11 @@
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cotenant_model::action::Decision;
-use cotenant_model::host::{Mode, Round};
 use cotenant_model::policy::State;
 use cotenant_model::testing::machine;
-use cotenant_model::{AppId, Count, CpuId, CpuSample, Sample, Signal, TaskId, TaskInfo, TaskSample, Time, View};
+use cotenant_model::{
+    AppId, Count, CpuId, CpuSample, Decision, Mode, Round, Sample, Signal, TaskId, TaskInfo, TaskSample, Time, View,
+};
 use cotenant_record::testing::header;
 use cotenant_record::{RecordWriter, Recording};
 use report::Report;

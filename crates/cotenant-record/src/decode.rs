@@ -2,11 +2,8 @@
 
 use super::RecordedRound;
 use super::row::{End, OrderRow, Row, plus, take};
-use cotenant_model::action::{Decision, Order, Outcome};
-use cotenant_model::ids::{CpuId, TaskId};
 use cotenant_model::policy::State;
-use cotenant_model::sample::{CpuSample, Sample, TaskSample};
-use cotenant_model::signal::{Count, Counters, Signal};
+use cotenant_model::{Count, Counters, CpuId, CpuSample, Decision, Order, Outcome, Sample, Signal, TaskId, TaskSample};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -2,13 +2,12 @@
 
 use super::redact::Redactor;
 use super::row::{DecisionRow, End, OrderRow, Pages, finite, minus, put};
-use cotenant_model::action::{Decision, Order, Outcome};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{TaskId, Time};
 use cotenant_model::policy::State;
-use cotenant_model::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
-use cotenant_model::signal::{Counters, Signal};
 use cotenant_model::view::merge;
+use cotenant_model::{
+    AppSample, Counters, CpuSample, CpuSet, Decision, Order, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample,
+    Time,
+};
 use serde::Serialize;
 use std::borrow::Cow;
 

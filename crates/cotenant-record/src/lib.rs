@@ -28,13 +28,9 @@ pub use frame::MAX_BLOCK;
 pub use reader::Recording;
 pub use writer::{RecordWriter, Status, WriteError};
 
-use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
-use cotenant_model::host::Mode;
 use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::profile::{AppProfile, MachineProfile};
-use cotenant_model::rule::Owns;
-use cotenant_model::sample::Sample;
-use cotenant_model::topology::Topology;
+use cotenant_model::{ActionOutcome, Decision, Mode, Order, Outcome, Owns, Sample, Topology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,11 +1,7 @@
 //! An order as screens and JSON show it, be it a move, a nap or a limit: one form for `decide`, `replay`, `why` and
 //! reports.
 
-use cotenant_model::action::{Action, Effect, Evidence, Order, Reason, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
-use cotenant_model::sample::Sample;
-use cotenant_model::signal::Signal;
+use cotenant_model::{Action, AppId, CpuId, CpuSet, Effect, Evidence, NodeId, Order, Reason, Sample, TaskId};
 use serde::Serialize;
 use std::fmt;
 
@@ -54,33 +50,16 @@ pub struct Move {
 pub struct MoveReason {
     /// The part of the algorithm.
     pub stage: String,
-    /// What was measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signal: Option<Signal>,
-    /// Its unit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unit: Option<Unit>,
-    /// The value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<f64>,
-    /// What it was held against.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threshold: Option<f64>,
+    /// What was measured, and what it was held against.
+    #[serde(flatten)]
+    pub evidence: Option<Evidence>,
     /// All of it as one line.
     pub text: String,
 }
 
 impl From<&Reason> for MoveReason {
     fn from(reason: &Reason) -> Self {
-        let evidence: Option<Evidence> = reason.evidence;
-        Self {
-            stage: reason.stage.to_string(),
-            signal: evidence.map(|e| e.signal),
-            unit: evidence.map(|e| e.unit),
-            value: evidence.map(|e| e.value),
-            threshold: evidence.map(|e| e.threshold),
-            text: reason.to_string(),
-        }
+        Self { stage: reason.stage.to_string(), evidence: reason.evidence, text: reason.to_string() }
     }
 }
 
@@ -88,39 +67,36 @@ impl Move {
     /// What an order about the tasks and applications of `sample` does.
     pub fn new(sample: &Sample, order: &Order) -> Self {
         let (task, app) = (order.action.task(), order.action.app());
-        let find =
-            |task: TaskId| sample.tasks.binary_search_by_key(&task, |t| t.info.id).ok().map(|i| &sample.tasks[i]);
-        let seen = task.and_then(find);
+        let seen = task.and_then(|task| sample.task(task));
         let name = app.and_then(|app| sample.apps.iter().find(|a| a.id == app)).map(|app| app.name.clone());
-        let to_cpus = match &order.action {
-            Action::Place { contexts, .. } => contexts.iter().collect(),
-            _ => Vec::new(),
-        };
-        let pages_to = if let Action::Pages { nodes, .. } = &order.action { nodes.clone() } else { Vec::new() };
-        let until_s = match order.action {
-            Action::Nap { until, .. } if until > sample.at => Some(until.as_secs_f64()),
-            _ => None,
-        };
-        let permille = match order.action {
-            Action::Limit { cpu_permille: permille, .. } | Action::LimitCaches { permille, .. } => permille,
-            _ => None,
-        };
-        Self {
+        let mut found = Self {
             effect: order.action.effect(),
             task,
             tid: seen.map(|t| t.info.tid),
             comm: seen.map(|t| t.info.comm.clone()).or(name).unwrap_or_default(),
             app: app.or(seen.map(|t| t.info.app)),
             from_cpu: seen.and_then(|t| t.cpu),
-            to_cpus,
+            to_cpus: Vec::new(),
             affinity: order.affinity.iter().collect(),
-            paused: matches!(order.action, Action::Pause { .. }),
-            pages_to,
-            until_s,
-            permille,
-            background: matches!(order.action, Action::Background { on: true, .. }),
+            paused: false,
+            pages_to: Vec::new(),
+            until_s: None,
+            permille: None,
+            background: false,
             reason: (&order.reason).into(),
+        };
+        match &order.action {
+            Action::Place { contexts, .. } => found.to_cpus = contexts.iter().collect(),
+            Action::Release { .. } => {}
+            Action::Pause { .. } => found.paused = true,
+            Action::Nap { until, .. } => found.until_s = (*until > sample.at).then(|| until.as_secs_f64()),
+            Action::Limit { cpu_permille: permille, .. } | Action::LimitCaches { permille, .. } => {
+                found.permille = *permille;
+            }
+            Action::Background { on, .. } => found.background = *on,
+            Action::Pages { nodes, .. } => found.pages_to.clone_from(nodes),
         }
+        found
     }
 
     /// Whether it takes back what was ordered with the same effect before.
@@ -197,6 +173,8 @@ impl fmt::Display for Move {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::Signal;
+    use cotenant_model::action::Unit;
     use cotenant_model::ids::Time;
     use cotenant_model::testing::{ViewBuilder, machine};
 

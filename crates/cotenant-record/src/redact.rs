@@ -3,7 +3,7 @@
 use super::Header;
 use super::row::finite;
 use cotenant_model::profile::AppProfile;
-use cotenant_model::sample::{AppSample, TaskInfo};
+use cotenant_model::{AppSample, TaskInfo};
 use std::collections::BTreeMap;
 
 /// Replaces names, and remembers which ones so that they can be found in remarks.

@@ -11,12 +11,9 @@
 //!   outcomes [as the recording bears them out](outcome_in).
 
 use crate::RecordedRound;
-use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome};
 use cotenant_model::host::{Decided, decide_once};
 use cotenant_model::policy::State;
-use cotenant_model::rule::Rule;
-use cotenant_model::sample::Sample;
-use cotenant_model::view::View;
+use cotenant_model::{Action, ActionOutcome, Decision, Order, Outcome, Rule, Sample, View};
 use std::iter::Peekable;
 
 /// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then`
@@ -31,14 +28,11 @@ pub fn outcome_in(at: &RecordedRound, then: Option<&Sample>, order: &Order) -> O
     {
         return at.outcomes.get(i).copied().unwrap_or(Outcome::NotThisMachine);
     }
-    let Some(then) = then else { return Outcome::NotThisMachine };
-    let Some(task) = order.action.task() else { return Outcome::NotThisMachine };
-    match then.tasks.binary_search_by_key(&task, |t| t.info.id) {
-        Err(_) => Outcome::Gone,
-        Ok(i) => match then.tasks[i].cpu {
-            Some(cpu) if order.affinity.contains(cpu) => Outcome::Applied,
-            _ => Outcome::NotThisMachine,
-        },
+    let (Some(then), Some(task)) = (then, order.action.task()) else { return Outcome::NotThisMachine };
+    match then.task(task).map(|task| task.cpu) {
+        None => Outcome::Gone,
+        Some(Some(cpu)) if order.affinity.contains(cpu) => Outcome::Applied,
+        Some(_) => Outcome::NotThisMachine,
     }
 }
 

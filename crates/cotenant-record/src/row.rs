@@ -5,12 +5,8 @@
 //! counts of 100 tasks as decimal text cost twice the time), while names, not positions in the code, say what each
 //! number is: a reader skips signals and keys that it does not know.
 
-use cotenant_model::Histogram;
-use cotenant_model::action::{Action, Outcome, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{NodeId, TaskId, Time};
 use cotenant_model::policy::State;
-use cotenant_model::sample::{AppSample, TaskInfo};
+use cotenant_model::{Action, AppSample, CpuSet, Histogram, NodeId, Outcome, Proposal, Reason, TaskId, TaskInfo, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 

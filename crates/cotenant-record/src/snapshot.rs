@@ -4,17 +4,14 @@
 //! A snapshot becomes two samples, so that it takes the same way to a [`View`] as anything that a host saw.
 
 use crate::moves::Move;
-use cotenant_model::action::{ActionOutcome, Outcome};
-use cotenant_model::cpuset::CpuSet;
 use cotenant_model::host::{Decided, decide_once};
-use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId, Time};
+use cotenant_model::parse::Located;
 use cotenant_model::policy::{Ctx, DynPolicy, State};
 use cotenant_model::profile::Thresholds;
-use cotenant_model::rule::Rule;
-use cotenant_model::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
-use cotenant_model::signal::{Count, Counters, Signal};
-use cotenant_model::topology::Topology;
-use cotenant_model::view::View;
+use cotenant_model::{
+    ActionOutcome, AppId, AppSample, Count, Counters, CpuId, CpuSample, CpuSet, NodeId, Outcome, Rule, Sample, Signal,
+    TaskId, TaskInfo, TaskSample, Time, Topology, View,
+};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -39,18 +36,6 @@ pub const TASK_FIELDS: &[&str] = &{
     fields
 };
 
-/// Why a snapshot is refused, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: {message}")]
-pub struct SnapshotError {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column, from 1.
-    pub column: usize,
-    /// What is wrong and what is expected.
-    pub message: String,
-}
-
 /// What a decision is made from, besides machine, profiles and settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
@@ -70,16 +55,16 @@ impl Snapshot {
     /// Reads a snapshot of this machine.
     ///
     /// # Errors
-    /// [`SnapshotError`] on malformed JSON, unknown or missing keys, counts below 0, CPUs, nodes and packages that
+    /// [`Located`] on malformed JSON, unknown or missing keys, counts below 0, CPUs, nodes and packages that
     /// the machine lacks, and tasks, CPUs or applications that stand twice.
-    pub fn parse(text: &str, topology: &Topology) -> Result<Self, SnapshotError> {
+    pub fn parse(text: &str, topology: &Topology) -> Result<Self, Located> {
         let mut json = serde_json::Deserializer::from_str(text);
-        let parsed = SnapshotSeed(topology).deserialize(&mut json).and_then(|s| json.end().map(|()| s));
+        let parsed = json.deserialize_map(SnapshotVisitor(topology)).and_then(|s| json.end().map(|()| s));
         parsed.map_err(|e| {
             let (line, column) = (e.line(), e.column());
             let text = e.to_string();
             let message = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text).to_owned();
-            SnapshotError { line, column, message }
+            Located { line, column, message }
         })
     }
 
@@ -117,7 +102,7 @@ impl Snapshot {
 /// A decision, as `decide --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
-    /// Who decided.
+    /// The policy that decided.
     pub policy: &'static str,
     /// What to do, in this order.
     pub moves: Vec<Move>,
@@ -180,7 +165,7 @@ struct CpuIn {
     busy: f64,
 }
 
-struct SnapshotSeed<'a>(&'a Topology);
+struct SnapshotVisitor<'a>(&'a Topology);
 struct TasksSeed<'a>(&'a Topology);
 struct TaskSeed<'a>(&'a Topology);
 
@@ -300,14 +285,7 @@ impl<'de> Visitor<'de> for TasksSeed<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for SnapshotSeed<'_> {
-    type Value = Snapshot;
-    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Snapshot, D::Error> {
-        d.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for SnapshotSeed<'_> {
+impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
     type Value = Snapshot;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

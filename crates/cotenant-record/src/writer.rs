@@ -4,8 +4,7 @@ use super::encode::{self, Encoder};
 use super::redact::Redactor;
 use super::row::End;
 use super::{Header, MAGIC, MAX_BLOCK, VERSION, frame};
-use cotenant_model::host::Round;
-use cotenant_model::ids::Time;
+use cotenant_model::{Round, Time};
 use std::io::{self, Write};
 use std::time::Duration;
 

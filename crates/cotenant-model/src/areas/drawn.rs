@@ -7,7 +7,7 @@
 //! than what is drawn of them).
 
 use super::ByNode;
-use crate::ids::NodeId;
+use crate::NodeId;
 use std::collections::BTreeMap;
 
 /// A range of addresses that is drawn from.

@@ -5,10 +5,11 @@
 
 pub mod drawn;
 
-use crate::ids::NodeId;
+use crate::NodeId;
+use crate::proc_text::{unsigned, words};
 use std::collections::BTreeMap;
 
-/// Who chose where the pages of an area are.
+/// What decided where the pages of an area are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Binding {
     /// Nobody: the kernel's default.
@@ -35,7 +36,7 @@ pub enum Backing {
 pub struct Area {
     /// Its first address.
     pub start: u64,
-    /// Who chose where its pages are.
+    /// What decided where its pages are.
     pub binding: Binding,
     /// What holds them.
     pub backing: Backing,
@@ -50,10 +51,9 @@ impl Area {
     /// A line of `numa_maps` (`Documentation/admin-guide/mm/numa_memory_policy.rst`, `proc(5)`); `None` where it is
     /// none. Pages are counted in base pages of `page_kb` KiB: huge pages count as what they hold.
     pub fn parse(line: &[u8], page_kb: u64) -> Option<Self> {
-        let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+        let mut words = words(line);
         let start = hexadecimal(words.next()?)?;
-        let policy = words.next()?;
-        let policy = policy.split(|b| matches!(b, b':' | b'=')).next()?;
+        let policy = words.next()?.split(|b| matches!(b, b':' | b'=')).next()?;
         let binding = match policy {
             b"default" => Binding::Free,
             b"interleave" | b"weighted" => Binding::Interleaved,
@@ -65,7 +65,7 @@ impl Area {
                 backing = Backing::Reserved;
             } else if word.starts_with(b"file=") && backing == Backing::Anonymous {
                 backing = Backing::File;
-            } else if let Some(kb) = word.strip_prefix(b"kernelpagesize_kB=").and_then(decimal) {
+            } else if let Some(kb) = word.strip_prefix(b"kernelpagesize_kB=").and_then(unsigned) {
                 per_page = (kb / page_kb.max(1)).max(1);
             } else if let Some((node, n)) = of_node(word) {
                 pages.push((node, n));
@@ -95,7 +95,7 @@ impl Area {
 fn of_node(word: &[u8]) -> Option<(NodeId, u64)> {
     let word = word.strip_prefix(b"N")?;
     let at = word.iter().position(|b| *b == b'=')?;
-    Some((NodeId(u32::try_from(decimal(&word[..at])?).ok()?), decimal(&word[at + 1..])?))
+    Some((NodeId(u32::try_from(unsigned(&word[..at])?).ok()?), unsigned(&word[at + 1..])?))
 }
 
 /// Resident pages by node of all areas, base pages, in ascending order.
@@ -120,7 +120,7 @@ impl Referenced {
     pub fn line(&mut self, line: &[u8]) -> Option<(u64, u64)> {
         if line.first()?.is_ascii_uppercase() {
             let kb = line.strip_prefix(b"Referenced:")?;
-            return Some((self.area?, decimal(kb.trim_ascii().strip_suffix(b"kB")?.trim_ascii())?));
+            return Some((self.area?, unsigned(kb.trim_ascii().strip_suffix(b"kB")?)?));
         }
         let end = line.iter().position(|b| *b == b'-')?;
         self.area = hexadecimal(&line[..end]);
@@ -187,22 +187,8 @@ pub fn loads_by_node(
     Some(sum)
 }
 
-fn decimal(digits: &[u8]) -> Option<u64> {
-    number(digits, 10)
-}
-
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
-    number(digits, 16)
-}
-
-fn number(digits: &[u8], base: u32) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |n, b| {
-        let digit = char::from(*b).to_digit(base)?;
-        n.checked_mul(base.into())?.checked_add(digit.into())
-    })
+    u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]

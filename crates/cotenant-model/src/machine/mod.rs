@@ -1,14 +1,11 @@
 //! Machine files: a topology and what is known about a machine, as TOML. `docs/reference/machine-file.md` describes
 //! the format.
 
-use crate::cpuset::CpuSet;
-use crate::ids::NodeId;
-use crate::parse;
-use crate::profile::{High, MachineProfile, ProfileError, Thresholds};
+use crate::parse::{self, Located};
+use crate::profile::{High, MachineProfile, Thresholds};
 use crate::topology::latency::MemoryLatencies;
-use crate::topology::{
-    CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology, synthetic,
-};
+use crate::topology::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, synthetic};
+use crate::{CpuSet, NodeId, Topology};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -24,7 +21,7 @@ pub struct Machine {
     pub description: String,
     /// Where the description comes from.
     pub source: String,
-    /// How the CPUs are numbered, and who numbers them so.
+    /// How the CPUs are numbered, and by what.
     pub numbering: Option<String>,
     /// Per figure: where it comes from.
     pub sources: BTreeMap<String, String>,
@@ -37,18 +34,6 @@ pub struct Machine {
     /// The file, where it has a `[simulator]` section: the simulator reads that itself, so that its errors name the
     /// place, too.
     pub simulator: Option<String>,
-}
-
-/// A text that is no machine file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: {what}; see docs/reference/machine-file.md")]
-pub struct MachineError {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// What is wrong and what is expected.
-    pub what: String,
 }
 
 impl Machine {
@@ -70,12 +55,10 @@ impl Machine {
     /// Reads a machine file.
     ///
     /// # Errors
-    /// [`MachineError`] names the line and column of what is malformed, unknown or contradicts itself.
-    pub fn parse(text: &str) -> Result<Self, MachineError> {
-        let fail = |(what, span): Fault| {
-            let (line, column) = parse::position(text, span.start);
-            MachineError { line, column, what }
-        };
+    /// [`Located`] names the line and column of what is malformed, unknown or contradicts itself.
+    pub fn parse(text: &str) -> Result<Self, Located> {
+        let fail =
+            |(what, span): Fault| Located::at(text, span.start, format!("{what}; see docs/reference/machine-file.md"));
         let file: File =
             toml::from_str(text).map_err(|e| fail((e.message().replace('\n', ", "), e.span().unwrap_or_default())))?;
         let span = file.topology.span();
@@ -107,25 +90,23 @@ impl Machine {
 /// machine file, whose profile is taken.
 ///
 /// # Errors
-/// [`ProfileError`] on malformed TOML, unknown keys, and thresholds or clocks that are not positive and finite.
-pub fn parse_profile(text: &str) -> Result<MachineProfile, ProfileError> {
-    let table: toml::Table = toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?;
+/// [`Located`] on malformed TOML, unknown keys, and thresholds or clocks that are not positive and finite.
+pub fn parse_profile(text: &str) -> Result<MachineProfile, Located> {
+    let table: toml::Table = toml::from_str(text).map_err(|e| Located::of_toml(text, &e))?;
     let profile = if table.contains_key("topology") {
-        let machine =
-            Machine::parse(text).map_err(|e| ProfileError { line: e.line, column: e.column, message: e.what })?;
-        machine.profile
+        Machine::parse(text)?.profile
     } else {
-        toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?
+        toml::from_str(text).map_err(|e| Located::of_toml(text, &e))?
     };
     if let Some(key) = profile.contentiousness.as_ref().and_then(|model| model.no_number()) {
         let offset = text.find("[contentiousness").unwrap_or(0);
-        return Err(ProfileError::at(text, offset, format!("{key} of the contentiousness model must be finite")));
+        return Err(Located::at(text, offset, format!("{key} of the contentiousness model must be finite")));
     }
     let by_hand = profile.memory_latency.as_deref();
     let measured = profile.calibration.as_ref().and_then(|record| record.memory_latency.as_ref());
     if let Some(why) = by_hand.into_iter().chain(measured).find_map(MemoryLatencies::fault) {
         let offset = text.find("memory_latency").unwrap_or(0);
-        return Err(ProfileError::at(text, offset, format!("memory_latency {why}")));
+        return Err(Located::at(text, offset, format!("memory_latency {why}")));
     }
     let t = profile.thresholds;
     let named = [
@@ -138,7 +119,7 @@ pub fn parse_profile(text: &str) -> Result<MachineProfile, ProfileError> {
     match named.iter().find(|(_, value)| value.is_some_and(|v| !(v.is_finite() && v > 0.0))) {
         Some((key, _)) => {
             let offset = text.find(key).unwrap_or(0);
-            Err(ProfileError::at(text, offset, format!("{key} must be positive and finite")))
+            Err(Located::at(text, offset, format!("{key} must be positive and finite")))
         }
         None => Ok(profile),
     }
@@ -222,13 +203,9 @@ struct NodeTable {
     #[serde(default)]
     cpus: CpuSet,
     memory: Option<Bytes>,
-    #[serde(default = "yes")]
+    #[serde(default = "crate::topology::yes")]
     allowed: bool,
     at: Option<(i32, i32)>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[derive(Deserialize)]
@@ -285,13 +262,7 @@ impl TopologyTable {
             (Some(text), None) => {
                 synthetic::parse(text.get_ref()).map_err(|e| (e.to_string(), text.span()))?.parts().clone()
             }
-            (None, Some(cpus)) => Parts {
-                cpus: cpus
-                    .iter()
-                    .map(|id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None })
-                    .collect(),
-                ..Parts::default()
-            },
+            (None, Some(cpus)) => Parts { cpus: cpus.iter().map(Cpu::online).collect(), ..Parts::default() },
             _ => return Err(here("a topology has either 'synthetic' or 'cpus'")),
         };
         let all: CpuSet = parts.cpus.iter().map(|c| c.id).collect();

@@ -1,7 +1,8 @@
 //! What servers answer with: the text format of Prometheus (0.0.4) and `OpenMetrics` (1.0), as far as one series
 //! needs it.
 
-use crate::histogram::{Bucket, Histogram};
+use crate::Histogram;
+use crate::histogram::Bucket;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -58,7 +59,7 @@ pub enum Scraped {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScrapeError {
     /// It is not in there.
-    #[error("the answer has no series '{name}'; {}", or_none(.offers, "it has"))]
+    #[error("the answer has no series '{name}'; {}", if .offers.is_empty() { "it has none at all".to_owned() } else { format!("it has {}", .offers) })]
     Absent {
         /// The name.
         name: String,
@@ -97,10 +98,6 @@ pub enum ScrapeError {
     /// A histogram whose buckets contradict each other.
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
-}
-
-fn or_none(offers: &str, it_has: &str) -> String {
-    if offers.is_empty() { "it has none at all".to_owned() } else { format!("{it_has} {offers}") }
 }
 
 /// Names that are listed.
@@ -168,7 +165,7 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     };
     let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
     let mut values = Vec::new();
-    let mut buckets: BTreeMap<Bound, f64> = BTreeMap::new();
+    let mut buckets = Vec::new();
     for (i, line) in answer.lines().enumerate() {
         let line = line.trim_start();
         if !line.starts_with(name) || line.starts_with('#') {
@@ -182,7 +179,7 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
         let value = rest.split_ascii_whitespace().next().and_then(value).ok_or_else(error)?;
         if kind == Some("histogram") {
             let le = labels.iter().find(|(key, _)| key == "le").and_then(|(_, le)| self::value(le));
-            *buckets.entry(Bound(le.filter(|le| !le.is_nan()).ok_or_else(error)?)).or_default() += value;
+            buckets.push((le.filter(|le| !le.is_nan()).ok_or_else(error)?, value));
         } else {
             values.push(value);
         }
@@ -204,11 +201,14 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     }
 }
 
-/// Buckets by upper bound, cumulative as they stand in the text, to buckets with their own counts.
-fn histogram(cumulative: BTreeMap<Bound, f64>) -> Option<Histogram> {
+/// Upper bounds with cumulative counts as they stand in the text, to buckets with their own counts. Counts of one
+/// bound are of several label sets, and are summed.
+fn histogram(mut cumulative: Vec<(f64, f64)>) -> Option<Histogram> {
+    cumulative.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut before = (f64::NAN, 0.0);
     let mut buckets = Vec::with_capacity(cumulative.len());
-    for (Bound(high), upto) in cumulative {
+    for alike in cumulative.chunk_by(|a, b| a.0 == b.0) {
+        let (high, upto) = (alike[0].0, alike.iter().map(|(_, count)| count).sum::<f64>());
         // As in Prometheus, the first bucket starts at 0 unless it ends below.
         let low = if before.0.is_nan() { high.min(0.0) } else { before.0 };
         let count = upto - before.1;
@@ -219,24 +219,6 @@ fn histogram(cumulative: BTreeMap<Bound, f64>) -> Option<Histogram> {
         before = (high, upto);
     }
     Some(Histogram::new(buckets))
-}
-
-/// A number that is not NaN, in its total order.
-#[derive(Clone, Copy, PartialEq)]
-struct Bound(f64);
-
-impl Eq for Bound {}
-
-impl PartialOrd for Bound {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Bound {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
 }
 
 /// `# TYPE name kind`.

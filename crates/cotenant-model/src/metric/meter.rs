@@ -2,9 +2,7 @@
 
 use super::QUANTILE;
 use super::exposition::Scraped;
-use crate::histogram::Histogram;
-use crate::ids::Time;
-use crate::sample::Direction;
+use crate::{Direction, Histogram, Time};
 use std::time::Duration;
 
 /// What was measured.

@@ -12,8 +12,8 @@ pub use exposition::{ScrapeError, Scraped, Selector, offers, scrape};
 pub use meter::{Measured, Meter, MeterError, number};
 pub use query::{QueryError, is_query, queried};
 
+use crate::Direction;
 use crate::parse;
-use crate::sample::Direction;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct Metric {
     /// Under which it is shown and recorded.
     pub name: String,
     /// Where it comes from.
-    pub source: Source,
+    pub source: MetricSource,
     /// Which way is better, where the user says it or names a summary's quantile; else what is usual for what is
     /// measured ([`Measured::direction`]).
     pub direction: Option<Direction>,
@@ -50,7 +50,7 @@ pub struct Metric {
 
 /// Where a metric comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum MetricSource {
     /// A command for `sh -c` that prints a number.
     Command(String),
     /// Lines of a growing file.
@@ -138,12 +138,14 @@ impl FromStr for Metric {
             }
             None => source(rest).map_err(error)?,
         };
-        if quantile.is_some() && !matches!(source, Source::Http { series: Some(_), .. } | Source::Probe { .. }) {
+        if quantile.is_some()
+            && !matches!(source, MetricSource::Http { series: Some(_), .. } | MetricSource::Probe { .. })
+        {
             return Err(error("q= is for histograms of an HTTP endpoint; leave it out".to_owned()));
         }
         let lower = match &source {
-            Source::Http { series: Some(series), .. } => series.names_quantile(),
-            Source::Probe { .. } => true,
+            MetricSource::Http { series: Some(series), .. } => series.names_quantile(),
+            MetricSource::Probe { .. } => true,
             _ => false,
         };
         Ok(Self {
@@ -159,7 +161,7 @@ impl FromStr for Metric {
 
 /// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`, `http:[HOST:]PORT[/PATH]:pQ`; `None`
 /// where it is another source.
-fn probe(text: &str) -> Option<Result<(Source, f64), String>> {
+fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
     let (name, rest) = text.split_once(':')?;
     let all = [Protocol::Redis, Protocol::Postgres, Protocol::Http];
     let protocol = all.into_iter().find(|protocol| protocol.name() == name)?;
@@ -191,24 +193,24 @@ fn probe(text: &str) -> Option<Result<(Source, f64), String>> {
     };
     let address = address.map(|address| address + path);
     Some(match (address, percent) {
-        (Some(address), Some(percent)) => Ok((Source::Probe { protocol, address }, percent / 100.0)),
+        (Some(address), Some(percent)) => Ok((MetricSource::Probe { protocol, address }, percent / 100.0)),
         _ => wrong(),
     })
 }
 
-fn source(text: &str) -> Result<Source, String> {
+fn source(text: &str) -> Result<MetricSource, String> {
     let known =
         "write cmd:COMMAND, log:PATH:REGEX, http://HOST[:PORT]/PATH[#SERIES], or redis, postgres or http:PORT:p99";
     if let Some(command) = text.strip_prefix("cmd:") {
         return match command.trim() {
             "" => Err("there is no command; write cmd:COMMAND".to_owned()),
-            command => Ok(Source::Command(command.to_owned())),
+            command => Ok(MetricSource::Command(command.to_owned())),
         };
     }
     if let Some(rest) = text.strip_prefix("log:") {
         return match rest.split_once(':') {
             Some((path, pattern)) if !path.is_empty() && !pattern.is_empty() => {
-                Ok(Source::Log { path: path.to_owned(), pattern: pattern.to_owned() })
+                Ok(MetricSource::Log { path: path.to_owned(), pattern: pattern.to_owned() })
             }
             _ => Err("a file and a regular expression are needed; write log:PATH:REGEX".to_owned()),
         };
@@ -223,7 +225,7 @@ fn source(text: &str) -> Result<Source, String> {
             return Err("there is no host; write http://HOST[:PORT]/PATH[#SERIES]".to_owned());
         }
         let series = fragment.map(str::parse).transpose().map_err(|e: exposition::SelectorError| e.to_string())?;
-        return Ok(Source::Http { url: format!("http://{}", in_url(address)), series });
+        return Ok(MetricSource::Http { url: format!("http://{}", in_url(address)), series });
     }
     Err(format!("unknown source; {known}"))
 }
@@ -237,7 +239,7 @@ fn in_url(address: &str) -> String {
     address.chars().map(hex).collect()
 }
 
-impl Source {
+impl MetricSource {
     /// The name of a metric that was given none.
     fn name(&self) -> String {
         match self {
@@ -272,23 +274,26 @@ mod tests {
     #[test]
     fn options_are_read_from_the_end() {
         let m = metric("cmd:awk -F, '{print $1,$2}' f,lower,every=250ms,name=p99,timeout=2s");
-        assert_eq!(m.source, Source::Command("awk -F, '{print $1,$2}' f".into()));
+        assert_eq!(m.source, MetricSource::Command("awk -F, '{print $1,$2}' f".into()));
         assert_eq!((m.name.as_str(), m.direction), ("p99", Some(Direction::LowerIsBetter)));
         assert_eq!((m.every, m.timeout), (Duration::from_millis(250), Duration::from_secs(2)));
         let m = metric("log:/var/log/x.log:took ([0-9.]+), ok");
-        assert_eq!(m.source, Source::Log { path: "/var/log/x.log".into(), pattern: "took ([0-9.]+), ok".into() });
+        assert_eq!(m.source, MetricSource::Log { path: "/var/log/x.log".into(), pattern: "took ([0-9.]+), ok".into() });
         assert_eq!((m.direction, m.every, m.name.as_str()), (None, EVERY, "log"));
     }
 
     #[test]
     fn series_of_endpoints_may_hold_commas_too() {
         let m = metric(r#"http://localhost:9090/metrics#http_seconds{path="/a,lower",code="200"},q=0.5"#);
-        let Source::Http { url, series: Some(series) } = &m.source else { panic!("{m:?}") };
+        let MetricSource::Http { url, series: Some(series) } = &m.source else { panic!("{m:?}") };
         assert_eq!((url.as_str(), series.name()), ("http://localhost:9090/metrics", "http_seconds"));
         assert_eq!((m.direction, m.quantile), (None, Some(0.5)));
         let m = metric(r#"http://a/m#wait{quantile="0.99"}"#);
         assert_eq!((m.direction, m.quantile), (Some(Direction::LowerIsBetter), None));
-        assert_eq!(metric("http://[::1]:80/x").source, Source::Http { url: "http://[::1]:80/x".into(), series: None });
+        assert_eq!(
+            metric("http://[::1]:80/x").source,
+            MetricSource::Http { url: "http://[::1]:80/x".into(), series: None }
+        );
     }
 
     #[test]
@@ -297,7 +302,7 @@ mod tests {
         let m = metric(&format!("http://localhost:9090/api/v1/query?query={query},lower,every=10s,name=p99"));
         let url = "http://localhost:9090/api/v1/query?query=histogram_quantile(0.99,%20sum%20by%20(le)%20\
                    (rate(t_bucket{job=%22shop%22}[10s])))";
-        assert_eq!(m.source, Source::Http { url: url.into(), series: None });
+        assert_eq!(m.source, MetricSource::Http { url: url.into(), series: None });
         assert_eq!(
             (m.direction, m.every, m.name.as_str()),
             (Some(Direction::LowerIsBetter), Duration::from_secs(10), "p99")
@@ -307,7 +312,7 @@ mod tests {
     #[test]
     fn servers_are_asked_by_port_or_socket() {
         let m = metric("redis:6379:p99,every=2s");
-        let probe = |protocol, address: &str| Source::Probe { protocol, address: address.to_owned() };
+        let probe = |protocol, address: &str| MetricSource::Probe { protocol, address: address.to_owned() };
         assert_eq!((&m.source, m.quantile), (&probe(Protocol::Redis, "127.0.0.1:6379"), Some(0.99)));
         assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "redis"));
         assert_eq!(metric("redis:db:6380:p50").source, probe(Protocol::Redis, "db:6380"));

@@ -2,9 +2,7 @@
 
 use super::Ctx;
 use super::state::{PolicyState, State};
-use crate::action::{ActionOutcome, Decision};
-use crate::ids::{AppId, Time};
-use crate::view::View;
+use crate::{ActionOutcome, AppId, Decision, Time, View};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +16,13 @@ pub struct Refusal {
     pub why: String,
     /// What to do about it.
     pub remedy: String,
+}
+
+impl Refusal {
+    /// Of this policy: what is missing, and what to do about it.
+    pub fn new(policy: &'static str, why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { policy, why: why.into(), remedy: remedy.into() }
+    }
 }
 
 /// What a policy needs of whoever runs it.
@@ -49,7 +54,9 @@ pub trait Policy: Send + Sync {
     type Settings: Default + Serialize + DeserializeOwned;
 
     /// Its name on the command line.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        Self::SECTION
+    }
 
     /// What it needs.
     fn needs(&self) -> Needs {

@@ -11,10 +11,11 @@ pub use registry::{Entry, Registry};
 pub use settings::{NoSettings, SettingError, Settings};
 pub use state::{PolicyState, State};
 
+use crate::Topology;
 use crate::pin::Pin;
 use crate::profile::{AppProfile, MachineProfile};
-use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -63,54 +64,36 @@ impl Default for Config {
 
 /// Settings as recordings hold them. Until version 0.1 those of single policies stood beside the others.
 #[derive(Deserialize)]
-#[serde(default)]
 struct Recorded {
-    interval: Duration,
-    pin: Pin,
-    foreign_busy: f64,
+    interval: Option<Duration>,
+    pin: Option<Pin>,
+    foreign_busy: Option<f64>,
+    #[serde(default)]
     move_pages: bool,
+    #[serde(default)]
     settings: Settings,
-    map: Option<serde_json::Value>,
-    sam: Option<serde_json::Value>,
-    quantum: Option<serde_json::Value>,
-    atom: Option<serde_json::Value>,
-    qos: Option<serde_json::Value>,
-}
-
-impl Default for Recorded {
-    fn default() -> Self {
-        let Config { interval, pin, foreign_busy, move_pages, settings } = Config::default();
-        Self {
-            interval,
-            pin,
-            foreign_busy,
-            move_pages,
-            settings,
-            map: Option::None,
-            sam: Option::None,
-            quantum: Option::None,
-            atom: Option::None,
-            qos: Option::None,
-        }
-    }
+    #[serde(flatten)]
+    beside: BTreeMap<String, Value>,
 }
 
 impl From<Recorded> for Config {
     fn from(recorded: Recorded) -> Self {
-        let Recorded { interval, pin, foreign_busy, move_pages, mut settings, map, sam, quantum, atom, qos } = recorded;
-        let alone = |key: &str, value: Option<serde_json::Value>| value.map(|value| serde_json::json!({ key: value }));
-        let sections = [
-            ("static", alone("map", map)),
-            ("sam", sam),
-            ("quantum", alone("quantum", quantum)),
-            ("atom", atom),
-            ("qos", qos),
-        ];
-        for (section, value) in sections {
-            if let Some(value) = value {
-                settings.put(section, &value);
+        let usual = Self::default();
+        let Recorded { mut settings, beside, .. } = recorded;
+        for (key, value) in beside.into_iter().filter(|(_, value)| !value.is_null()) {
+            match key.as_str() {
+                "map" => settings.put("static", &json!({ "map": value })),
+                "quantum" => settings.put("quantum", &json!({ "quantum": value })),
+                "sam" | "atom" | "qos" => settings.put(&key, &value),
+                _ => {} // of a newer version
             }
         }
-        Self { interval, pin, foreign_busy, move_pages, settings }
+        Self {
+            interval: recorded.interval.unwrap_or(usual.interval),
+            pin: recorded.pin.unwrap_or(usual.pin),
+            foreign_busy: recorded.foreign_busy.unwrap_or(usual.foreign_busy),
+            move_pages: recorded.move_pages,
+            settings,
+        }
     }
 }

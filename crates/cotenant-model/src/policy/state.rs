@@ -2,7 +2,6 @@
 
 use super::Policy;
 use serde::de::{DeserializeOwned, Error};
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::any::Any;
@@ -33,12 +32,9 @@ enum Content {
 }
 
 /// A [`PolicyState`] behind a box.
-trait Remembered: Debug + Send + Sync {
+trait Remembered: Any + Debug + erased_serde::Serialize + Send + Sync {
     fn boxed_clone(&self) -> Box<dyn Remembered>;
     fn equals(&self, other: &dyn Remembered) -> bool;
-    fn as_any(&self) -> &dyn Any;
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-    fn as_serialize(&self) -> &dyn erased_serde::Serialize;
 }
 
 impl<S: PolicyState> Remembered for S {
@@ -47,19 +43,7 @@ impl<S: PolicyState> Remembered for S {
     }
 
     fn equals(&self, other: &dyn Remembered) -> bool {
-        other.as_any().downcast_ref::<S>() == Some(self)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-
-    fn as_serialize(&self) -> &dyn erased_serde::Serialize {
-        self
+        (other as &dyn Any).downcast_ref::<S>() == Some(self)
     }
 }
 
@@ -90,7 +74,7 @@ impl State {
     pub fn take<P: Policy>(self) -> Result<P::State, String> {
         match self.0 {
             Content::Empty => Ok(P::State::default()),
-            Content::Typed(section, state) if section == P::SECTION => match state.into_any().downcast() {
+            Content::Typed(section, state) if section == P::SECTION => match (state as Box<dyn Any>).downcast() {
                 Ok(state) => Ok(*state),
                 Err(_) => Err("its state is of another type".to_owned()),
             },
@@ -106,7 +90,7 @@ impl State {
     /// Looks at it as the state of `P`; `None` where it is not, or is empty.
     pub fn read<P: Policy>(&self) -> Option<Cow<'_, P::State>> {
         match &self.0 {
-            Content::Typed(_, state) => state.as_any().downcast_ref().map(Cow::Borrowed),
+            Content::Typed(_, state) => (&**state as &dyn Any).downcast_ref().map(Cow::Borrowed),
             Content::Json(section, state) if section == P::SECTION => P::State::deserialize(state).ok().map(Cow::Owned),
             Content::Empty | Content::Json(..) => None,
         }
@@ -114,19 +98,19 @@ impl State {
 
     /// The [`Policy::SECTION`] of the policy that it belongs to; `None`: nothing is remembered.
     pub fn section(&self) -> Option<&str> {
+        self.parts().map(|(section, _)| section)
+    }
+
+    fn parts(&self) -> Option<(&str, &dyn erased_serde::Serialize)> {
         match &self.0 {
             Content::Empty => None,
-            Content::Typed(section, _) => Some(section),
-            Content::Json(section, _) => Some(section),
+            Content::Typed(section, state) => Some((section, &**state)),
+            Content::Json(section, state) => Some((section, state)),
         }
     }
 
-    fn to_json(&self) -> Option<Cow<'_, Value>> {
-        match &self.0 {
-            Content::Empty => None,
-            Content::Typed(_, state) => serde_json::to_value(state.as_serialize()).ok().map(Cow::Owned),
-            Content::Json(_, state) => Some(Cow::Borrowed(state)),
-        }
+    fn to_json(&self) -> Option<Value> {
+        serde_json::to_value(self.parts()?.1).ok()
     }
 }
 
@@ -141,16 +125,10 @@ impl PartialEq for State {
 
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = match &self.0 {
-            Content::Empty => return serializer.serialize_str("empty"),
-            Content::Typed(..) | Content::Json(..) => serializer.serialize_map(Some(1))?,
-        };
-        match &self.0 {
-            Content::Empty => {}
-            Content::Typed(section, state) => map.serialize_entry(section, state.as_serialize())?,
-            Content::Json(section, state) => map.serialize_entry(section, state)?,
+        match self.parts() {
+            None => serializer.serialize_str("empty"),
+            Some(entry) => serializer.collect_map([entry]),
         }
-        map.end()
     }
 }
 

@@ -1,12 +1,10 @@
 //! The profile of a machine that calibration writes: TOML that people read and edit, and that `--profile` takes.
 
-use super::{Contentiousness, High, MachineProfile, Thresholds};
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
+use super::{MachineProfile, Thresholds};
 use crate::stats::repeated::Repeated;
-use crate::topology::Topology;
 use crate::topology::hidden::{Level, Role};
 use crate::topology::latency::MemoryLatencies;
+use crate::{CpuId, CpuSet, Topology};
 use serde::{Deserialize, Serialize};
 
 /// What a profile holds for.
@@ -115,9 +113,9 @@ impl Curve {
 pub struct Difference {
     /// What is shared.
     pub role: Role,
-    /// Who shares it, as latencies show; empty where they show no such level.
+    /// The CPUs that share it, as latencies show; empty where they show no such level.
     pub found: Vec<CpuSet>,
-    /// Who shares it, as the system claims; empty where it claims no such level.
+    /// The CPUs that share it, as the system claims; empty where it claims no such level.
     pub claimed: Vec<CpuSet>,
 }
 
@@ -148,7 +146,7 @@ pub struct Record {
     /// How far another calibration may lie from each of these to either side, nanoseconds.
     #[serde(default)]
     pub core_to_core_spread_ns: Vec<Vec<f64>>,
-    /// What the latencies show of who shares what.
+    /// Which CPUs share what, as the latencies show.
     #[serde(default)]
     pub shared: Vec<Level>,
     /// Where the latencies show other groups than the system claims.
@@ -161,33 +159,7 @@ pub struct Record {
 
 /// Writes the profile of a machine as [`crate::machine::parse_profile`] reads it.
 pub fn write(profile: &MachineProfile) -> String {
-    #[derive(Serialize)]
-    struct File<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        source: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        clock_hz: Option<f64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        thresholds: Option<Thresholds>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        heuristic: Option<High>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        contentiousness: Option<&'a Contentiousness>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        memory_latency: Option<&'a MemoryLatencies>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        calibration: Option<&'a Record>,
-    }
-    let file = File {
-        source: profile.source.as_deref(),
-        clock_hz: profile.clock_hz,
-        thresholds: profile.thresholds,
-        heuristic: profile.heuristic,
-        contentiousness: profile.contentiousness.as_deref(),
-        memory_latency: profile.memory_latency.as_deref(),
-        calibration: profile.calibration.as_deref(),
-    };
-    let text = toml::to_string(&file).unwrap_or_else(|e| format!("# {e}\n"));
+    let text = toml::to_string(profile).unwrap_or_else(|e| format!("# {e}\n"));
     format!("# A machine's profile, for --profile; docs/how-to/calibrate.md says what the figures mean.\n{text}")
 }
 
@@ -214,10 +186,8 @@ impl Record {
             source: Some(format!("cotenant calibrate, {}, on {}", self.stamp.date, self.stamp.processor)),
             clock_hz: self.value("clock_hz"),
             thresholds: self.thresholds(),
-            heuristic: before.heuristic,
-            contentiousness: before.contentiousness,
-            memory_latency: before.memory_latency,
             calibration: Some(Box::new(self)),
+            ..before
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::AppProfile;
 use super::calibration::Stamp;
-use crate::cpuset::CpuSet;
+use crate::CpuSet;
 use crate::stats::Summary;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};

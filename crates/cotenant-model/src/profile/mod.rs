@@ -10,15 +10,12 @@ pub use measured::{
     sensitive_from,
 };
 
-use crate::parse::position;
-use crate::sample::Sample;
-use crate::signal::{Count, Signal};
-use crate::topology::Topology;
+use crate::parse::Located;
 use crate::topology::latency::{MemoryLatencies, Unfit};
+use crate::{Count, Sample, Signal, Topology};
 use calibration::{Record, fingerprint};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use toml::Spanned;
 
 /// What is known about a machine besides its topology.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,14 +34,14 @@ pub struct MachineProfile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// What calibration measured, and what it holds for; the figures above come from it. Recordings do without.
-    #[serde(default, skip_serializing)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Box<Record>>,
     /// What programs cost each other here, by the lines that they bring in. Recordings do without.
-    #[serde(default, skip_serializing)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contentiousness: Option<Box<Contentiousness>>,
     /// Latencies of memory that the user wrote down; those that were measured stand in the calibration. In recordings
     /// they are the topology's distances.
-    #[serde(default, skip_serializing)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_latency: Option<Box<MemoryLatencies>>,
 }
 
@@ -211,127 +208,55 @@ pub fn stand_in<'a>(sample: &mut Sample, profiles: &'a BTreeMap<String, AppProfi
     concerned
 }
 
-/// Why a text of application profiles is refused, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: {message}")]
-pub struct ProfileError {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// What is wrong and what is expected.
-    pub message: String,
-}
-
-impl ProfileError {
-    pub(crate) fn at(text: &str, offset: usize, message: String) -> Self {
-        let (line, column) = position(text, offset);
-        Self { line, column, message }
-    }
-
-    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
-        Self::at(text, error.span().map_or(0, |s| s.start), error.message().replace('\n', " "))
-    }
-}
-
 /// The version of files of profiles that this program writes, and the newest that it reads.
 pub const VERSION: i64 = 1;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfilesFile {
-    version: Option<Spanned<i64>>,
+    version: Option<i64>,
     #[serde(default)]
-    app: BTreeMap<String, AppTable>,
-}
-
-/// [`AppProfile`] with the places of its values.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AppTable {
-    bus_per_ms: Option<Spanned<f64>>,
-    sharing: Option<Spanned<f64>>,
-    footprint_per_ms: Option<Spanned<f64>>,
-    weight: Option<Spanned<f64>>,
-    threads: Option<std::num::NonZeroU32>,
-    alone_s: Option<Spanned<f64>>,
-    average_traffic_loss: Option<Spanned<f64>>,
-    #[serde(default)]
-    latency_sensitive: bool,
-    #[serde(default)]
-    per_cpu_s: BTreeMap<Signal, Spanned<f64>>,
-    footprint_bytes: Option<u64>,
-    #[serde(default)]
-    sensitivity: BTreeMap<String, Score>,
-    contentiousness: Option<f64>,
-    contentiousness_model: Option<f64>,
-    corun_sensitivity: Option<f64>,
-    #[serde(default)]
-    corun: BTreeMap<String, Corun>,
-    #[serde(default)]
-    degradation: BTreeMap<String, Vec<Pressure>>,
-    misses: Option<MissCurve>,
-    stamp: Option<Box<AppStamp>>,
+    app: BTreeMap<String, AppProfile>,
 }
 
 /// Parses profiles of applications: TOML, one table `[app.NAME]` each, with the fields of [`AppProfile`].
 ///
 /// # Errors
-/// [`ProfileError`] on malformed TOML, unknown keys, a newer version, negative or infinite rates, and shares outside
-/// 0–1.
-pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, ProfileError> {
-    let error_at = |offset: usize, message: String| ProfileError::at(text, offset, message);
-    let file: ProfilesFile = toml::from_str(text).map_err(|e| ProfileError::of_toml(text, &e))?;
-    let check = |name: &str, key: &str, value: Option<Spanned<f64>>, max: f64| match value {
-        Some(v) if !(0.0..=max).contains(v.get_ref()) => {
-            let range = if max == 1.0 { "between 0 and 1" } else { "finite and not negative" };
-            Err(error_at(v.span().start, format!("{key} of app {name} is {}; it must be {range}", v.get_ref())))
-        }
-        v => Ok(v.map(Spanned::into_inner)),
-    };
-    let rates = |name: &str, table: BTreeMap<Signal, Spanned<f64>>| -> Result<BTreeMap<Signal, f64>, ProfileError> {
-        table
-            .into_iter()
-            .map(|(signal, v)| match *v.get_ref() {
-                // Ten events per nanosecond: no core counts faster, and no count overflows in a century.
-                rate if (0.0..=1e10).contains(&rate) => Ok((signal, rate)),
-                rate => Err(error_at(
-                    v.span().start,
-                    format!("{signal} per second of app {name} is {rate}; it must be between 0 and 1e10"),
-                )),
-            })
-            .collect()
-    };
-    if let Some(version) = file.version.filter(|v| !(1..=VERSION).contains(v.get_ref())) {
-        let text = format!("version {} is not known, {VERSION} is; use a newer cotenant", version.get_ref());
-        return Err(error_at(version.span().start, text));
+/// [`Located`] on malformed TOML, unknown keys, a newer version, negative or infinite rates, and shares outside 0–1.
+pub fn parse_apps(text: &str) -> Result<BTreeMap<String, AppProfile>, Located> {
+    let file: ProfilesFile = toml::from_str(text).map_err(|e| Located::of_toml(text, &e))?;
+    if let Some(version) = file.version.filter(|version| !(1..=VERSION).contains(version)) {
+        let what = format!("version {version} is not known, {VERSION} is; use a newer cotenant");
+        return Err(Located::at_key(text, &["version"], what));
     }
-    file.app
-        .into_iter()
-        .map(|(name, t)| {
-            let profile = AppProfile {
-                bus_per_ms: check(&name, "bus_per_ms", t.bus_per_ms, f64::MAX)?,
-                sharing: check(&name, "sharing", t.sharing, 1.0)?,
-                footprint_per_ms: check(&name, "footprint_per_ms", t.footprint_per_ms, f64::MAX)?,
-                latency_sensitive: t.latency_sensitive,
-                weight: check(&name, "weight", t.weight, f64::MAX)?,
-                threads: t.threads.map(std::num::NonZeroU32::get),
-                alone_s: check(&name, "alone_s", t.alone_s, f64::MAX)?,
-                average_traffic_loss: check(&name, "average_traffic_loss", t.average_traffic_loss, 1.0)?,
-                per_cpu_s: rates(&name, t.per_cpu_s)?,
-                footprint_bytes: t.footprint_bytes,
-                sensitivity: t.sensitivity,
-                contentiousness: t.contentiousness,
-                contentiousness_model: t.contentiousness_model,
-                corun_sensitivity: t.corun_sensitivity,
-                corun: t.corun,
-                degradation: t.degradation,
-                misses: t.misses,
-                stamp: t.stamp,
-            };
-            Ok((name, profile))
-        })
-        .collect()
+    for (name, app) in &file.app {
+        let any = (f64::MAX, "finite and not negative");
+        let share = (1.0, "between 0 and 1");
+        let numbers = [
+            ("bus_per_ms", app.bus_per_ms, any),
+            ("sharing", app.sharing, share),
+            ("footprint_per_ms", app.footprint_per_ms, any),
+            ("weight", app.weight, any),
+            ("alone_s", app.alone_s, any),
+            ("average_traffic_loss", app.average_traffic_loss, share),
+        ];
+        for (key, value, (most, range)) in numbers {
+            if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
+                let what = format!("{key} of app {name} is {value}; it must be {range}");
+                return Err(Located::at_key(text, &["app", name, key], what));
+            }
+        }
+        if app.threads == Some(0) {
+            let what = format!("threads of app {name} is 0; it must be at least 1");
+            return Err(Located::at_key(text, &["app", name, "threads"], what));
+        }
+        // Ten events per nanosecond: no core counts faster, and no count overflows in a century.
+        if let Some((signal, rate)) = app.per_cpu_s.iter().find(|(_, rate)| !(0.0..=1e10).contains(*rate)) {
+            let what = format!("{signal} per second of app {name} is {rate}; it must be between 0 and 1e10");
+            return Err(Located::at_key(text, &["app", name, "per_cpu_s", signal.name()], what));
+        }
+    }
+    Ok(file.app)
 }
 
 /// Writes profiles as [`parse_apps`] reads them.
@@ -423,7 +348,7 @@ mod tests {
             ),
             (
                 "[app.a]\nbus = 1",
-                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `weight`, `threads`, `alone_s`, `average_traffic_loss`, `latency_sensitive`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `contentiousness_model`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
+                "2:1: unknown field `bus`, expected one of `bus_per_ms`, `sharing`, `footprint_per_ms`, `latency_sensitive`, `weight`, `threads`, `alone_s`, `average_traffic_loss`, `per_cpu_s`, `footprint_bytes`, `sensitivity`, `contentiousness`, `contentiousness_model`, `corun_sensitivity`, `corun`, `degradation`, `misses`, `stamp`",
             ),
             (
                 "[app.a.sensitivity.l2]\nscore = nan\nlow = 0\nhigh = 0\nby = 'time'",

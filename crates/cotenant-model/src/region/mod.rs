@@ -4,7 +4,7 @@
 pub mod found;
 pub mod sampled;
 
-use crate::parse::position;
+use crate::parse::Located;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use toml::Spanned;
@@ -30,18 +30,6 @@ pub struct Region {
     pub coverage: f64,
 }
 
-/// Why a region file is refused, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: {message}")]
-pub struct RegionError {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// What is wrong and what is expected.
-    pub message: String,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -63,13 +51,9 @@ struct Table {
 ///
 /// # Errors
 /// What is wrong first, with its place.
-pub fn parse(text: &str) -> Result<Vec<Region>, RegionError> {
-    let at = |offset, message: String| {
-        let (line, column) = position(text, offset);
-        RegionError { line, column, message }
-    };
-    let file: File =
-        toml::from_str(text).map_err(|e| at(e.span().map_or(0, |s| s.start), e.message().replace('\n', " ")))?;
+pub fn parse(text: &str) -> Result<Vec<Region>, Located> {
+    let at = |offset, message: String| Located::at(text, offset, message);
+    let file: File = toml::from_str(text).map_err(|e| Located::of_toml(text, &e))?;
     let mut regions = Vec::with_capacity(file.region.len());
     for table in file.region {
         let place = table.span().start;

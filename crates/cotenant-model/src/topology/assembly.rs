@@ -1,7 +1,7 @@
 //! Puts resources together as hwloc does, so that firmware that contradicts itself still makes a machine.
 
 use super::{Kind, Parts, Resource};
-use crate::cpuset::CpuSet;
+use crate::CpuSet;
 
 /// Collects resources; what contradicts an earlier one is left out and noted.
 #[derive(Debug, Default)]

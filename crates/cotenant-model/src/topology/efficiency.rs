@@ -1,6 +1,6 @@
 //! Ranks kinds of cores from what the system says about each CPU.
 
-use crate::ids::CpuId;
+use crate::CpuId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kinds of cores as the firmware names them, least powerful first.

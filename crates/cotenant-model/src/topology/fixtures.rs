@@ -3,8 +3,7 @@
 pub use crate::testing::clovertown;
 
 use super::{CacheType, Cpu, Distances, Kind, MemoryNode, Parts, Resource};
-use crate::cpuset::CpuSet;
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, CpuSet, NodeId};
 
 pub fn set(list: &str) -> CpuSet {
     CpuSet::parse_list(list).unwrap()
@@ -15,7 +14,7 @@ pub fn resource(kind: Kind, level: u8, cpus: &str) -> Resource {
 }
 
 pub fn cpus(n: u32) -> Vec<Cpu> {
-    (0..n).map(|i| Cpu { id: CpuId(i), online: true, allowed: true, efficiency_class: None, coord: None }).collect()
+    (0..n).map(|i| Cpu::online(CpuId(i))).collect()
 }
 
 pub fn node(id: u32, cpus: &str) -> MemoryNode {

@@ -4,7 +4,7 @@
 
 use super::quantity::{per_second, scaled};
 use super::{DistanceUnit, Distances, MemoryNode, Topology};
-use crate::ids::NodeId;
+use crate::NodeId;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
@@ -72,7 +72,7 @@ pub fn distances(nodes: &[MemoryNode], told: &[Access], slit: Option<&Distances>
         let rows = &slit.ok_or_else(untold)?.rows;
         let nearest =
             (0..nodes.len()).filter(|&node| near(node)).map(|node| rows[node][to]).fold(f64::INFINITY, f64::min);
-        // Who is not among the nearest is not nearer than they, whatever the SLIT says.
+        // A node that is not among the nearest is not nearer than they are, whatever the SLIT says.
         if nearest > 0.0 { Ok((ns * rows[from][to] / nearest).max(ns)) } else { Err(untold()) }
     };
     let row = |from| (0..nodes.len()).map(|to| cell(from, to)).collect::<Result<Vec<f64>, String>>();

@@ -22,8 +22,7 @@ pub(crate) mod fixtures;
 pub mod synthetic;
 pub mod xml;
 
-use crate::cpuset::CpuSet;
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, CpuSet, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// A hardware thread.
@@ -41,6 +40,13 @@ pub struct Cpu {
     /// Position on a mesh or package, in hops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coord: Option<(i32, i32)>,
+}
+
+impl Cpu {
+    /// A CPU that is switched on and allowed, of which nothing else is known.
+    pub fn online(id: CpuId) -> Self {
+        Self { id, online: true, allowed: true, efficiency_class: None, coord: None }
+    }
 }
 
 /// What a cache holds.
@@ -128,7 +134,7 @@ pub struct MemoryNode {
     pub coord: Option<(i32, i32)>,
 }
 
-fn yes() -> bool {
+pub(crate) fn yes() -> bool {
     true
 }
 

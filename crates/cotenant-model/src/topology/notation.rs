@@ -6,7 +6,7 @@
 
 use super::Topology;
 use super::tree::Tree;
-use crate::ids::CpuId;
+use crate::CpuId;
 
 /// The character of a free CPU.
 pub const FREE: char = '.';

@@ -4,8 +4,7 @@
 use super::quantity::{per_second, size};
 use super::tree::{Item, Tree};
 use super::{CacheType, DistanceUnit, Distances, Kind, MemoryNode, Topology, hmat};
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
+use crate::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -75,15 +74,9 @@ pub fn text(topology: &Topology) -> String {
         lines.out.clear();
         lines.children(0, "", "");
     }
-    lines.out.iter().for_each(|line| out.extend([line.as_str(), "\n"]));
-    for line in footnotes(topology, &tree) {
-        out.extend([line.as_str(), "\n"]);
-    }
-    if let Some(d) = &topology.parts().distances {
-        out += &distances(topology, d);
-    }
-    for line in hmat::lines(topology) {
-        out.extend([line.as_str(), "\n"]);
+    let table = topology.parts().distances.as_ref().map(|d| distances(topology, d));
+    for line in lines.out.into_iter().chain(footnotes(topology, &tree)).chain(table).chain(hmat::lines(topology)) {
+        out.extend([line.trim_end_matches('\n'), "\n"]);
     }
     out
 }
@@ -233,16 +226,15 @@ impl Lines<'_> {
         if many {
             text = format!("{} × {text} ({}{})", group.len(), count(each, "CPU"), if each == 1 { "" } else { " each" });
         }
+        let all = group.iter().fold(CpuSet::new(), |all, &at| all.or(&vertex(at).cpus));
         if many && each > 1 {
             let sets: Vec<String> = group.iter().map(|&at| vertex(at).cpus.to_string()).collect();
             let shown = match &sets[..] {
                 [a, b, .., z] if sets.len() > 6 => format!("{a} | {b} | … | {z}"),
                 all => all.join(" | "),
             };
-            let all = group.iter().fold(CpuSet::new(), |all, &at| all.or(&vertex(at).cpus));
             format!("{text}: CPUs {shown}{}", self.forbidden(&all))
         } else {
-            let all = group.iter().fold(CpuSet::new(), |all, &at| all.or(&vertex(at).cpus));
             format!("{text}{}", self.listed(&all))
         }
     }
@@ -292,19 +284,12 @@ fn distances(topology: &Topology, d: &Distances) -> String {
         let (least, most) = d.rows.iter().flatten().fold((f64::MAX, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
         return format!("Distances ({unit}): {} to {}; JSON has the table\n", rounded(least), rounded(most));
     }
-    let names: Vec<String> = rows
-        .iter()
-        .map(|(cpus, _)| {
-            format!(
-                "{} {cpus}",
-                match (per_node, cpus.len()) {
-                    (true, _) => "node",
-                    (false, 1) => "CPU",
-                    _ => "CPUs",
-                }
-            )
-        })
-        .collect();
+    let name = |(cpus, _): &(CpuSet, _)| match cpus.len() {
+        _ if per_node => format!("node {cpus}"),
+        1 => format!("CPU {cpus}"),
+        _ => format!("CPUs {cpus}"),
+    };
+    let names: Vec<String> = rows.iter().map(name).collect();
     let heads: Vec<String> = nodes.iter().map(|n: &MemoryNode| format!("node {}", n.id)).collect();
     let cells: Vec<Vec<String>> = rows.iter().map(|(_, row)| row.iter().map(|cell| rounded(*cell)).collect()).collect();
     let left = names.iter().map(String::len).max().unwrap_or(0);

@@ -4,7 +4,7 @@ use super::hmat::Access;
 use super::render::{cpus_of, is_last_level, offline};
 use super::tree::{Item, Tree};
 use super::{CacheType, Distances, Kind, Topology};
-use crate::cpuset::CpuSet;
+use crate::CpuSet;
 use serde::Serialize;
 
 /// What `topo --json` prints. Keys are stable; others may be added.
@@ -26,13 +26,13 @@ pub struct Report<'t> {
     /// Online CPUs that the cpuset allows.
     pub usable_cpus: usize,
     /// What lies within what.
-    pub tree: Branch<'t>,
+    pub tree: Branch,
     /// Resources and nodes that do not fit into the tree.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub crossing: Vec<Branch<'t>>,
+    pub crossing: Vec<Branch>,
     /// Memory nodes without CPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub memory_only: Vec<Branch<'t>>,
+    pub memory_only: Vec<Branch>,
     /// CPUs that are switched off, as a list.
     #[serde(skip_serializing_if = "CpuSet::is_empty")]
     pub offline: CpuSet,
@@ -45,8 +45,8 @@ pub struct Report<'t> {
 }
 
 /// A vertex in JSON.
-#[derive(Debug, Serialize)]
-pub struct Branch<'t> {
+#[derive(Debug, Default, Serialize)]
+pub struct Branch {
     /// `machine`, `package`, `die`, `cluster`, `cache`, `core`, `bus`, `memory_controller`, `link`, `memory_node` or
     /// `cpu`.
     pub kind: &'static str,
@@ -69,7 +69,7 @@ pub struct Branch<'t> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub llc: bool,
     /// Its online CPUs, as a list.
-    pub cpus: &'t CpuSet,
+    pub cpus: CpuSet,
     /// Of CPUs and memory nodes: false where the cpuset forbids it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<bool>,
@@ -81,7 +81,7 @@ pub struct Branch<'t> {
     pub coord: Option<(i32, i32)>,
     /// What lies within.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub children: Vec<Branch<'t>>,
+    pub children: Vec<Branch>,
 }
 
 /// A machine as `topo --json` prints it.
@@ -106,27 +106,14 @@ pub fn json(topology: &Topology) -> serde_json::Value {
     serde_json::json!(report)
 }
 
-fn nested<'t>(topology: &'t Topology, tree: &'t Tree, at: usize) -> Branch<'t> {
+fn nested(topology: &Topology, tree: &Tree, at: usize) -> Branch {
     let vertex = &tree.vertices[at];
     let children = vertex.children.iter().map(|&child| nested(topology, tree, child)).collect();
     Branch { children, ..branch(topology, vertex.item, &vertex.cpus) }
 }
 
-fn branch<'t>(topology: &'t Topology, item: Item, cpus: &'t CpuSet) -> Branch<'t> {
-    let plain = Branch {
-        kind: "machine",
-        index: None,
-        level: None,
-        cache: None,
-        bytes: None,
-        bytes_per_s: None,
-        llc: false,
-        cpus,
-        allowed: None,
-        efficiency_class: None,
-        coord: None,
-        children: Vec::new(),
-    };
+fn branch(topology: &Topology, item: Item, cpus: &CpuSet) -> Branch {
+    let plain = Branch { kind: "machine", cpus: cpus.clone(), ..Branch::default() };
     match item {
         Item::Machine => plain,
         Item::Cpu(id) => {

@@ -2,8 +2,7 @@
 //! to sharing it (Dey et al., `ReSense`, §2.2 and Table III).
 
 use super::{CacheType, Kind, Topology};
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
+use crate::{CpuId, CpuSet};
 use std::collections::BTreeSet;
 
 /// A level of the memory hierarchy: everything of a kind that several cores share. Kinds whose instances are the same

@@ -100,19 +100,9 @@ fn text(out: &mut String, x: f64, y: f64, text: &str) {
 }
 
 fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // XML 1.0 forbids other control characters, even escaped.
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
+    // XML 1.0 forbids control characters, even escaped.
+    let text = text.replace(char::is_control, " ").replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Width of a text in `DejaVu Sans`, the widest of the fonts named: each class of characters as wide as its widest.
@@ -128,8 +118,15 @@ fn width(text: &str) -> f64 {
 }
 
 /// A box without further boxes.
-fn leaf(shape: Shape, text_width: f64) -> Drawing {
-    Drawing { w: text_width + 2.0 * PAD, h: LINE + 2.0, shape: Some(shape), parts: Vec::new() }
+fn leaf(shape: Shape) -> Drawing {
+    Drawing { w: width(&shape.text) + 2.0 * PAD, h: LINE + 2.0, shape: Some(shape), parts: Vec::new() }
+}
+
+/// A box with a text above a drawing, at least so wide.
+fn titled(shape: Shape, content: Drawing, least: f64) -> Drawing {
+    let w = (content.w + 2.0 * PAD).max(least);
+    let h = LINE + 2.0 + content.h + PAD;
+    Drawing { w, h, shape: Some(shape), parts: vec![(PAD, LINE + 2.0, content)] }
 }
 
 /// A box without text around a drawing.
@@ -168,7 +165,10 @@ impl Draw<'_> {
         let numbered = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>() + &self.digits;
         let least = 2.0 * PAD
             + match vertex.item {
-                Item::Cpu(_) => return leaf(shape, width(&numbered("CPU ")).max(width(&numbered("!")))),
+                Item::Cpu(_) => {
+                    let w = width(&numbered("CPU ")).max(width(&numbered("!"))) + 2.0 * PAD;
+                    return Drawing { w, ..leaf(shape) };
+                }
                 Item::Resource(i) if self.topology.resources()[i].kind == Kind::Core => {
                     width(&shape.text).max(width(&numbered("Core ")))
                 }
@@ -180,21 +180,15 @@ impl Draw<'_> {
         };
         if is_bar(self.topology, vertex.item) {
             let shared = vertex.children.len() > 1;
-            let bar = Drawing { w: least, h: LINE + 2.0, shape: Some(shape), parts: Vec::new() };
-            let all = stack(vec![bar, inner]);
+            let all = stack(vec![Drawing { w: least, ..leaf(shape) }, inner]);
             return if shared { framed(all, "#fbf5ea") } else { all };
         }
         let content = stack(above.into_iter().chain([inner]).collect());
-        let w = (content.w + 2.0 * PAD).max(least);
-        let h = LINE + 2.0 + content.h + PAD;
-        let content = stretched(content, w - 2.0 * PAD);
-        Drawing { w, h, shape: Some(shape), parts: vec![(PAD, LINE + 2.0, content)] }
+        titled(shape, stretched(content, least - 2.0 * PAD), least)
     }
 
     fn bar(&self, item: Item) -> Drawing {
-        let shape = self.shape(item, "none");
-        let text_width = width(&shape.text);
-        leaf(shape, text_width)
+        leaf(self.shape(item, "none"))
     }
 
     fn shape(&self, item: Item, cpus: &str) -> Shape {
@@ -241,17 +235,14 @@ impl Draw<'_> {
             return None;
         }
         let cell = |id| {
-            let text = format!("CPU {id}");
-            let hover = format!("CPU {id} is offline");
-            let text_width = width(&text);
-            leaf(Shape { text, fill: "#eeeeee", dashed: true, hover }, text_width)
+            let (text, hover) = (format!("CPU {id}"), format!("CPU {id} is offline"));
+            leaf(Shape { text, fill: "#eeeeee", dashed: true, hover })
         };
         let content = grid(off.iter().map(cell).collect());
         let text = format!("Offline: {}", count(off.len(), "CPU"));
-        let w = content.w.max(width(&text)) + 2.0 * PAD;
-        let h = LINE + 2.0 + content.h + PAD;
+        let least = width(&text) + 2.0 * PAD;
         let shape = Shape { hover: text.clone(), text, fill: "#fafafa", dashed: true };
-        Some(Drawing { w, h, shape: Some(shape), parts: vec![(PAD, LINE + 2.0, content)] })
+        Some(titled(shape, content, least))
     }
 
     /// The machine as a grid of tiles, where every CPU has coordinates and they differ. What spans tiles is written
@@ -277,9 +268,7 @@ impl Draw<'_> {
             let placed = matches!(vertex.item, Item::Node(i) if self.topology.nodes()[i].coord.is_some());
             if at != 0 && !placed {
                 let shape = self.shape(vertex.item, &vertex.cpus.to_string());
-                let text = shape.hover.clone();
-                let text_width = width(&text);
-                spanning.push(leaf(Shape { text, ..shape }, text_width));
+                spanning.push(leaf(Shape { text: shape.hover.clone(), ..shape }));
             }
             open.extend(vertex.children.iter().rev());
         }
@@ -307,9 +296,8 @@ impl Draw<'_> {
         }
         let content = stack(spanning.into_iter().chain([mesh]).collect());
         let shape = self.shape(Item::Machine, &self.topology.online().to_string());
-        let w = content.w.max(width(&shape.text)) + 2.0 * PAD;
-        let h = LINE + 2.0 + content.h + PAD;
-        Some(Drawing { w, h, shape: Some(shape), parts: vec![(PAD, LINE + 2.0, content)] })
+        let least = width(&shape.text) + 2.0 * PAD;
+        Some(titled(shape, content, least))
     }
 }
 

@@ -5,8 +5,7 @@
 //! and listed apart.
 
 use super::{CacheType, Kind, Topology};
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
+use crate::{CpuId, CpuSet};
 use std::cmp::Reverse;
 
 /// What a vertex stands for.

@@ -6,21 +6,11 @@
 
 use super::efficiency::{self, CoreType, Strength};
 use super::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};
-use crate::cpuset::{CpuSet, MAX_CPU};
-use crate::ids::{CpuId, NodeId};
-use roxmltree::{Document, Node, ParsingOptions};
+use crate::cpuset::MAX_CPU;
+use crate::parse::Located;
+use crate::{CpuId, CpuSet, NodeId};
+use roxmltree::{Document, Node, ParsingOptions, TextPos};
 use std::collections::BTreeMap;
-
-/// A text that is no lstopo XML.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: {what}; expected XML as lstopo writes it")]
-pub struct XmlError {
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in characters, from 1.
-    pub column: u32,
-    what: String,
-}
 
 /// Elements that a file may have: some hundred times the largest real one.
 const MAX_ELEMENTS: u32 = 2_000_000;
@@ -31,15 +21,17 @@ const FROM_OS_LATENCY: u64 = 1 | 4;
 /// Reads a machine.
 ///
 /// # Errors
-/// [`XmlError`] names the line and column of what is malformed or contradicts itself.
-pub fn parse(text: &str) -> Result<Topology, XmlError> {
+/// [`Located`] names the line and column of what is malformed or contradicts itself.
+pub fn parse(text: &str) -> Result<Topology, Located> {
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
-    let doc = Document::parse_with_options(text, options).map_err(|e| XmlError {
-        line: e.pos().row,
-        column: e.pos().col,
-        what: e.to_string(),
-    })?;
+    let malformed = |e: roxmltree::Error| located(e.pos(), &e.to_string());
+    let doc = Document::parse_with_options(text, options).map_err(malformed)?;
     Reader { doc: &doc }.read()
+}
+
+fn located(pos: TextPos, what: &str) -> Located {
+    let message = format!("{what}; expected XML as lstopo writes it");
+    Located { line: pos.row as usize, column: pos.col as usize, message }
 }
 
 struct Reader<'a> {
@@ -55,42 +47,39 @@ fn attribute<'a>(node: Element<'a>, name: &str) -> Option<(usize, &'a str)> {
 }
 
 impl<'a> Reader<'a> {
-    fn error(&self, at: usize, what: impl Into<String>) -> XmlError {
-        let pos = self.doc.text_pos_at(at);
-        XmlError { line: pos.row, column: pos.col, what: what.into() }
+    fn error(&self, at: usize, what: impl Into<String>) -> Located {
+        located(self.doc.text_pos_at(at), &what.into())
     }
 
-    fn read(&self) -> Result<Topology, XmlError> {
+    /// Something wrong with an element.
+    fn fault(&self, node: Element<'a>, what: impl Into<String>) -> Located {
+        self.error(node.range().start, what)
+    }
+
+    fn read(&self) -> Result<Topology, Located> {
         let objects = || self.doc.descendants().filter(|n| n.has_tag_name("object"));
-        let at_root = |what: &str| self.error(self.doc.root_element().range().start, what);
-        let root = objects().next().ok_or_else(|| at_root("there is no object element"))?;
+        let none = || self.fault(self.doc.root_element(), "there is no object element");
+        let root = objects().next().ok_or_else(none)?;
         let allowed = self.set(root, "allowed_cpuset")?;
         let allowed_nodes = self.set(root, "allowed_nodeset")?;
         let mut parts = Parts::default();
         let mut online = CpuSet::new();
         for pu in objects().filter(|n| n.attribute("type") == Some("PU")) {
-            let id =
-                CpuId(self.number(pu, "os_index")?.filter(|i| *i <= u64::from(MAX_CPU)).ok_or_else(|| {
-                    self.error(pu.range().start, format!("a PU needs an os_index of at most {MAX_CPU}"))
-                })? as u32);
+            let index = self.number(pu, "os_index")?.filter(|index| *index <= u64::from(MAX_CPU));
+            let none = || self.fault(pu, format!("a PU needs an os_index of at most {MAX_CPU}"));
+            let id = CpuId(index.ok_or_else(none)? as u32);
             let holds = |name| Ok(self.set(pu, name)?.is_none_or(|set| set.contains(id)));
             let is_online = holds("cpuset")? && holds("online_cpuset")?;
             let allowed = is_online && allowed.as_ref().is_none_or(|set| set.contains(id));
             if is_online {
                 online.insert(id);
             }
-            parts.cpus.push(Cpu { id, online: is_online, allowed, efficiency_class: None, coord: None });
+            parts.cpus.push(Cpu { online: is_online, allowed, ..Cpu::online(id) });
         }
         let listed: CpuSet = parts.cpus.iter().map(|c| c.id).collect();
         let complete = self.set(root, "complete_cpuset")?.unwrap_or_default();
         let absent = complete.minus(&listed);
-        parts.cpus.extend(absent.iter().map(|id| Cpu {
-            id,
-            online: false,
-            allowed: false,
-            efficiency_class: None,
-            coord: None,
-        }));
+        parts.cpus.extend(absent.iter().map(|id| Cpu { online: false, allowed: false, ..Cpu::online(id) }));
         for object in objects() {
             self.object(object, &online, allowed_nodes.as_ref(), &mut parts)?;
         }
@@ -101,7 +90,7 @@ impl<'a> Reader<'a> {
         }
         parts.distances = self.distances(&parts.nodes)?;
         self.core_kinds(&mut parts)?;
-        Topology::new(parts).map_err(|e| self.error(root.range().start, e.to_string()))
+        Topology::new(parts).map_err(|e| self.fault(root, e.to_string()))
     }
 
     fn object(
@@ -110,8 +99,8 @@ impl<'a> Reader<'a> {
         online: &CpuSet,
         allowed_nodes: Option<&CpuSet>,
         parts: &mut Parts,
-    ) -> Result<(), XmlError> {
-        let name = object.attribute("type").ok_or_else(|| self.error(object.range().start, "an object has no type"))?;
+    ) -> Result<(), Located> {
+        let name = object.attribute("type").ok_or_else(|| self.fault(object, "an object has no type"))?;
         let cpus = || Ok(self.set(object, "cpuset")?.unwrap_or_default().and(online));
         let os_index = self.number(object, "os_index")?.and_then(|i| u32::try_from(i).ok());
         let kind = match name {
@@ -120,7 +109,7 @@ impl<'a> Reader<'a> {
             "Core" => Kind::Core,
             "Group" if object.attribute("subtype") == Some("Cluster") => Kind::Cluster,
             "NUMANode" => {
-                let id = os_index.ok_or_else(|| self.error(object.range().start, "a NUMANode needs an os_index"))?;
+                let id = os_index.ok_or_else(|| self.fault(object, "a NUMANode needs an os_index"))?;
                 // The set of nodes is written like a set of CPUs.
                 let allowed = allowed_nodes.is_none_or(|set| set.contains(CpuId(id)));
                 let bytes = self.number(object, "local_memory")?;
@@ -133,7 +122,7 @@ impl<'a> Reader<'a> {
                 Some("1") => CacheType::Data,
                 Some("2") => CacheType::Instruction,
                 Some(other) => {
-                    return Err(self.error(object.range().start, format!("there is no cache_type {other}")));
+                    return Err(self.fault(object, format!("there is no cache_type {other}")));
                 }
             }),
             _ => return Ok(()),
@@ -141,7 +130,7 @@ impl<'a> Reader<'a> {
         let is_cache = matches!(kind, Kind::Cache(_));
         let level = if is_cache {
             let depth = self.number(object, "depth")?.and_then(|d| u8::try_from(d).ok()).filter(|d| *d > 0);
-            depth.ok_or_else(|| self.error(object.range().start, "a cache needs a depth from 1 to 255"))?
+            depth.ok_or_else(|| self.fault(object, "a cache needs a depth from 1 to 255"))?
         } else {
             0
         };
@@ -158,12 +147,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn set(&self, node: Element<'a>, name: &str) -> Result<Option<CpuSet>, XmlError> {
+    fn set(&self, node: Element<'a>, name: &str) -> Result<Option<CpuSet>, Located> {
         let Some((at, text)) = attribute(node, name) else { return Ok(None) };
         CpuSet::parse_mask(text).map(Some).map_err(|e| self.error(at, format!("{name}: {e}")))
     }
 
-    fn number(&self, node: Element<'a>, name: &str) -> Result<Option<u64>, XmlError> {
+    fn number(&self, node: Element<'a>, name: &str) -> Result<Option<u64>, Located> {
         let Some((at, text)) = attribute(node, name) else { return Ok(None) };
         // hwloc writes "unknown" as -1.
         if text == "-1" {
@@ -172,16 +161,13 @@ impl<'a> Reader<'a> {
         text.parse().map(Some).map_err(|_| self.error(at, format!("{name}: '{text}' is not a whole number")))
     }
 
-    fn words<T: std::str::FromStr>(&self, node: Element<'a>) -> Result<Vec<T>, XmlError> {
-        let parse = |w: &str| {
-            let what = || self.error(node.range().start, format!("'{w}' is not a number"));
-            w.parse().map_err(|_| what())
-        };
+    fn words<T: std::str::FromStr>(&self, node: Element<'a>) -> Result<Vec<T>, Located> {
+        let parse = |w: &str| w.parse().map_err(|_| self.fault(node, format!("'{w}' is not a number")));
         node.text().unwrap_or_default().split_ascii_whitespace().map(parse).collect()
     }
 
     /// The matrix between all memory nodes; a matrix of some of them only is passed over.
-    fn distances(&self, nodes: &[MemoryNode]) -> Result<Option<Distances>, XmlError> {
+    fn distances(&self, nodes: &[MemoryNode]) -> Result<Option<Distances>, Located> {
         let (mut indexes, mut values) = (Vec::<u32>::new(), Vec::<f64>::new());
         let is_matrix = |n: &Element<'a>| {
             n.has_tag_name("distances2")
@@ -202,7 +188,7 @@ impl<'a> Reader<'a> {
             }
             if indexes.len().checked_mul(indexes.len()) != Some(values.len()) {
                 let what = format!("{} values for {} nodes do not make a matrix", values.len(), indexes.len());
-                return Err(self.error(matrix.range().start, what));
+                return Err(self.fault(matrix, what));
             }
         }
         if values.is_empty() {
@@ -229,13 +215,12 @@ impl<'a> Reader<'a> {
         Ok((rows.len() > 1).then_some(Distances { unit: DistanceUnit::Slit, rows, source: None }))
     }
 
-    fn float(&self, node: Element<'a>, name: &str) -> Result<f64, XmlError> {
-        let (at, text) =
-            attribute(node, name).ok_or_else(|| self.error(node.range().start, format!("{name} is missing")))?;
+    fn float(&self, node: Element<'a>, name: &str) -> Result<f64, Located> {
+        let (at, text) = attribute(node, name).ok_or_else(|| self.fault(node, format!("{name} is missing")))?;
         text.parse().map_err(|_| self.error(at, format!("{name}: '{text}' is not a number")))
     }
 
-    fn core_kinds(&self, parts: &mut Parts) -> Result<(), XmlError> {
+    fn core_kinds(&self, parts: &mut Parts) -> Result<(), Located> {
         let mut strengths: BTreeMap<CpuId, Strength> =
             parts.cpus.iter().filter(|c| c.online).map(|c| (c.id, Strength::default())).collect();
         for kind in self.doc.descendants().filter(|n| n.has_tag_name("cpukind")) {

@@ -2,14 +2,12 @@
 
 use super::config::AtomConfig;
 use super::situation::Group;
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, TaskId};
 use cotenant_model::pin;
 use cotenant_model::policy::Ctx;
 use cotenant_model::topology::notation::format_map;
 use cotenant_model::topology::symmetry::{Enumeration, FREE, Labels, Slot, Tenant};
-use cotenant_model::topology::{CacheType, Kind, Topology};
-use cotenant_model::view::View;
+use cotenant_model::topology::{CacheType, Kind};
+use cotenant_model::{AppId, CpuId, CpuSet, TaskId, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,10 @@
-//! The competition: turns, what was measured in them, who is dropped and who wins.
+//! The competition: turns, what was measured in them, which classes are dropped and which one wins.
 
 use super::classes::Class;
 use super::situation::Situation;
-use cotenant_model::ids::{AppId, Time};
-use cotenant_model::sample::Reading;
 use cotenant_model::speed::{self, Source};
 use cotenant_model::stats::{Estimate, Summary};
-use cotenant_model::view::View;
+use cotenant_model::{AppId, Reading, Time, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -151,7 +149,7 @@ impl Meter {
     /// began in the turn.
     pub fn add(&mut self, view: &View, situation: &Situation) {
         for (id, source) in &situation.measures {
-            let Some(app) = view.apps.iter().find(|a| a.id == *id) else { continue };
+            let Some(app) = view.app(*id) else { continue };
             let within = |reading: Reading| reading.at > self.from && reading.since() >= self.from;
             if matches!(source, Source::Metric(_)) && !source.reading(view, app).is_some_and(within) {
                 continue;

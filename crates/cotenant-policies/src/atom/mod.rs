@@ -20,17 +20,15 @@ pub use config::{AtomConfig, AtomConfigError};
 use super::plan::Plan;
 use classes::{Class, field, seats};
 use contest::{Contest, Meter};
-use cotenant_model::action::{ActionOutcome, Decision, Proposal, Reason};
-use cotenant_model::ids::{TaskId, Time};
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::speed::Source;
-use cotenant_model::view::View;
+use cotenant_model::{ActionOutcome, Decision, Proposal, Reason, TaskId, Time, View};
 use serde::{Deserialize, Serialize};
 use situation::{Load, Seen, best, look, page_labels};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long nobody may have come or gone before who runs is taken for settled.
+/// The set of tasks counts as settled after this long without a change.
 const WATCH: Duration = Duration::from_millis(500);
 /// A turn that tells nothing for so many times its length is given up.
 const PATIENCE: u32 = 4;
@@ -52,7 +50,7 @@ pub struct AtomState {
     contest: Option<Contest>,
     /// Threads that take part, each with its group.
     members: Vec<(TaskId, usize)>,
-    /// Who was busy while it watched or executed.
+    /// Which tasks and CPUs were busy while it watched or executed.
     load: Load,
     plan: Plan,
 }
@@ -60,7 +58,7 @@ pub struct AtomState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Phase {
-    /// Waits until who runs has settled.
+    /// Waits until the set of tasks has settled.
     Watch { since: Time },
     /// A class was put in place, and the caches get warm.
     Settle { since: Time },
@@ -112,7 +110,7 @@ impl AtomState {
         self.contest = Some(contest);
     }
 
-    /// Who runs has settled: goes on where it was, or begins to learn.
+    /// The set of tasks has settled: goes on where it was, or begins to learn.
     fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
         let Seen { situation, members, silent } = match look(ctx, view, &self.load) {
             Ok(seen) => seen,
@@ -230,7 +228,7 @@ impl AtomState {
                 if config.execute.is_some_and(|execute| now - *since >= execute) {
                     self.contest = None;
                     self.watch(now);
-                } else if self.load.seconds() >= WATCH.as_secs_f64() {
+                } else if self.load.seconds >= WATCH.as_secs_f64() {
                     if self.contest.is_some() && self.has_newcomers() {
                         self.watch(now);
                     }
@@ -250,17 +248,16 @@ impl AtomState {
         let Some(contest) = &self.contest else { return Reason::new("learning", "placement is left to the kernel") };
         let class = contest.winner.unwrap_or_else(|| contest.turn());
         let text = &contest.classes[class].text;
-        let (stage, what) = match &contest.winner {
+        let turn = || format!("it is the turn of class {text}, one of {} that compete", contest.competing());
+        let (stage, what) = match contest.winner {
             Some(_) => ("execution", contest.result().unwrap_or_default()),
-            None => {
-                ("learning", format!("it is the turn of class {text}, one of {} that compete", contest.competing()))
-            }
+            None => ("learning", turn()),
         };
         Reason { what: what.into(), ..Reason::new(stage, "") }
     }
 
     fn proposals(&self, now: Time) -> Vec<Proposal> {
-        // What was planned may not hold any more while it is not known who runs.
+        // While it is not known which tasks run, the plan may not hold any more.
         if matches!(self.phase, Phase::Watch { .. }) && !self.plan.wanted().is_empty() {
             return Vec::new();
         }
@@ -287,19 +284,12 @@ impl Policy for Atom {
     type State = AtomState;
     type Settings = AtomConfig;
 
-    fn name(&self) -> &'static str {
-        "atom"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
         if ctx.topology.usable().len() > 1 {
             return Ok(());
         }
-        Err(Refusal {
-            policy: "atom",
-            why: "there is only one CPU to use, so no two mappings differ".to_owned(),
-            remedy: "allow more CPUs, or take --policy none".to_owned(),
-        })
+        let why = "there is only one CPU to use, so no two mappings differ";
+        Err(Refusal::new("atom", why, "allow more CPUs, or take --policy none"))
     }
 
     fn needs(&self) -> Needs {

@@ -1,12 +1,9 @@
-//! What `AToM` learns about: who runs, with how many threads, where they may stand, and what tells their speed.
+//! What `AToM` learns about: which applications run, with how many threads, on which CPUs, and what tells their speed.
 
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, NodeId, TaskId};
 use cotenant_model::policy::Ctx;
-use cotenant_model::signal::Signal;
 use cotenant_model::speed::{self, Source};
 use cotenant_model::topology::symmetry::Labels;
-use cotenant_model::view::{AppView, TaskView, View};
+use cotenant_model::{AppId, AppView, CpuId, CpuSet, NodeId, Signal, TaskId, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -50,10 +47,11 @@ pub(super) struct Seen {
     pub silent: Vec<String>,
 }
 
-/// Who was busy, and where, over some rounds.
+/// Which tasks and CPUs were busy over some rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Load {
-    seconds: f64,
+    /// Seconds that were looked at.
+    pub seconds: f64,
     /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU
     /// would not be without others.
     tasks: BTreeMap<TaskId, [f64; 2]>,
@@ -80,11 +78,6 @@ impl Load {
             *busy += cpu.busy * seconds;
             *foreign += cpu.foreign * seconds;
         }
-    }
-
-    /// Seconds that were looked at.
-    pub fn seconds(&self) -> f64 {
-        self.seconds
     }
 
     /// Whether a thread takes part; `None` where its time is unknown.
@@ -128,7 +121,7 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'st
     let mut groups = Vec::new();
     let mut members = Vec::new();
     for ((app, on), tasks) in found {
-        // Who may run only where somebody else is busy is left there.
+        // Threads that may run only where other programs are busy are left there.
         if on.is_empty() {
             members.extend(tasks.iter().map(|task| (*task, usize::MAX)));
             continue;
@@ -146,7 +139,7 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Seen, &'st
     }
     // Where one is marked as the latency-sensitive one, its speed alone counts, as in the paper.
     let sensitive = |id: &AppId| {
-        let name = view.apps.iter().find(|a| a.id == *id).map_or("", |a| a.name.as_str());
+        let name = view.app(*id).map_or("", |a| a.name.as_str());
         ctx.apps.get(name).is_some_and(|profile| profile.latency_sensitive)
     };
     if measures.keys().any(sensitive) {

@@ -13,16 +13,13 @@ mod tests;
 
 use super::sam::classify::intra;
 use super::{Atom, AtomConfig, AtomState, Sam, SamConfig};
-use cotenant_model::action::{Action, ActionOutcome, Decision, Outcome, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, DynPolicy, Needs, Policy, State};
-use cotenant_model::sample::Reading;
-use cotenant_model::signal::Signal;
+use cotenant_model::policy::{Ctx, DynPolicy, Needs, NoSettings, Policy, State};
 use cotenant_model::speed::{self, Source};
 use cotenant_model::stats::{Estimate, Summary, mean_difference};
-use cotenant_model::view::{AppView, View};
+use cotenant_model::{
+    Action, ActionOutcome, AppId, AppView, CpuSet, Decision, Outcome, Proposal, Reading, Reason, Signal, TaskId, Time,
+    View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -140,8 +137,9 @@ fn speed_of(view: &View, app: &AppView) -> Option<(Series, Reading)> {
     Some((Series { metric, progress, logs: Vec::new() }, reading))
 }
 
-/// Adds the view's readings that are new and began after the last change. Who has none now, or turns from one measure
-/// to another, begins anew. True where an application had nothing new to tell: metrics are read at their own pace.
+/// Adds the view's readings that are new and began after the last change. An application that has none now, or turns
+/// from one measure to another, begins anew. True where an application had nothing new to tell: metrics are read at
+/// their own pace.
 fn measure(view: &View, speed: &mut BTreeMap<AppId, Series>, changed_at: Option<Time>) -> bool {
     let mut before = std::mem::take(speed);
     let mut waits = false;
@@ -305,12 +303,7 @@ impl AutoState {
                     match &outcome.action {
                         Action::Place { task, contexts } => drop(self.kept.insert(*task, contexts.clone())),
                         Action::Release { task } => drop(self.kept.remove(task)),
-                        Action::Pause { .. }
-                        | Action::Pages { .. }
-                        | Action::Nap { .. }
-                        | Action::Limit { .. }
-                        | Action::LimitCaches { .. }
-                        | Action::Background { .. } => {}
+                        _ => {} // nothing else is undone
                     }
                 }
                 self.speed.clear();
@@ -431,10 +424,6 @@ impl Policy for Auto {
     const SECTION: &'static str = "auto";
     type State = AutoState;
     type Settings = NoSettings;
-
-    fn name(&self) -> &'static str {
-        "auto"
-    }
 
     fn needs(&self) -> Needs {
         Needs { pages: true, ..Needs::default() }

@@ -7,14 +7,11 @@ mod spread;
 mod tests;
 
 use super::plan::Plan;
-use cotenant_model::action::{Action, ActionOutcome, Decision, Evidence, PlaceKind, Proposal, Reason, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Policy};
-use cotenant_model::signal::Signal;
-use cotenant_model::topology::Topology;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::{
+    Action, ActionOutcome, CpuSet, Decision, Evidence, PlaceKind, Proposal, Reason, Signal, TaskId, TaskView, Time,
+    Topology, Unit, View,
+};
 use serde::{Deserialize, Serialize};
 use spread::Thread;
 use std::collections::BTreeMap;
@@ -90,15 +87,13 @@ pub struct DinoState {
 fn domains(topology: &Topology) -> Vec<(CpuSet, (PlaceKind, u32))> {
     let usable = topology.usable();
     let nodes = topology.nodes().iter().map(|n| (n.cpus.and(usable), (PlaceKind::Node, n.id.0)));
-    let nodes: Vec<_> = nodes.filter(|(cpus, _)| !cpus.is_empty()).collect();
-    if nodes.len() > 1 {
-        return nodes;
+    let mut domains: Vec<_> = nodes.filter(|(cpus, _)| !cpus.is_empty()).collect();
+    if domains.len() < 2 {
+        let caches = topology.llc_domains().iter().zip(0..);
+        domains = caches.map(|(d, i)| (d.cpus.and(usable), (PlaceKind::LlcDomain, i))).collect();
+        domains.retain(|(cpus, _)| !cpus.is_empty());
     }
-    let caches = topology.llc_domains().iter().enumerate();
-    caches
-        .map(|(i, d)| (d.cpus.and(usable), (PlaceKind::LlcDomain, i as u32)))
-        .filter(|(cpus, _)| !cpus.is_empty())
-        .collect()
+    domains
 }
 
 /// LLC misses per instruction; `None` where either is unknown or the thread did not run.
@@ -168,10 +163,6 @@ impl Policy for Dino {
     const SECTION: &'static str = "dino";
     type State = DinoState;
     type Settings = NoSettings;
-
-    fn name(&self) -> &'static str {
-        "dino"
-    }
 
     fn decide(
         &self,

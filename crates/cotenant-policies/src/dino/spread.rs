@@ -1,8 +1,7 @@
 //! Which domain each thread gets: every class evenly over the domains, threads of one process together as far as that
 //! allows.
 
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::TaskId;
+use cotenant_model::{CpuSet, TaskId};
 use std::collections::BTreeMap;
 
 /// Number of classes.
@@ -58,8 +57,8 @@ fn shares(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<[usize; CLASSES]> {
     shares
 }
 
-/// The domain of each thread, in the order of `threads`; `None` where it may use none. Who has a place keeps it while
-/// its class has room there.
+/// The domain of each thread, in the order of `threads`; `None` where it may use none. A thread keeps its place
+/// while its class has room there.
 pub(super) fn spread(domains: &[CpuSet], threads: &[Thread<'_>]) -> Vec<Option<usize>> {
     let mut room = shares(domains, threads);
     let mut given: Vec<Option<usize>> = vec![None; threads.len()];

@@ -2,11 +2,9 @@
 
 use super::tree::{Apart, Leaf, Shared};
 use crate::plan::free_for;
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId};
 use cotenant_model::policy::Ctx;
-use cotenant_model::topology::{Kind, Topology};
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::topology::Kind;
+use cotenant_model::{CpuId, CpuSet, TaskId, TaskView, Topology, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The contexts that share both a memory path and a last-level cache, as far as they are free.
@@ -60,43 +58,33 @@ fn on_path(cells: &[Cell], path: usize, count: impl Fn(&Cell) -> u32) -> i64 {
 
 /// Lays `n` threads of P on the cells as the leaf says. False where there are fewer contexts.
 fn lay_p(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
-    (0..n).all(|_| {
-        give(
-            cells,
-            |cell| &mut cell.p,
-            |cells, cell| {
-                let room = |cores: i64| -cores.min(i64::from(n as u32));
-                let p_on_path = on_path(cells, cell.path, |c| c.p);
-                let [path, path_room] = match leaf.path {
-                    Shared => [-p_on_path, room(on_path(cells, cell.path, |c| c.cores))],
-                    Apart => [p_on_path, 0],
-                };
-                let [llc, llc_room] = match leaf.llc {
-                    Shared => [-i64::from(cell.p), room(cell.cores.into())],
-                    Apart => [cell.p.into(), 0],
-                };
-                [path, path_room, llc, llc_room]
-            },
-        )
-    })
+    let room = |cores: i64| -cores.min(i64::from(n as u32));
+    let key = |cells: &[Cell], cell: &Cell| {
+        let p_on_path = on_path(cells, cell.path, |c| c.p);
+        let [path, path_room] = match leaf.path {
+            Shared => [-p_on_path, room(on_path(cells, cell.path, |c| c.cores))],
+            Apart => [p_on_path, 0],
+        };
+        let [llc, llc_room] = match leaf.llc {
+            Shared => [-i64::from(cell.p), room(cell.cores.into())],
+            Apart => [cell.p.into(), 0],
+        };
+        [path, path_room, llc, llc_room]
+    };
+    (0..n).all(|_| give(cells, |cell| &mut cell.p, key))
 }
 
 /// Lays `n` threads of C on what P leaves: away from P's paths and caches where P keeps them for itself, evenly where
 /// P spreads.
 fn lay_c(cells: &mut [Cell], n: usize, leaf: Leaf) -> bool {
-    (0..n).all(|_| {
-        give(
-            cells,
-            |cell| &mut cell.c,
-            |cells, cell| {
-                let (p, c) = (on_path(cells, cell.path, |c| c.p), on_path(cells, cell.path, |c| c.c));
-                let [path, path_even] = if leaf.path == Shared { [p, c] } else { [p + c, 0] };
-                let (p, c) = (i64::from(cell.p), i64::from(cell.c));
-                let [llc, llc_even] = if leaf.llc == Shared { [p, c] } else { [p + c, 0] };
-                [path, path_even, llc, llc_even]
-            },
-        )
-    })
+    let key = |cells: &[Cell], cell: &Cell| {
+        let (p, c) = (on_path(cells, cell.path, |c| c.p), on_path(cells, cell.path, |c| c.c));
+        let [path, path_even] = if leaf.path == Shared { [p, c] } else { [p + c, 0] };
+        let (p, c) = (i64::from(cell.p), i64::from(cell.c));
+        let [llc, llc_even] = if leaf.llc == Shared { [p, c] } else { [p + c, 0] };
+        [path, path_even, llc, llc_even]
+    };
+    (0..n).all(|_| give(cells, |cell| &mut cell.c, key))
 }
 
 /// Whether the cells hold P as the leaf says about caches: spread = one thread per cache, or every cache used; shared
@@ -112,8 +100,9 @@ fn holds_llc(cells: &[Cell], leaf: Leaf) -> bool {
     }
 }
 
-/// Seats tasks on the cells' contexts that are not `taken`, `quota` of them in each cell: who sits well stays, then
-/// who sits in the right cell, then the others in order of id. Who may not run where there is room is left out.
+/// Seats tasks on the cells' contexts that are not `taken`, `quota` of them in each cell: first tasks that already
+/// sit well, then those in the right cell, then the others in order of id. Tasks that may not run where there is room
+/// are left out.
 fn seat(
     topology: &Topology,
     cells: &[Cell],

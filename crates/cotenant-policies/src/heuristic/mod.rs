@@ -12,13 +12,9 @@ mod tree;
 pub use tree::{Leaf, Spread};
 
 use super::plan::Plan;
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy, Refusal};
 use cotenant_model::profile::AppProfile;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, View};
 use layout::layout;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,7 +31,7 @@ pub struct HeuristicState {
     plan: Plan,
 }
 
-/// Who is P, who is C, and what is known of them.
+/// The tasks of P and of C, and what is known of them.
 struct Cast<'a> {
     p_app: AppId,
     p_tasks: Vec<&'a TaskView>,
@@ -49,7 +45,7 @@ struct Cast<'a> {
 /// # Errors
 /// The note that says what is missing; `None` where P does not run.
 fn cast<'a>(ctx: &Ctx<'_>, view: &'a View) -> Result<Cast<'a>, Option<String>> {
-    let name = |app: AppId| view.apps.iter().find(|a| a.id == app).map_or("", |a| a.name.as_str());
+    let name = |app: AppId| view.app(app).map_or("", |a| a.name.as_str());
     let profile = |app: AppId| ctx.apps.get(name(app)).cloned().unwrap_or_default();
     let threads_of = |app: AppId| view.tasks.iter().filter(move |t| t.info.app == app);
     let mut sensitive =
@@ -84,23 +80,17 @@ impl Policy for Heuristic {
     type State = HeuristicState;
     type Settings = NoSettings;
 
-    fn name(&self) -> &'static str {
-        "heuristic"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        let refuse = |why: String, remedy: &str| Err(Refusal { policy: "heuristic", why, remedy: remedy.to_owned() });
+        let refuse = |why: &str, remedy: &str| Err(Refusal::new("heuristic", why, remedy));
         if ctx.machine.heuristic.is_none() {
-            let why = "what counts as high sharing and as a high footprint on this machine is not known".to_owned();
             return refuse(
-                why,
+                "what counts as high sharing and as a high footprint on this machine is not known",
                 "add [heuristic] with sharing and footprint_per_ms to its profile and name it with --profile",
             );
         }
         if !ctx.apps.values().any(|p| p.latency_sensitive) {
-            let why = "no application is marked as the latency-sensitive one".to_owned();
             return refuse(
-                why,
+                "no application is marked as the latency-sensitive one",
                 "give profiles with --profiles FILE, one of them with latency_sensitive = true under [app.NAME]",
             );
         }
@@ -113,7 +103,7 @@ impl Policy for Heuristic {
                 _ => continue,
             };
             return refuse(
-                format!("the profile of app '{name}' lacks {lacking}"),
+                &format!("the profile of app '{name}' lacks {lacking}"),
                 "measure it alone, and add it under [app.NAME] in the file of --profiles",
             );
         }

@@ -1,8 +1,7 @@
 //! The decision tree (Tang §4.1, Algorithm 1).
 
-use cotenant_model::action::{Evidence, Unit};
 use cotenant_model::profile::High;
-use cotenant_model::signal::Signal;
+use cotenant_model::{Evidence, Signal, Unit};
 use serde::{Deserialize, Serialize};
 
 /// How P's threads lie on a kind of resource.

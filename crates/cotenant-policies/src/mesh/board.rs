@@ -1,9 +1,7 @@
 //! The places of a machine with their distances to its memory, and what a mapping costs.
 
 use super::demand::Demand;
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId};
-use cotenant_model::topology::Topology;
+use cotenant_model::{CpuId, CpuSet, TaskId, Topology};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

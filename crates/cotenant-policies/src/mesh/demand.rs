@@ -1,10 +1,7 @@
-//! Who accesses the memory of which node how much: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory of
-//! the past.
+//! How much each task accesses the memory of each node: the count vectors `c(t)` of Tumanov et al. §4.1, with a memory
+//! of the past.
 
-use cotenant_model::ids::NodeId;
-use cotenant_model::signal::Signal;
-use cotenant_model::topology::Topology;
-use cotenant_model::view::TaskView;
+use cotenant_model::{NodeId, Signal, TaskView, Topology};
 use serde::{Deserialize, Serialize};
 
 /// How much the latest interval counts against those before it (ours: the paper polls its statistics "at its own

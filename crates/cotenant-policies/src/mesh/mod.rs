@@ -11,13 +11,10 @@ mod tests;
 
 use super::plan::{Plan, free_for};
 use board::{Board, Guest, Seating};
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
-use cotenant_model::topology::Topology;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy, Refusal};
+use cotenant_model::{
+    ActionOutcome, CpuId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, Topology, View,
+};
 use demand::Demand;
 use serde::{Deserialize, Serialize};
 use std::cell::LazyCell;
@@ -64,7 +61,7 @@ impl MeshState {
         self.known.retain(|id, _| view.task(*id).is_some());
         for task in &view.tasks {
             if let Some(latest) = Demand::seen(ctx.topology, task) {
-                // Who sleeps at first sight gets no seat before it runs.
+                // A task that sleeps when it is first seen gets no seat before it runs.
                 let known = || Known { idle: PATIENCE, ..Known::default() };
                 self.known.entry(task.info.id).or_insert_with(known).demand.update(latest);
             }
@@ -85,7 +82,7 @@ impl MeshState {
             .iter()
             .filter(tasks)
             .map(|task| {
-                let app = view.apps.iter().find(|app| app.id == task.info.app);
+                let app = view.app(task.info.app);
                 let profile = app.and_then(|app| ctx.apps.get(&app.name));
                 let demand = self.known[&task.info.id].demand.clone();
                 let weight = demand.rate * profile.and_then(|profile| profile.weight).unwrap_or(1.0);
@@ -203,13 +200,12 @@ impl Policy for Mesh {
         match self {
             Self::Overhead => Ok(()),
             _ if Board::is_choice_among(ctx.topology, ctx.topology.usable()) => Ok(()),
-            _ => Err(Refusal {
-                policy: self.name(),
-                why: no_choice(ctx.topology),
-                remedy: "give distances in a machine file or with --profile (with several memory nodes cotenant \
-                         calibrate measures them), or use another policy"
-                    .to_owned(),
-            }),
+            _ => Err(Refusal::new(
+                self.name(),
+                no_choice(ctx.topology),
+                "give distances in a machine file or with --profile (with several memory nodes cotenant calibrate \
+                 measures them), or use another policy",
+            )),
         }
     }
 

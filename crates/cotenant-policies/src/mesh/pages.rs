@@ -3,11 +3,10 @@
 
 use super::board::{Board, Guest};
 use super::{Ctx, WORTHWHILE};
-use cotenant_model::action::{Action, ActionOutcome, Outcome, PlaceKind, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, NodeId, TaskId, Time};
 use cotenant_model::topology::{CacheType, Kind};
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    Action, ActionOutcome, CpuId, CpuSet, NodeId, Outcome, PlaceKind, Proposal, Reason, TaskId, TaskView, Time, View,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,13 +37,10 @@ pub(super) fn hold_those_with_little_memory(ctx: &Ctx<'_>, view: &View, board: &
     let seats = board.by_cpu();
     let homes: Vec<Option<CpuId>> = guests.iter().map(|guest| guest.home).collect();
     for guest in guests {
-        let Some(home) = guest.home.filter(|home| seats.contains_key(home) && guest.allowed.contains(*home)) else {
-            continue;
-        };
+        let home = guest.home.filter(|home| seats.contains_key(home) && guest.allowed.contains(*home));
         let pages = view.task(guest.task).and_then(|task| task.pages_by_node.as_ref());
-        let Some(bytes) = pages.map(|pages| pages.iter().map(|(_, n)| n.saturating_mul(PAGE)).sum::<u64>()) else {
-            continue;
-        };
+        let (Some(home), Some(pages)) = (home, pages) else { continue };
+        let bytes: u64 = pages.iter().map(|(_, n)| n.saturating_mul(PAGE)).sum();
         let alone = homes.iter().filter(|other| **other == Some(home)).count() == 1;
         if alone && bytes <= own_caches(ctx, home) {
             guest.allowed = CpuSet::single(home);

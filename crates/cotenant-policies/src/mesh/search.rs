@@ -1,7 +1,7 @@
 //! Three ways to give tasks seats near their memory.
 
 use super::board::{Board, Guest, Seat, Seating};
-use cotenant_model::ids::CpuId;
+use cotenant_model::CpuId;
 use pathfinding::matrix::Matrix;
 use pathfinding::prelude::kuhn_munkres_min;
 use std::cmp::{Ordering, Reverse};
@@ -41,9 +41,9 @@ impl<'a> Free<'a> {
         Self { board, seats, taken: vec![false; board.seats.len()], by_cpu, owners, turn: 0 }
     }
 
-    /// Of equal seats the one with the least: where the guest is already, then where nobody is who chooses later,
-    /// then where the last one of these is, then in the first domain. Without this, the numbers of CPUs would say who
-    /// loses its place to whom.
+    /// Of equal seats the one with the least: where the guest is already, then a seat of no guest that chooses later,
+    /// then the seat of the last of these, then one in the first domain. Without this, the numbers of CPUs would decide
+    /// which guest loses its place.
     fn claim(&self, guest: &Guest, seat: usize) -> (bool, Option<Reverse<usize>>, usize) {
         let Seat { cpu, domain, .. } = self.board.seats[seat];
         let later = self.owners[seat].iter().copied().find(|owner| *owner > self.turn);

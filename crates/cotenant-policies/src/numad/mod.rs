@@ -6,13 +6,11 @@ mod pick;
 #[cfg(test)]
 mod tests;
 
-use cotenant_model::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{NodeId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy};
-use cotenant_model::signal::Signal;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy};
+use cotenant_model::{
+    Action, ActionOutcome, CpuSet, Decision, Evidence, NodeId, Outcome, PlaceKind, Proposal, Reason, Signal, TaskView,
+    Time, Unit, View,
+};
 use pick::{Node, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -172,12 +170,9 @@ fn would_do_better(nodes: &[Node], process: &Process, request: &Request) -> bool
     let with_cpus: Vec<usize> = (0..nodes.len()).filter(|&i| nodes[i].cpus_total > 0).collect();
     let Some(&first) = with_cpus.first() else { return false };
     let gain = |free: &dyn Fn(usize) -> u64, used: u64, slop: u64| {
-        let (Some(least), Some(most)) =
-            (with_cpus.iter().map(|&i| free(i)).min(), with_cpus.iter().map(|&i| free(i)).max())
-        else {
-            return false;
-        };
-        let mean = with_cpus.iter().map(|&i| free(i)).sum::<u64>() / with_cpus.len() as u64;
+        let all = || with_cpus.iter().map(|&i| free(i));
+        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        let mean = all().sum::<u64>() / with_cpus.len() as u64;
         (least + used).abs_diff(mean) + mean.abs_diff(most.saturating_sub(used)) + slop < most - least
     };
     let fullest = |free: &dyn Fn(usize) -> u64| with_cpus.iter().copied().min_by_key(|&i| free(i));
@@ -197,10 +192,6 @@ impl Policy for Numad {
     const SECTION: &'static str = "numad";
     type State = NumadState;
     type Settings = NoSettings;
-
-    fn name(&self) -> &'static str {
-        "numad"
-    }
 
     fn needs(&self) -> Needs {
         Needs { pages: true, ..Needs::default() }

@@ -1,7 +1,7 @@
 //! Which nodes a process gets: the daemon's own arithmetic, in its units and whole numbers (hundredths of a CPU, MiB).
 
-use cotenant_model::topology::{DistanceUnit, Topology};
-use cotenant_model::view::View;
+use cotenant_model::topology::DistanceUnit;
+use cotenant_model::{Topology, View};
 
 /// A second context of a core counts as this many hundredths of a CPU (`-t`).
 const SECOND_CONTEXT: u64 = 20;

@@ -36,14 +36,8 @@ impl Policy for Qos {
     type State = QosState;
     type Settings = Option<QosConfig>;
 
-    fn name(&self) -> &'static str {
-        "qos"
-    }
-
     fn check(&self, _: &Ctx<'_>) -> Result<(), Refusal> {
-        let refuse = |why: &str, remedy: &str| {
-            Err(Refusal { policy: self.name(), why: why.to_owned(), remedy: remedy.to_owned() })
-        };
+        let refuse = |why: &str, remedy: &str| Err(Refusal::new("qos", why, remedy));
         let Some(config) = &self.0 else {
             return refuse("nobody is named whose speed is to be kept", "use 'cotenant qos'");
         };

@@ -148,7 +148,7 @@ impl QosState {
         let state = self.controller.as_ref().filter(|_| phase.why != Why::Baseline);
         let alone = state.and_then(controller::State::alone).unwrap_or_default();
         for (i, high) in config.high.iter().enumerate() {
-            let Some(app) = view.apps.iter().find(|app| app.id == high.app) else { continue };
+            let Some(app) = view.app(high.app) else { continue };
             let alone = alone.get(i).copied().flatten();
             let (goal, full, why) = (config.controller.goal(), phase.duty >= 1.0, phase.why);
             let wanted = Wanted { from, readings, alone, goal, full, why };

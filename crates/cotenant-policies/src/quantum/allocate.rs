@@ -2,10 +2,8 @@
 
 use super::select::nearest;
 use super::{Job, Round};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::CpuId;
-use cotenant_model::signal::Signal;
-use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
+use cotenant_model::topology::{CacheType, Kind, Resource};
+use cotenant_model::{CpuId, CpuSet, Signal, Topology};
 use std::collections::BTreeMap;
 
 /// The levels of cache of a machine, the last first, each with the CPUs of its caches.
@@ -128,7 +126,7 @@ fn balance(level: u8, caches: &[CpuSet], mut parts: Vec<Part>, jobs: &[Job]) -> 
     let threads = |parts: &[Part]| parts.iter().map(|p| p.width).sum::<usize>();
     let all = threads(&parts);
     let per_slot = parts.iter().map(|p| rate(p) * p.width as f64).sum::<f64>() / all.max(1) as f64;
-    // By rate, and by place in the queue among equals. Who has been seated is in it no more.
+    // By rate, and by place in the queue among equals. Seated jobs are removed.
     let mut waiting: Vec<(f64, usize)> = parts.iter().map(rate).enumerate().map(|(k, rate)| (rate, k)).collect();
     waiting.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let all_may_use_all = parts.iter().all(|p| p.allowed.is_none());

@@ -14,16 +14,15 @@ mod select;
 mod tests;
 
 use allocate::Levels;
-use cotenant_model::action::{Action, ActionOutcome, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, TaskId, Time};
 use cotenant_model::policy::{Ctx, Needs, Policy, settings};
 use cotenant_model::profile::{AppProfile, SENSITIVE, loss_under};
-use cotenant_model::signal::Signal;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{
+    Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Signal,
+    TaskId, TaskView, Time, Unit, View,
+};
 use select::Selection;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a
@@ -89,7 +88,7 @@ pub struct QuantumState {
     due: Time,
     /// The queue, its head first.
     jobs: Vec<Job>,
-    /// What tasks were really given; who is not here runs as Linux pleases.
+    /// What tasks were really given; Linux places those that are not listed.
     given: BTreeMap<TaskId, Given>,
     /// Paused tasks that could not be placed: they are resumed where they may run.
     unplaceable: Vec<TaskId>,
@@ -198,7 +197,7 @@ pub fn wanted(task: &TaskView) -> f64 {
 impl Job {
     /// Takes over the rates of a quantum in which the job ran.
     fn update(&mut self, tasks: &[&TaskView], levels: &Levels) {
-        // Who was born in this quantum has no rates yet, and says nothing of those of the others.
+        // Threads born in this quantum have no rates yet, and tell nothing about the others.
         let known: Vec<&TaskView> = tasks.iter().copied().filter(|t| t.ran().is_some()).collect();
         if known.is_empty() {
             if !self.said {
@@ -245,16 +244,7 @@ impl QuantumState {
                         self.unplaceable.push(task);
                     }
                 }
-                // Jobs never nap, and their pages stay.
-                (
-                    _,
-                    Action::Nap { .. }
-                    | Action::Limit { .. }
-                    | Action::LimitCaches { .. }
-                    | Action::Background { .. }
-                    | Action::Pages { .. },
-                )
-                | (Outcome::Denied | Outcome::Stale | Outcome::Gone | Outcome::NotThisMachine, _) => {}
+                _ => {} // jobs never nap, and their pages stay
             }
         }
         let here = |id: TaskId| round.view.task(id).is_some();
@@ -267,7 +257,7 @@ impl QuantumState {
         tasks.iter().any(|t| self.given.get(&t.info.id) != Some(&Given::Pause))
     }
 
-    /// Who is new goes to the end of those that have not run; who is gone is forgotten. Whether there was any of that.
+    /// Adds new jobs behind those that have not run, and forgets jobs that are gone. Returns whether there were any.
     fn enqueue(&mut self, round: &Round<'_>) -> bool {
         let before = self.jobs.len();
         self.jobs.retain(|job| round.tasks.contains_key(&job.app));
@@ -275,7 +265,7 @@ impl QuantumState {
         if self.jobs.len() == round.tasks.len() {
             return changed; // all of them are known
         }
-        let known: std::collections::BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
+        let known: BTreeSet<AppId> = self.jobs.iter().map(|job| job.app).collect();
         for (&app, tasks) in round.tasks.iter().filter(|(app, _)| !known.contains(app)) {
             // Until it has run, what is said of it counts: many threads only wait, such as a shell for its command.
             let said = round.profile(app).and_then(|p| p.threads);
@@ -286,7 +276,7 @@ impl QuantumState {
         changed
     }
 
-    /// The quantum is over: who ran goes to the tail, with its new rates.
+    /// The quantum is over: jobs that ran go to the tail, with their new rates.
     fn turn(&mut self, round: &Round<'_>, levels: &Levels) {
         let (mut ran, mut waited) = (Vec::new(), Vec::new());
         for mut job in std::mem::take(&mut self.jobs) {
@@ -326,7 +316,7 @@ impl QuantumState {
                 proposals.push(Proposal { reason: selection.reason(round, i, job, &action), action });
             }
         }
-        // Who may run nowhere that is known here is nobody's job any more.
+        // A task that may run on no CPU known here belongs to no job any more.
         let nowhere = |task: &&TaskView| !task.info.allowed.intersects(round.ctx.topology.usable());
         for task in round.view.tasks.iter().filter(nowhere).map(|t| t.info.id) {
             if self.given.get(&task) == Some(&Given::Pause) {

@@ -1,16 +1,15 @@
 //! Which jobs run in the next quantum.
 
 use super::{Job, Quantum, Round, reason};
-use cotenant_model::action::{Action, Reason};
-use cotenant_model::cpuset::CpuSet;
 use cotenant_model::profile::AppProfile;
+use cotenant_model::{Action, CpuSet, Reason};
 use std::collections::BTreeMap;
 
-/// Why who was chosen.
+/// Why each job was chosen.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
-    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for who runs in
-    /// any case.
+    /// Per position in the queue: transactions per second and CPU that would have fitted best; `None` for a job
+    /// that runs in any case.
     chosen: BTreeMap<usize, Option<f64>>,
     /// What the target leaves for a CPU on average.
     pub target: Option<f64>,
@@ -18,30 +17,24 @@ pub(super) struct Selection {
 
 impl Selection {
     pub(super) fn reason(&self, round: &Round<'_>, i: usize, job: &Job, action: &Action) -> Reason {
+        let fit = self.chosen.get(&i).copied().flatten();
         let place = job.cpus.first();
-        match (action, round.policy) {
-            (Action::Pause { .. }, Quantum::Fifo) => {
-                reason("queue", "{app} waits for CPUs that become free", job, None, None)
-            }
+        let (stage, what, wanted, place) = match (action, round.policy) {
+            (Action::Pause { .. }, Quantum::Fifo) => ("queue", "{app} waits for CPUs that become free", None, None),
             (Action::Pause { .. } | Action::Pages { .. }, _) => {
-                reason("select", "others fit the target better: {app} waits", job, self.target, None)
+                ("select", "others fit the target better: {app} waits", self.target, None)
             }
-            (Action::Release { .. }, Quantum::Fifo) => reason("queue", "there are CPUs for {app}", job, None, None),
-            (Action::Release { .. }, _) => match self.chosen.get(&i) {
-                Some(&Some(fit)) => reason("select", "{app} fits what is left of the target", job, Some(fit), None),
-                _ => reason("select", "{app} is at the head of the queue, and runs", job, None, None),
-            },
-            (_, _) => match self.chosen.get(&i) {
-                Some(&Some(fit)) => reason(
-                    "select",
-                    "{app} fits what is left of the target; caches are balanced from {place} on",
-                    job,
-                    Some(fit),
-                    place,
-                ),
-                _ => reason("allocate", "caches are balanced: {app} from {place} on", job, None, place),
-            },
-        }
+            (Action::Release { .. }, Quantum::Fifo) => ("queue", "there are CPUs for {app}", None, None),
+            (Action::Release { .. }, _) if fit.is_some() => {
+                ("select", "{app} fits what is left of the target", fit, None)
+            }
+            (Action::Release { .. }, _) => ("select", "{app} is at the head of the queue, and runs", None, None),
+            _ if fit.is_some() => {
+                ("select", "{app} fits what is left of the target; caches are balanced from {place} on", fit, place)
+            }
+            _ => ("allocate", "caches are balanced: {app} from {place} on", None, place),
+        };
+        reason(stage, what, job, wanted, place)
     }
 }
 

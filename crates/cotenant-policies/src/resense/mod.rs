@@ -7,13 +7,9 @@ mod resensor;
 mod tests;
 
 use super::plan::{Plan, free_for};
-use cotenant_model::action::{ActionOutcome, Decision, PlaceKind, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{TaskId, Time};
-use cotenant_model::policy::settings::NoSettings;
-use cotenant_model::policy::{Ctx, Needs, Policy};
+use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy};
 use cotenant_model::topology::shared::{Level, levels};
-use cotenant_model::view::{AppView, TaskView, View};
+use cotenant_model::{ActionOutcome, AppView, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, View};
 use resensor::{App, Seat, Step, Thread};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +74,7 @@ fn map(
         .collect();
     let known = |app: &&App| app.scores.iter().any(Option::is_some);
     for app in apps.iter().filter(|app| !known(app)) {
-        let name = view.apps.iter().find(|a| a.id == app.id).map_or("", |a| a.name.as_str());
+        let name = view.app(app.id).map_or("", |a| a.name.as_str());
         notes.push(format!(
             "nothing is known of the sensitivity of '{name}', it gets any free core; `cotenant characterize` measures it"
         ));

@@ -1,10 +1,8 @@
 //! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine
 //! of the next one.
 
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{AppId, CpuId, TaskId};
-use cotenant_model::topology::Topology;
 use cotenant_model::topology::shared::Level;
+use cotenant_model::{AppId, CpuId, CpuSet, TaskId, Topology};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -157,8 +155,8 @@ impl<'a> Mapper<'a> {
     }
 }
 
-/// Who is placed in which order and how: each turn is one application, or in case 2 a pair, the more sensitive one
-/// first. Numbers are indexes of groups.
+/// The order in which applications are placed, and how: each turn is one application, or in case 2 a pair, the more
+/// sensitive one first. Numbers are indexes of groups.
 fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec<Vec<(Step, usize)>> {
     let score = |group: usize| groups[group].0.scores.get(level).copied().flatten();
     let mut order: Vec<usize> = (0..groups.len()).collect();
@@ -168,7 +166,7 @@ fn turns(groups: &[Group<'_>], level: usize, instances: usize, sum: bool) -> Vec
     let case = if instances >= n { 1 } else { 2 };
     let own = |group: usize| (Step { level, case, score: score(group), how: How::of(score(group)), lead: None }, group);
     if case == 1 {
-        // Who is laid over all instances leaves none whole: one that spreads is in the way of all that share.
+        // An application laid over all instances leaves none whole: it is in the way of all that share.
         let total = |sign: f64| order.iter().filter_map(|&g| score(g)).map(|s| (s * sign).max(0.0)).sum::<f64>();
         if sum && total(1.0) > total(-1.0) {
             order.sort_by_key(|&group| How::of(score(group)) != How::Share);

@@ -1,10 +1,8 @@
-//! Who holds which hardware context, kept up to date while the stages move tasks.
+//! Which task holds which hardware context, kept up to date while the stages move tasks.
 
 use super::units::{Level, NONE};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::CpuId;
 use cotenant_model::policy::Ctx;
-use cotenant_model::view::View;
+use cotenant_model::{CpuId, CpuSet, View};
 
 /// A context without a managed task that may take one.
 const FREE: u32 = u32::MAX;
@@ -179,7 +177,7 @@ impl<'a> Board<'a> {
 
     /// The level whose units are the same as this one's: on ordinary machines both levels are the packages.
     pub fn shared_units(&self, at: At) -> At {
-        if self.levels.iter().any(Level::is_split) { at } else { At::Sharing }
+        if self.levels.iter().any(|level| level.split) { at } else { At::Sharing }
     }
 
     /// The units where a task is, by level; [`NONE`] where it holds no place.

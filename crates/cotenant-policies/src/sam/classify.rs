@@ -4,9 +4,8 @@ use super::config::SamConfig;
 use super::task::{Class, Rates, Task};
 use super::units::Level;
 use cotenant_model::policy::Ctx;
-use cotenant_model::signal::Signal;
-use cotenant_model::topology::{DistanceUnit, Topology};
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::topology::DistanceUnit;
+use cotenant_model::{Signal, TaskView, Topology, View};
 
 /// Stalls on memory per cycle up to which a sharer tolerates its latency: the loss from which on SAM calls separating
 /// sharers costly (ATC'15 §2.1), held against the stalls. Inferred: SAM-MPH's own figure is not known to us.

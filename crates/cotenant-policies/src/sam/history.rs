@@ -6,7 +6,7 @@
 
 use super::state::Past;
 use super::task::{Class, Task};
-use cotenant_model::ids::TaskId;
+use cotenant_model::TaskId;
 
 /// Intervals in a row in which a task must be what it is to act so. At the usual 100 ms longer than a migration
 /// disturbs the counters and shorter than most phases. Inferred.

@@ -25,10 +25,8 @@ pub use state::{Move, Origin, Past, SamState};
 
 use board::{At, Board};
 use classify::{Limits, Seen};
-use cotenant_model::action::{ActionOutcome, Decision};
-use cotenant_model::ids::Time;
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
-use cotenant_model::view::View;
+use cotenant_model::{ActionOutcome, Decision, Time, View};
 use round::Round;
 use task::{Class, Task};
 use units::Level;
@@ -42,13 +40,8 @@ impl Policy for Sam {
     type State = SamState;
     type Settings = SamConfig;
 
-    fn name(&self) -> &'static str {
-        "sam"
-    }
-
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        let refuse =
-            |why: &str, remedy: &str| Err(Refusal { policy: "sam", why: why.to_owned(), remedy: remedy.to_owned() });
+        let refuse = |why: &str, remedy: &str| Err(Refusal::new("sam", why, remedy));
         if ctx.machine.thresholds.is_none() {
             return refuse(
                 "this machine's thresholds of coherence and bandwidth are unknown",
@@ -88,7 +81,7 @@ impl Policy for Sam {
 
         let sharing = Level::sharing(ctx.topology, config.llc_domains);
         let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
-        let (mut tasks, seen) = classify::look(view, sharing.is_split(), clock, config);
+        let (mut tasks, seen) = classify::look(view, sharing.split, clock, config);
         // A task of which nothing is known yet is taken to run: its context is not idle.
         let board = Board::new(ctx, view, config.whole_cores, sharing, memory, |t| tasks[t].ran != Some(false));
         let past = classify_all(&mut tasks, view, &state, config, &board, &limits, seen);

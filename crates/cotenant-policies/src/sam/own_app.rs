@@ -10,8 +10,7 @@ use super::board::At;
 use super::round::Round;
 use super::stage1::{STAGE, evidence, exchange, reluctantly};
 use super::task::Class;
-use cotenant_model::action::Reason;
-use cotenant_model::ids::AppId;
+use cotenant_model::{AppId, Reason};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -90,9 +89,9 @@ fn groups(round: &Round<'_>, units: usize) -> Vec<Group> {
 }
 
 /// Finds each group a home: of the units that have room for all of it, the one where most of it is, then the one with
-/// most room. Who finds none stays, and takes room where it is: bringing only some together, or all into a package of
-/// several caches, cost simulated chiplets more cache than it saved transfers. Where most are is where all come to
-/// rest.
+/// most room. A group that finds none stays, and takes room where it is: bringing only some together, or all into a
+/// package of several caches, cost simulated chiplets more cache than it saved transfers. Where most are is where all
+/// come to rest.
 fn settle(round: &Round<'_>, groups: &mut [Group], units: usize) {
     let level = round.board.level(At::Sharing);
     let mut room: Vec<u32> = (0..units).map(|unit| round.board.room(unit)).collect();

@@ -5,11 +5,7 @@ use super::classify::Limits;
 use super::config::SamConfig;
 use super::state::Move;
 use super::task::{Class, Task};
-use cotenant_model::action::{Action, Proposal, Reason};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::{CpuId, TaskId, Time};
-use cotenant_model::topology::Topology;
-use cotenant_model::view::View;
+use cotenant_model::{Action, CpuId, CpuSet, Proposal, Reason, TaskId, Time, Topology, View};
 
 /// One decision in the making.
 pub(super) struct Round<'a> {

@@ -7,28 +7,27 @@ use super::board::At;
 use super::round::{Round, Sets};
 use super::state::Origin;
 use super::task::Class;
-use cotenant_model::action::{Evidence, Reason, Unit};
-use cotenant_model::signal::Signal;
+use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 pub(super) const STAGE: &str = "stage 1";
 
-/// Sizes of the sets, by unit; kept up to date while tasks move.
-#[derive(Clone)]
+/// Sizes of a unit's sets; kept up to date while tasks move.
+#[derive(Clone, Default)]
 struct Counts {
     /// |inter|
-    inter: Vec<u32>,
+    inter: u32,
     /// |inter| + |intra|
-    sharers: Vec<u32>,
+    sharers: u32,
     /// Members of inter that have not moved.
-    movers: Vec<u32>,
+    movers: u32,
     /// Sharers that were brought here in the last round.
-    settling: Vec<u32>,
+    settling: u32,
     /// CPU-bound and memory-bound tasks that have not moved.
-    victims: Vec<u32>,
+    victims: u32,
     /// Movers and victims that are not allowed everywhere: where there are none, nobody needs to be asked.
-    restricted: Vec<u32>,
+    restricted: u32,
     /// Whether sharers were drawn here in this round.
-    drew: Vec<bool>,
+    drew: bool,
 }
 
 pub(super) fn run(round: &mut Round<'_>) {
@@ -43,7 +42,7 @@ pub(super) fn run(round: &mut Round<'_>) {
         for i in 0..units {
             for j in 0..units {
                 let package = |u: usize| round.board.level(At::Sharing).unit(u).package;
-                if i != j && (package(i) == package(j)) == same_package && counts.inter[i] > 0 {
+                if i != j && (package(i) == package(j)) == same_package && counts[i].inter > 0 {
                     draw(round, &mut sets, &mut counts, i, j);
                 }
             }
@@ -52,41 +51,33 @@ pub(super) fn run(round: &mut Round<'_>) {
     round.leave_sets(At::Sharing, sets);
 }
 
-fn count(round: &Round<'_>, units: usize) -> Counts {
-    let zero = || vec![0; units];
-    let mut counts = Counts {
-        inter: zero(),
-        sharers: zero(),
-        movers: zero(),
-        settling: zero(),
-        victims: zero(),
-        restricted: zero(),
-        drew: vec![false; units],
-    };
+/// The counts of each unit.
+fn count(round: &Round<'_>, units: usize) -> Vec<Counts> {
+    let mut counts = vec![Counts::default(); units];
     for (t, task) in round.tasks.iter().enumerate() {
         let Some(unit) = task.unit(At::Sharing) else { continue };
         match task.class {
             Class::Inter => {
-                counts.inter[unit] += 1;
-                counts.sharers[unit] += 1;
-                counts.movers[unit] += 1;
+                counts[unit].inter += 1;
+                counts[unit].sharers += 1;
+                counts[unit].movers += 1;
             }
-            Class::Cpu | Class::Mem => counts.victims[unit] += 1,
+            Class::Cpu | Class::Mem => counts[unit].victims += 1,
             Class::Intra => {
-                counts.sharers[unit] += 1;
-                counts.settling[unit] += u32::from(task.settling);
+                counts[unit].sharers += 1;
+                counts[unit].settling += u32::from(task.settling);
                 continue;
             }
             _ => continue,
         }
-        counts.restricted[unit] += u32::from(round.allowed(t) != round.topology.usable());
+        counts[unit].restricted += u32::from(round.allowed(t) != round.topology.usable());
     }
     counts
 }
 
 /// Draws sharers from unit j to unit i, if that brings them closer together.
-fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
-    if counts.movers[j] == 0 {
+fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Vec<Counts>, i: usize, j: usize) {
+    if counts[j].movers == 0 {
         return;
     }
     if !round.config.keep_full {
@@ -94,22 +85,22 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
     }
     let level = round.board.level(At::Sharing);
     let contexts = |unit: usize| round.board.room(unit);
-    let room = contexts(i).saturating_sub(counts.sharers[i]);
-    let movers = match counts.restricted[j] {
-        0 => counts.movers[j],
+    let room = contexts(i).saturating_sub(counts[i].sharers);
+    let movers = match counts[j].restricted {
+        0 => counts[j].movers,
         _ => sets.admitted(round, j, Class::Inter, level.unit(i).set()),
     };
-    let most = (round.board.idle(At::Sharing, i) as u32 + counts.victims[i]).min(room).min(movers);
-    if most == 0 || counts.drew[j] || counts.sharers[j] >= contexts(j) || !gathers(counts, i, j, most) {
+    let most = (round.board.idle(At::Sharing, i) as u32 + counts[i].victims).min(room).min(movers);
+    if most == 0 || counts[j].drew || counts[j].sharers >= contexts(j) || !gathers(counts, i, j, most) {
         return;
     }
-    if counts.restricted[i] + counts.restricted[j] == 0 {
+    if counts[i].restricted + counts[j].restricted == 0 {
         return take(round, sets, counts, i, j);
     }
-    // Who may stand where decides how many can come: try, and take it back where these are too few.
+    // Masks decide how many can come: try, and take it back where these are too few.
     let before = (round.draft(), sets.clone(), counts.clone());
     take(round, sets, counts, i, j);
-    let taken = before.2.movers[j] - counts.movers[j];
+    let taken = before.2[j].movers - counts[j].movers;
     if !gathers(&before.2, i, j, taken) {
         round.discard(before.0);
         (*sets, *counts) = (before.1, before.2);
@@ -120,18 +111,18 @@ fn draw(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
 /// the last round included, or i ends up with more than j had. The first makes the units with sharers fewer; the
 /// second leaves these as many and raises the sum of the squares of their sharers. So stage 1 ends, whatever fits and
 /// whoever may not move; otherwise sharers that do not fit one unit, or may not all come to it, swing for ever.
-fn gathers(counts: &Counts, i: usize, j: usize, taken: u32) -> bool {
-    taken == counts.movers[j] + counts.settling[j] || counts.sharers[i] + taken > counts.sharers[j]
+fn gathers(counts: &[Counts], i: usize, j: usize, taken: u32) -> bool {
+    taken == counts[j].movers + counts[j].settling || counts[i].sharers + taken > counts[j].sharers
 }
 
 /// Takes sharers of unit j to unit i while there is room.
-fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j: usize) {
+fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut [Counts], i: usize, j: usize) {
     let contexts = round.board.room(i);
     let Some(partner) = sets.first(round, i, Class::Inter, |_| true) else { return };
     let app = round.view.tasks[partner].info.app;
     // Members of inter(j) that are not allowed in i, or with which nobody there may swap, are passed over.
     let mut after = None;
-    while counts.sharers[i] < contexts {
+    while counts[i].sharers < contexts {
         let room = round.board.idle(At::Sharing, i) > 0
             || !sets.is_empty(round, i, Class::Cpu)
             || !sets.is_empty(round, i, Class::Mem);
@@ -145,20 +136,20 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut Counts, i: usize, j
             round.relocate(At::Sharing, t, cpu, why);
         } else if let Some(v) = sets.first(round, i, Class::Cpu, |v| round.may_swap(At::Sharing, t, v)) {
             exchange(round, t, why, v, "make way for {task}, which shares data: CPU-bound, swap to {place}");
-            counts.victims[i] -= 1;
+            counts[i].victims -= 1;
         } else if let Some(v) = sets.first(round, i, Class::Mem, |v| round.may_swap(At::Sharing, t, v)) {
             reluctantly(round, t, why, v);
-            counts.victims[i] -= 1;
+            counts[i].victims -= 1;
         } else {
             after = Some(t);
             continue;
         }
-        counts.drew[i] = true;
-        counts.movers[j] -= 1;
-        counts.inter[j] -= 1;
-        counts.sharers[j] -= 1;
-        counts.inter[i] += 1;
-        counts.sharers[i] += 1;
+        counts[i].drew = true;
+        counts[j].movers -= 1;
+        counts[j].inter -= 1;
+        counts[j].sharers -= 1;
+        counts[i].inter += 1;
+        counts[i].sharers += 1;
     }
 }
 
@@ -193,8 +184,7 @@ pub(super) fn evidence(round: &Round<'_>, t: usize) -> Evidence {
 pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usize, victims: &'static str) {
     why.what = "colocate with {app} on {place}, swap with {task}".into();
     why.task = Some(round.id(v));
-    let mut make_way = Reason::new(STAGE, victims);
-    make_way.task = Some(round.id(t));
+    let make_way = Reason { task: Some(round.id(t)), ..Reason::new(STAGE, victims) };
     round.swap(At::Sharing, t, why, v, make_way);
 }
 
@@ -203,13 +193,8 @@ pub(super) fn exchange(round: &mut Round<'_>, t: usize, mut why: Reason, v: usiz
 pub(super) fn reluctantly(round: &mut Round<'_>, t: usize, why: Reason, v: usize) {
     let home = round.tasks[v].unit(At::Memory);
     if home == round.tasks[t].unit(At::Memory) {
-        return exchange(
-            round,
-            t,
-            why,
-            v,
-            "make way for {task}, which shares data: memory-bound, swap to {place}, same node",
-        );
+        let victims = "make way for {task}, which shares data: memory-bound, swap to {place}, same node";
+        return exchange(round, t, why, v, victims);
     }
     let task = round.id(v);
     let origin = home.map(|unit| Origin { task, unit: unit as u32, displaced: false });

@@ -5,8 +5,7 @@ use super::round::{Round, Sets};
 use super::stage3;
 use super::state::Origin;
 use super::task::Class;
-use cotenant_model::action::{Evidence, Reason, Unit};
-use cotenant_model::signal::Signal;
+use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 2";
 
@@ -151,8 +150,7 @@ fn swap(round: &mut Round<'_>, stray: Stray, victim: usize, victims: &'static st
     let mut why =
         reason(round, stray, "home to {place}, swap with {task}", "to its pages on {place}, swap with {task}");
     why.task = Some(round.id(victim));
-    let mut other = Reason::new(STAGE, victims);
-    other.task = Some(round.id(t));
+    let other = Reason { task: Some(round.id(t)), ..Reason::new(STAGE, victims) };
     round.swap(At::Memory, t, why, victim, other);
     round.tasks[t].demand() - round.tasks[victim].demand()
 }

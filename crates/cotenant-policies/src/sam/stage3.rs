@@ -4,8 +4,7 @@
 use super::board::At;
 use super::round::{Round, Sets};
 use super::task::Class;
-use cotenant_model::action::{Evidence, Reason, Unit};
-use cotenant_model::signal::Signal;
+use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 3";
 

@@ -8,9 +8,8 @@
 use super::board::At;
 use super::round::Round;
 use super::task::Class;
-use cotenant_model::action::{Evidence, Reason, Unit};
 use cotenant_model::pin::Pin;
-use cotenant_model::signal::Signal;
+use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 4";
 /// Instructions per cycle above which a task needs its core (MAPPER, `SHAR_IPC_THRESH`: 700 of 1,000).

@@ -1,8 +1,7 @@
 //! What SAM remembers between rounds.
 
 use super::task::Class;
-use cotenant_model::action::{Action, ActionOutcome, Outcome};
-use cotenant_model::ids::{TaskId, Time};
+use cotenant_model::{Action, ActionOutcome, Outcome, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
 /// Where a task was before it was moved reluctantly (the paper's `Soc`).
@@ -60,15 +59,6 @@ pub struct SamState {
 }
 
 impl SamState {
-    /// A state in which these tasks were moved reluctantly from these units, and nothing else is known.
-    pub fn from_origins(origins: impl IntoIterator<Item = (TaskId, u32)>) -> Self {
-        let mut origins: Vec<Origin> =
-            origins.into_iter().map(|(task, unit)| Origin { task, unit, displaced: false }).collect();
-        origins.sort_by_key(|o| o.task);
-        origins.dedup_by_key(|o| o.task);
-        Self { origins, ..Self::default() }
-    }
-
     /// Takes back what did not happen: a move is believed only where its outcome says that it was applied.
     pub(super) fn learn(&mut self, outcomes: &[ActionOutcome]) {
         let mut applied: Vec<TaskId> = outcomes

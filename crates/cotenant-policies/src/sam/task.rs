@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 /// What a task is to the algorithm. The classes exclude each other: of a sharer's memory traffic the stages know
 /// nothing, since bandwidth is balanced "without affecting coherence traffic" (§4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Class {
     /// It holds no context: it did not run, or nothing tells where.
+    #[default]
     Absent,
     /// It runs, but a signal that other tasks have is missing: neither mover nor victim.
     Unknown,
@@ -48,7 +49,7 @@ pub(super) struct Rates {
 }
 
 /// A task, at its position in the view.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Task {
     pub rates: Rates,
     /// Whether it ran, where that is known.
@@ -73,18 +74,7 @@ pub(super) struct Task {
 impl Task {
     /// A task of which the signals are known, and nothing else yet.
     pub fn new(rates: Rates, ran: Option<bool>) -> Self {
-        Self {
-            rates,
-            ran,
-            class: Class::Absent,
-            units: [NONE; 2],
-            origin: None,
-            before: None,
-            settling: false,
-            moved: false,
-            stray: true,
-            rank: 0,
-        }
+        Self { rates, ran, units: [NONE; 2], stray: true, ..Self::default() }
     }
 
     /// The unit where it is.

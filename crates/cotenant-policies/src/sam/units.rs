@@ -1,9 +1,6 @@
 //! The places between which SAM chooses: what the paper calls sockets.
 
-use cotenant_model::action::PlaceKind;
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::ids::CpuId;
-use cotenant_model::topology::Topology;
+use cotenant_model::{CpuId, CpuSet, PlaceKind, Topology};
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
@@ -18,7 +15,7 @@ pub(super) struct Level<'a> {
     units: Vec<Unit<'a>>,
     kind: PlaceKind,
     /// Whether some package has several units; else units are packages, with the same indexes.
-    split: bool,
+    pub split: bool,
 }
 
 /// One part of the machine.
@@ -110,11 +107,6 @@ impl<'a> Level<'a> {
             }
         }
         Self { of, units, kind, split }
-    }
-
-    /// Whether some package has several units.
-    pub fn is_split(&self) -> bool {
-        self.split
     }
 
     /// All contexts.

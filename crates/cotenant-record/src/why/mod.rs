@@ -12,12 +12,7 @@ pub use trend::Trend;
 
 use crate::moves::Move;
 use crate::{Header, RecordedRound};
-use cotenant_model::action::{Order, Outcome, Unit};
-use cotenant_model::cpuset::CpuSet;
-use cotenant_model::host::Mode;
-use cotenant_model::ids::{AppId, CpuId, TaskId, Time};
-use cotenant_model::signal::Signal;
-use cotenant_model::view::View;
+use cotenant_model::{AppId, CpuId, CpuSet, Mode, Order, Outcome, Signal, TaskId, Time, Unit, View};
 use serde::Serialize;
 use standing::{Slots, Subject};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -361,7 +356,7 @@ impl<'a> Teller<'a> {
         for (subject, slots) in self.standing {
             let asked = match subject.task {
                 Some(task) => self.tasks.contains_key(&task),
-                None => apps.contains(&subject.app) || slots.sake().is_some_and(|app| apps.contains(&app)),
+                None => apps.contains(&subject.app) || slots.sake.is_some_and(|app| apps.contains(&app)),
             };
             if asked {
                 answer.standing.extend(slots.told(subject, answer.moment_s, &last));

@@ -1,7 +1,6 @@
 //! What `why` can be asked about.
 
-use cotenant_model::ids::{AppId, TaskId, Time};
-use cotenant_model::sample::TaskInfo;
+use cotenant_model::{AppId, TaskId, TaskInfo, Time};
 use serde::Serialize;
 use std::str::FromStr;
 

@@ -1,9 +1,7 @@
 //! What holds at a moment: of each effect the last order, and what it withdrew or what stands in spite of it.
 
 use super::Told;
-use cotenant_model::action::{Effect, Outcome};
-use cotenant_model::ids::{AppId, TaskId};
-use cotenant_model::view::View;
+use cotenant_model::{AppId, Effect, Outcome, TaskId, View};
 use serde::Serialize;
 
 /// The last order with some effect, and what has become of it by a moment.
@@ -32,11 +30,11 @@ pub enum Force {
     Withdrawn,
     /// It was not carried out.
     NotApplied,
-    /// Whom it was about is no more.
+    /// The task or application that it was about is gone.
     Gone,
 }
 
-/// Whom an order is about, and with what effect.
+/// The task or application that an order is about, and the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Subject {
     /// `None`: all of the application.
@@ -55,7 +53,7 @@ pub(super) struct Slots {
     /// What was ordered last and not carried out.
     refused: Option<Told>,
     /// For whose sake the last one was.
-    sake: Option<AppId>,
+    pub sake: Option<AppId>,
     orders: u64,
     first_s: f64,
 }
@@ -81,10 +79,6 @@ impl Slots {
 
     pub fn each(&mut self) -> impl Iterator<Item = &mut Told> {
         [&mut self.set, &mut self.withdrawal, &mut self.refused].into_iter().flatten()
-    }
-
-    pub fn sake(&self) -> Option<AppId> {
-        self.sake
     }
 
     /// What has become of them by a moment, seconds, with the last round before it.

@@ -2,8 +2,7 @@
 
 use super::{Answer, Check, Force, Query, Standing, Told, Trend, Unmoved};
 use crate::Header;
-use cotenant_model::action::{Outcome, Unit};
-use cotenant_model::host::Mode;
+use cotenant_model::{Mode, Outcome, Unit};
 use cotenant_policies::Qos;
 use std::fmt::{self, Display, Formatter, Write};
 

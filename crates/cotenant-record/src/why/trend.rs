@@ -1,10 +1,7 @@
 //! Rates around an order.
 
-use cotenant_model::action::{Evidence, Unit};
-use cotenant_model::ids::{AppId, TaskId};
-use cotenant_model::signal::Signal;
 use cotenant_model::speed::Source;
-use cotenant_model::view::{TaskView, View};
+use cotenant_model::{AppId, Evidence, Signal, TaskId, TaskView, Unit, View};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -50,7 +47,7 @@ pub(super) fn around(
     };
     let readings = |app: AppId| {
         let view = recent.back();
-        let readings = view.and_then(|view| Some(view.readings(view.apps.iter().find(|a| a.id == app)?)));
+        let readings = view.and_then(|view| Some(view.readings(view.app(app)?)));
         readings.into_iter().flatten().map(|(source, _)| source).filter(|source| *source != Source::Progress)
     };
     let mut trends = Vec::new();
@@ -79,7 +76,7 @@ pub(super) fn around(
 impl Trend {
     /// Its value in a round.
     pub(super) fn value(&self, view: &View) -> Option<f64> {
-        let app = || view.apps.iter().find(|a| a.id == self.app);
+        let app = || view.app(self.app);
         let signal = Signal::from_name(&self.what);
         match (&*self.what, signal) {
             ("ipc", _) => rate(&self.tasks(view), Signal::Instructions, Unit::PerCycle),

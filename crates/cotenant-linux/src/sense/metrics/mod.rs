@@ -13,7 +13,7 @@ mod wire;
 
 use command::Command;
 use cotenant_model::histogram::Histogram;
-use cotenant_model::metric::{Measured, Meter, MeterError, Metric, QUANTILE, QueryError, ScrapeError, Source};
+use cotenant_model::metric::{Measured, Meter, MeterError, Metric, MetricSource, QUANTILE, QueryError, ScrapeError};
 use cotenant_model::{Direction, Reading, Time};
 use http::Http;
 use log::Log;
@@ -105,13 +105,13 @@ enum Fetcher {
 impl Fetcher {
     fn new(metric: &Metric) -> Result<Self, StartError> {
         Ok(match &metric.source {
-            Source::Command(text) => Self::Command(Command::new(text, metric.timeout)),
-            Source::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
-            Source::Probe { protocol, address } => {
+            MetricSource::Command(text) => Self::Command(Command::new(text, metric.timeout)),
+            MetricSource::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
+            MetricSource::Probe { protocol, address } => {
                 let quantile = metric.quantile.unwrap_or(QUANTILE);
                 Self::Probe(Probe::new(*protocol, address, quantile, metric.every, metric.timeout))
             }
-            Source::Http { url, series } => {
+            MetricSource::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);
                 Self::Http(Box::new(Http::new(url, series.clone(), meter, metric.timeout)))
             }

@@ -6,8 +6,8 @@
 //! Packages are also recognised by whom their caches are far from: on machines that keep a line's home on one
 //! package, two caches of the other package are nearly as far from each other as from the first.
 
-use crate::cpuset::CpuSet;
-use crate::ids::CpuId;
+use crate::parse::Located;
+use crate::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
 
 /// A level ends where the next join is at least so many times as slow. Levels of the machines that were looked at
@@ -37,18 +37,6 @@ pub struct Latencies {
     cpus: Vec<CpuId>,
     /// Row by row; NaN = absent.
     ns: Vec<f64>,
-}
-
-/// A text that is no matrix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: '{text}' is no latency; write nanoseconds, or nothing where none was measured")]
-pub struct MatrixError {
-    /// Line, from 1.
-    pub line: usize,
-    /// Cell, from 1.
-    pub column: usize,
-    /// What stands there.
-    pub text: String,
 }
 
 impl Latencies {
@@ -83,13 +71,18 @@ impl Latencies {
     /// `n`. Empty cells and zeros were not measured. This is what the common core-to-core benchmarks write.
     ///
     /// # Errors
-    /// [`MatrixError`] names the first cell that is no number.
-    pub fn parse(text: &str) -> Result<Self, MatrixError> {
+    /// [`Located`] names the line and place of the first cell that is no number.
+    pub fn parse(text: &str) -> Result<Self, Located> {
         let rows: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let mut latencies = Self::new((0..rows.len() as u32).map(CpuId).collect());
         for (i, row) in rows.iter().enumerate() {
             for (j, cell) in row.split(',').map(str::trim).enumerate().filter(|(_, cell)| !cell.is_empty()) {
-                let error = || MatrixError { line: i + 1, column: j + 1, text: cell.chars().take(40).collect() };
+                let error = || {
+                    let text: String = cell.chars().take(40).collect();
+                    let message =
+                        format!("'{text}' is no latency; write nanoseconds, or nothing where none was measured");
+                    Located { line: i + 1, column: j + 1, message } // of a cell
+                };
                 let ns: f64 = cell.parse().map_err(|_| error())?;
                 if j >= rows.len() {
                     return Err(error());
@@ -125,7 +118,7 @@ pub enum Role {
 pub struct Level {
     /// What is shared.
     pub role: Role,
-    /// Who shares it, by lowest CPU; all CPUs stand in some group.
+    /// The CPUs that share it, by lowest CPU; every CPU is in some group.
     pub groups: Vec<CpuSet>,
     /// Median latency inside groups, beyond the level below, nanoseconds.
     pub within_ns: f64,
@@ -304,7 +297,7 @@ fn by_profile(n: usize, ln: &[f64], inner: &[usize]) -> Option<Cut> {
     Some(Cut { group, leap: leap(k), clear })
 }
 
-/// Says who belongs together in each level, and how fast it is; whatever is no core is called a die.
+/// Describes each level: its groups and how fast it is. Everything but a core is called a die.
 fn describe<'a>(latencies: &Latencies, found: impl Iterator<Item = &'a Cut>) -> Vec<Level> {
     let n = latencies.cpus.len();
     let mut levels: Vec<Level> = Vec::new();

@@ -2,9 +2,8 @@
 //! distances.
 
 use super::{DistanceUnit, Distances, MemoryNode, Parts, Topology};
-use crate::cpuset::CpuSet;
-use crate::ids::NodeId;
 use crate::stats::median::middle;
+use crate::{CpuSet, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -14,7 +13,7 @@ use std::collections::BTreeSet;
 pub struct MemoryLatencies {
     /// The nodes of the columns.
     pub nodes: Vec<NodeId>,
-    /// From whom.
+    /// From groups of CPUs.
     pub rows: Vec<LatencyRow>,
 }
 

@@ -1,8 +1,8 @@
 //! Whether a permutation of CPUs is a symmetry.
 
 use super::{Label, Labels, node_label};
-use crate::ids::CpuId;
-use crate::topology::{Kind, Topology};
+use crate::topology::Kind;
+use crate::{CpuId, Topology};
 
 /// Most steps in the search for a permutation of memory nodes that goes with one of CPUs.
 const NODE_STEPS: usize = 10_000;
@@ -187,10 +187,7 @@ impl<'t> Checker<'t> {
         let i = chosen.len();
         let Some(options) = candidates.get(i) else { return true };
         let nodes = self.topology.nodes();
-        let rows = match (&self.core_row, &self.topology.parts().distances) {
-            (None, Some(d)) => Some(&d.rows),
-            _ => None,
-        };
+        let rows = self.node_rows();
         for &j in options {
             *steps += 1;
             if *steps > NODE_STEPS {
@@ -213,6 +210,12 @@ impl<'t> Checker<'t> {
         false
     }
 
+    /// The distance matrix, where it has one row per node.
+    fn node_rows(&self) -> Option<&'t Vec<Vec<f64>>> {
+        let distances = self.topology.parts().distances.as_ref()?;
+        self.core_row.is_none().then_some(&distances.rows)
+    }
+
     /// How two positions are related.
     pub(super) fn relation(&self, a: u32, b: u32) -> Relation {
         let (a, b) = (a as usize, b as usize);
@@ -222,10 +225,7 @@ impl<'t> Checker<'t> {
             .take(64)
             .enumerate()
             .fold(0, |bits, (c, member)| bits | u64::from(member[a] != NONE && member[a] == member[b]) << c);
-        let rows = match (&self.core_row, &self.topology.parts().distances) {
-            (None, Some(d)) => Some(&d.rows),
-            _ => None,
-        };
+        let rows = self.node_rows();
         // Only where each lies in one node is it known which node goes with which.
         let between = |a: usize, b: usize| match (&self.nodes_of[a][..], &self.nodes_of[b][..]) {
             ([i], [j]) => Some(rows?[*i as usize][*j as usize]),

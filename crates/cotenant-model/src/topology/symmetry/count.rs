@@ -8,7 +8,7 @@
 //! `h_m = 1/m · Σ_k S(b, l·k) · h_(m-k)`. A series tells, per number of threads of each tenant, how many strings hold
 //! so many.
 
-use super::{Slot, Symmetry, Tenant};
+use super::{Slot, Symmetry, Tenant, units};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
@@ -126,15 +126,7 @@ impl<'a> Counter<'a> {
         if symmetry.skeleton.len() == 1 {
             return Some(self.series(symmetry.root, 1)?[last]);
         }
-        let mut units = Vec::new();
-        let mut open = vec![symmetry.root];
-        while let Some(at) = open.pop() {
-            if symmetry.blocks[at].free {
-                units.push(at);
-            } else {
-                open.extend(symmetry.blocks[at].classes.iter().flatten());
-            }
-        }
+        let units = units(&symmetry.blocks, symmetry.root);
         // Many symmetries have cycles of the same lengths and types.
         let mut cases: BTreeMap<Vec<(u32, usize, usize)>, u128> = BTreeMap::new();
         for by in &symmetry.skeleton {

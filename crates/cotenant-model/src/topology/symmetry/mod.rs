@@ -15,20 +15,18 @@
 //! false, and mappings that are alike may be told apart, but never the reverse.
 
 mod check;
-mod classes;
 mod count;
 mod enumerate;
 mod skeleton;
 #[cfg(test)]
 mod tests;
 
-pub use classes::Classes;
 pub use count::Count;
 pub use enumerate::{Enumeration, Representatives, Tenant};
 
 use super::tree::{Item, Tree};
 use super::{CacheType, Kind, Topology};
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, NodeId};
 use check::Checker;
 use std::collections::BTreeMap;
 
@@ -74,7 +72,7 @@ struct Block {
     classes: Vec<Vec<usize>>,
     /// Whether all isomorphic siblings below may be swapped: all its tree symmetries are symmetries.
     free: bool,
-    /// The package or cache class that it is one of, as [`classes`] balances them.
+    /// The package or cache class that it is one of, as [`Symmetry::is_balanced`] counts them.
     level: Option<(Kind, u8)>,
 }
 
@@ -176,35 +174,34 @@ impl<'t> Symmetry<'t> {
         slots
     }
 
-    /// Whether a symmetry maps one mapping onto the other.
+    /// Whether an application uses packages and caches evenly: those of one kind and level that hold a thread hold
+    /// equally many.
     ///
     /// # Panics
-    /// Where a mapping has not one slot for each of [`Self::cpus`].
-    pub fn equivalent(&self, a: &[Slot], b: &[Slot]) -> bool {
-        self.canonical(a) == self.canonical(b)
+    /// Where `mapping` has not one slot for each of [`Symmetry::cpus`].
+    pub fn is_balanced(&self, mapping: &[Slot], app: Slot) -> bool {
+        assert_eq!(mapping.len(), self.cpus.len(), "one slot for each online CPU");
+        let used = self.cpus.iter().zip(mapping).filter(|(_, slot)| **slot == app).map(|(cpu, _)| *cpu).collect();
+        let shared: Vec<_> = self.topology.resources().iter().filter(|r| balances(r.kind)).collect();
+        shared.chunk_by(|a, b| (a.kind, a.level) == (b.kind, b.level)).all(|class| {
+            let mut held = class.iter().map(|r| r.cpus.and(&used).len()).filter(|n| *n > 0);
+            held.next().is_none_or(|first| held.all(|n| n == first))
+        })
     }
+}
 
-    /// Permutations that generate all symmetries found: each lists the CPUs that move, with where they go.
-    pub fn generators(&self) -> Vec<Vec<(CpuId, CpuId)>> {
-        let named = |moves: Vec<(u32, u32)>| -> Vec<(CpuId, CpuId)> {
-            moves.into_iter().map(|(from, to)| (self.cpus[from as usize], self.cpus[to as usize])).collect()
-        };
-        let mut open = vec![self.root];
-        let mut generators = Vec::new();
-        while let Some(at) = open.pop() {
-            for class in &self.blocks[at].classes {
-                open.extend(class);
-                for pair in class.windows(2) {
-                    generators.push(named(swap(&self.blocks[pair[0]], &self.blocks[pair[1]])));
-                }
-            }
+/// The outermost blocks below, or at, this one that are free.
+fn units(blocks: &[Block], root: usize) -> Vec<usize> {
+    let mut units = Vec::new();
+    let mut open = vec![root];
+    while let Some(at) = open.pop() {
+        if blocks[at].free {
+            units.push(at);
+        } else {
+            open.extend(blocks[at].classes.iter().flatten());
         }
-        let moving = |by: &Vec<u32>| {
-            (0u32..).zip(by.iter().copied()).filter(|(to, from)| to != from).map(|(to, from)| (from, to)).collect()
-        };
-        generators.extend(self.skeleton.iter().map(moving).filter(|m: &Vec<_>| !m.is_empty()).map(named));
-        generators
     }
+    units
 }
 
 /// The moves that exchange two blocks of one type.
@@ -351,7 +348,7 @@ fn node_label(topology: &Topology, labels: &Labels, index: usize) -> Label {
     }
 }
 
-/// Whether a class of resources is balanced by [`Symmetry::classes`].
+/// Whether a class of resources counts in [`Symmetry::is_balanced`].
 fn balances(kind: Kind) -> bool {
     matches!(kind, Kind::Package | Kind::Cache(CacheType::Unified | CacheType::Data | CacheType::Instruction))
 }

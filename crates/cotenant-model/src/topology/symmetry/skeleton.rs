@@ -1,7 +1,7 @@
 //! Symmetries between units: a search with look-ahead by relations, each result checked in full.
 
 use super::check::Checker;
-use super::{Block, MAX_SKELETON};
+use super::{Block, MAX_SKELETON, units};
 
 /// Most comparisons of relations before the search gives up: twice what a mesh of 32 × 32 takes.
 const EFFORT: usize = 10_000_000;
@@ -9,15 +9,7 @@ const EFFORT: usize = 10_000_000;
 /// All permutations of units under the root, as permutations of positions (position to take a slot from), identity
 /// included; `None` where there are too many or the search takes too long.
 pub(super) fn search(blocks: &[Block], root: usize, checker: &mut Checker) -> Option<Vec<Vec<u32>>> {
-    let mut units = Vec::new();
-    let mut open = vec![root];
-    while let Some(at) = open.pop() {
-        if blocks[at].free {
-            units.push(&blocks[at]);
-        } else {
-            open.extend(blocks[at].classes.iter().flatten());
-        }
-    }
+    let mut units: Vec<&Block> = units(blocks, root).into_iter().map(|at| &blocks[at]).collect();
     units.sort_by_key(|unit| unit.leaves.iter().min().copied());
     let first: Vec<u32> = units.iter().map(|unit| unit.leaves[0]).collect();
     let colours: Vec<(u32, Vec<u64>, u64)> = units

@@ -8,8 +8,7 @@
 
 use super::assembly::Assembly;
 use super::{CacheType, Cpu, Kind, MemoryNode, Parts, Resource, Topology};
-use crate::cpuset::CpuSet;
-use crate::ids::{CpuId, NodeId};
+use crate::{CpuId, CpuSet, NodeId};
 
 mod indexes;
 mod scan;
@@ -188,7 +187,7 @@ impl Build<'_> {
         let mut cpus = CpuSet::new();
         if level.of == Some(Type::Pu) {
             let id = CpuId(number);
-            self.parts.cpus.push(Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None });
+            self.parts.cpus.push(Cpu::online(id));
             cpus.insert(id);
         } else if let Some(below) = levels.get(i + 1) {
             for _ in 0..below.arity {

@@ -4,8 +4,7 @@ mod latencies;
 
 use super::phase::{Excess, Seen, Why};
 use cotenant_model::speed::Source;
-use cotenant_model::view::AppView;
-use cotenant_model::{Time, View};
+use cotenant_model::{AppView, Time, View};
 pub use latencies::{Gathered, Wanted};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -17,7 +17,7 @@ mod stage2;
 mod stage3;
 mod thresholds;
 
-use super::{Sam, SamConfig, SamState};
+use super::{Origin, Sam, SamConfig, SamState};
 use cotenant_model::action::{Action, ActionOutcome, Decision, Outcome, Proposal};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::ids::{CpuId, TaskId, Time};
@@ -27,6 +27,15 @@ use cotenant_model::signal::Signal;
 use cotenant_model::testing::{ViewBuilder, machine};
 use cotenant_model::topology::Topology;
 use std::collections::BTreeMap;
+
+/// A state in which these tasks were moved reluctantly from these units, and nothing else is known.
+fn from_origins(origins: impl IntoIterator<Item = (TaskId, u32)>) -> SamState {
+    let origin = |(task, unit)| Origin { task, unit, displaced: false };
+    let mut origins: Vec<Origin> = origins.into_iter().map(origin).collect();
+    origins.sort_by_key(|o| o.task);
+    origins.dedup_by_key(|o| o.task);
+    SamState { origins, ..SamState::default() }
+}
 
 /// Cycles of a task that runs all of an interval.
 pub const CYCLES: u64 = 220_000_000;
@@ -183,7 +192,7 @@ impl Scene {
     pub fn origin(mut self, names: &str, package: u32) -> Self {
         let more = names.chars().map(|n| (TaskId(id(n)), package));
         let known = self.state.origins.iter().map(|o| (o.task, o.unit));
-        self.state = SamState::from_origins(known.chain(more).collect::<Vec<_>>());
+        self.state = from_origins(known.chain(more).collect::<Vec<_>>());
         self
     }
 

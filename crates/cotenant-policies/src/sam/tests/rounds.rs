@@ -159,7 +159,7 @@ fn r_11_the_state_can_be_written_down_and_read_back() {
     assert_eq!(serde_json::from_str::<State>(&text).unwrap(), State::of::<Sam>(s.state.clone()));
     // A state by hand needs no more than the origins, and a state of another policy is none, with a note.
     let by_hand: SamState = serde_json::from_str(r#"{"origins":[{"task":12,"unit":0}]}"#).unwrap();
-    assert_eq!(by_hand, SamState::from_origins([(TaskId(12), 0)]));
+    assert_eq!(by_hand, from_origins([(TaskId(12), 0)]));
     let apps = BTreeMap::new();
     let ctx = Ctx { topology: &s.topology, machine: &s.profile, apps: &apps, config: &s.config };
     let foreign = State::json("numad", serde_json::json!({}));

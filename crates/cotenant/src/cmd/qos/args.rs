@@ -11,7 +11,7 @@ use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::{self, Target};
 use cotenant_model::Mode;
-use cotenant_model::metric::{self, Metric, QUANTILE};
+use cotenant_model::metric::{Metric, MetricSource, QUANTILE};
 use cotenant_model::speed::Source;
 use cotenant_policies::Limits;
 use cotenant_policies::qos::controller::{Controller, PRESETS, Simple};
@@ -205,7 +205,7 @@ impl std::str::FromStr for MetricArg {
             return Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned());
         }
         let source = match metric.source {
-            metric::Source::Probe { .. } => {
+            MetricSource::Probe { .. } => {
                 let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
                 format!("latency_p{}_s", (percent * 1e3).round() / 1e3)
             }

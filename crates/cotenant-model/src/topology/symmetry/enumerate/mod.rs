@@ -7,8 +7,8 @@
 
 use super::count::{self, Count};
 use super::{FREE, Labels, Slot, Symmetry, balances};
-use crate::cpuset::CpuSet;
-use crate::topology::{Kind, Topology};
+use crate::topology::Kind;
+use crate::{CpuSet, Topology};
 use std::collections::BTreeMap;
 
 /// Most permutations of applications that are alike; where there are more, only some of the applications are taken to
@@ -136,20 +136,6 @@ impl<'t> Enumeration<'t> {
     /// The representatives of all classes in ascending order of their leaves, lazily.
     pub fn iter(&self) -> Representatives<'_, 't> {
         Representatives::new(self)
-    }
-
-    /// The representatives of all classes where there are at most so many; `None` where there are more, found out
-    /// without listing them where they can be counted.
-    pub fn at_most(&self, bound: usize) -> Option<Vec<Vec<Slot>>> {
-        let more = match self.count() {
-            Some(Count::Exactly(n) | Count::AtLeast(n)) => n > bound as u128,
-            None => false,
-        };
-        if more {
-            return None;
-        }
-        let found: Vec<_> = self.iter().take(bound.saturating_add(1)).collect();
-        (found.len() <= bound).then_some(found)
     }
 }
 

@@ -27,8 +27,6 @@ fn clovertown_by_hand() {
     assert_eq!(classes(&machine, vec![anywhere(2)]), 3);
     let balanced = Enumeration::new(&machine, &Labels::default(), vec![anywhere(4)], true);
     assert_eq!((balanced.count(), balanced.iter().count()), (None, 3));
-    assert_eq!(balanced.at_most(3).map(|all| all.len()), Some(3));
-    assert_eq!(balanced.at_most(2), None);
     // Two programs of one thread: one cache, one package, or two packages, told apart or not.
     assert_eq!(classes(&machine, vec![anywhere(1), anywhere(1)]), 3);
     assert_eq!(classes(&machine, vec![like(1), like(1)]), 3);
@@ -110,7 +108,6 @@ fn what_is_too_large_is_not_listed() {
     let crowd = Enumeration::new(&machine, &Labels::default(), vec![anywhere(64); 16], false);
     let Some(Count::AtLeast(n)) = crowd.count() else { panic!("counted exactly") };
     assert!(n > 1 << 100);
-    assert_eq!(crowd.at_most(1_000_000), None);
     // The first ones come at once all the same, each for itself.
     let some: Vec<_> = crowd.iter().take(100).collect();
     assert_eq!(some.iter().collect::<BTreeSet<_>>().len(), 100);
