@@ -1,5 +1,6 @@
 //! The root of a file system that holds `sys/`, `proc/` and cpusets: the live one, or a dump of another machine.
 
+use crate::bounded::{self, Limit};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,6 @@ use std::path::{Path, PathBuf};
 pub struct FsRoot {
     path: PathBuf,
 }
-
-/// Bytes that a file of sysfs or `/proc` may have; the largest, `/proc/cpuinfo` of 8192 CPUs, has some 12 MB.
-const MAX_FILE: u64 = 64 << 20;
 
 impl FsRoot {
     /// This machine.
@@ -41,13 +39,7 @@ impl FsRoot {
     /// What the system says; `InvalidData` where it is no text, `InvalidInput` where the path climbs (`..`),
     /// `FileTooLarge`.
     pub fn read(&self, path: &str) -> io::Result<String> {
-        use io::Read;
-        let mut text = String::new();
-        let file = fs::File::open(self.checked(path)?)?;
-        if file.take(MAX_FILE + 1).read_to_string(&mut text)? as u64 > MAX_FILE {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        Ok(text)
+        bounded::text(self.checked(path)?, Limit::Machine)
     }
 
     /// The names in a folder, sorted; those that are no text are left out.

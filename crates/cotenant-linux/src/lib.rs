@@ -8,9 +8,12 @@
 //! ```
 //!
 //! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump
-//! of another machine reads like this one.
+//! of another machine reads like this one, and reads through [`bounded`].
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod act;
+pub mod bounded;
 pub mod fault;
 pub mod fsroot;
 pub mod host;

@@ -172,11 +172,23 @@ fn what_is_still_being_made_is_no_forgery() {
 }
 
 #[test]
-fn absurd_numbers_do_no_harm() {
+fn counts_that_cannot_be_are_absent() {
     let mut program = Program::start(1);
     program.ask("forge nothing"); // right in all but its numbers
+    let remark = Watch::new(program.pid()).refusal();
+    assert!(remark.contains("2^50"), "{remark}");
+    let mut program = Program::start(1);
+    program.ask("units 5");
     let mut watch = Watch::new(program.pid());
-    assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(u64::MAX));
+    watch.until("the report", |app| app.progress == Some(5));
+    let (jump, one_less) = (u64::MAX / 2, u64::MAX);
+    for (units, progress) in [(jump, None), (0, Some(5)), (7, Some(12)), (one_less, None), (0, Some(12)), (1, Some(13))]
+    {
+        program.ask(&format!("units {units}"));
+        assert_eq!(watch.app().progress, progress, "{units}");
+    }
+    assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 13);
+    assert_eq!(watch.observer.refused_reports().count(), 1, "it is said once");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What programs are called: on the screen, and in the profiles that are kept of them.
 
 use cotenant_kernels::Kernel;
+use cotenant_linux::bounded::{self, Limit};
 use std::ffi::OsStr;
-use std::fs;
 use std::path::Path;
 
 /// This program, which has the kernels.
@@ -35,10 +35,8 @@ pub(crate) fn of_line(line: &str) -> String {
 
 /// The name of a process: the kernel's, as whole as the command line has it. `None` where it has ended.
 pub(crate) fn of_process(pid: u32) -> Option<String> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let comm = text(&fs::read(format!("/proc/{pid}/comm")).ok()?);
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    Some(whole(comm.trim(), &line.split(|byte| *byte == 0).map(text).collect::<Vec<_>>()))
+    let comm = bounded::read(format!("/proc/{pid}/comm"), Limit::Value).ok()?;
+    Some(whole(String::from_utf8_lossy(&comm).trim(), &bounded::command_line(pid)))
 }
 
 /// The name of a file or folder without those above it.

@@ -7,6 +7,7 @@
 use super::bandwidth::Throttle;
 use crate::FsRoot;
 use crate::act::groups::{Group, Hierarchy, LimitError};
+use crate::bounded::{self, Limit};
 use crate::undo::Journal;
 use cotenant_model::Time;
 use std::fs;
@@ -161,7 +162,9 @@ impl Limited {
 fn traffic(group: &Path) -> Option<u64> {
     let domains = fs::read_dir(group.join("mon_data")).ok()?.flatten();
     let bytes: Vec<u64> = domains
-        .filter_map(|domain| fs::read_to_string(domain.path().join("mbm_total_bytes")).ok()?.trim().parse().ok())
+        .filter_map(|domain| {
+            bounded::text(domain.path().join("mbm_total_bytes"), Limit::Value).ok()?.trim().parse().ok()
+        })
         .collect();
     (!bytes.is_empty()).then(|| bytes.iter().sum())
 }

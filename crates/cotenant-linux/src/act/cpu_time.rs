@@ -5,9 +5,9 @@
 
 use crate::act::groups::{self, Group, Hierarchy, LimitError};
 use crate::act::pause::Job;
+use crate::bounded::{self, Limit};
 use crate::undo::Journal;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -63,7 +63,7 @@ impl Quota {
             let quota = cpu_permille.map_or_else(|| "max".to_owned(), |p| quota_us(p, PERIOD_US).to_string());
             ("cpu.max", format!("{quota} {PERIOD_US}"))
         } else {
-            let read = fs::read_to_string(self.group.path.join("cpu.cfs_period_us")).ok();
+            let read = bounded::text(self.group.path.join("cpu.cfs_period_us"), Limit::Value).ok();
             let period = read.and_then(|text| text.trim().parse().ok()).unwrap_or(PERIOD_US);
             let quota = cpu_permille.map_or_else(|| "-1".to_owned(), |p| quota_us(p, period).to_string());
             ("cpu.cfs_quota_us", quota)
@@ -116,7 +116,7 @@ fn parents(hierarchy: Hierarchy, home: &Path) -> impl Iterator<Item = &Path> {
 fn is_limited(group: &Path) -> bool {
     [("cpu.max", "max"), ("memory.max", "max"), ("memory.high", "max"), ("cpuset.cpus", "")].iter().any(
         |(file, none)| {
-            let text = fs::read_to_string(group.join(file));
+            let text = bounded::text(group.join(file), Limit::Value);
             text.is_ok_and(|text| text.split_whitespace().next().unwrap_or_default() != *none)
         },
     )

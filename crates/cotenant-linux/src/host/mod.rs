@@ -263,7 +263,7 @@ impl LinuxHost {
 
     /// What the programs of the first application reported themselves up to now; `None` where none did, or none was
     /// found to.
-    pub fn reported(&self) -> Option<Reported> {
+    pub fn reported(&mut self) -> Option<Reported> {
         self.first.and_then(|app| self.observer.reported(app))
     }
 

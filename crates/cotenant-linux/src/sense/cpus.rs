@@ -1,6 +1,7 @@
 //! How busy each CPU is, whoever uses it.
 
 use crate::FsRoot;
+use crate::bounded::Limit;
 use cotenant_model::{CpuSample, CpuSet, Topology, proc_text};
 use std::fs::File;
 use std::io;
@@ -55,6 +56,9 @@ impl Busy {
             // The lines of interrupts at the end may be cut off; those of CPUs, at the beginning, may not.
             if got < self.buffer.len() || self.buffer.windows(5).any(|w| w == b"\nintr") {
                 break got;
+            }
+            if self.buffer.len() as u64 >= Limit::Machine.bytes() {
+                return Err(io::ErrorKind::FileTooLarge.into());
             }
             self.buffer.resize(self.buffer.len() * 2, 0);
         };

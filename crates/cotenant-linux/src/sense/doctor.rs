@@ -2,10 +2,10 @@
 //! would help.
 
 use crate::FsRoot;
+use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
 use crate::sys::cgroups::{self, mounts};
-use std::fs;
 use std::path::Path;
 
 /// Looks below `root` (`/` on a live machine).
@@ -23,7 +23,7 @@ pub fn detect(root: &Path) -> Vec<Capability> {
 }
 
 pub(crate) fn text(root: &Path, path: &str) -> Option<String> {
-    fs::read_to_string(root.join(path)).ok().map(|t| t.trim().to_owned())
+    bounded::text(root.join(path), Limit::Machine).ok().map(|t| t.trim().to_owned())
 }
 
 fn performance_events(root: &Path) -> Capability {
@@ -114,6 +114,7 @@ fn page_placement(root: &Path) -> Capability {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn machine(name: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
         let root = std::env::temp_dir().join(format!("cotenant-capabilities-{name}-{}", std::process::id()));

@@ -6,6 +6,7 @@
 //! every few seconds.
 
 use crate::FsRoot;
+use crate::bounded::{self, Limit};
 use crate::sense::ends::{End, Ends};
 use crate::sys;
 use crate::sys::thread;
@@ -342,7 +343,7 @@ impl Follower {
         let dir = File::open(self.proc.join(format!("{pid}/task"))).ok()?;
         let pidfd = sys::pidfd_open(pid).ok();
         let stat = self.read_stat(pid)?;
-        let status = Status::parse(&fs::read(self.proc.join(format!("{pid}/status"))).ok()?).ok()?;
+        let status = Status::parse(&bounded::read(self.proc.join(format!("{pid}/status")), Limit::Value).ok()?).ok()?;
         if status.tgid != pid || stat.is_kernel_thread() || (stat.is_dead() && stat.threads <= 1) {
             return None;
         }
@@ -525,7 +526,8 @@ impl Target {
 /// # Errors
 /// Why not, in words that go on behind its number.
 pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok().and_then(|text| Status::parse(&text).ok());
+    let status =
+        bounded::read(format!("/proc/{pid}/status"), Limit::Value).ok().and_then(|text| Status::parse(&text).ok());
     let stat = thread::process_stat(pid).filter(|stat| !stat.is_dead() || stat.threads > 1);
     let (Some(status), Some(stat)) = (status, stat) else {
         return Err("has ended".to_owned());
@@ -543,7 +545,7 @@ pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
 /// Processes of a cgroup (version 1 or 2) and of those below it.
 pub(crate) fn members(path: &Path) -> Vec<u32> {
     let mut pids: Vec<u32> =
-        fs::read(path.join("cgroup.procs")).map_or_else(|_| vec![], |t| proc_text::ids(&t).collect());
+        bounded::read(path.join("cgroup.procs"), Limit::Ids).map_or_else(|_| vec![], |t| proc_text::ids(&t).collect());
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             pids.extend(members(&entry.path()));

@@ -1,11 +1,12 @@
 //! Where control groups are.
 
-use std::fs;
+use crate::bounded::{self, Limit};
 use std::path::Path;
 
 /// Mount points of a cgroup hierarchy: version 2, or the version 1 hierarchy with that controller.
 pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
-    let mounts = ["proc/self/mounts", "proc/mounts"].iter().find_map(|path| fs::read_to_string(root.join(path)).ok());
+    let mounts =
+        ["proc/self/mounts", "proc/mounts"].iter().find_map(|path| bounded::text(root.join(path), Limit::Machine).ok());
     let mounts = mounts.unwrap_or_default();
     let wanted = |line: &str| {
         let mut fields = line.split(' ').skip(1);
@@ -22,7 +23,7 @@ pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
 /// The control group that this process is in, from the root of the version 2 hierarchy (`None`) or of the version 1
 /// hierarchy with that controller.
 pub fn own(root: &Path, v1_controller: Option<&str>) -> Option<String> {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let groups = bounded::text(root.join("proc/self/cgroup"), Limit::Value).ok()?;
     groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let is = controllers.split(',').any(|name| name == v1_controller.unwrap_or_default());

@@ -1,9 +1,39 @@
 //! What arrives at a socket, and when.
 
-use super::check;
+use super::{check, owned};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
+
+/// Connects to a socket in the file system, and gives up where its server has no room for one more that waits. What is
+/// written gives up after the same time.
+///
+/// # Errors
+/// What connect(2) says; `EAGAIN` where it was given up.
+pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    // SAFETY: takes no pointers.
+    let stream = UnixStream::from(owned(check(unsafe {
+        libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)
+    })?));
+    stream.set_write_timeout(Some(timeout))?; // connect(2) heeds it, too
+    // SAFETY: a sockaddr_un is plain numbers, for which zeros are valid.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= address.sun_path.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is too long for a socket"));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address is readable for its length, and its path ends with a NUL.
+    check(unsafe { libc::connect(stream.as_raw_fd(), (&raw const address).cast(), length) })?;
+    Ok(stream)
+}
 
 /// Lets the kernel note when what a socket receives arrives (`SO_TIMESTAMPNS`, socket(7)).
 ///
@@ -56,4 +86,32 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
         }
     }
     Ok((bytes, arrived))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_server_that_takes_nobody_is_given_up() {
+        let dir = TempDir::new("full");
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        // SAFETY: takes plain numbers; the descriptor is open.
+        check(unsafe { libc::listen(listener.as_raw_fd(), 0) }).unwrap();
+        let timeout = Duration::from_millis(20);
+        let mut waiting = Vec::new();
+        let why = loop {
+            match connect_unix(&path, timeout) {
+                Ok(stream) => waiting.push(stream),
+                Err(why) => break why,
+            }
+            assert!(waiting.len() < 100, "there is room for few");
+        };
+        assert_eq!(why.kind(), io::ErrorKind::WouldBlock);
+        let long = "x".repeat(200);
+        assert_eq!(connect_unix(Path::new(&long), timeout).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 }

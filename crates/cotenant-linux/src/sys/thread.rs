@@ -1,6 +1,7 @@
 //! One thread's identity and mask: which thread it is, whether it is ours to touch, and setting its mask without
 //! hitting another.
 
+use crate::bounded::{self, Limit};
 use crate::sys;
 use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
@@ -128,8 +129,8 @@ impl Held {
 
     /// What its cpuset allows of the CPUs that are online; `None` where neither can be read.
     pub fn cpuset(&self) -> Option<CpuSet> {
-        let online = CpuSet::parse_list(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?).ok()?;
-        let path = fs::read_to_string(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid)).ok()?;
+        let online = CpuSet::parse_list(&bounded::text("/sys/devices/system/cpu/online", Limit::Value).ok()?).ok()?;
+        let path = bounded::text(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid), Limit::Value).ok()?;
         Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
     }
 
@@ -165,12 +166,12 @@ impl Leaves {
 /// Those of `cpus` that are being switched on or off; none where the kernel cannot do that.
 fn moving(cpus: &CpuSet) -> CpuSet {
     const FOLDER: &str = "/sys/devices/system/cpu";
-    let states = fs::read_to_string(format!("{FOLDER}/hotplug/states")).unwrap_or_default();
+    let states = bounded::text(format!("{FOLDER}/hotplug/states"), Limit::Value).unwrap_or_default();
     let Some(online) = states.lines().find_map(|line| line.strip_suffix(": online")).map(str::trim) else {
         return CpuSet::default();
     };
     let moves = |cpu: &CpuId| {
-        let state = fs::read_to_string(format!("{FOLDER}/cpu{}/hotplug/state", cpu.0));
+        let state = bounded::text(format!("{FOLDER}/cpu{}/hotplug/state", cpu.0), Limit::Value);
         state.is_ok_and(|state| state.trim() != online)
     };
     cpus.iter().filter(moves).collect()
@@ -185,7 +186,7 @@ fn effective_cpus(path: &str) -> Option<CpuSet> {
         mounts(Some("cpuset"), "cpuset.effective_cpus").chain(mounts(None, "cpuset.cpus.effective")).collect()
     });
     files.iter().find_map(|(mount, file)| {
-        let text = fs::read_to_string(format!("/{mount}{path}/{file}")).ok()?;
+        let text = bounded::text(format!("/{mount}{path}/{file}"), Limit::Value).ok()?;
         CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
     })
 }
@@ -219,7 +220,7 @@ pub fn lives((pid, start): Identity) -> bool {
 
 /// The stat of a process' leader; `None` where there is none.
 pub fn process_stat(pid: u32) -> Option<TaskStat> {
-    TaskStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()
+    TaskStat::parse(&bounded::read(format!("/proc/{pid}/stat"), Limit::Value).ok()?).ok()
 }
 
 /// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no

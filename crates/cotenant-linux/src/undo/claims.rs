@@ -4,6 +4,7 @@
 //! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the
 //! owner is dead *and* its journal is gone: before that, the masks that are seen may still be undone by a guardian.
 
+use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::sys::thread::{self, Identity};
 use crate::sys::{self, Lock};
@@ -135,7 +136,7 @@ impl Claims {
                 state_dir::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
             sys::flock(&lock, Lock::Wait).map(|()| lock)
         })?;
-        let text = match fs::read_to_string(name("")) {
+        let text = match bounded::text(name(""), Limit::Own) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             text => text.unwrap_or_default(),
         };

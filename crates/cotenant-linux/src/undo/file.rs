@@ -6,12 +6,13 @@
 //!
 //! The file is locked (`flock`) by its owner while that lives, so that nobody undoes the changes of a living Cotenant.
 
+use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::sys::thread::Identity;
 use crate::sys::{self, Lock};
 use crate::undo::state_dir::{self, Here, file_name, secure_dir};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// First word of a journal, with the version of its format.
@@ -131,8 +132,7 @@ pub struct Contents {
 /// # Errors
 /// Where it cannot be read.
 pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    let bytes = bounded::rest(file, Limit::Own)?;
     let mut lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     let Some((here, owner)) = lines.next().and_then(unsealed).and_then(parse_header) else { return Ok(None) };
     let read: Vec<Option<&str>> = lines.map(unsealed).collect();

@@ -1,5 +1,6 @@
 //! The folder in which a user's Cotenants keep their state, and whose state it is.
 
+use crate::bounded::{self, Limit};
 use crate::sys;
 use crate::sys::thread::Identity;
 use std::env;
@@ -56,7 +57,9 @@ impl Here {
     /// # Errors
     /// Where `/proc` is not mounted.
     pub fn read() -> io::Result<Self> {
-        let line = |path: &str| Ok::<_, io::Error>(fs::read_to_string(path)?.trim().replace(char::is_whitespace, "_"));
+        let line = |path: &str| {
+            Ok::<_, io::Error>(bounded::text(path, Limit::Value)?.trim().replace(char::is_whitespace, "_"))
+        };
         Ok(Self {
             boot: line("/proc/sys/kernel/random/boot_id")?,
             host: line("/etc/machine-id")

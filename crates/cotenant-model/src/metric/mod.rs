@@ -79,9 +79,9 @@ pub enum MetricSource {
 /// What a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `PING`.
+    /// `PING` with a word.
     Redis,
-    /// `SELECT 1`.
+    /// `SELECT` of a number.
     Postgres,
     /// `GET` of a path.
     Http,

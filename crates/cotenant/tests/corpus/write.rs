@@ -59,7 +59,11 @@ fn server() -> u16 {
                     && read > 0
                 {
                     let http = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n42.5";
-                    let answer = if buffer.starts_with(b"PING") { "+PONG\r\n" } else { http };
+                    let said = String::from_utf8_lossy(&buffer[..read]);
+                    let answer = match said.strip_prefix("PING ").map(str::trim_end) {
+                        Some(word) => format!("${}\r\n{word}\r\n", word.len()),
+                        None => http.to_owned(),
+                    };
                     if stream.write_all(answer.as_bytes()).is_err() {
                         break;
                     }

@@ -3,6 +3,7 @@
 mod limits;
 mod undoing;
 
+use crate::bounded::{self, Limit};
 use crate::sys;
 use crate::sys::cgroups;
 use crate::undo::Journal;
@@ -124,12 +125,12 @@ impl Group {
     /// Whether it was asked to freeze, and not to thaw since.
     pub fn asked_to_freeze(&self) -> bool {
         let (file, [thawed, _]) = self.hierarchy.switch();
-        fs::read_to_string(self.path.join(file)).is_ok_and(|text| text.trim() != thawed)
+        bounded::text(self.path.join(file), Limit::Value).is_ok_and(|text| text.trim() != thawed)
     }
 
     /// Its processes.
     pub fn members(&self) -> Vec<u32> {
-        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        let text = bounded::text(self.path.join("cgroup.procs"), Limit::Ids).unwrap_or_default();
         text.lines().filter_map(|pid| pid.parse().ok()).collect()
     }
 

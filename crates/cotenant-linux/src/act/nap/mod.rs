@@ -92,6 +92,9 @@ impl Marks {
             }
             known.next_look = at + LOOK_EVERY;
             if let Some(orders) = &known.orders {
+                if !orders.naps().can_be(sys::monotonic()) {
+                    notes.add(format!("process {pid}: its naps are not counted: it says more than there can be"));
+                }
                 // What it executes now may have other memory.
                 if let Ok(Some(other)) = Orders::of(pid, process, Some(orders)) {
                     self.before = add(self.before, orders);
@@ -188,5 +191,8 @@ fn orders_of(journal: &mut Journal, pid: u32, process: &Process, foreign: bool) 
 
 fn add((naps, seconds): (u64, f64), orders: &Orders) -> (u64, f64) {
     let of = orders.naps();
-    (naps + of.count, seconds + of.napped.as_secs_f64())
+    if !of.can_be(sys::monotonic()) {
+        return (naps, seconds);
+    }
+    (naps.saturating_add(of.count), seconds + of.napped.as_secs_f64())
 }

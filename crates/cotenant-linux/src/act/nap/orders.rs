@@ -42,6 +42,15 @@ pub struct Naps {
     pub looked: Option<Duration>,
 }
 
+impl Naps {
+    /// Whether there can have been so many, for so long, since the machine started: a nap takes a microsecond at
+    /// least, and hardly more than 2^15 threads nap at once. The counts are the program's to write.
+    pub fn can_be(&self, now: Duration) -> bool {
+        const THREADS: u128 = 1 << 15;
+        u128::from(self.count) <= now.as_micros() * THREADS && self.napped.as_micros() <= now.as_micros() * THREADS
+    }
+}
+
 impl Orders {
     /// Those of a process; `Ok(None)` where it has no memory for them (yet): no libcotenant, or no mark reached. With
     /// those that are `known`, only others: it executes another program since, which has other memory.
@@ -106,4 +115,19 @@ impl Drop for Orders {
 
 fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_naps_than_there_can_be_are_told_apart() {
+        let now = sys::monotonic();
+        let naps = |count, napped| Naps { count, napped, ..Naps::default() };
+        assert!(Naps::default().can_be(now) && naps(1_000, 64 * now).can_be(now));
+        for absurd in [naps(u64::MAX, now), naps(5, Duration::from_nanos(u64::MAX))] {
+            assert!(!absurd.can_be(Duration::from_secs(10_000)), "{absurd:?}");
+        }
+    }
 }

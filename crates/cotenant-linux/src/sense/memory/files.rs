@@ -1,12 +1,11 @@
 //! Files of `/proc` about a process' memory, read line by line and with an end: they grow with its mappings.
 
 use crate::FsRoot;
+use crate::bounded::lines;
 use cotenant_model::CpuSet;
 use cotenant_model::areas::{Area, Referenced};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind};
-use std::path::Path;
+use std::io::{self, ErrorKind};
 
 /// Mappings of a process at most: the kernel's own limit of a usual process (`vm.max_map_count`) is about as high,
 /// and one line of `numa_maps` takes a microsecond at least.
@@ -15,17 +14,6 @@ pub const MOST_AREAS: usize = 1 << 16;
 /// Base pages of this machine, KiB.
 pub fn page_kb() -> u64 {
     crate::sys::page_size() as u64 / 1024
-}
-
-/// Gives `take` a file line by line, until it fails.
-fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-    let mut file = BufReader::with_capacity(64 << 10, File::open(path)?);
-    let mut line = Vec::new();
-    while file.read_until(b'\n', &mut line)? > 0 {
-        take(line.trim_ascii_end())?;
-        line.clear();
-    }
-    Ok(())
 }
 
 /// The areas of a process that hold pages, ascending.

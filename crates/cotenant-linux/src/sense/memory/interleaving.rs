@@ -2,6 +2,7 @@
 //! serves which page.
 
 use crate::FsRoot;
+use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use cotenant_model::areas::{Area, Binding};
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ struct Controllers {
 fn look(fs: &FsRoot) -> Controllers {
     let entries = "/sys/firmware/dmi/entries";
     let mapped = fs.list(entries).unwrap_or_default().into_iter().filter(|name| name.starts_with("20-"));
-    let raw = mapped.filter_map(|name| std::fs::read(fs.path(&format!("{entries}/{name}/raw"))).ok());
+    let raw = mapped.filter_map(|name| bounded::read(fs.path(&format!("{entries}/{name}/raw")), Limit::Value).ok());
     let in_turn = raw.filter_map(|bytes| {
         let array = bytes.get(MAPPED_ARRAY..MAPPED_ARRAY + 2)?;
         Some(([array[0], array[1]], *bytes.get(POSITION)?))

@@ -9,6 +9,7 @@ mod http;
 mod log;
 mod probe;
 mod stop;
+mod wire;
 
 use command::Command;
 use cotenant_model::histogram::Histogram;
@@ -29,6 +30,9 @@ const STALE: u32 = 10;
 
 /// Failures in a row that are told.
 const TELL_AFTER: u32 = 3;
+
+/// Characters that are told of why a reading failed: servers and files have a part in what they say.
+const MOST_WHY: usize = 300;
 
 /// Metrics at most: each has a thread.
 const MOST: usize = 32;
@@ -183,7 +187,7 @@ impl Shared {
             Err(why) => {
                 self.reading = None;
                 summary.failed += 1;
-                summary.why = Some(why.to_string());
+                summary.why = Some(why.to_string().chars().take(MOST_WHY).collect());
                 self.in_a_row += 1;
             }
         }

@@ -11,17 +11,14 @@
 //! quick ones. Questions sent in one go would all wait behind the same things, and tell no more than one of them.
 
 use super::stop::Stop;
+use super::wire::{Wire, refused};
 use super::{FetchError, http};
-use crate::sys;
 use cotenant_model::Direction;
 use cotenant_model::histogram::Histogram;
 use cotenant_model::metric::{Measured, Protocol};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use ureq::Agent;
 
 /// Questions in a window, on average: as many as it takes that one is beyond a p99.
@@ -33,7 +30,7 @@ const MORE: u32 = 5;
 /// Mean time between two questions, at least.
 const LEAST_GAP: Duration = Duration::from_millis(2);
 
-/// Longer answers are refused, bytes.
+/// Longer pages are refused, bytes.
 const MOST: u64 = 1 << 20;
 
 /// A server that is asked.
@@ -111,44 +108,6 @@ enum Connection {
     Redis(Wire),
     Postgres(Wire),
     Http(Agent, String),
-}
-
-#[derive(Debug)]
-struct Wire(BufReader<Line>);
-
-/// What goes to and from a server.
-#[derive(Debug)]
-enum Line {
-    Unix(UnixStream),
-    /// With how long what was read last had been there by then.
-    Tcp(TcpStream, Duration),
-}
-
-impl Read for Line {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream, lain) => {
-                let (bytes, arrived) = sys::receive(stream.as_fd(), buffer)?;
-                let since = |arrived| SystemTime::now().duration_since(UNIX_EPOCH + arrived).ok();
-                *lain = arrived.and_then(since).unwrap_or_default();
-                Ok(bytes)
-            }
-        }
-    }
-}
-
-impl Write for Line {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream, _) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Probe {
@@ -268,8 +227,8 @@ impl Connection {
     /// How long the last answer had been there when it was taken, as far as that is known.
     fn lain(&self) -> Duration {
         match self {
-            Self::Redis(Wire(line)) | Self::Postgres(Wire(line)) if let Line::Tcp(_, lain) = line.get_ref() => *lain,
-            _ => Duration::ZERO,
+            Self::Redis(wire) | Self::Postgres(wire) => wire.lain(),
+            Self::Http(..) => Duration::ZERO,
         }
     }
 }
@@ -289,187 +248,14 @@ fn get(agent: &Agent, url: &str) -> io::Result<()> {
     })
 }
 
-fn refused(why: impl Into<String>) -> io::Error {
-    io::Error::other(why.into())
-}
-
-impl Wire {
-    /// Connects to a socket's path, or to a host and port.
-    fn open(address: &str, timeout: Duration) -> io::Result<Self> {
-        let line = if address.starts_with('/') {
-            let stream = UnixStream::connect(address)?;
-            stream.set_read_timeout(Some(timeout))?;
-            stream.set_write_timeout(Some(timeout))?;
-            Line::Unix(stream)
-        } else {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-            let connected =
-                address.to_socket_addrs()?.find_map(|address| match TcpStream::connect_timeout(&address, timeout) {
-                    Ok(stream) => Some(stream),
-                    Err(why) => {
-                        last = why;
-                        None
-                    }
-                });
-            let stream = connected.ok_or(last)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(timeout))?;
-            stream.set_write_timeout(Some(timeout))?;
-            let _ = sys::stamp_arrivals(stream.as_fd()); // else our own waiting counts as well
-            Line::Tcp(stream, Duration::ZERO)
-        };
-        Ok(Self(BufReader::new(line)))
-    }
-
-    fn ping(&mut self) -> io::Result<()> {
-        self.0.get_mut().write_all(b"PING\r\n")?;
-        let mut line = Vec::new();
-        (&mut self.0).take(MOST).read_until(b'\n', &mut line)?;
-        match line.as_slice() {
-            b"+PONG\r\n" => Ok(()),
-            [] => Err(refused("it closed the connection")),
-            other => {
-                let said = String::from_utf8_lossy(other).trim().chars().take(80).collect::<String>();
-                Err(refused(format!("it says '{said}'; where it wants a password, use cmd:redis-cli …")))
-            }
-        }
-    }
-
-    /// Start-up message of protocol 3.0, as whoever we are, to the database of that name.
-    fn log_in(&mut self) -> io::Result<()> {
-        let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "postgres".to_owned());
-        let database = std::env::var("PGDATABASE").unwrap_or_else(|_| user.clone());
-        let words = ["user", &user, "database", &database, "application_name", "cotenant"];
-        let mut body = 196_608_u32.to_be_bytes().to_vec();
-        for word in words {
-            body.extend(word.as_bytes());
-            body.push(0);
-        }
-        body.push(0);
-        let length = u32::try_from(body.len() + 4).map_err(io::Error::other)?;
-        let message = [&length.to_be_bytes()[..], &body].concat();
-        self.0.get_mut().write_all(&message)?;
-        self.until_ready()
-    }
-
-    fn query(&mut self) -> io::Result<()> {
-        self.0.get_mut().write_all(b"Q\0\0\0\x0dSELECT 1\0")?;
-        self.until_ready()
-    }
-
-    /// Reads messages up to `ReadyForQuery`.
-    fn until_ready(&mut self) -> io::Result<()> {
-        loop {
-            let mut head = [0; 5];
-            self.0.read_exact(&mut head)?;
-            let length = u64::from(u32::from_be_bytes([head[1], head[2], head[3], head[4]]));
-            let length = length
-                .checked_sub(4)
-                .filter(|length| *length <= MOST)
-                .ok_or_else(|| refused("it speaks no PostgreSQL"))?;
-            let mut body = vec![0; length as usize];
-            self.0.read_exact(&mut body)?;
-            match head[0] {
-                b'Z' => return Ok(()),
-                b'E' => {
-                    let mut fields = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-                    let said = fields.find_map(|field| field.strip_prefix('M').map(str::to_owned));
-                    return Err(refused(format!("it says '{}'; see PGUSER and PGDATABASE", said.unwrap_or_default())));
-                }
-                b'R' if body.get(..4) != Some(&[0; 4]) => {
-                    return Err(refused(
-                        "it wants a password, which is not spoken; use its socket's folder, or cmd:psql …",
-                    ));
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::stop;
     use super::super::tests::{closed, server as web_server};
+    use super::super::wire::tests::{redis, repeated};
+    use super::super::{stop, wire::tests::probe};
     use super::*;
+    use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
-
-    /// A server of one connection that answers each of these with what stands beside it, for ever the last one.
-    fn server(answers: Vec<(usize, Vec<u8>)>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let last = answers.last().cloned();
-            for (question, answer) in answers.into_iter().chain(std::iter::repeat_with(move || last.clone().unwrap())) {
-                if stream.read_exact(&mut vec![0; question]).is_err() || stream.write_all(&answer).is_err() {
-                    return;
-                }
-            }
-        });
-        address
-    }
-
-    fn probe(protocol: Protocol, address: &str) -> Result<Option<Measured>, FetchError> {
-        let (_stopper, stop) = stop::pair().unwrap();
-        Probe::new(protocol, address, 0.99, Duration::from_millis(20), Duration::from_secs(20)).fetch(&stop)
-    }
-
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = (body.len() as u32 + 4).to_be_bytes();
-        [&[kind][..], &length, body].concat()
-    }
-
-    #[test]
-    fn an_answer_counts_until_it_arrived() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut wire =
-            Wire::open(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20)).expect("it listens");
-        let (mut server, _) = listener.accept().unwrap();
-        // The kernel begins to stamp what arrives a little after it is asked to.
-        let lain = (0..100).find_map(|_| {
-            let began = Instant::now();
-            server.write_all(b"+").unwrap();
-            let Line::Tcp(stream, _) = wire.0.get_ref() else { unreachable!("it is reached through TCP") };
-            stream.peek(&mut [0]).unwrap(); // it has arrived, and is not taken
-            let arrived = Instant::now();
-            while arrived.elapsed() < Duration::from_millis(3) {
-                std::hint::spin_loop();
-            }
-            let waited = arrived.elapsed();
-            wire.0.read_exact(&mut [0]).unwrap();
-            let Line::Tcp(_, lain) = wire.0.get_ref() else { unreachable!("it is reached through TCP") };
-            (!lain.is_zero()).then_some((waited, *lain, began.elapsed()))
-        });
-        let (least, lain, most) = lain.expect("answers are stamped");
-        assert!(least <= lain && lain <= most, "{least:?} {lain:?} {most:?}");
-    }
-
-    #[test]
-    fn redis_answers() {
-        let measured = probe(Protocol::Redis, &server(vec![(6, b"+PONG\r\n".to_vec())])).unwrap().unwrap();
-        assert!(measured.value > 0.0 && measured.count >= 1 && measured.window >= Duration::from_millis(20));
-        let why =
-            probe(Protocol::Redis, &server(vec![(6, b"-NOAUTH Authentication required.\r\n".to_vec())])).unwrap_err();
-        assert!(why.to_string().contains("NOAUTH"), "{why}");
-    }
-
-    #[test]
-    fn postgres_answers() {
-        let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "postgres".to_owned());
-        let database = std::env::var("PGDATABASE").unwrap_or_else(|_| user.clone());
-        let greeting = 8 + "user database application_name cotenant  ".len() + user.len() + database.len() + 1;
-        let ready = message(b'Z', b"I");
-        let welcome = [message(b'R', &[0; 4]), message(b'S', b"x\0y\0"), ready.clone()].concat();
-        let answer = [message(b'D', b"\0\x01\0\0\0\x011"), message(b'C', b"SELECT 1\0"), ready].concat();
-        let measured = probe(Protocol::Postgres, &server(vec![(greeting, welcome), (14, answer)])).unwrap().unwrap();
-        assert!(measured.value > 0.0 && measured.count >= 1);
-        let wants = |body: &[u8], kind| {
-            probe(Protocol::Postgres, &server(vec![(greeting, message(kind, body))])).unwrap_err().to_string()
-        };
-        assert!(wants(&[0, 0, 0, 10], b'R').contains("password"));
-        assert!(wants(b"SFATAL\0Mno such role\0\0", b'E').contains("no such role"));
-    }
 
     #[test]
     fn web_servers_answer() {
@@ -531,21 +317,12 @@ mod tests {
         // It answers at once, but at first for a long time not: the moments in which a question would have waited
         // count as well.
         let stands = Duration::from_millis(300);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            for n in 0.. {
-                if stream.read_exact(&mut [0; 6]).is_err() {
-                    return;
-                }
-                if n == 0 {
-                    std::thread::sleep(stands);
-                }
-                if stream.write_all(b"+PONG\r\n").is_err() {
-                    return;
-                }
+        let mut first = true;
+        let address = redis(move |word| {
+            if std::mem::take(&mut first) {
+                std::thread::sleep(stands);
             }
+            repeated(word)
         });
         let (_stopper, stop) = stop::pair().unwrap();
         let window = Duration::from_secs(1); // every 10 ms a question
@@ -565,7 +342,7 @@ mod tests {
 
     #[test]
     fn where_something_is_tried_more_is_asked() {
-        let address = server(vec![(6, b"+PONG\r\n".to_vec())]);
+        let address = redis(repeated);
         let (_stopper, stop) = stop::pair().unwrap();
         let window = Duration::from_millis(500); // every 5 ms a question, else every 2 ms
         let mut probe = Probe::new(Protocol::Redis, &address, 0.99, window, Duration::from_secs(20));

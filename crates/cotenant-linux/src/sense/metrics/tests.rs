@@ -250,6 +250,7 @@ fn what_a_server_does_wrong_is_one_line() {
     let (_taken, closed) = closed();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let huge = ok(&"# x\n".repeat(5 << 20));
+    let long = ok(&format!(r#"{{"status":"success","data":{{"resultType":"{}","result":1}}}}"#, "x".repeat(100_000)));
     let redirect = "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2/\r\nContent-Length: 0\r\n\r\n";
     for (url, why) in [
         (format!("http://{closed}/"), "refused"),
@@ -265,9 +266,10 @@ fn what_a_server_does_wrong_is_one_line() {
         (server(|_| ok("up 1\n")) + "#up,q=0.5", "no histogram"),
         (server(|_| ok("up one\n")) + "#up", "no sample"),
         (server(move |_| huge.clone()) + "#up", "more than 16384 KiB"),
+        (server(move |_| long.clone()), "unknown variant `xxx"),
     ] {
         let told = failure(&url);
-        assert!(told.contains(why), "{url}: {told}");
+        assert!(told.contains(why) && told.chars().count() <= 300, "{url}: {told}");
     }
 }
 

@@ -359,7 +359,7 @@ impl Observer {
     }
 
     /// The applications at this moment, as far as they report themselves: costs no system call.
-    pub fn apps(&self) -> Vec<AppSample> {
+    pub fn apps(&mut self) -> Vec<AppSample> {
         let reported = self.progress.of_all();
         let app = |(&id, name): (&AppId, &String)| AppSample {
             id,
@@ -373,7 +373,7 @@ impl Observer {
 
     /// What the programs of an application reported up to now, also in their last moments; `None` where none of them
     /// ever did, or none was found to.
-    pub fn reported(&self, app: AppId) -> Option<Reported> {
+    pub fn reported(&mut self, app: AppId) -> Option<Reported> {
         self.progress.of(app)
     }
 

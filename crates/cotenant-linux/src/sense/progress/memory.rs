@@ -5,13 +5,14 @@
 //! known, and made by that very process. What it counts is then its own affair; every number is read once and used as
 //! a number only.
 
+use crate::bounded::{self, Limit};
 use crate::sense::processes::{self, Process};
 use crate::sys;
 use cotenant_model::histogram::{Bucket, Histogram};
 use cotenant_model::proc_text::TaskStat;
 use cotenant_rt::layout::{BUCKETS, BYTES, Header, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
@@ -80,7 +81,22 @@ impl Reported {
         self.add_latencies(other.latencies.iter().copied());
     }
 
-    fn add_latencies(&mut self, counts: impl ExactSizeIterator<Item = u64>) {
+    /// What was reported since; `None` where a count has fallen.
+    pub(super) fn since(&self, before: &Self) -> Option<Self> {
+        if before.latencies.len() > self.latencies.len() {
+            return None;
+        }
+        let before_each = before.latencies.iter().copied().chain(std::iter::repeat(0));
+        let latencies = self.latencies.iter().zip(before_each).map(|(now, before)| now.checked_sub(before));
+        Some(Self { units: self.units.checked_sub(before.units)?, latencies: latencies.collect::<Option<_>>()? })
+    }
+
+    /// Latencies.
+    pub(super) fn count(&self) -> u64 {
+        self.latencies.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    pub(super) fn add_latencies(&mut self, counts: impl ExactSizeIterator<Item = u64>) {
         if counts.len() > 0 {
             self.latencies.resize(BUCKETS, 0);
         }
@@ -229,10 +245,8 @@ impl Memory {
         // The number that the process has for itself is another one in a container; it is among those that the kernel
         // lists.
         let own = header.pid.load(Ordering::Relaxed);
-        let mut text = Vec::new();
-        process.open_file(pid, "status")?.take(16 << 10).read_to_end(&mut text)?;
-        let mut stat = Vec::new();
-        process.open_file(pid, "stat")?.take(4 << 10).read_to_end(&mut stat)?;
+        let text = bounded::rest(&mut process.open_file(pid, "status")?, Limit::Value)?;
+        let stat = bounded::rest(&mut process.open_file(pid, "stat")?, Limit::Value)?;
         let start_ticks = TaskStat::parse(&stat).map_err(|e| io::Error::other(e.to_string()))?.start_ticks;
         let is_its_own = process_ids(&text).any(|id| id == own);
         if is_its_own && header.start_ticks.load(Ordering::Relaxed) == start_ticks {

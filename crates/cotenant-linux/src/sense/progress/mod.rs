@@ -3,6 +3,7 @@
 //! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system
 //! call.
 
+mod account;
 mod memory;
 mod probe;
 
@@ -11,6 +12,8 @@ pub use memory::{Memory, Refused, Reported};
 pub use probe::capability;
 
 use crate::sense::processes::Process;
+use crate::sys;
+use account::Account;
 use cotenant_model::{AppId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,6 +45,7 @@ struct Known {
     start_ticks: u64,
     app: AppId,
     memory: Option<Memory>,
+    account: Account,
     /// Whether what was found at the last look was not to be believed.
     doubted: bool,
     next: Time,
@@ -58,11 +62,10 @@ impl Default for Progress {
 impl Progress {
     /// Brings the list of those who report up to date.
     pub fn follow(&mut self, processes: &BTreeMap<u32, Process>, at: Time) {
-        let ended = &mut self.ended;
         self.processes.retain(|pid, known| {
             let lives = processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks);
             if !lives {
-                keep(ended, known.app, known.memory.as_ref());
+                known.close(*pid, &mut self.ended, &mut self.refused);
             }
             lives
         });
@@ -72,6 +75,7 @@ impl Progress {
                 start_ticks: process.start_ticks(),
                 app: process.app,
                 memory: None,
+                account: Account::default(),
                 doubted: false,
                 next: at,
                 wait: FIRST_LOOK,
@@ -89,12 +93,12 @@ impl Progress {
             match found {
                 Ok(None) => {}
                 Ok(Some(memory)) => {
-                    let before = known.memory.replace(memory);
-                    keep(&mut self.ended, known.app, before.as_ref());
+                    known.close(*pid, &mut self.ended, &mut self.refused);
+                    known.memory = Some(memory);
                 }
                 Err(why) => {
-                    if doubted && self.refused.len() < REMARKS {
-                        self.refused.insert(format!("what process {pid} reports is not read: {why}"));
+                    if doubted {
+                        remark(&mut self.refused, || format!("what process {pid} reports is not read: {why}"));
                     }
                 }
             }
@@ -102,14 +106,18 @@ impl Progress {
     }
 
     /// What the processes of each application reported so far, those that are gone included; nothing of those of which
-    /// none ever did.
-    pub fn of_all(&self) -> BTreeMap<AppId, Reported> {
+    /// none ever did, or one reports what cannot be.
+    pub fn of_all(&mut self) -> BTreeMap<AppId, Reported> {
         let mut sums = self.ended.clone();
-        for known in self.processes.values() {
-            if let Some(reported) = known.memory.as_ref().and_then(Memory::read) {
-                sums.entry(known.app).or_default().add(&reported);
+        let mut doubted = BTreeSet::new();
+        for (pid, known) in &mut self.processes {
+            match known.read(*pid, &mut self.refused) {
+                Some(true) => sums.entry(known.app).or_default().add(known.account.believed()),
+                Some(false) => _ = doubted.insert(known.app),
+                None => {}
             }
         }
+        sums.retain(|app, _| !doubted.contains(app));
         sums
     }
 
@@ -119,9 +127,15 @@ impl Progress {
         self.processes.retain(|_, known| known.app != app);
     }
 
-    /// The same of one application.
-    pub fn of(&self, app: AppId) -> Option<Reported> {
-        self.of_all().remove(&app)
+    /// What is believed of what one application reported so far.
+    pub fn of(&mut self, app: AppId) -> Option<Reported> {
+        let mut sum = self.ended.get(&app).cloned();
+        for (pid, known) in self.processes.iter_mut().filter(|(_, known)| known.app == app) {
+            if known.read(*pid, &mut self.refused).is_some() {
+                sum.get_or_insert_default().add(known.account.believed());
+            }
+        }
+        sum
     }
 
     /// Which reports were not believed, and why.
@@ -130,9 +144,27 @@ impl Progress {
     }
 }
 
-/// Adds what was reported in a memory that is read no more.
-fn keep(ended: &mut BTreeMap<AppId, Reported>, app: AppId, memory: Option<&Memory>) {
-    if let Some(reported) = memory.and_then(Memory::read) {
-        ended.entry(app).or_default().add(&reported);
+impl Known {
+    /// Looks at what it reports now; whether that can be, `None` where it never reported anything.
+    fn read(&mut self, pid: u32, refused: &mut BTreeSet<String>) -> Option<bool> {
+        let can_be = self.account.take(self.memory.as_ref()?.read()?, sys::monotonic());
+        if !can_be {
+            remark(refused, || format!("process {pid} reports {}", account::IMPOSSIBLE));
+        }
+        Some(can_be)
+    }
+
+    /// Its memory is read no more: what it reported stays.
+    fn close(&mut self, pid: u32, ended: &mut BTreeMap<AppId, Reported>, refused: &mut BTreeSet<String>) {
+        if self.read(pid, refused).is_some() {
+            ended.entry(self.app).or_default().add(self.account.believed());
+        }
+        (self.memory, self.account) = (None, Account::default());
+    }
+}
+
+fn remark(remarks: &mut BTreeSet<String>, what: impl FnOnce() -> String) {
+    if remarks.len() < REMARKS {
+        remarks.insert(what());
     }
 }

@@ -1,10 +1,11 @@
 //! From places in files to functions and lines, by the files' symbols and debug information.
 
 use super::record::MappedFile;
+use crate::bounded;
 use crate::sense::executable;
 use addr2line::Loader;
 use object::{Object, ObjectSegment, ReadCache};
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,7 @@ impl Symbols {
     pub fn of(file: &MappedFile) -> Result<Self, String> {
         let path = &file.path;
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let open = File::open(path).map_err(|e| wrong(&e))?;
+        let open = bounded::program(path).map_err(|e| wrong(&e))?;
         // Where the kernel and `stat` name devices alike, which they do not on overlays and btrfs.
         let meta = open.metadata().map_err(|e| wrong(&e))?;
         if device(&meta) == file.device && meta.ino() != file.inode {

@@ -1,0 +1,158 @@
+//! The one way in which files are read that others control: those of `/proc`, sysfs and control groups, whose length
+//! programs may decide, and those of the state folder.
+//!
+//! `clippy.toml` refuses what reads to the end of a file, however far that is. A file beyond its limit is an error; of
+//! a command line the beginning is enough.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Bytes that a file may have, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// What the kernel says of one thing. The longest is `status` of a process in 65,536 groups of up to 11 characters
+    /// each.
+    Value,
+    /// Ids of processes: `pid_max` is at most 4,194,304, and each is 8 characters.
+    Ids,
+    /// What grows with the machine: `/proc/cpuinfo` of 8192 CPUs has some 12 MB, `kallsyms` more.
+    Machine,
+    /// Journals and claims. They are compacted, and a cut one could not be undone.
+    Own,
+}
+
+impl Limit {
+    /// That many.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Value => 1 << 20,
+            Self::Ids => 32 << 20,
+            Self::Machine => 64 << 20,
+            Self::Own => 256 << 20,
+        }
+    }
+}
+
+/// Bytes of a command line that are looked at, and arguments: programs enlarge theirs as they like, up to all of their
+/// memory. Who runs a script stands within the first few.
+const COMMAND_LINE: u64 = 64 << 10;
+const ARGUMENTS: usize = 256;
+
+/// Bytes of a program of which symbols are read. The largest with debug information have 2 to 3 GB; what has holes can
+/// claim any length.
+const PROGRAM: u64 = 4 << 30;
+
+/// Bytes of one line. The kernel's longest ends with a path of 4096 bytes, each of which may be escaped by four.
+const LINE: u64 = 64 << 10;
+
+/// The whole file.
+///
+/// # Errors
+/// What the system says; `FileTooLarge`.
+pub fn read(path: impl AsRef<Path>, limit: Limit) -> io::Result<Vec<u8>> {
+    rest(&mut open(path)?, limit)
+}
+
+/// The whole file as text.
+///
+/// # Errors
+/// As [`read`]; `InvalidData` where it is no text.
+pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
+    String::from_utf8(read(path, limit)?).map_err(|_| ErrorKind::InvalidData.into())
+}
+
+/// All that follows in an open file.
+///
+/// # Errors
+/// As [`read`].
+#[allow(clippy::disallowed_methods)] // with an end
+pub fn rest(file: &mut impl Read, limit: Limit) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if file.take(limit.bytes() + 1).read_to_end(&mut bytes)? as u64 > limit.bytes() {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
+
+/// Takes a file line by line, without the white space at their ends, until it is told to stop.
+///
+/// # Errors
+/// What the system or `take` says; `FileTooLarge` where a line has no end.
+#[allow(clippy::disallowed_methods)] // with an end
+pub fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::with_capacity(64 << 10, open(path)?);
+    let mut line = Vec::new();
+    while (&mut file).take(LINE).read_until(b'\n', &mut line)? > 0 {
+        if line.len() as u64 == LINE {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        take(line.trim_ascii_end())?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// The first arguments with which a process was started, or what it put in their place; none where it has ended.
+#[allow(clippy::disallowed_methods)] // with an end
+pub fn command_line(pid: u32) -> Vec<String> {
+    let mut line = Vec::new();
+    // Of what cannot be read to that end, the beginning is as good.
+    let _ = open(format!("/proc/{pid}/cmdline")).and_then(|file| file.take(COMMAND_LINE).read_to_end(&mut line));
+    line.split(|byte| *byte == 0).take(ARGUMENTS).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Opens a program, of which only parts are read.
+///
+/// # Errors
+/// What the system says; `InvalidInput` where it is no regular file, `FileTooLarge`.
+pub fn program(path: &Path) -> io::Result<File> {
+    let file = open(path)?;
+    let meta = file.metadata()?;
+    match () {
+        () if !meta.is_file() => Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+        () if meta.len() > PROGRAM => Err(ErrorKind::FileTooLarge.into()),
+        () => Ok(file),
+    }
+}
+
+/// A pipe under that name is not waited for.
+fn open(path: impl AsRef<Path>) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let dir = TempDir::new("bounded");
+        let endless = dir.path().join("value");
+        std::os::unix::fs::symlink("/dev/zero", &endless).unwrap();
+        for limit in [Limit::Value, Limit::Ids, Limit::Machine] {
+            assert_eq!(text(&endless, limit).unwrap_err().kind(), ErrorKind::FileTooLarge, "{limit:?}");
+        }
+        assert_eq!(lines(&endless, |_| Ok(())).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        dir.write("whole", vec![b'x'; 1 << 20]);
+        assert_eq!(text(dir.path().join("whole"), Limit::Value).unwrap().len(), 1 << 20);
+        dir.write("more", vec![b'x'; (1 << 20) + 1]);
+        assert!(read(dir.path().join("more"), Limit::Value).is_err());
+        dir.write("binary", b"\xff");
+        assert_eq!(text(dir.path().join("binary"), Limit::Value).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_writes_to_is_empty() {
+        let dir = TempDir::new("bounded");
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(text(&pipe, Limit::Value).unwrap(), "");
+        assert_eq!(program(&pipe).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let long = dir.path().join("long");
+        File::create(&long).unwrap().set_len(PROGRAM + 1).unwrap();
+        assert_eq!(program(&long).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+}
