@@ -1,5 +1,5 @@
 //! Accessed bits: cleared by `/proc/PID/clear_refs`, read back from `/proc/PID/smaps`
-//! (`Documentation/filesystems/proc.rst`); of large processes those of pages page_samples at random, where the kernel lets
+//! (`Documentation/filesystems/proc.rst`); of large processes those of pages drawn at random, where the kernel lets
 //! single pages be asked for ([`IdlePages`]).
 //!
 //! Whole address spaces cannot be sampled: `clear_refs` has no range, `smaps` walks all pages of a mapping to print
@@ -20,13 +20,13 @@ use std::io;
 /// Clears the accessed bits of all pages.
 const ALL: &str = "1";
 
-/// Scans page tables, or looks at pages page_samples at random.
+/// Scans page tables, or looks at pages drawn at random.
 #[derive(Debug)]
 pub struct Accessed {
     fs: FsRoot,
     /// For large processes; or why that is not possible.
     idle: Result<IdlePages, String>,
-    /// Processes that are watched by pages page_samples at random.
+    /// Processes that are watched by pages drawn at random.
     marked: HashMap<u32, Marked>,
     rng: fastrand::Rng,
 }
@@ -44,7 +44,7 @@ impl Accessed {
         }
     }
 
-    /// Whether large processes are looked at by pages page_samples at random.
+    /// Whether large processes are looked at by pages drawn at random.
     ///
     /// # Errors
     /// Why they are not.
