@@ -6,7 +6,6 @@ use cotenant_model::machine::Machine;
 use cotenant_model::topology::{synthetic, xml};
 use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The machine files that the binary carries.
