@@ -62,18 +62,15 @@ fn short_runs_are_refused() {
 fn any_figures_end_within_the_budget() {
     let mut rng = Rng::with_seed(20);
     let mut refused = 0;
-    for case in 0..1_000 {
+    for _ in 0..300 {
         let text = hostile(&mut rng);
         let Ok(mut s) = Scenario::parse(&text, super::machine) else { continue };
         s.budget = Budget { at_once: 300, per_s: 0 };
         let policies = ["none", "mas", "das", "atom", "auto", "dino", "sam", "qos"];
         let policy = policies[rng.usize(..policies.len())];
-        if std::env::var_os("SHOW").is_some() {
-            eprintln!("--- {case} {policy}\n{text}");
-        }
         refused += u32::from(matches!(run(&s, policy), Err(SimError::Endless { .. })));
     }
-    assert!(refused > 100, "{refused}");
+    assert!(refused > 30, "{refused}");
 }
 
 /// A scenario with such numbers.
