@@ -1,6 +1,7 @@
 use super::*;
 use cotenant_model::CpuId;
 use cotenant_model::topology::{CacheType, Kind, Topology};
+use std::fs;
 
 fn machine(name: &str) -> Machine {
     resolve_in(name, &[]).unwrap_or_else(|e| panic!("{e}")).machine
