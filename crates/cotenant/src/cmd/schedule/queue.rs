@@ -6,6 +6,7 @@ use cotenant_linux::host::queue::{Program, Queue};
 use cotenant_linux::sys::Usage;
 use cotenant_linux::sys::launch;
 use cotenant_model::Signal;
+use cotenant_model::text::{LINE, within};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -196,7 +197,7 @@ impl Queue for Shared {
             let program = match jobs.program(key) {
                 Ok(program) => Some(program?),
                 Err(why) => {
-                    jobs.over(key, State::NotStarted(why));
+                    jobs.over(key, State::NotStarted(within(&why, LINE).into_owned()));
                     None
                 }
             };
