@@ -14,7 +14,7 @@ pub struct ProcTextError {
 }
 
 fn error(file: &'static str, expected: &'static str, bytes: &[u8]) -> ProcTextError {
-    let text = text::within(&String::from_utf8_lossy(bytes).trim().chars().take(80).collect::<String>(), 80).into_owned();
+    let text = text::within(String::from_utf8_lossy(bytes).trim(), 80).into_owned();
     ProcTextError { file, expected, text }
 }
 
@@ -58,11 +58,7 @@ impl TaskStat {
         let open = line.iter().position(|b| *b == b'(').ok_or_else(err)?;
         let close = line.iter().rposition(|b| *b == b')').filter(|c| *c > open).ok_or_else(err)?;
         let id = unsigned(&line[..open]).ok_or_else(err)?;
-        let mut stat = Self {
-            id: id as u32,
-            comm: text::name(&line[open + 1..close]),
-            ..Self::default()
-        };
+        let mut stat = Self { id: id as u32, comm: text::name(&line[open + 1..close]), ..Self::default() };
         let mut last = 2;
         for (field, word) in (3..).zip(words(&line[close + 1..])).take_while(|(field, _)| *field <= 41) {
             let number = || unsigned(word).ok_or_else(err);

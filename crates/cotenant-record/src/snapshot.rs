@@ -253,7 +253,8 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             )));
         }
         let tid = tid.unwrap_or(id.0);
-        let info = TaskInfo { id, tid, pid: tid, comm: comm.map(name).unwrap_or_default(), allowed, ..TaskInfo::default() };
+        let info =
+            TaskInfo { id, tid, pid: tid, comm: comm.map(name).unwrap_or_default(), allowed, ..TaskInfo::default() };
         Ok(TaskIn {
             app,
             origin,

@@ -35,7 +35,8 @@ fn hostile(kb: usize) -> String {
 /// Fails where a terminal would obey anything of it, or where a line begins with what the name forged.
 fn assert_clean(what: &str, bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let obeyed = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let obeyed =
+        |c: char| c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if let Some(at) = text.find(obeyed) {
         let from = text[..at].char_indices().nth_back(80).map_or(0, |(i, _)| i);
         panic!("{what}: {:?}", text[from..].chars().take(160).collect::<String>());
