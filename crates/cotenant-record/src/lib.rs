@@ -47,7 +47,6 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Version of the program that recorded.
-    #[serde(deserialize_with = "cotenant_model::text::line_of")]
     pub cotenant: String,
     /// The machine.
     pub topology: Topology,
@@ -61,7 +60,6 @@ pub struct Header {
     #[serde(default)]
     pub config: Config,
     /// Name of the policy; of several rules, of the first one.
-    #[serde(deserialize_with = "cotenant_model::text::line_of")]
     pub policy: String,
     /// The rules, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +100,6 @@ impl Header {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordedRule {
     /// Name of the policy.
-    #[serde(deserialize_with = "cotenant_model::text::line_of")]
     pub policy: String,
     /// What it decided about.
     pub owns: Owns,
@@ -115,10 +112,8 @@ pub struct RecordedRule {
 #[serde(default)]
 pub struct HostDescription {
     /// Release of the kernel.
-    #[serde(deserialize_with = "cotenant_model::text::line_of")]
     pub kernel: String,
     /// The tier of signals and how much of the time each counter ran, as text.
-    #[serde(deserialize_with = "cotenant_model::text::line_of")]
     pub tier: String,
 }
 

@@ -197,7 +197,7 @@ impl Queue for Shared {
             let program = match jobs.program(key) {
                 Ok(program) => Some(program?),
                 Err(why) => {
-                    jobs.over(key, State::NotStarted(within(&why, LINE).into_owned()));
+                    jobs.over(key, State::NotStarted(why));
                     None
                 }
             };
@@ -300,7 +300,7 @@ impl JobReport {
             State::Ended { code: Some(0) } => ("done", Some(0), None),
             State::Ended { code: Some(code) } => ("failed", Some(*code), None),
             State::Ended { code: None } => ("unknown", None, None),
-            State::NotStarted(why) => ("not_started", None, Some(why.clone())),
+            State::NotStarted(why) => ("not_started", None, Some(within(why, LINE).into_owned())),
             State::Interrupted => ("interrupted", None, None),
         };
         let cpu_us = job.events.get(&Signal::CpuTime).copied().unwrap_or(0.0) / 1e3;
