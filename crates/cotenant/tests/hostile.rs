@@ -177,13 +177,13 @@ fn a_recording_of_hostile_names_is_read() {
         &["replay", &file],
         &["replay", &file, "--policy", "sam"],
         &["replay", &file, "--json"],
-        &["report", &file],
+        &["report", &file, "-o", "-"],
     ] {
         assert!(!place.said(args).is_empty(), "{args:?}");
     }
     header.policy = hostile(200);
     let strange = place.file("b.rec", record(&header, &mut host, &Gather));
-    for args in [&["replay", &strange][..], &["why", &strange, "task:3"], &["report", &strange]] {
+    for args in [&["replay", &strange][..], &["why", &strange, "task:3"], &["report", &strange, "-o", "-"]] {
         place.said(args);
     }
 }
