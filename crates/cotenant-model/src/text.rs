@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Characters of a name: as many as a file's may have bytes.
@@ -35,7 +36,9 @@ fn escaped(text: &str, kept: fn(char) -> bool) -> Cow<'_, str> {
             '\n' => clean.push_str("\\n"),
             '\r' => clean.push_str("\\r"),
             '\t' => clean.push_str("\\t"),
-            c => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| clean += &format!("\\u{unit:04x}")),
+            c => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(clean, "\\u{unit:04x}"); // a String takes everything
+            }),
         }
     }
     clean.into()
