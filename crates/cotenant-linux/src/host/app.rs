@@ -5,7 +5,6 @@ use crate::sense::metrics::Metrics;
 use crate::sense::processes::Target;
 use crate::sys::launch::Child;
 use cotenant_model::metric::Metric;
-use cotenant_model::text;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -35,7 +34,6 @@ pub struct AppSpec {
 impl AppSpec {
     /// Without metrics, not meant to be throttled.
     pub fn new(name: String, what: What) -> Self {
-        let name = text::name(name.as_bytes());
         Self { name, what, metrics: Vec::new(), throttled: None }
     }
 
