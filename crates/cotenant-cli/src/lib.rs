@@ -9,6 +9,7 @@ pub mod progress;
 pub mod scratch;
 
 use clap::error::ErrorKind;
+use cotenant_model::text::Clean;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -62,12 +63,12 @@ pub fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     of(variable).or_else(|| Some(of("HOME")?.join(below_home)))
 }
 
-/// Runs a subcommand that writes to standard output. A reader that goes away early, such as `head`, is no error.
+/// Runs a subcommand that writes to standard output, where terminals obey nothing of it. A reader that goes away early, such as `head`, is no error.
 ///
 /// # Errors
 /// Those of `write`, and of standard output.
 pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = Clean(BufWriter::new(io::stdout().lock()));
     let result = write(&mut out).and_then(|code| {
         out.flush()?;
         Ok(code)

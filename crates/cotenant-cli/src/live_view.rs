@@ -2,6 +2,7 @@
 
 use crate::messages;
 use crate::progress::is_drawn;
+use cotenant_model::text::clean;
 use std::time::{Duration, Instant};
 use terminal_size::{Height, Width, terminal_size_of};
 
@@ -121,9 +122,9 @@ pub fn fit(mut lines: Vec<String>, (width, height): (usize, usize)) -> String {
     lines.iter().fold(String::new(), |text, line| text + &cut(line, width) + "\n")
 }
 
-/// At most so many characters, the last one an ellipsis where some are left out. What moves the cursor is no character.
+/// At most so many characters, the last one an ellipsis where some are left out. What moves the cursor is escaped.
 pub fn cut(text: &str, most: usize) -> String {
-    let plain: Vec<char> = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let plain: Vec<char> = clean(text).chars().collect();
     if plain.len() > most {
         plain.iter().take(most.saturating_sub(1)).chain(most.checked_sub(1).map(|_| &'…')).collect()
     } else {
@@ -170,6 +171,6 @@ mod tests {
 
     #[test]
     fn names_do_not_move_the_cursor() {
-        assert_eq!([cut("a\x1b[2Jb\n", 9), cut("abc", 2), cut("abc", 0)], ["a?[2Jb?", "a…", ""]);
+        assert_eq!([cut("a\x1b[2Jb\n", 9), cut("abc", 2), cut("abc", 0)], ["a\\u001b[…", "a…", ""]);
     }
 }

@@ -1,12 +1,13 @@
 //! What is said on standard error, and how.
 
+use cotenant_model::text::{LINE, within};
 use std::fmt::Display;
 use std::io::Write;
 
-/// Prints a line on standard error. Its reader may be gone (`2>&1 | head`), the disk may be full: neither is a reason
+/// Prints one line on standard error, whatever `text` holds. Its reader may be gone (`2>&1 | head`), the disk may be full: neither is a reason
 /// for a managed program to suffer.
 pub fn tell(text: impl Display) {
-    raw(&format!("cotenant: {text}\n"));
+    raw(&format!("cotenant: {}\n", within(&text.to_string(), LINE)));
 }
 
 /// Writes to standard error in one piece, so that what the program says at the same time does not come in between.
@@ -22,7 +23,7 @@ pub fn chain(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    within(&text.lines().map(str::trim).collect::<Vec<_>>().join(" "), LINE).into_owned()
 }
 
 /// What the parser of arguments says, as one line that ends with where to read on: its usage is one `--help` away.

@@ -1,6 +1,7 @@
 //! A line on the terminal that says how far a long task is. Nothing where standard error is no terminal.
 
 use crate::messages;
+use cotenant_model::text::clean;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ impl Progress {
         if self.on && now >= self.next() {
             self.drawn = Some(now);
             self.visible = true;
-            messages::raw(&format!("\r{} {}\x1b[K", bar(done), what()));
+            messages::raw(&format!("\r{} {}\x1b[K", bar(done), clean(&what())));
         }
     }
 

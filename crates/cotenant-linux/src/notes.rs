@@ -1,5 +1,6 @@
 //! Remarks for people.
 
+use cotenant_model::text::{LINE, within};
 use std::collections::BTreeSet;
 
 /// Kept at most: a run of weeks would say ever more.
@@ -10,10 +11,10 @@ const MOST: usize = 100;
 pub struct Notes(BTreeSet<String>);
 
 impl Notes {
-    /// Keeps a remark.
+    /// Keeps a remark: one line, though servers and programs may have a word in it.
     pub fn add(&mut self, note: impl Into<String>) {
         if self.0.len() < MOST {
-            self.0.insert(note.into());
+            self.0.insert(within(&note.into(), LINE).into_owned());
         }
     }
 
@@ -26,7 +27,7 @@ impl Notes {
 
     /// Takes a remark back that does not hold any more.
     pub fn take_back(&mut self, note: &str) {
-        self.0.remove(note);
+        self.0.remove(&*within(note, LINE));
     }
 
     /// All of them.

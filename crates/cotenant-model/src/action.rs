@@ -190,7 +190,7 @@ pub struct Decision<S = State> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch_until: Option<Time>,
     /// Remarks for people: signals that are missing, limits that were hit. Same remark, same text.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::text::lines_of")]
     pub notes: Vec<String>,
 }
 
@@ -258,11 +258,13 @@ pub enum PlaceKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
     /// The part of the algorithm, such as `stage 1`.
+    #[serde(deserialize_with = "crate::text::line_of")]
     pub stage: Cow<'static, str>,
     /// The measurement that triggered it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// What it does, with `{app}`, `{task}` and `{place}` standing for the fields below.
+    #[serde(deserialize_with = "crate::text::line_of")]
     pub what: Cow<'static, str>,
     /// The application with which the task is brought together, or for whose sake it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -27,6 +27,7 @@ pub mod speed;
 pub mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod text;
 pub mod topology;
 pub mod view;
 

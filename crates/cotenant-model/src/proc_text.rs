@@ -2,7 +2,7 @@
 //!
 //! Everything takes bytes: a command name holds whatever its process put there, line ends and parentheses included.
 
-use crate::CpuId;
+use crate::{CpuId, text};
 
 /// A text that is not what its file should hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub struct ProcTextError {
 }
 
 fn error(file: &'static str, expected: &'static str, bytes: &[u8]) -> ProcTextError {
-    let text = String::from_utf8_lossy(bytes).trim().chars().take(80).collect();
+    let text = text::within(String::from_utf8_lossy(bytes).trim(), 80).into_owned();
     ProcTextError { file, expected, text }
 }
 
@@ -58,11 +58,7 @@ impl TaskStat {
         let open = line.iter().position(|b| *b == b'(').ok_or_else(err)?;
         let close = line.iter().rposition(|b| *b == b')').filter(|c| *c > open).ok_or_else(err)?;
         let id = unsigned(&line[..open]).ok_or_else(err)?;
-        let mut stat = Self {
-            id: id as u32,
-            comm: String::from_utf8_lossy(&line[open + 1..close]).into_owned(),
-            ..Self::default()
-        };
+        let mut stat = Self { id: id as u32, comm: text::name(&line[open + 1..close]), ..Self::default() };
         let mut last = 2;
         for (field, word) in (3..).zip(words(&line[close + 1..])).take_while(|(field, _)| *field <= 41) {
             let number = || unsigned(word).ok_or_else(err);
@@ -258,7 +254,7 @@ mod tests {
     fn names_may_hold_anything() {
         for comm in ["a b", "a) R 1 (b", "((", "))", ") S 1 2", "", "a\nb", "(sd-pam)"] {
             let stat = TaskStat::parse(&line(comm.as_bytes(), 0)).unwrap();
-            assert_eq!((stat.comm.as_str(), stat.state, stat.cpu), (comm, b'S', CpuId(3)));
+            assert_eq!((stat.comm.as_str(), stat.state, stat.cpu), (&*text::clean(comm), b'S', CpuId(3)));
         }
     }
 
@@ -314,7 +310,7 @@ mod tests {
         #[test]
         fn any_name_parses(comm in proptest::collection::vec(any::<u8>().prop_filter("NUL ends a name", |b| *b != 0), 0..16)) {
             let stat = TaskStat::parse(&line(&comm, 0)).unwrap();
-            prop_assert_eq!(stat.comm, String::from_utf8_lossy(&comm).into_owned());
+            prop_assert_eq!(stat.comm, text::name(&comm));
             prop_assert_eq!((stat.id, stat.cpu), (4242, CpuId(3)));
         }
 

@@ -38,7 +38,8 @@ pub struct TaskInfo {
     pub pid: u32,
     /// Start time in clock ticks since boot (`/proc` stat field 22): with `tid`, the identity of a thread.
     pub start_ticks: u64,
-    /// Command name, as the kernel knows it (at most 15 bytes).
+    /// Command name, as the kernel knows it (at most 15 bytes), [cleaned](crate::text).
+    #[serde(deserialize_with = "crate::text::name_of")]
     pub comm: String,
     /// CPUs that the user, the cpuset and the task's own original mask allow. Every placement stays inside.
     pub allowed: CpuSet,
@@ -76,7 +77,8 @@ pub struct CpuSample {
 pub struct AppSample {
     /// Which.
     pub id: AppId,
-    /// Name: `-n NAME`, else the executable's base name.
+    /// Name: `-n NAME`, else the executable's base name; [cleaned](crate::text).
+    #[serde(deserialize_with = "crate::text::name_of")]
     pub name: String,
     /// Units of work done, as reported by the program itself; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]

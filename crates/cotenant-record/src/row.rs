@@ -70,7 +70,7 @@ pub struct DecisionRow<'a> {
     pub wake_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch_until: Option<Time>,
-    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty", deserialize_with = "cotenant_model::text::lines_of")]
     pub notes: Cow<'a, [String]>,
 }
 

@@ -8,6 +8,7 @@ use cotenant_model::host::{Decided, decide_once};
 use cotenant_model::parse::Located;
 use cotenant_model::policy::{Ctx, DynPolicy, State};
 use cotenant_model::profile::Thresholds;
+use cotenant_model::text;
 use cotenant_model::{
     ActionOutcome, AppId, AppSample, Count, Counters, CpuId, CpuSample, CpuSet, NodeId, Outcome, Rule, Sample, Signal,
     TaskId, TaskInfo, TaskSample, Time, Topology, View,
@@ -154,6 +155,7 @@ struct TaskIn {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AppIn {
+    #[serde(deserialize_with = "text::name_of")]
     name: String,
     progress: Option<f64>,
 }
@@ -212,7 +214,8 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             }
         }
         let id: TaskId = id.ok_or_else(|| M::Error::missing_field("id"))?;
-        let app: String = app.ok_or_else(|| M::Error::missing_field("app"))?;
+        let name = |text: String| text::name(text.as_bytes());
+        let app: String = app.map(name).ok_or_else(|| M::Error::missing_field("app"))?;
         let wrong = |what: fmt::Arguments<'_>| M::Error::custom(format_args!("task {id}: {what}"));
         let cpu = cpu.flatten();
         if let Some(cpu) = cpu.filter(|cpu| !topology.online().contains(*cpu)) {
@@ -250,7 +253,8 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             )));
         }
         let tid = tid.unwrap_or(id.0);
-        let info = TaskInfo { id, tid, pid: tid, comm: comm.unwrap_or_default(), allowed, ..TaskInfo::default() };
+        let info =
+            TaskInfo { id, tid, pid: tid, comm: comm.map(name).unwrap_or_default(), allowed, ..TaskInfo::default() };
         Ok(TaskIn {
             app,
             origin,

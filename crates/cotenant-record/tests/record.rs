@@ -296,7 +296,7 @@ fn task() -> impl Strategy<Value = TaskSample> {
         counters,
         (pages, touches),
         0..3u32,
-        proptest::sample::select(vec!["a", "b\n\"", "ü"]),
+        proptest::sample::select(vec!["a", "b\\n\"", "ü"]),
     )
         .prop_map(|(cpu, counters, (pages, touches), app, comm)| TaskSample {
             info: Arc::new(TaskInfo {

@@ -2,6 +2,7 @@
 
 use cotenant_kernels::Kernel;
 use cotenant_linux::bounded::{self, Limit};
+use cotenant_model::text;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -30,18 +31,18 @@ pub(crate) fn of_line(line: &str) -> String {
     let is_variable = |(name, _): (&str, &str)| name.chars().all(|char| char.is_alphanumeric() || char == '_');
     let is_before = |word: &&str| *word == "exec" || word.split_once('=').is_some_and(is_variable);
     let words: Vec<&str> = line.split_whitespace().skip_while(is_before).collect();
-    if words.is_empty() { line.trim().to_owned() } else { of_command(&words) }
+    if words.is_empty() { text::name(line.trim().as_bytes()) } else { of_command(&words) }
 }
 
 /// The name of a process: the kernel's, as whole as the command line has it. `None` where it has ended.
 pub(crate) fn of_process(pid: u32) -> Option<String> {
     let comm = bounded::read(format!("/proc/{pid}/comm"), Limit::Value).ok()?;
-    Some(whole(String::from_utf8_lossy(&comm).trim(), &bounded::command_line(pid)))
+    Some(whole(&text::name(comm.trim_ascii()), &bounded::command_line(pid)))
 }
 
 /// The name of a file or folder without those above it.
 pub(crate) fn base(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    text::name(path.file_name().unwrap_or(path.as_os_str()).as_encoded_bytes())
 }
 
 fn whole(comm: &str, words: &[String]) -> String {

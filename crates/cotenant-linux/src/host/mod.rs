@@ -180,6 +180,7 @@ impl LinuxHost {
 
     fn begin(&mut self, Ready { spec, throttle, job }: Ready) -> Result<AppId, StartError> {
         let AppSpec { name, what, metrics, throttled } = spec;
+        let name = cotenant_model::text::name(name.as_bytes());
         // The command last: whatever can fail has been made by then.
         let metrics = if metrics.is_empty() { None } else { Some(Arc::new(Metrics::start(&metrics, self.start)?)) };
         let (target, child) = match what {

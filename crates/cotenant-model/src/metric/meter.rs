@@ -2,6 +2,7 @@
 
 use super::QUANTILE;
 use super::exposition::Scraped;
+use crate::text::within;
 use crate::{Direction, Histogram, Time};
 use std::time::Duration;
 
@@ -47,9 +48,8 @@ pub fn number(text: &str) -> Result<f64, MeterError> {
     }
     let value: f64 = text.parse().map_err(|_| {
         let line = text.lines().next().unwrap_or_default();
-        let more = line.chars().count() > 40 || line.len() < text.len();
-        let shown: String = line.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
-        MeterError::NoNumber(if more { shown + "…" } else { shown })
+        let shown = within(line, 40).into_owned();
+        MeterError::NoNumber(if line.len() < text.len() { shown + "…" } else { shown })
     })?;
     finite(value)
 }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(number("\n \n"), Err(MeterError::Nothing));
         assert_eq!(number("12 ms"), Err(MeterError::NoNumber("12 ms".into())));
         assert_eq!(number("1\n2"), Err(MeterError::NoNumber("1…".into())));
-        assert_eq!(number(&"x".repeat(1_000)), Err(MeterError::NoNumber("x".repeat(40) + "…")));
+        assert_eq!(number(&"x".repeat(1_000)), Err(MeterError::NoNumber("x".repeat(26) + "…" + &"x".repeat(13))));
         assert_eq!(number("NaN"), Err(MeterError::NotFinite("NaN".into())));
         assert_eq!(number("-inf"), Err(MeterError::NotFinite("-inf".into())));
     }

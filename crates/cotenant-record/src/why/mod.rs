@@ -12,6 +12,7 @@ pub use trend::Trend;
 
 use crate::moves::Move;
 use crate::{Header, RecordedRound};
+use cotenant_model::text::name;
 use cotenant_model::{AppId, CpuId, CpuSet, Mode, Order, Outcome, Signal, TaskId, Time, Unit, View};
 use serde::Serialize;
 use standing::{Slots, Subject};
@@ -167,7 +168,7 @@ impl<'a> Teller<'a> {
     fn new(header: &'a Header, query: Query, at: Option<Time>) -> Self {
         let answer = Answer {
             query,
-            policy: header.policy.clone(),
+            policy: name(header.policy.as_bytes()),
             mode: header.mode,
             rounds: 0,
             last_s: 0.0,

@@ -1,6 +1,6 @@
 //! What `why` can be asked about.
 
-use cotenant_model::{AppId, TaskId, TaskInfo, Time};
+use cotenant_model::{AppId, TaskId, TaskInfo, Time, text};
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -68,7 +68,7 @@ impl FromStr for Query {
         if let Some((Time(at), half)) = seconds(text) {
             return Ok(Self::Time { from: Time(at.saturating_sub(half)), to: Time(at.saturating_add(half)) });
         }
-        Ok(text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Number))
+        Ok(text.parse().map_or_else(|_| Self::Name(text::name(text.as_bytes())), Self::Number))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Answer, Check, Force, Query, Standing, Told, Trend, Unmoved};
 use crate::Header;
+use cotenant_model::text::{NAME, within};
 use cotenant_model::{Mode, Outcome, Unit};
 use cotenant_policies::Qos;
 use std::fmt::{self, Display, Formatter, Write};
@@ -169,7 +170,7 @@ fn short(value: f64) -> String {
 
 /// Why nothing was ordered for a task, as far as the recording tells.
 pub fn verdict(header: &Header, task: &Unmoved) -> String {
-    let policy = &header.policy;
+    let policy = &within(&header.policy, NAME);
     if header.mode == Mode::Observe {
         return "the run only observed, no policy decided".to_owned();
     }

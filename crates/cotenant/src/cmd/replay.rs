@@ -10,6 +10,7 @@ use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{DynPolicy, Policy};
+use cotenant_model::text::{NAME, within};
 use cotenant_model::{Owns, Rule, Time};
 use cotenant_policies::{Static, StaticSettings};
 use cotenant_record::moves::Move;
@@ -324,7 +325,7 @@ impl Summary {
             "recorded without a policy".to_owned()
         } else {
             let moves = count(self.recorded_moves, "move");
-            format!("recorded {}: {moves}, {} applied", header.policy, self.recorded_applied)
+            format!("recorded {}: {moves}, {} applied", within(&header.policy, NAME), self.recorded_applied)
         };
         let (rounds, differing) = (count(self.rounds, "round"), count(self.differing_rounds, "round"));
         let (tasks, moves) = (count(self.tasks as u64, "task"), count(self.replayed_moves, "move"));

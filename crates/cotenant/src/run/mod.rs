@@ -20,6 +20,7 @@ use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
 use cotenant_linux::sys;
 use cotenant_measure::live::foreign_load::Stolen;
 use cotenant_model::host::drive_all;
+use cotenant_model::text::{LINE, within};
 use cotenant_model::{Mode, Round};
 use cotenant_record::{Header, HostDescription, RecordedRule};
 use recorder::Recorder;
@@ -119,6 +120,7 @@ impl<'a> Run<'a> {
         notes.extend(restored.notes);
         notes.extend(stolen.and_then(|stolen| stolen.note()));
         notes.extend(observers.iter_mut().flat_map(|observer| observer.notes()));
+        notes.iter_mut().for_each(|note| *note = within(note, LINE).into_owned());
         let recording = recorder.map(|recorder| Recorded::finish(recorder, &mut notes));
         let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
         Ok(Summary {

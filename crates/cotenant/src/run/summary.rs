@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use cotenant_cli::messages::{self, count, tell};
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_model::host::HostError;
+use cotenant_model::text::clean;
 use cotenant_model::{Mode, Outcome, Round, TaskId, Topology, view};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,6 +182,6 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
 
 /// A line of JSON on standard error, so that the command's own output stays its own.
 pub(crate) fn json(summary: &impl Serialize) -> Result<()> {
-    messages::raw(&format!("{}\n", serde_json::to_string(summary)?));
+    messages::raw(&format!("{}\n", clean(&serde_json::to_string(summary)?)));
     Ok(())
 }

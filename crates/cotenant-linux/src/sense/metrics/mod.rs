@@ -14,6 +14,7 @@ mod wire;
 use command::Command;
 use cotenant_model::histogram::Histogram;
 use cotenant_model::metric::{Measured, Meter, MeterError, Metric, MetricSource, QUANTILE, QueryError, ScrapeError};
+use cotenant_model::text::within;
 use cotenant_model::{Direction, Reading, Time};
 use http::Http;
 use log::Log;
@@ -187,7 +188,7 @@ impl Shared {
             Err(why) => {
                 self.reading = None;
                 summary.failed += 1;
-                summary.why = Some(why.to_string().chars().take(MOST_WHY).collect());
+                summary.why = Some(within(&why.to_string(), MOST_WHY).into_owned());
                 self.in_a_row += 1;
             }
         }

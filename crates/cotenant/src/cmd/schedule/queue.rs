@@ -7,6 +7,7 @@ use cotenant_linux::sys::Usage;
 use cotenant_linux::sys::launch;
 use cotenant_linux::undo;
 use cotenant_model::Signal;
+use cotenant_model::text::{LINE, within};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -299,7 +300,7 @@ impl JobReport {
             State::Ended { code: Some(0) } => ("done", Some(0), None),
             State::Ended { code: Some(code) } => ("failed", Some(*code), None),
             State::Ended { code: None } => ("unknown", None, None),
-            State::NotStarted(why) => ("not_started", None, Some(why.clone())),
+            State::NotStarted(why) => ("not_started", None, Some(within(why, LINE).into_owned())),
             State::Interrupted => ("interrupted", None, None),
         };
         let cpu_us = job.events.get(&Signal::CpuTime).copied().unwrap_or(0.0) / 1e3;
