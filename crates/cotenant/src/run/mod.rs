@@ -120,7 +120,9 @@ impl<'a> Run<'a> {
         notes.extend(restored.notes);
         notes.extend(stolen.and_then(|stolen| stolen.note()));
         notes.extend(observers.iter_mut().flat_map(|observer| observer.notes()));
-        notes.iter_mut().for_each(|note| *note = within(note, LINE).into_owned());
+        for note in &mut notes {
+            *note = within(note, LINE).into_owned();
+        }
         let recording = recorder.map(|recorder| Recorded::finish(recorder, &mut notes));
         let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
         Ok(Summary {
