@@ -1,6 +1,7 @@
 //! What the command lines of Cotenant's programs share.
 #![forbid(unsafe_code)]
 
+pub mod generated;
 pub mod live_view;
 pub mod machine_arg;
 pub mod messages;

@@ -49,6 +49,9 @@ impl Located {
 
     /// As the TOML parser tells it.
     pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        if text.trim_start().starts_with('{') {
+            return Self::at(text, 0, "this is JSON, and a TOML file is expected here");
+        }
         Self::at(text, error.span().map_or(0, |span| span.start), error.message().replace('\n', " "))
     }
 }
@@ -230,7 +233,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "ms" | "" => 1e-3,
         "s" => 1.0,
         "min" => 60.0,
-        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s or min, as in 100ms")),
+        "h" => 3_600.0,
+        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s, min or h, as in 100ms")),
     };
     number
         .parse::<f64>()

@@ -174,7 +174,7 @@ fn the_summary_says_what_was_seen_and_recorded() {
     assert_eq!(out.status.code(), Some(2), "h is no unit");
     let out = run(&["record", "-o", &file, "--interval", "60min", "--", "true"]);
     let stderr = text(&out.stderr);
-    assert!(stderr.contains("before the first interval was over"), "{stderr}");
+    assert!(stderr.contains("before the first round was over"), "{stderr}");
     assert!(stderr.contains(&file) && stderr.contains("cotenant why"), "{stderr}");
     let out = run(&["run", "--json", "--record", &file, "--", "true"]);
     let summary: Value = serde_json::from_slice(&out.stderr).unwrap();

@@ -45,6 +45,9 @@ pub(crate) struct Summary {
     pub mode: Mode,
     pub exit_code: u8,
     pub seconds: f64,
+    /// Those of them in which Cotenant itself was not ready yet.
+    #[serde(skip)]
+    pub startup: f64,
     #[serde(flatten)]
     pub tally: Tally,
     /// What could be counted, in words.
@@ -153,7 +156,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
     };
     let seconds = summary.seconds;
     if tally.rounds == 0 {
-        tell(format_args!("{verb} nothing: it ended after {seconds:.3} s, before the first interval was over"));
+        tell(format_args!("{verb} nothing: {}", too_short(seconds, summary.startup)));
     } else {
         let what = format!(" with {}: {}", summary.policy, count(tally.moves, "move"));
         let what = if summary.mode == Mode::Observe { "" } else { &what };
@@ -177,6 +180,12 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
     }
     summary.recording.iter().for_each(tell);
     Ok(())
+}
+
+/// Why there was no round.
+fn too_short(seconds: f64, startup: f64) -> String {
+    let ready = seconds - startup;
+    format!("it ended {ready:.3} s after Cotenant was ready (which took {startup:.3} s), before the first round was over")
 }
 
 /// A line of JSON on standard error, so that the command's own output stays its own.
