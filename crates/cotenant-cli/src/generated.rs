@@ -25,7 +25,9 @@ pub fn man_page(mut program: Command, subcommand: Option<&str>, out: &mut dyn Wr
         None => program,
         Some(name) => {
             let found = program.find_subcommand(name).cloned();
-            found.ok_or_else(|| crate::usage(format!("there is no subcommand '{name}'; see {} --help", program.get_name())))?
+            found.ok_or_else(|| {
+                crate::usage(format!("there is no subcommand '{name}'; see {} --help", program.get_name()))
+            })?
         }
     };
     let called = command.get_bin_name().unwrap_or(command.get_name()).replace(' ', "-");

@@ -5,6 +5,7 @@ pub mod generated;
 pub mod live_view;
 pub mod machine_arg;
 pub mod messages;
+pub mod page;
 pub mod progress;
 pub mod scratch;
 

@@ -4,7 +4,7 @@ use super::progress::{self, ProgressSpan, ProgressSummary};
 use super::recorder::Recorder;
 use crate::args::OutputArgs;
 use anyhow::{Context, Result};
-use cotenant_cli::messages::{self, count, tell};
+use cotenant_cli::messages::{self, count, scaled, tell};
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_model::host::HostError;
 use cotenant_model::{Mode, Outcome, Round, TaskId, Topology, view};
@@ -166,7 +166,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         tell(format_args!("counters: {}", summary.tier));
     }
     if let Some(sum) = tally.access_distance {
-        tell(format_args!("accesses × distance: {sum:.3e}"));
+        tell(format_args!("accesses × distance: {}", scaled(sum)));
     }
     if let Some(progress) = &summary.progress {
         tell(format_args!("progress: {progress}"));
@@ -185,7 +185,9 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
 /// Why there was no round.
 fn too_short(seconds: f64, startup: f64) -> String {
     let ready = seconds - startup;
-    format!("it ended {ready:.3} s after Cotenant was ready (which took {startup:.3} s), before the first round was over")
+    format!(
+        "it ended {ready:.3} s after Cotenant was ready (which took {startup:.3} s), before the first round was over"
+    )
 }
 
 /// A line of JSON on standard error, so that the command's own output stays its own.

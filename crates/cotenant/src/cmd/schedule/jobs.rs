@@ -3,7 +3,7 @@
 use crate::{names, units};
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_model::parse::position;
+use cotenant_model::parse::{position, toml_message};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ type At<T> = Result<T, (usize, String)>;
 
 fn of_toml(text: &str) -> At<Vec<JobSpec>> {
     let file: File =
-        toml::from_str(text).map_err(|e| (e.span().map_or(0, |span| span.start), e.message().replace('\n', " ")))?;
+        toml::from_str(text).map_err(|e| (e.span().map_or(0, |span| span.start), toml_message(text, &e)))?;
     let memory = |given: &Option<Spanned<String>>| -> At<Option<u64>> {
         let bytes =
             |m: &Spanned<String>| units::bytes(m.as_ref()).map_err(|why| (m.span().start, format!("memory: {why}")));
@@ -296,7 +296,8 @@ mod tests {
         let list = parse(Path::new("list"), "xz -k a.tar\nA=1 /bin/xz -k b.tar | wc\n(sync)\n").unwrap();
         let titles: Vec<&str> = list.iter().map(|job| &*job.title).collect();
         assert_eq!(titles, ["1-xz -k a.tar", "2-xz -k b.tar | wc", "3-sync"]);
-        let toml = parse(Path::new("q.toml"), "[[job]]\ncommand = ['xz', 'c d']\n[[job]]\ncommand = 'a b'\nname = 'x'\n");
+        let toml =
+            parse(Path::new("q.toml"), "[[job]]\ncommand = ['xz', 'c d']\n[[job]]\ncommand = 'a b'\nname = 'x'\n");
         let titles: Vec<String> = toml.unwrap().into_iter().map(|job| job.title).collect();
         assert_eq!(titles, ["1-xz c d", "x"]);
     }

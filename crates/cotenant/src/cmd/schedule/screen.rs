@@ -118,7 +118,8 @@ fn text(jobs: &Jobs, elapsed: Duration, room: (usize, usize)) -> String {
     let name = shown.iter().map(|job| job.spec.title.chars().count()).max().unwrap_or(0).min(NAME);
     for job in shown {
         let State::Started { since, runs } = job.state else { continue };
-        let mut line = format!("  {:name$}  {}", cut_middle(&job.spec.title, name), if runs { "runs " } else { "waits" });
+        let mut line =
+            format!("  {:name$}  {}", cut_middle(&job.spec.title, name), if runs { "runs " } else { "waits" });
         let _ = write!(line, "  {:>7}", about(since.elapsed()));
         if let Some(rate) = job.rate {
             let _ = write!(line, "  {rate:7.2} LLC misses/µs");
