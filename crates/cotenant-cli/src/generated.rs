@@ -30,8 +30,7 @@ pub fn man_page(mut program: Command, subcommand: Option<&str>, out: &mut dyn Wr
             })?
         }
     };
-    let called = command.get_bin_name().unwrap_or(command.get_name()).replace(' ', "-");
-    Ok(clap_mangen::Man::new(command.display_name(&called)).title(called.to_uppercase()).render(&mut &mut *out)?)
+    Ok(clap_mangen::Man::new(command).render(&mut &mut *out)?)
 }
 
 /// Writes the man pages of a program and of its subcommands into a folder, which is made.

@@ -172,9 +172,9 @@ fn nobody_has_to_listen() {
 fn the_summary_says_what_was_seen_and_recorded() {
     let folder = Folder::new("summary");
     let file = folder.file("a.rec");
+    let out = run(&["record", "-o", &file, "--interval", "1d", "--", "true"]);
+    assert_eq!(out.status.code(), Some(2), "d is no unit");
     let out = run(&["record", "-o", &file, "--interval", "1h", "--", "true"]);
-    assert_eq!(out.status.code(), Some(2), "h is no unit");
-    let out = run(&["record", "-o", &file, "--interval", "60min", "--", "true"]);
     let stderr = text(&out.stderr);
     assert!(stderr.contains("before the first round was over"), "{stderr}");
     assert!(stderr.contains(&file) && stderr.contains("cotenant why"), "{stderr}");
@@ -313,7 +313,9 @@ fn attached_programs_are_known_by_their_names() {
     assert_eq!(manager.wait().unwrap().code(), Some(0), "a signal is how attaching ends");
     let mut said = String::new();
     std::io::Read::read_to_string(&mut manager.stderr.take().unwrap(), &mut said).unwrap();
-    assert!(said.starts_with("cotenant: observed 1 task for ") && !said.contains("auto"), "{said}");
+    let greeting = format!("cotenant: watching: cat ({pid}); Ctrl-C ends it and gives everything back");
+    assert!(said.starts_with(&greeting), "{said}");
+    assert!(said.contains("\ncotenant: observed 1 task for ") && !said.contains("auto"), "{said}");
     assert_eq!(json(&about_cat())["unmoved"][0]["app_name"], "cat", "{}", json(&about_cat()));
 }
 
@@ -629,7 +631,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["topo", "--gather", &format!("{config}/x")], 1, "Not a directory"),
     ];
     // A kernel thread; in a container 2 is nothing, or something else.
-    let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-p", "2"], 1, "nothing could be managed")];
+    let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-q", "-p", "2"], 1, "nothing could be managed")];
     let has_one = fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
     for (args, code, part) in cases.iter().chain(kernel_thread.iter().filter(|_| has_one)) {
         let out = run(args);
@@ -667,7 +669,7 @@ fn completions_and_man_pages_know_every_subcommand() {
         assert!(completions.iter().all(|script| script.contains(name)), "{name}");
         assert!(main.contains(&format!("cotenant\\-{name}(1)")), "{name}: {main}");
         let page = text(&run(&["man", name]).stdout);
-        assert!(page.contains(&format!(".TH COTENANT-{} 1", name.to_uppercase())), "{page}");
+        assert!(page.contains(&format!(".TH cotenant-{name} 1")), "{page}");
     }
     let folder = std::env::temp_dir().join(format!("cotenant-man-{}", std::process::id()));
     assert!(run(&["man", "--output", folder.to_str().unwrap()]).status.success());

@@ -166,6 +166,6 @@ mod tests {
         }
         let few = table(40, 79, 4);
         assert_eq!(few.lines().last(), Some("  and 38 more"));
-        assert!(few.contains("number 0 of") && few.contains("number 39 of"), "those that run: {few}");
+        assert!(few.contains("number 0 …") && few.contains("number 39…"), "those that run: {few}");
     }
 }
