@@ -134,7 +134,7 @@ pub fn cut(text: &str, most: usize) -> String {
 /// As [`cut`], but what is left out stands in the middle: what tells similar names apart is often their end.
 pub fn cut_middle(text: &str, most: usize) -> String {
     let all = text.chars().count();
-    if all <= most {
+    if all <= most || most < 3 {
         return cut(text, most);
     }
     let head = cut(text, most * 2 / 3 + 1);

@@ -180,7 +180,7 @@ fn comparing_shows_how_far_it_is() {
 fn a_long_simulation_shows_how_far_it_is() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-sim-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
-    let scenario = "machine = 'ivy-bridge-2s'\n[[app]]\nprogram = 'mcf06'\nthreads = 2\nwork_s = 1e5\n";
+    let scenario = "machine = 'ivy-bridge-2s'\nend_s = 1e7\n[[app]]\nprogram = 'mcf06'\nthreads = 2\nwork_s = 1e6\n";
     fs::write(folder.join("long.toml"), scenario).unwrap();
     let line = format!("exec {COTENANT} sim --policy none --seeds 1 {}/long.toml", folder.display());
     let Some(mut terminal) = Terminal::start(&line) else { return };
@@ -207,7 +207,8 @@ fn colour_is_for_terminals_that_want_it() {
 
 #[test]
 fn doctor_fits_the_terminal() {
-    let Some((code, shown)) = Terminal::start(&format!("stty cols 60; {COTENANT} doctor")).map(Terminal::end) else {
+    let Some((code, shown)) = Terminal::start(&format!("stty cols 60 rows 24; {COTENANT} doctor")).map(Terminal::end)
+    else {
         return;
     };
     assert_eq!(code, Some(0));
