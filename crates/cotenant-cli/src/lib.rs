@@ -1,5 +1,6 @@
 //! What the command lines of Cotenant's programs share.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod generated;
 pub mod live_view;
