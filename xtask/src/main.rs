@@ -8,8 +8,10 @@ mod workloads;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::{Generator, Shell};
+use cotenant_cli::generated;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 #[derive(Parser)]
@@ -65,22 +67,22 @@ fn run(task: &Task) -> Result<ExitCode> {
 }
 
 /// What has man pages and completions.
-fn programs() -> [(&'static str, clap::Command); 2] {
-    [("cotenant", cotenant::cli::Cli::command()), ("cotenant-lab", cotenant_lab::Cli::command())]
+fn programs() -> [clap::Command; 2] {
+    [cotenant::cli::Cli::command(), cotenant_lab::Cli::command()]
 }
 
-fn man(to: &PathBuf) -> Result<()> {
-    fs::create_dir_all(to)?;
-    programs().into_iter().try_for_each(|(_, program)| clap_mangen::generate_to(program, to))?;
+fn man(to: &Path) -> Result<()> {
+    programs().into_iter().try_for_each(|program| generated::man_pages(program, to))?;
     println!("man pages are in {}", to.display());
     Ok(())
 }
 
-fn completions(to: &PathBuf) -> Result<()> {
+fn completions(to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
-    for (name, mut program) in programs() {
-        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
-            clap_complete::generate_to(shell, &mut program, name, to)?;
+    for program in programs() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut file = fs::File::create(to.join(shell.file_name(program.get_name())))?;
+            generated::completions(program.clone(), shell, &mut file)?;
         }
     }
     println!("completions are in {}", to.display());

@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod generated;
 pub mod live_view;
 pub mod machine_arg;
 pub mod messages;
+pub mod page;
 pub mod progress;
 pub mod scratch;
 

@@ -132,6 +132,23 @@ pub fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// As [`cut`], but what is left out stands in the middle: what tells similar names apart is often their end.
+pub fn cut_middle(text: &str, most: usize) -> String {
+    let all = text.chars().count();
+    if all <= most || most < 3 {
+        return cut(text, most);
+    }
+    let head = cut(text, most * 2 / 3 + 1);
+    let tail: String = text.chars().skip(all + head.chars().count() - most).collect();
+    head + &cut(&tail, most)
+}
+
+/// Characters of a line of standard output, where that is a terminal.
+pub fn columns() -> Option<usize> {
+    let (Width(width), _) = terminal_size_of(std::io::stdout())?;
+    (width > 0).then_some(width.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +184,14 @@ mod tests {
         assert_eq!(fit(lines(), (5, 3)), "line…\nline…\n  an…\n");
         assert_eq!(fit(lines(), (40, 3)), "line 1\nline 2\n  and 3 more\n");
         assert_eq!(fit(lines(), (40, 0)), "  and 5 more\n");
+    }
+
+    #[test]
+    fn both_ends_of_a_long_name_are_kept() {
+        let names = ["simulate --input x --seed 11", "simulate --input x --seed 12"];
+        assert_eq!(names.map(|name| cut_middle(name, 18)), ["simulate --i…ed 11", "simulate --i…ed 12"]);
+        assert_eq!([cut_middle("abc", 3), cut_middle("abcd", 3)], ["abc", "ab…"]);
+        assert!((0..9).all(|most| cut_middle("abcdefgh\n", most).chars().count() <= most));
     }
 
     #[test]

@@ -51,6 +51,17 @@ pub fn count(n: impl Into<u64>, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Three digits, and the prefix of a unit: `97.3 µ`, `1.23 G`; the unit follows.
+pub fn scaled(value: f64) -> String {
+    const PREFIXES: [&str; 9] = ["n", "µ", "m", "", "k", "M", "G", "T", "P"];
+    const ONE: i32 = 3; // of them
+    let rounded = format!("{value:.2e}"); // 999.9 is 1.00 k
+    let exponent = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok()).unwrap_or_default();
+    let step = if value == 0.0 { 0 } else { exponent.div_euclid(3).clamp(-ONE, PREFIXES.len() as i32 - 1 - ONE) };
+    let digits = (2 - (exponent - 3 * step)).max(0) as usize;
+    format!("{:.digits$} {}", value / 10_f64.powi(3 * step), PREFIXES[(step + ONE) as usize])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +87,12 @@ mod tests {
     #[test]
     fn nouns_follow_their_number() {
         assert_eq!((count(1u8, "move"), count(0u8, "move")), ("1 move".to_owned(), "0 moves".to_owned()));
+    }
+
+    #[test]
+    fn numbers_have_prefixes() {
+        let values = [9.73e-5, 8.2e7, 999.9, 12.0, 0.0, -1.5e9, 3e21];
+        let shown = ["97.3 µ", "82.0 M", "1.00 k", "12.0 ", "0.00 ", "-1.50 G", "3000000 P"];
+        assert_eq!(values.map(scaled), shown);
     }
 }

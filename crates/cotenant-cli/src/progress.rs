@@ -4,6 +4,9 @@ use crate::messages;
 use cotenant_model::text::clean;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// What takes less than this needs no such line.
@@ -61,6 +64,32 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
     }
+}
+
+/// Runs a task, which tells how many of how many simulations are done, and shows that on time however long one takes.
+pub fn simulating<T>(task: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T) -> T {
+    let (done, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (done, all) = (&done, &all);
+    thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>(); // its end hangs up, also where the task panics
+        scope.spawn(move || {
+            let mut bar = Progress::new(true);
+            let wait = |bar: &Progress| bar.next().saturating_duration_since(Instant::now());
+            while bar.is_on() && ended.recv_timeout(wait(&bar)) == Err(RecvTimeoutError::Timeout) {
+                let (done, all) = (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed));
+                bar.show(done as f64 / all.max(1) as f64, || match all {
+                    0 => "preparing simulations".to_owned(),
+                    all => format!("{done} of {all} simulations"),
+                });
+            }
+        });
+        let result = task(&|n, of| {
+            done.store(n, Ordering::Relaxed);
+            all.store(of, Ordering::Relaxed);
+        });
+        drop(end);
+        result
+    })
 }
 
 /// Whether standard error is a terminal on which lines can be drawn again.

@@ -284,6 +284,12 @@ impl Reason {
     }
 }
 
+/// Digits behind the point, three or more, with which two values do not look the same.
+fn digits_apart(a: f64, b: f64) -> usize {
+    const ALL: usize = 16; // of a double
+    (3..ALL).find(|digits| a == b || format!("{a:.digits$e}") != format!("{b:.digits$e}")).unwrap_or(ALL)
+}
+
 impl fmt::Display for Reason {
     /// One line: `stage 1: inter 9.1e-4/cycle > 2.5e-4/cycle; colocate with app 3 on package 0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -291,7 +297,8 @@ impl fmt::Display for Reason {
         if let Some(e) = self.evidence {
             let relation = if e.value > e.threshold { '>' } else { '≤' };
             let unit = e.unit.suffix();
-            write!(f, "{} {:.3e}{unit} {relation} {:.3e}{unit}; ", e.signal, e.value, e.threshold)?;
+            let digits = digits_apart(e.value, e.threshold);
+            write!(f, "{} {:.digits$e}{unit} {relation} {:.digits$e}{unit}; ", e.signal, e.value, e.threshold)?;
         }
         let mut what = self.what.to_string();
         if let Some(app) = self.app {

@@ -49,8 +49,16 @@ impl Located {
 
     /// As the TOML parser tells it.
     pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
-        Self::at(text, error.span().map_or(0, |span| span.start), error.message().replace('\n', " "))
+        Self::at(text, error.span().map_or(0, |span| span.start), toml_message(text, error))
     }
+}
+
+/// What is wrong with a text that is not the TOML that was expected, in one line.
+pub fn toml_message(text: &str, error: &toml::de::Error) -> String {
+    if text.trim_start().starts_with('{') {
+        return "this is JSON, and TOML is expected here".to_owned();
+    }
+    error.message().replace('\n', " ")
 }
 
 /// Line and column (in characters), both from 1, of a byte offset: for errors that name the place.
@@ -230,7 +238,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "ms" | "" => 1e-3,
         "s" => 1.0,
         "min" => 60.0,
-        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s or min, as in 100ms")),
+        "h" => 3_600.0,
+        _ => return Err(format!("'{unit}' is no unit of time; use us, ms, s, min or h, as in 100ms")),
     };
     number
         .parse::<f64>()

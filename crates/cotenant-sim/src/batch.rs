@@ -73,6 +73,7 @@ pub fn run(
 
     let mut alone_s = vec![0.0; scenario.apps.len()];
     let alone = |&(app, seed): &(usize, u64)| scenario.alone(app, plan.kernel, seed);
+    progress(0, total);
     for ((app, _), time) in solo.iter().zip(parallel(&solo, alone, |n| progress(n, total))?) {
         alone_s[*app] += time / plan.seeds as f64;
     }

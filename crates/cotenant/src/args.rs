@@ -87,10 +87,10 @@ pub struct PolicyArgs {
     /// Settings of single policies
     #[command(flatten)]
     pub set: SetArgs,
-    /// Time between decisions, 1ms to 60min, with unit us, ms, s or min [default: 100ms]
+    /// Time between decisions, 1ms to 60min, with unit us, ms, s, min or h [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub interval: Option<Duration>,
-    /// How far a decided CPU is widened when it is applied [default: llc]
+    /// How far a decided CPU is widened when it is applied [default: llc; static: cpu]
     #[arg(long, value_name = "TO", value_parser = pin())]
     pub pin: Option<Pin>,
     /// Let policies that place near memory, numad and dino also move the memory of programs. What the program or its

@@ -190,8 +190,10 @@ impl Setup {
             config.interval = units::interval(text).map_err(|why| usage(format!("{}: {why}", in_file("interval"))))?;
         }
         config.interval = args.interval.unwrap_or(config.interval);
-        config.pin = args.pin.or(file.pin).unwrap_or(config.pin);
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
+        // Whoever draws a map means the CPUs that it marks.
+        let pin = if name == Static::SECTION { Pin::Cpu } else { config.pin };
+        config.pin = args.pin.or(file.pin).unwrap_or(pin);
         config.settings = settings_of(args, &name, &file, in_file)?;
         config.move_pages = args.move_pages;
 

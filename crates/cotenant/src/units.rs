@@ -74,7 +74,8 @@ mod tests {
         assert_eq!(duration("50").unwrap(), Duration::from_millis(50));
         assert_eq!(duration("1.5s").unwrap(), Duration::from_millis(1500));
         assert_eq!(duration("250us").unwrap(), Duration::from_micros(250));
-        for bad in ["", "ms", "-1s", "1h", "1..5s", "99999999999999999999s"] {
+        assert_eq!((duration("5h"), interval("1h")), (Ok(Duration::from_secs(18_000)), Ok(MAX_INTERVAL)));
+        for bad in ["", "ms", "-1s", "1d", "1..5s", "99999999999999999999s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
         assert!(interval("0").is_err());

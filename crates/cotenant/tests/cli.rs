@@ -1,5 +1,7 @@
 //! The binary as a user meets it: real programs, exit codes, signals, wrong input.
 
+use cotenant_model::pin::Pin;
+use cotenant_record::Recording;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -170,11 +172,11 @@ fn nobody_has_to_listen() {
 fn the_summary_says_what_was_seen_and_recorded() {
     let folder = Folder::new("summary");
     let file = folder.file("a.rec");
+    let out = run(&["record", "-o", &file, "--interval", "1d", "--", "true"]);
+    assert_eq!(out.status.code(), Some(2), "d is no unit");
     let out = run(&["record", "-o", &file, "--interval", "1h", "--", "true"]);
-    assert_eq!(out.status.code(), Some(2), "h is no unit");
-    let out = run(&["record", "-o", &file, "--interval", "60min", "--", "true"]);
     let stderr = text(&out.stderr);
-    assert!(stderr.contains("before the first interval was over"), "{stderr}");
+    assert!(stderr.contains("before the first round was over"), "{stderr}");
     assert!(stderr.contains(&file) && stderr.contains("cotenant why"), "{stderr}");
     let out = run(&["run", "--json", "--record", &file, "--", "true"]);
     let summary: Value = serde_json::from_slice(&out.stderr).unwrap();
@@ -311,7 +313,9 @@ fn attached_programs_are_known_by_their_names() {
     assert_eq!(manager.wait().unwrap().code(), Some(0), "a signal is how attaching ends");
     let mut said = String::new();
     std::io::Read::read_to_string(&mut manager.stderr.take().unwrap(), &mut said).unwrap();
-    assert!(said.starts_with("cotenant: observed 1 task for ") && !said.contains("auto"), "{said}");
+    let greeting = format!("cotenant: watching: cat ({pid}); Ctrl-C ends it and gives everything back");
+    assert!(said.starts_with(&greeting), "{said}");
+    assert!(said.contains("\ncotenant: observed 1 task for ") && !said.contains("auto"), "{said}");
     assert_eq!(json(&about_cat())["unmoved"][0]["app_name"], "cat", "{}", json(&about_cat()));
 }
 
@@ -594,10 +598,10 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
             "profile.toml:2:1: coherence_per_cycle must be positive",
         ),
         (&["run", "--profile", "/proc/nonexistent", "--", "touch", &touched], 2, "/proc/nonexistent"),
-        (&["attach", "-p", "4194304"], 1, "there is no process 4194304"),
+        (&["attach", "-p", "4194304"], 2, "there is no process 4194304"),
         (&["attach"], 2, "-p PID"),
         (&["record"], 2, "nothing to record"),
-        (&["attach", "--cgroup", "/no-such-group"], 1, "there is no control group /no-such-group"),
+        (&["attach", "--cgroup", "/no-such-group"], 2, "there is no control group /no-such-group"),
         (&["topo", "--from", "no-such-machine"], 2, "ivy-bridge-2s"),
         (&["topo", "--from", "core:999999999"], 2, "more than 8192"),
         (&["decide", "--machine", "ivy-bridge-2s", "--snapshot", &snapshot], 2, "snapshot.json:2:"),
@@ -616,10 +620,18 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["compare", "--record", "x", "--", "touch", &touched], 2, "'--record'"),
         (&["attach", "-p", "redis"], 2, "4711,4712"),
         (&["decide", "--machine", "x3320", "--snapshot", "/"], 2, "/: Is a directory"),
+        (&["attach", "-p", "1"], 2, "add --all to manage all of them, or --mode observe"),
+        (&["record", "--mode", "enforce", "-p", "1"], 2, "add --all"),
+        (&["attach", "-p", "1", "--cgroup", "/"], 2, "cannot be used with"),
+        (&["record", "-o", "/proc/nonexistent/file", "--", "touch", &touched], 2, "; name a file in a folder"),
+        (&["sim", &snapshot], 2, "snapshot.json:1:1: this is JSON, and TOML is expected here"),
+        (&["run", "--interval", "2h", "--", "touch", &touched], 2, "an interval lies between"),
+        (&["completions", "tcsh"], 2, "bash"),
+        (&["man", "nope"], 2, "there is no subcommand 'nope'"),
         (&["topo", "--gather", &format!("{config}/x")], 1, "Not a directory"),
     ];
     // A kernel thread; in a container 2 is nothing, or something else.
-    let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-p", "2"], 1, "nothing could be managed")];
+    let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-q", "-p", "2"], 1, "nothing could be managed")];
     let has_one = fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
     for (args, code, part) in cases.iter().chain(kernel_thread.iter().filter(|_| has_one)) {
         let out = run(args);
@@ -629,4 +641,63 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         assert!(stderr.starts_with("cotenant: ") && stderr.lines().count() == 1, "{args:?}: {stderr}");
         assert!(!Path::new(&touched).exists(), "{args:?}: the command must not start");
     }
+}
+
+#[test]
+fn the_examples_of_sim_can_be_run_with_the_file_that_the_help_shows() {
+    let folder = std::env::temp_dir().join(format!("cotenant-examples-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let help = text(&run(&["sim", "--help"]).stdout);
+    let (_, after) = help.split_once("Examples").unwrap();
+    let (examples, file) = after.split_once("\n\n").unwrap();
+    fs::write(folder.join("two-apps.toml"), file).unwrap();
+    let lines: Vec<&str> = examples.lines().filter_map(|line| line.trim().strip_prefix("cotenant ")).collect();
+    assert_eq!(lines.len(), 4);
+    for line in lines {
+        let words = line.split(" | ").next().unwrap().split_whitespace();
+        let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).args(words).current_dir(&folder).output().unwrap();
+        assert!(out.status.success(), "{line}: {}", text(&out.stderr));
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn completions_and_man_pages_know_every_subcommand() {
+    let completions = ["bash", "zsh", "fish"].map(|shell| text(&run(&["completions", shell]).stdout));
+    let main = text(&run(&["man"]).stdout);
+    for name in ["run", "attach", "qos", "schedule", "completions", "man"] {
+        assert!(completions.iter().all(|script| script.contains(name)), "{name}");
+        assert!(main.contains(&format!("cotenant\\-{name}(1)")), "{name}: {main}");
+        let page = text(&run(&["man", name]).stdout);
+        assert!(page.contains(&format!(".TH cotenant-{name} 1")), "{page}");
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-man-{}", std::process::id()));
+    assert!(run(&["man", "--output", folder.to_str().unwrap()]).status.success());
+    let written = fs::read(folder.join("cotenant-run.1")).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(text(&written).contains("Start a command and manage it"));
+    assert_eq!(written, run(&["man", "run"]).stdout, "the same page");
+}
+
+#[test]
+fn the_help_of_cc_needs_no_clang() {
+    for name in ["cc", "c++"] {
+        let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).args([name, "--help"]).env("PATH", "").output().unwrap();
+        assert!(out.status.success() && text(&out.stdout).contains("--cotenant-mode=MODE"), "{}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn a_drawn_map_pins_to_the_cpu_unless_asked_otherwise() {
+    let folder = std::env::temp_dir().join(format!("cotenant-pin-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let recording = folder.join("a.rec");
+    let Some(map) = first_cpu_only() else { return };
+    for (options, pin) in [(&[][..], Pin::Cpu), (&["--pin", "node"][..], Pin::Node)] {
+        let record = ["run", "-q", "--policy", "static", "--map", &map, "--record", recording.to_str().unwrap()];
+        assert!(run(&[&record[..], options, &["--", "true"]].concat()).status.success());
+        let read = Recording::read(fs::File::open(&recording).unwrap()).unwrap();
+        assert_eq!(read.header().config.pin, pin, "{options:?}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
 }

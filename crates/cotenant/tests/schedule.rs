@@ -113,7 +113,7 @@ fn results(summary: &Value) -> Vec<&str> {
 /// The mechanisms that work here.
 fn pauses(queue: &Queue) -> Vec<&'static str> {
     let works = |how: &&str| {
-        let output = queue.run(&["--pause", how, "--policy", "overhead", "--logs", "probe.logs", "-q"]);
+        let output = queue.run(&["--pause", how, "--policy", "overhead", "--logs", "probe.logs", "-q", "--anew"]);
         if output.status.code() == Some(2) {
             world::skip(&format!("--pause {how}: {}", String::from_utf8_lossy(&output.stderr)));
         }

@@ -177,6 +177,21 @@ fn comparing_shows_how_far_it_is() {
 }
 
 #[test]
+fn a_long_simulation_shows_how_far_it_is() {
+    let folder = std::env::temp_dir().join(format!("cotenant-terminal-sim-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let scenario = "machine = 'ivy-bridge-2s'\nend_s = 1e7\n[[app]]\nprogram = 'mcf06'\nthreads = 2\nwork_s = 1e6\n";
+    fs::write(folder.join("long.toml"), scenario).unwrap();
+    let line = format!("exec {COTENANT} sim --policy none --seeds 1 {}/long.toml", folder.display());
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    terminal.shows(" simulations\x1b[K"); // long before the first one is done
+    terminal.types("\x03");
+    let (code, _) = terminal.end();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(code, Some(130));
+}
+
+#[test]
 fn colour_is_for_terminals_that_want_it() {
     let help = |line: &str| Terminal::start(line).map(Terminal::end);
     let Some((code, coloured)) = help(&format!("{COTENANT} run --help")) else { return };
@@ -191,6 +206,19 @@ fn colour_is_for_terminals_that_want_it() {
 }
 
 #[test]
+fn doctor_fits_the_terminal() {
+    let Some((code, shown)) = Terminal::start(&format!("stty cols 60 rows 24; {COTENANT} doctor")).map(Terminal::end)
+    else {
+        return;
+    };
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("\x1b[32m✓\x1b[0m "), "{shown}");
+    let plain = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"].iter().fold(shown, |text, code| text.replace(code, ""));
+    let fits = |line: &str| line.chars().count() <= 60 || line.split_whitespace().count() == 1;
+    assert!(plain.lines().count() > 20 && plain.lines().all(fits), "{plain}");
+}
+
+#[test]
 fn a_closed_terminal_ends_attaching_and_gives_back() {
     let mut target = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let stat = PathBuf::from(format!("/proc/{}/status", target.id()));
@@ -201,7 +229,8 @@ fn a_closed_terminal_ends_attaching_and_gives_back() {
         return;
     };
     terminal.shows("I am ");
-    terminal.shows("attached; Ctrl-C ends it");
+    terminal.shows(&format!("managing with auto: cat ({}); Ctrl-C ends it", target.id()));
+    terminal.shows(" s: 1 task, 0 moves so far"); // the live view
     drop(terminal); // the terminal is gone
     assert!(fs::read_to_string(&stat).unwrap().contains("cat"), "the target goes on");
     drop(target.stdin.take());

@@ -1,7 +1,7 @@
 //! Programs as TOML, with errors that name the place.
 
 use super::{Curve, Pages, Phase, Program};
-use cotenant_model::parse::position;
+use cotenant_model::parse::{position, toml_message};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ impl AppError {
     }
 
     pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
-        let message = error.message().replace('\n', " ");
+        let message = toml_message(text, error);
         let message =
             message.replace("expected f64", "expected a number").replace("expected i64", "expected a whole number");
         Self::at(text, error.span().map_or(0, |s| s.start), message)

@@ -32,23 +32,28 @@ pub struct Args {
 
 /// What runs already.
 #[derive(Debug, Clone, clap::Args)]
-#[group(multiple = false)]
+#[group(skip)]
 pub(super) struct TargetArgs {
     /// Processes that run already, by id, with all their threads and descendants; several are separated by commas
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     pid: Vec<u32>,
     /// All processes of a control group, by its folder, as in /sys/fs/cgroup/my.slice
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     cgroup: Option<PathBuf>,
+    /// With -p 1: yes, manage everything that runs here
+    #[arg(long)]
+    all: bool,
 }
 
 impl TargetArgs {
-    /// As the observer takes it; `None` where nothing is named.
-    pub(super) fn target(&self) -> Option<Target> {
-        match &self.cgroup {
-            Some(path) => Some(Target::Cgroup(path.clone())),
-            None => (!self.pid.is_empty()).then(|| Target::Trees(self.pid.clone())),
-        }
+    /// As the runner takes it; `None` where nothing is named.
+    pub(super) fn target(&self) -> Option<One<'static>> {
+        let target = match &self.cgroup {
+            Some(path) => Target::Cgroup(path.clone()),
+            None if self.pid.is_empty() => return None,
+            None => Target::Trees(self.pid.clone()),
+        };
+        Some(One::Running { target, all: self.all })
     }
 }
 
@@ -58,5 +63,5 @@ impl TargetArgs {
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let target = args.target.target().ok_or_else(|| usage("name what to attach to: -p PID, or --cgroup PATH"))?;
-    one::run(&args.manage, args.record.target(), One::Running(target))
+    one::run(&args.manage, args.record.target(), target)
 }

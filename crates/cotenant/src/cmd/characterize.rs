@@ -4,7 +4,7 @@ use crate::replace::replace;
 use crate::store::{self, Store};
 use crate::{args, calibrated, names, settings, units};
 use anyhow::{Context, Result};
-use cotenant_cli::messages::{count, tell};
+use cotenant_cli::messages::{count, scaled, tell};
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::host::StartError;
@@ -267,10 +267,15 @@ fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSe
     }
     for (level, points) in &p.degradation {
         for point in points {
-            let what = format!("{level}, {:.3e} lines/s", point.reached_per_s);
+            let what = format!("{level}, {} lines/s", scaled(point.reached_per_s).trim_end());
             let (loss, asked) = (percent(point.loss.loss), point.target_per_s);
             let by = point.loss.by;
-            writeln!(out, "{what:<28} loses {loss:>8}, by {by}; asked for {asked:.3e}, on CPUs {}", point.cpus)?;
+            writeln!(
+                out,
+                "{what:<28} loses {loss:>8}, by {by}; asked for {}, on CPUs {}",
+                scaled(asked).trim_end(),
+                point.cpus
+            )?;
         }
         let most = points.iter().map(|point| point.reached_per_s).fold(0.0, f64::max);
         match profile::sensitive_from(points) {

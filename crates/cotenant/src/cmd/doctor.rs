@@ -4,6 +4,7 @@
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::messages::count;
+use cotenant_cli::page::Page;
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
 use cotenant_linux::sense::doctor;
@@ -106,48 +107,43 @@ fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
 }
 
 fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
+    let page = Page::of_stdout();
+    let mut line = |text: &str| out.write_all(page.line(text).as_bytes());
     let parts = [r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus];
     let nouns = ["package", "memory node", "LLC domain", "core", "usable CPU"];
     let parts = parts.into_iter().zip(nouns).map(|(n, noun)| count(n as u64, noun));
-    writeln!(out, "Machine: {}", parts.collect::<Vec<_>>().join(", "))?;
-    let helps = |out: &mut dyn std::io::Write, remedy: &str| match remedy {
-        "" => Ok(()),
-        remedy => writeln!(out, "      helps: {remedy}"),
-    };
-    writeln!(out, "Counters: {}", r.tier.tier)?;
+    line(&format!("Machine: {}", parts.collect::<Vec<_>>().join(", ")))?;
+    let helps = |remedy: &str| (!remedy.is_empty()).then(|| format!("      helps: {remedy}"));
+    line(&format!("Counters: {}", r.tier.tier))?;
     let present: Vec<&str> = r.tier.present.iter().map(|p| p.signal.name()).collect();
     if !present.is_empty() {
-        writeln!(out, "  ✓ {}", present.join(", "))?;
+        line(&format!("  ✓ {}", present.join(", ")))?;
     }
     for alike in r.tier.missing.chunk_by(|a, b| (&a.why, &a.remedy) == (&b.why, &b.remedy)) {
         let names: Vec<&str> = alike.iter().map(|m| m.signal.name()).collect();
-        writeln!(out, "  ✗ {}: {}", names.join(", "), alike[0].why)?;
-        helps(out, &alike[0].remedy)?;
+        line(&format!("  ✗ {}: {}", names.join(", "), alike[0].why))?;
+        helps(&alike[0].remedy).iter().try_for_each(|text| line(text))?;
     }
-    for note in &r.tier.notes {
-        writeln!(out, "  ~ {note}")?;
-    }
-    writeln!(out, "Abilities:")?;
+    r.tier.notes.iter().try_for_each(|note| line(&format!("  ~ {note}")))?;
+    line("Abilities:")?;
     for c in &r.capabilities {
         let mark = match c.standing {
             Standing::Available => '✓',
             Standing::Limited => '~',
             Standing::Missing => '✗',
         };
-        writeln!(out, "  {mark} {}: {}", c.name, c.found)?;
+        line(&format!("  {mark} {}: {}", c.name, c.found))?;
         if !c.cost.is_empty() {
-            writeln!(out, "      costs: {}", c.cost)?;
+            line(&format!("      costs: {}", c.cost))?;
         }
-        helps(out, &c.remedy)?;
+        helps(&c.remedy).iter().try_for_each(|text| line(text))?;
     }
-    writeln!(out, "Others that place tasks here:{}", if r.rivals.is_empty() { " none found" } else { "" })?;
+    line(&format!("Others that place tasks here:{}", if r.rivals.is_empty() { " none found" } else { "" }))?;
     for rival in &r.rivals {
-        writeln!(out, "  ! {} ({}): {}", rival.name, rival.found, rival.meaning)?;
-        helps(out, rival.remedy)?;
+        line(&format!("  ! {} ({}): {}", rival.name, rival.found, rival.meaning))?;
+        helps(rival.remedy).iter().try_for_each(|text| line(text))?;
     }
-    writeln!(out, "Policies:")?;
-    for a in &r.policies {
-        writeln!(out, "  {:<10} {}", a.policy, a.text)?;
-    }
+    line("Policies:")?;
+    r.policies.iter().try_for_each(|a| line(&format!("  {:<10} {}", a.policy, a.text)))?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::units;
 use anyhow::{Result, bail};
-use cotenant_cli::messages::{count, tell};
+use cotenant_cli::messages::{count, scaled, tell};
 use cotenant_cli::progress::Progress;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
@@ -186,10 +186,10 @@ fn table(out: &mut dyn Write, report: &Report) -> Result<()> {
     writeln!(out, "{:>8} {:>5} {:>20} {:>16} {:>10}", "thread", "cpu", report.unit, "per second", "CPU time")?;
     for (i, thread) in report.threads.iter().enumerate() {
         let cpu = thread.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
-        let (units, rate, cpu_s) = (thread.units, thread.per_second(), thread.cpu_seconds);
-        writeln!(out, "{i:>8} {cpu:>5} {units:>20} {rate:>16.6e} {cpu_s:>8.3} s")?;
+        let (units, rate, cpu_s) = (thread.units, scaled(thread.per_second()), thread.cpu_seconds);
+        writeln!(out, "{i:>8} {cpu:>5} {units:>20} {rate:>16} {cpu_s:>8.3} s")?;
     }
-    writeln!(out, "{:>8} {:>5} {:>20} {:>16.6e}", "all", "", report.units(), report.per_second())?;
+    writeln!(out, "{:>8} {:>5} {:>20} {:>16}", "all", "", report.units(), scaled(report.per_second()))?;
     if let Some(bytes) = report.bytes_per_second() {
         writeln!(out, "moved: {:.3} GB/s", bytes * 1e-9)?;
     }

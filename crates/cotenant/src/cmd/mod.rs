@@ -7,9 +7,11 @@ pub mod calibrate;
 pub mod cc;
 pub mod characterize;
 pub mod compare;
+pub mod completions;
 pub mod decide;
 pub mod doctor;
 pub mod kernel;
+pub mod man;
 pub mod profiles;
 pub mod qos;
 pub mod record;
@@ -159,8 +161,8 @@ pub enum Command {
     Regions(regions::Args),
     /// Clang for C with the compiler pass: the program naps when Cotenant orders it, or by itself
     ///
-    /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own, --help and
-    /// --version too. Needs clang 19 and the pass, which scripts/install-pass builds and installs. If one of these or
+    /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. A single --help
+    /// prints this text; `-help` and --version are clang's. Needs clang 19 and the pass, which scripts/install-pass builds and installs. If one of these or
     /// libcotenant is missing, or an option below is wrong, the exit code is 2.
     ///
     /// When clang is about to link a program, the mode `markers` adds libcotenant (statically: the program runs where
@@ -187,6 +189,10 @@ pub enum Command {
     /// measurements alone. Wrong input ends with exit code 2, a scenario that is not done at its end, or whose speeds
     /// do not settle, with 1.
     Sim(sim::Args),
+    /// Print completions for a shell
+    Completions(completions::Args),
+    /// Print a man page, or write all of them
+    Man(man::Args),
 }
 
 /// Runs a subcommand.
@@ -217,6 +223,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Regions(args) => regions::run(args),
         Command::Qos(args) => reported(|| qos::run(args)),
         Command::Sim(args) => sim::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
     }
 }
 

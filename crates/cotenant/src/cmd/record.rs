@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let to = Some(recorder::Target { path: &args.output, how: &args.how });
     let one = match (args.target.target(), args.command.is_empty()) {
         (None, false) => One::Command(&args.command),
-        (Some(target), true) => One::Running(target),
+        (Some(running), true) => running,
         (Some(_), false) => return Err(usage("give either a command to start or what runs already, not both")),
         (None, true) => return Err(usage("nothing to record; give a command after --, or -p PID, or --cgroup PATH")),
     };

@@ -4,6 +4,7 @@ use crate::replace::replace;
 use crate::report::page::{Block, Section, html};
 use crate::report::{recording, regions, result};
 use anyhow::{Context, Result};
+use cotenant_cli::progress::Metered;
 use cotenant_cli::{messages, usage};
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_record::{MAGIC, Recording, Tail};
@@ -72,7 +73,7 @@ fn read(path: &Path) -> Result<Vec<Section>> {
     let name = path.display();
     let remedy = "give a recording, or JSON of cotenant sim or cotenant-lab reproduce";
     let wrong = |e: io::Error| usage(format!("{name}: {e}; {remedy}"));
-    let mut file = BufReader::new(bounded::given(path).map_err(wrong)?);
+    let mut file = BufReader::new(Metered::new(bounded::given(path).map_err(wrong)?, true));
     let start = file.fill_buf().map_err(wrong)?;
     if start.is_empty() {
         return Err(usage(format!("{name}: the file is empty; {remedy}")));

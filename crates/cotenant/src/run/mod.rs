@@ -86,6 +86,7 @@ impl<'a> Run<'a> {
         for observer in observers.iter_mut() {
             observer.begin(&live);
         }
+        let startup = start.elapsed().as_secs_f64();
         let sources = live.metrics();
         let mut tally = Tally::default();
         let ended = drive_all(&mut live, &setup.rules(), setup.mode, |round| {
@@ -130,6 +131,7 @@ impl<'a> Run<'a> {
             mode: setup.mode,
             exit_code,
             seconds,
+            startup,
             tally,
             tier,
             overhead,

@@ -6,22 +6,28 @@ use crate::args::ManageArgs;
 use crate::names;
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
-use cotenant_cli::messages::tell;
+use cotenant_cli::live_view::{LiveView, fit};
+use cotenant_cli::messages::{count, tell};
+use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, LinuxHost, What};
 use cotenant_linux::sense::processes::Target;
-use cotenant_model::Round;
+use cotenant_model::{Mode, Outcome, Round};
 use cotenant_record::moves::Move;
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// When the live view is drawn first, and how often.
+const FIRST: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_millis(500);
 
 /// What a run manages.
 pub(crate) enum One<'a> {
     /// A command that is started.
     Command(&'a [OsString]),
-    /// What runs already.
-    Running(Target),
+    /// What runs already; `all`: the user knows that this may be everything here.
+    Running { target: Target, all: bool },
 }
 
 /// Manages one application and prints the summary.
@@ -32,9 +38,16 @@ pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<
             let setup = Setup::live(args, topology, machine, settings::program_of(words))?;
             command(&setup, args, to, (words, true), None)?
         }
-        One::Running(target) => {
+        One::Running { target, all } => {
             let topology = topology.allowing(&target.cpus());
             let setup = Setup::live(args, topology, machine, targets::program(&target))?;
+            let everything = matches!(&target, Target::Trees(pids) if pids.contains(&1));
+            if everything && !all && setup.mode == Mode::Enforce {
+                return Err(usage(
+                    "every program here descends from process 1; add --all to manage all of them, or --mode observe to \
+                     watch them",
+                ));
+            }
             attached(&setup, args, to, target)?
         }
     };
@@ -72,12 +85,24 @@ pub(crate) fn command(
 /// Manages what runs already until it ends, or a signal asks to stop.
 fn attached(setup: &Setup, args: &ManageArgs, to: Option<recorder::Target<'_>>, target: Target) -> Result<Summary> {
     if let Some(why) = targets::missing(&target) {
-        bail!(why);
+        return Err(usage(why));
     }
     let name = targets::name(&target).unwrap_or_else(|| "attached".to_owned());
-    let run = Run::new(setup, to, Vec::new())?;
-    let greeting = "attached; Ctrl-C ends it and gives everything back, the programs go on";
-    let mut summary = go(run, args, name, What::Running(target), Some(greeting), None)?;
+    let mut run = Run::new(setup, to, Vec::new())?;
+    let told = !args.output.quiet && !args.output.json;
+    if told && args.output.verbose == 0 {
+        run.view = LiveView::on_terminal(FIRST, EVERY, false);
+    }
+    let greeting = told.then(|| {
+        let does = match setup.mode {
+            Mode::Observe => "watching".to_owned(),
+            Mode::Advise => format!("advising with {}", setup.policy()),
+            Mode::Enforce => format!("managing with {}", setup.policy()),
+        };
+        let shown = targets::shown(&target);
+        format!("{does}: {shown}; Ctrl-C ends it and gives everything back, the programs go on")
+    });
+    let mut summary = go(run, args, name, What::Running(target), greeting, None)?;
     summary.check()?;
     if summary.tally.tasks == 0 && summary.signal.is_none() {
         bail!(
@@ -94,15 +119,15 @@ fn go(
     args: &ManageArgs,
     name: String,
     what: What,
-    greeting: Option<&'static str>,
+    greeting: Option<String>,
     observer: Option<&mut dyn Observer>,
 ) -> Result<Summary> {
     let name = args.scope.name.clone().unwrap_or(name);
     run.apps = vec![AppSpec { metrics: args.scope.metric.clone(), ..AppSpec::new(name, what) }];
     run.options.other_users = args.scope.all_users;
     run.told = !args.output.quiet && !args.output.json;
-    let greeting = greeting.filter(|_| run.told && std::io::stderr().is_terminal());
-    let mut moves = Moves { greeting, told: args.output.verbose > 0 };
+    let told = args.output.verbose > 0;
+    let mut moves = Moves { greeting, told, start: Instant::now(), tasks: 0, moves: 0 };
     let mut observers: Vec<&mut dyn Observer> = vec![&mut moves];
     if let Some(observer) = observer {
         observers.push(observer);
@@ -110,10 +135,13 @@ fn go(
     run.go(&mut observers)
 }
 
-/// Prints each move as it is made.
+/// Prints each move as it is made, or counts them in the live view.
 struct Moves {
-    greeting: Option<&'static str>,
+    greeting: Option<String>,
     told: bool,
+    start: Instant,
+    tasks: usize,
+    moves: usize,
 }
 
 impl Observer for Moves {
@@ -122,10 +150,17 @@ impl Observer for Moves {
     }
 
     fn round(&mut self, round: &Round<'_>) {
+        self.tasks = round.sample.tasks.len();
+        self.moves += round.outcomes.iter().filter(|outcome| **outcome == Outcome::Applied).count();
         for (order, outcome) in round.orders.iter().zip(round.outcomes).filter(|_| self.told) {
             let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
             let moved = Move::new(round.sample, order);
             tell(format_args!("{:.1} s: {moved}{result}", round.sample.at.as_secs_f64()));
         }
+    }
+
+    fn view(&mut self, room: (usize, usize)) -> Option<String> {
+        let (tasks, moves) = (count(self.tasks as u64, "task"), count(self.moves as u64, "move"));
+        Some(fit(vec![format!("{}: {tasks}, {moves} so far", about(self.start.elapsed()))], room))
     }
 }

@@ -108,11 +108,11 @@ impl Recorder {
 /// they are.
 fn open(path: &Path) -> Result<File> {
     let no = |why: &dyn std::fmt::Display| usage(format!("cannot record to {}: {why}", path.display()));
-    let failed = |why: io::Error| no(&format!("{why}; give --record a file in a folder that you may write to"));
+    let failed = |why: io::Error| no(&format!("{why}; name a file in a folder that you may write to"));
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
-        Ok(meta) if meta.is_dir() => return Err(no(&"it is a folder; give --record a file name in it")),
+        Ok(meta) if meta.is_dir() => return Err(no(&"it is a folder; name a file in it")),
         // An empty file is what `mktemp` leaves.
         Ok(meta) if !meta.is_file() || meta.len() == 0 => {
             return OpenOptions::new().write(true).open(path).map_err(failed);
@@ -121,7 +121,7 @@ fn open(path: &Path) -> Result<File> {
             let mut start = [0; MAGIC.len()];
             let known = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == MAGIC;
             if !known {
-                return Err(no(&"it exists and is not a recording; remove it or give --record another name"));
+                return Err(no(&"it exists and is not a recording; remove it or name another file"));
             }
             let mut old = OsString::from(path);
             old.push(".old");

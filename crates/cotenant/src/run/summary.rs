@@ -4,7 +4,7 @@ use super::progress::{self, ProgressSpan, ProgressSummary};
 use super::recorder::Recorder;
 use crate::args::OutputArgs;
 use anyhow::{Context, Result};
-use cotenant_cli::messages::{self, count, tell};
+use cotenant_cli::messages::{self, count, scaled, tell};
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_model::host::HostError;
 use cotenant_model::text::clean;
@@ -46,6 +46,9 @@ pub(crate) struct Summary {
     pub mode: Mode,
     pub exit_code: u8,
     pub seconds: f64,
+    /// Those of them in which Cotenant itself was not ready yet.
+    #[serde(skip)]
+    pub startup: f64,
     #[serde(flatten)]
     pub tally: Tally,
     /// What could be counted, in words.
@@ -154,7 +157,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
     };
     let seconds = summary.seconds;
     if tally.rounds == 0 {
-        tell(format_args!("{verb} nothing: it ended after {seconds:.3} s, before the first interval was over"));
+        tell(format_args!("{verb} nothing: {}", too_short(seconds, summary.startup)));
     } else {
         let what = format!(" with {}: {}", summary.policy, count(tally.moves, "move"));
         let what = if summary.mode == Mode::Observe { "" } else { &what };
@@ -164,7 +167,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         tell(format_args!("counters: {}", summary.tier));
     }
     if let Some(sum) = tally.access_distance {
-        tell(format_args!("accesses × distance: {sum:.3e}"));
+        tell(format_args!("accesses × distance: {}", scaled(sum)));
     }
     if let Some(progress) = &summary.progress {
         tell(format_args!("progress: {progress}"));
@@ -178,6 +181,14 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
     }
     summary.recording.iter().for_each(tell);
     Ok(())
+}
+
+/// Why there was no round.
+fn too_short(seconds: f64, startup: f64) -> String {
+    let ready = seconds - startup;
+    format!(
+        "it ended {ready:.3} s after Cotenant was ready (which took {startup:.3} s), before the first round was over"
+    )
 }
 
 /// A line of JSON on standard error, so that the command's own output stays its own.

@@ -17,6 +17,20 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     }
 }
 
+/// What is attached to, for people.
+pub(crate) fn shown(target: &Target) -> String {
+    match target {
+        Target::Pids(pids) | Target::Trees(pids) => {
+            let one = |pid: &u32| {
+                let name = names::of_process(*pid).filter(|name| !name.is_empty());
+                name.map_or_else(|| pid.to_string(), |name| format!("{name} ({pid})"))
+            };
+            pids.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+        Target::Cgroup(path) => format!("control group {}", path.display()),
+    }
+}
+
 /// The name and the executable of a single process.
 pub(crate) fn program(target: &Target) -> Option<(String, PathBuf)> {
     let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };

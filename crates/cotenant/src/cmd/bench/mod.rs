@@ -9,7 +9,7 @@ use crate::registry::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
 use cotenant_cli::messages::{count, tell};
-use cotenant_cli::progress::Progress;
+use cotenant_cli::progress::{Progress, simulating};
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
 use cotenant_linux::sense::executable;
@@ -23,7 +23,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,7 +130,6 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     let (of, mut rounds): (Vec<usize>, Vec<Round>) = rounds(spec).into_iter().unzip();
     let arms: Vec<&str> = std::iter::once(LINUX).chain(spec.policies.iter().map(String::as_str)).collect();
     let jobs: Vec<(usize, &str)> = (0..rounds.len()).flat_map(|r| arms.iter().map(move |arm| (r, *arm))).collect();
-    let bar = Mutex::new(Progress::new(true));
     let one = |(round, arm): &(usize, &str)| -> Result<Vec<JobRuns>, SimError> {
         let workload = &spec.workloads[of[*round]];
         let scenario = scenario.for_jobs(workload).ok_or_else(|| SimError::Unknown("no such program".to_owned()))?;
@@ -143,13 +141,11 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
         scenario.staged(workload, Some(&*policy), scenario.kernel, seed, |_| ())
     };
     let all = jobs.len();
-    let shown = |done: usize| {
-        if let Ok(mut bar) = bar.lock() {
-            bar.show(done as f64 / all as f64, || format!("{done} of {all} simulations"));
-        }
-    };
-    let ran = parallel(&jobs, one, shown).map_err(refused)?;
-    drop(bar);
+    let ran = simulating(|progress| {
+        progress(0, all);
+        parallel(&jobs, one, |done| progress(done, all))
+    });
+    let ran = ran.map_err(refused)?;
     for ((round, arm), ran) in jobs.iter().zip(&ran) {
         note(&mut rounds, *round, arm, &spec.workloads[of[*round]], ran)?;
     }

@@ -105,7 +105,7 @@ fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result
         writeln!(out, "{:<16} {costs:>12} {says:>12} {suffers:>12} {l2:>12.5} {l3:>9.5}", point.program)?;
     }
     for (name, unit, c) in [("a", "ns/line", fitted.a), ("b", "ns/line", fitted.b), ("c", "", fitted.c)] {
-        writeln!(out, "{name} {:>12} {unit:<8} standard error {}, p = {:.2e}", number(c.value), number(c.error), c.p)?;
+        writeln!(out, "{name} {:>12} {unit:<8} standard error {}, p = {:.4}", number(c.value), number(c.error), c.p)?;
     }
     let Contentiousness { r2, p, method, .. } = fitted;
     let missed = fitted.leave_one_out * 100.0;

@@ -4,7 +4,9 @@ mod link;
 mod options;
 mod tools;
 
+use crate::cli::Cli;
 use anyhow::Result;
+use clap::CommandFactory;
 use cotenant_cli::usage;
 use options::{Mode, Options};
 use std::ffi::{OsStr, OsString};
@@ -58,7 +60,13 @@ pub fn language(command: &OsStr) -> Option<bool> {
 /// # Errors
 /// Where one of our own options is wrong, or clang, the pass or libcotenant is not to be had.
 pub fn run(cxx: bool, args: impl Iterator<Item = OsString>) -> Result<ExitCode> {
-    let words = Options::parse(std::env::var("COTENANT_CC").ok().as_deref(), args)?;
+    let args: Vec<OsString> = args.collect();
+    if args.len() == 1 && args[0] == "--help" {
+        let mut program = Cli::command();
+        let help = program.find_subcommand_mut(if cxx { "c++" } else { "cc" }).map(clap::Command::render_long_help);
+        return cotenant_cli::print_text(&help.unwrap_or_default().to_string());
+    }
+    let words = Options::parse(std::env::var("COTENANT_CC").ok().as_deref(), args.into_iter())?;
     let tools = Tools::find(&words)?;
     let mut clang = Command::new(&tools.clang);
     if cxx {

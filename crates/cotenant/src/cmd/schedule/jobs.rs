@@ -3,7 +3,7 @@
 use crate::{names, units};
 use anyhow::Result;
 use cotenant_cli::usage;
-use cotenant_model::parse::position;
+use cotenant_model::parse::{position, toml_message};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ const NAME_BYTES: usize = 200;
 pub(super) struct JobSpec {
     /// Names its log files; each only once.
     pub name: String,
+    /// What people see: the name, and the arguments where the user has given none.
+    pub title: String,
     /// The program and its arguments.
     pub command: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -110,7 +112,7 @@ type At<T> = Result<T, (usize, String)>;
 
 fn of_toml(text: &str) -> At<Vec<JobSpec>> {
     let file: File =
-        toml::from_str(text).map_err(|e| (e.span().map_or(0, |span| span.start), e.message().replace('\n', " ")))?;
+        toml::from_str(text).map_err(|e| (e.span().map_or(0, |span| span.start), toml_message(text, &e)))?;
     let memory = |given: &Option<Spanned<String>>| -> At<Option<u64>> {
         let bytes =
             |m: &Spanned<String>| units::bytes(m.as_ref()).map_err(|why| (m.span().start, format!("memory: {why}")));
@@ -139,11 +141,13 @@ fn of_toml(text: &str) -> At<Vec<JobSpec>> {
         if let Some(name) = job.name.as_ref().filter(|name| name.as_ref().trim().is_empty()) {
             return Err((name.span().start, "name is empty; leave it out, or give one".to_owned()));
         }
-        let base = base_name(&command);
+        let (base, rest) = program(&command);
         let mut env = file.env.clone();
         env.extend(job.env);
+        let name = job.name.as_ref().map_or_else(|| format!("{}-{base}", i + 1), |name| name.as_ref().clone());
         jobs.push(JobSpec {
-            name: job.name.map_or_else(|| format!("{}-{base}", i + 1), Spanned::into_inner),
+            title: if job.name.is_some() { name.clone() } else { format!("{name} {rest}").trim_end().to_owned() },
+            name,
             app: job.profile.unwrap_or(base),
             env,
             cwd: job.cwd.or_else(|| file.cwd.clone()),
@@ -166,8 +170,10 @@ fn of_list(text: &str) -> At<Vec<JobSpec>> {
             return Err((at, "a command holds no NUL".to_owned()));
         }
         let command = shell(words);
-        let app = base_name(&command);
-        Ok(JobSpec { name: format!("{}-{app}", i + 1), app, command, threads: 1, line, ..JobSpec::default() })
+        let (app, rest) = program(&command);
+        let name = format!("{}-{app}", i + 1);
+        let title = format!("{name} {rest}").trim_end().to_owned();
+        Ok(JobSpec { name, title, app, command, threads: 1, line, ..JobSpec::default() })
     };
     commands.enumerate().map(job).collect()
 }
@@ -176,18 +182,20 @@ fn shell(line: &str) -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), line.to_owned()]
 }
 
-/// The program's name; of a line for the shell, that of its first word that sets no variable.
-fn base_name(command: &[String]) -> String {
+/// The program's name, and what follows it; of a line for the shell, that of its first word that sets no variable.
+fn program(command: &[String]) -> (String, String) {
     let is_shell = command.len() == 3 && command[0] == "/bin/sh" && command[1] == "-c";
-    let name = if is_shell {
-        let bare = |word: &'_ str| word.trim_matches(|c| "(){};&|!'\"".contains(c)).to_owned();
-        let words = command[2].split_whitespace().map(bare).filter(|word| !word.is_empty());
-        let words: Vec<String> = words.skip_while(|word| word.contains('=')).collect();
-        if words.is_empty() { "sh".to_owned() } else { names::of_command(&words) }
+    let (name, rest) = if is_shell {
+        let bare = |word: &str| word.trim_matches(|c| "(){};&|!'\"".contains(c)).to_owned();
+        let is_before = |word: &&str| bare(word).is_empty() || word.contains('=');
+        let words: Vec<&str> = command[2].split_whitespace().skip_while(is_before).collect();
+        let bared: Vec<String> = words.iter().map(|word| bare(word)).filter(|word| !word.is_empty()).collect();
+        let name = if bared.is_empty() { "sh".to_owned() } else { names::of_command(&bared) };
+        (name, words.get(1..).unwrap_or_default().join(" "))
     } else {
-        names::of_command(command)
+        (names::of_command(command), command[1..].join(" "))
     };
-    if name.chars().all(|c| c == '/') { "job".to_owned() } else { name }
+    (if name.chars().all(|c| c == '/') { "job".to_owned() } else { name }, rest)
 }
 
 /// A name as that of a file.
@@ -228,6 +236,7 @@ mod tests {
             jobs[0],
             JobSpec {
                 name: "x".into(),
+                title: "x".into(),
                 command: vec!["a b".into(), "c".into()],
                 env: BTreeMap::from([("A".into(), "1".into()), ("B".into(), "2".into())]),
                 cwd: Some("/".into()),
@@ -280,5 +289,16 @@ mod tests {
         );
         let names: Vec<String> = jobs.unwrap().into_iter().map(|job| job.app).collect();
         assert_eq!(names, ["chase", "cotenant", "job", "sh", "xz", "b"]);
+    }
+
+    #[test]
+    fn titles_tell_jobs_of_the_same_program_apart() {
+        let list = parse(Path::new("list"), "xz -k a.tar\nA=1 /bin/xz -k b.tar | wc\n(sync)\n").unwrap();
+        let titles: Vec<&str> = list.iter().map(|job| &*job.title).collect();
+        assert_eq!(titles, ["1-xz -k a.tar", "2-xz -k b.tar | wc", "3-sync"]);
+        let toml =
+            parse(Path::new("q.toml"), "[[job]]\ncommand = ['xz', 'c d']\n[[job]]\ncommand = 'a b'\nname = 'x'\n");
+        let titles: Vec<String> = toml.unwrap().into_iter().map(|job| job.title).collect();
+        assert_eq!(titles, ["1-xz c d", "x"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::jobs::JobSpec;
 use anyhow::Result;
+use cotenant_cli::messages::count;
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys::thread;
@@ -36,6 +37,17 @@ pub(super) struct Earlier {
     pub running: Vec<(usize, u32, u64)>,
 }
 
+/// What is to become of an earlier run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// There has been none.
+    First,
+    /// It is gone on with, if there was one.
+    Resume,
+    /// It is forgotten.
+    Anew,
+}
+
 /// The file, open for the next line.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -43,12 +55,12 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger of a queue, for us alone. With `resume`, says what an earlier run has come to; else an
-    /// earlier run must have ended, and is forgotten.
+    /// Opens the ledger of a queue, for us alone. With [`Start::Resume`], says what an earlier run has come to; with
+    /// [`Start::Anew`] an earlier run must have ended, and is forgotten.
     ///
     /// # Errors
     /// One line with what to do.
-    pub fn open(folder: &Path, jobs: &[JobSpec], resume: bool) -> Result<(Self, Earlier)> {
+    pub fn open(folder: &Path, jobs: &[JobSpec], start: Start) -> Result<(Self, Earlier)> {
         let path = folder.join(NAME);
         let shown = path.display();
         let io = |e: io::Error| usage(format!("{shown}: {e}; choose another folder with --logs"));
@@ -64,10 +76,10 @@ impl Ledger {
         let crc = crc(jobs);
         let header = Line::Queue { version: 1, crc };
         let earlier = of_lines(&lines, jobs.len());
-        if resume && !lines.is_empty() {
+        if start == Start::Resume && !lines.is_empty() {
             if lines[0] != header {
                 return Err(usage(format!(
-                    "{shown}: it is about another queue; resume with the same one, or start anew without --resume"
+                    "{shown}: it is about another queue; resume with the same one, or start with --anew"
                 )));
             }
             let mut ledger = Self { file };
@@ -80,6 +92,14 @@ impl Ledger {
             return Err(usage(format!(
                 "{shown}: {} of an earlier run still runs (process {pid}); go on with --resume, or end it first",
                 jobs[*job].name
+            )));
+        }
+        if start == Start::First && lines.len() > 1 {
+            let ended = lines.iter().filter(|line| matches!(line, Line::Ended { .. })).count();
+            return Err(usage(format!(
+                "{shown}: there has been a run in this folder, and {} of it ended; go on with --resume, forget it with \
+                 --anew, or choose another folder with --logs",
+                count(ended as u64, "job")
             )));
         }
         if !text.is_empty() {
@@ -165,13 +185,13 @@ mod tests {
         std::fs::write(&victim, "mine").unwrap();
         let jobs = parse(Path::new("q"), "a\n").unwrap();
         std::os::unix::fs::symlink(&victim, &ledger).unwrap();
-        for resume in [false, true] {
-            let why = Ledger::open(&folder.0, &jobs, resume).unwrap_err().to_string();
+        for start in [Start::First, Start::Resume, Start::Anew] {
+            let why = Ledger::open(&folder.0, &jobs, start).unwrap_err().to_string();
             assert!(why.contains("symbolic link") && why.contains("choose another folder with --logs"), "{why}");
         }
         std::fs::remove_file(&ledger).unwrap();
         std::fs::hard_link(&victim, &ledger).unwrap();
-        let why = Ledger::open(&folder.0, &jobs, false).unwrap_err().to_string();
+        let why = Ledger::open(&folder.0, &jobs, Start::First).unwrap_err().to_string();
         assert!(why.contains("hard link"), "{why}");
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "mine");
     }
@@ -185,13 +205,13 @@ mod tests {
         let me = std::process::id();
         let start = thread::process_stat(me).unwrap().start_ticks;
         {
-            let (mut ledger, earlier) = Ledger::open(&folder.0, &jobs, true).unwrap();
+            let (mut ledger, earlier) = Ledger::open(&folder.0, &jobs, Start::Resume).unwrap();
             assert_eq!(earlier, Earlier::default(), "nothing to go on with is no failure");
             for (job, start) in [(0, 1), (1, start), (2, 1)] {
                 ledger.started(job, me, start).unwrap();
             }
             ledger.ended(0, Some(3)).unwrap();
-            let taken = Ledger::open(&folder.0, &jobs, true).unwrap_err().to_string();
+            let taken = Ledger::open(&folder.0, &jobs, Start::Resume).unwrap_err().to_string();
             assert!(taken.contains("another cotenant schedule works with it"), "{taken}");
         }
         // A crash in the middle of a line.
@@ -201,16 +221,27 @@ mod tests {
             .unwrap()
             .write_all(b"{\"ended\":{\"jo")
             .unwrap();
-        let anew = Ledger::open(&folder.0, &jobs, false).unwrap_err().to_string();
+        let anew = Ledger::open(&folder.0, &jobs, Start::First).unwrap_err().to_string();
         assert!(anew.contains("2-b of an earlier run still runs"), "{anew}");
-        let (mut ledger, earlier) = Ledger::open(&folder.0, &jobs, true).unwrap();
+        let (mut ledger, earlier) = Ledger::open(&folder.0, &jobs, Start::Resume).unwrap();
         assert_eq!(earlier, Earlier { ended: vec![(0, Some(3))], running: vec![(1, me, start)] });
         ledger.ended(1, None).unwrap();
         drop(ledger);
         let other = parse(Path::new("q"), "a\nb\nc\ne\n").unwrap();
-        let why = Ledger::open(&folder.0, &other, true).unwrap_err().to_string();
+        let why = Ledger::open(&folder.0, &other, Start::Resume).unwrap_err().to_string();
         assert!(why.contains("it is about another queue"), "{why}");
-        let (_, earlier) = Ledger::open(&folder.0, &jobs, true).unwrap();
+        let (_, earlier) = Ledger::open(&folder.0, &jobs, Start::Resume).unwrap();
         assert_eq!(earlier.ended, [(0, Some(3)), (1, None)]);
+        for queue in [&jobs, &other] {
+            let why = Ledger::open(&folder.0, queue, Start::First).unwrap_err().to_string();
+            assert!(why.contains("2 jobs of it ended; go on with --resume, forget it with --anew"), "{why}");
+        }
+        let (_, earlier) = Ledger::open(&folder.0, &jobs, Start::Resume).unwrap();
+        assert_eq!(earlier.ended.len(), 2, "a refusal forgets nothing");
+        let (ledger, earlier) = Ledger::open(&folder.0, &jobs, Start::Anew).unwrap();
+        assert_eq!(earlier, Earlier::default());
+        drop(ledger);
+        let (_, earlier) = Ledger::open(&folder.0, &jobs, Start::First).unwrap();
+        assert_eq!(earlier, Earlier::default(), "a run that started nothing is none");
     }
 }

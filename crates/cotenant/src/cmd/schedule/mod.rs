@@ -24,7 +24,7 @@ use cotenant_model::profile::AppProfile;
 use cotenant_model::{Mode, Signal, Topology};
 use cotenant_policies::{CoSchedule, QuantumSettings};
 use jobs::JobSpec;
-use ledger::{Earlier, Ledger};
+use ledger::{Earlier, Ledger, Start};
 use queue::{JobReport, Jobs, Limits, Shared};
 use report::{GapUs, Report};
 use screen::Screen;
@@ -117,6 +117,9 @@ pub struct Args {
     /// others are started
     #[arg(long)]
     resume: bool,
+    /// Start the queue again from its beginning, and forget what an earlier run in the same folder has done
+    #[arg(long, conflicts_with = "resume")]
+    anew: bool,
     /// How waiting jobs are paused
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
     pause: PauseArg,
@@ -165,7 +168,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
     let logs = args.logs.clone().unwrap_or_else(|| default_logs(&args.file));
     undo::open_dir(&logs).map_err(|e| usage(format!("{}: {e}; name a folder with --logs", logs.display())))?;
-    let (ledger, earlier) = Ledger::open(&logs, &specs, args.resume)?;
+    let (ledger, earlier) = Ledger::open(&logs, &specs, Start::of(args))?;
     let shared = Shared(Rc::new(RefCell::new(Jobs::new(specs, limits, &logs, ledger, &earlier))));
     wait_for_left(&shared, &earlier)?;
 
@@ -178,7 +181,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut screen = Screen::new(shared.clone());
     let mut run = run.go(&mut [&mut screen])?;
     let jobs = shared.0.borrow();
-    let failed = jobs.all.iter().filter(|job| !job.is_ok()).count();
+    let failed = jobs.all.iter().filter(|job| job.has_failed()).count();
     run.policy = rival.name();
     run.exit_code = run.signal.map_or(u8::from(failed > 0), |signal| (128 + signal) as u8);
     let makespan = screen.makespan;
@@ -191,11 +194,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         makespan_s: makespan.as_secs_f64(),
         jobs: jobs.all.iter().map(|job| JobReport::of(job, &logs)).collect(),
         failed,
+        left: jobs.all.iter().filter(|job| job.is_left()).count(),
         quanta: screen.gaps.count,
         gap_us: GapUs::of(&screen.gaps, makespan),
     };
     report.print(args)?;
     run.exit()
+}
+
+impl Start {
+    fn of(args: &Args) -> Self {
+        match (args.resume, args.anew) {
+            (true, _) => Self::Resume,
+            (_, true) => Self::Anew,
+            _ => Self::First,
+        }
+    }
 }
 
 /// The quantum, with what `--set` changes of it.

@@ -70,8 +70,18 @@ impl Job {
         !matches!(self.state, State::Queued | State::Started { .. })
     }
 
-    pub fn is_ok(&self) -> bool {
-        self.state == State::Ended { code: Some(0) }
+    /// It ended with an error, nobody saw how it ended, or it could not be started.
+    pub fn has_failed(&self) -> bool {
+        match self.state {
+            State::Ended { code } => code != Some(0),
+            State::NotStarted(_) => true,
+            State::Queued | State::Started { .. } | State::Interrupted => false,
+        }
+    }
+
+    /// It has its work still to do, because somebody asked to stop.
+    pub fn is_left(&self) -> bool {
+        matches!(self.state, State::Queued | State::Started { .. } | State::Interrupted)
     }
 }
 
@@ -273,6 +283,8 @@ impl Queue for Shared {
 #[derive(Debug, Serialize)]
 pub(super) struct JobReport {
     pub name: String,
+    #[serde(skip)]
+    pub title: String,
     pub command: Vec<String>,
     /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for one that a killed run left, whose
     /// end nobody saw.
@@ -307,6 +319,7 @@ impl JobReport {
         let events = job.events.iter().filter(|(signal, _)| **signal != Signal::CpuTime && cpu_us > 0.0);
         Self {
             name: job.spec.name.clone(),
+            title: job.spec.title.clone(),
             command: job.spec.command.clone(),
             result,
             exit_code,
@@ -329,6 +342,7 @@ pub(super) fn left(done: f64, elapsed: Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::super::jobs::parse;
+    use super::super::ledger::Start;
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 
@@ -345,7 +359,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(&folder.0);
         std::fs::create_dir(&folder.0).unwrap();
         let specs = parse(Path::new("q.toml"), toml).unwrap();
-        let (ledger, earlier) = Ledger::open(&folder.0, &specs, false).unwrap();
+        let (ledger, earlier) = Ledger::open(&folder.0, &specs, Start::First).unwrap();
         let jobs = Jobs::new(specs, limits, &folder.0, ledger, &earlier);
         (folder, Shared(Rc::new(RefCell::new(jobs))))
     }
@@ -411,7 +425,7 @@ mod tests {
         assert!(start(&mut queue).is_empty() && queue.is_done());
         let jobs = queue.0.borrow();
         assert_eq!((jobs.all[0].attempts, jobs.all[0].state.clone()), (2, State::Ended { code: Some(7) }));
-        assert!(jobs.all[1].is_ok() && (jobs.done() - 1.0).abs() < 1e-9);
+        assert!(!jobs.all[1].has_failed() && (jobs.done() - 1.0).abs() < 1e-9);
         assert!(folder.0.join("1-a.out").exists() && folder.0.join("2-b.err").exists());
     }
 
@@ -429,9 +443,11 @@ mod tests {
         asked(&mut queue, 2, 0); // it hears SIGTERM, and ends in good order
         let states = [0, 2].map(|job: usize| queue.0.borrow().all[job].state.clone());
         assert_eq!(states, [State::Interrupted, State::Interrupted]);
+        let count = |what: fn(&Job) -> bool| queue.0.borrow().all.iter().filter(|job| what(job)).count();
+        assert_eq!([count(Job::has_failed), count(Job::is_left)], [0, 2], "nothing has failed");
         let specs: Vec<JobSpec> = queue.0.borrow().all.iter().map(|job| job.spec.clone()).collect();
         drop(queue);
-        let (_, earlier) = Ledger::open(&folder.0, &specs, true).unwrap();
+        let (_, earlier) = Ledger::open(&folder.0, &specs, Start::Resume).unwrap();
         assert_eq!(earlier.ended, [(1, Some(0))], "who ended by itself meanwhile is");
     }
 

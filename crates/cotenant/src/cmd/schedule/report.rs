@@ -4,13 +4,19 @@ use super::queue::JobReport;
 use super::{Args, NAME};
 use crate::run::summary::Summary;
 use anyhow::Result;
-use cotenant_cli::live_view::cut;
+use cotenant_cli::live_view::{columns, cut_middle};
 use cotenant_cli::messages::count;
 use cotenant_linux::act::pause::Mechanism;
 use cotenant_linux::host::queue::Gaps;
 use cotenant_model::Signal;
 use serde::Serialize;
 use std::time::Duration;
+
+/// Characters of a line of the table behind the title.
+const REST: usize = 60;
+
+/// Characters that a title has, however narrow the terminal is.
+const LEAST: usize = 12;
 
 /// What `--json` prints beside what every run comes to.
 #[derive(Debug, Serialize)]
@@ -28,6 +34,8 @@ pub(super) struct Report<'a> {
     pub makespan_s: f64,
     pub jobs: Vec<JobReport>,
     pub failed: usize,
+    /// Interrupted or never started, because somebody asked to stop; `--resume` starts them.
+    pub left: usize,
     /// Quanta in which all were stopped and resumed.
     pub quanta: u64,
     /// Time between the first stop and the last resume, microseconds.
@@ -60,21 +68,26 @@ impl Report<'_> {
             return Ok(());
         }
         cotenant_cli::answer(args.json, self, |out| {
-            let width = self.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).clamp(4, NAME);
+            let most = columns().map_or(NAME, |columns| columns.saturating_sub(REST).max(LEAST));
+            let width = self.jobs.iter().map(|job| job.title.chars().count()).max().unwrap_or(0).clamp(4, most);
             writeln!(out, "{:width$}        result  attempts    seconds     CPU s  LLC misses/µs", "job")?;
-            for JobReport { name, result, exit_code, attempts, seconds, cpu_s, per_cpu_us, .. } in &self.jobs {
+            for JobReport { title, result, exit_code, attempts, seconds, cpu_s, per_cpu_us, .. } in &self.jobs {
                 let failed = exit_code.filter(|code| *code != 0).map(|code| format!("failed ({code})"));
-                let (name, result) = (cut(name, width), failed.unwrap_or_else(|| (*result).to_owned()));
+                let (title, result) = (cut_middle(title, width), failed.unwrap_or_else(|| (*result).to_owned()));
                 let rate = per_cpu_us.get(Signal::LlcMisses.name()).map_or("-".to_owned(), |rate| format!("{rate:.2}"));
-                writeln!(out, "{name:width$}  {result:>12}  {attempts:>8}  {seconds:>9.2}  {cpu_s:>8.2}  {rate:>13}")?;
+                writeln!(out, "{title:width$}  {result:>12}  {attempts:>8}  {seconds:>9.2}  {cpu_s:>8.2}  {rate:>13}")?;
             }
             let chosen = self.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
             let (jobs, policy, own) =
                 (count(self.jobs.len() as u64, "job"), self.run.policy, self.run.overhead * 100.0);
             let Self { makespan_s, failed, .. } = self;
+            let left = match self.left {
+                0 => String::new(),
+                left => format!(", {left} left for --resume"),
+            };
             writeln!(
                 out,
-                "{jobs} under {policy}{chosen} in {makespan_s:.2} s, {failed} failed; own cost {own:.2} % of a CPU"
+                "{jobs} under {policy}{chosen} in {makespan_s:.2} s, {failed} failed{left}; own cost {own:.2} % of a CPU"
             )?;
             if let (Some(pause), Some(GapUs { mean, longest, share })) = (&self.pause, &self.gap_us) {
                 let quanta = count(self.quanta, "quantum").replace("quantums", "quanta");
@@ -84,7 +97,7 @@ impl Report<'_> {
             }
             writeln!(out, "counters: {}", self.run.tier)?;
             for (job, why) in self.jobs.iter().filter_map(|job| Some((job, job.why.as_ref()?))) {
-                writeln!(out, "{}: {why}", cut(&job.name, NAME))?;
+                writeln!(out, "{}: {why}", cut_middle(&job.title, NAME))?;
             }
             for note in &self.run.notes {
                 writeln!(out, "note: {note}")?;

@@ -3,7 +3,7 @@
 use super::NAME;
 use super::queue::{self, Job, Jobs, Shared, State};
 use crate::run::Observer;
-use cotenant_cli::live_view::{LiveView, cut, fit};
+use cotenant_cli::live_view::{LiveView, cut_middle, fit};
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::about;
 use cotenant_linux::host::LinuxHost;
@@ -107,7 +107,7 @@ fn text(jobs: &Jobs, elapsed: Duration, room: (usize, usize)) -> String {
     let height = room.1;
     let (done, left) = (jobs.done(), queue::left(jobs.done_here(), elapsed));
     let over = jobs.all.iter().filter(|job| job.is_over()).count();
-    let failed = jobs.all.iter().filter(|job| job.is_over() && !job.is_ok()).count();
+    let failed = jobs.all.iter().filter(|job| job.has_failed()).count();
     let left = left.map_or_else(|| "no estimate yet".to_owned(), |left| format!("about {} left", about(left)));
     let (bar, all) = (cotenant_cli::progress::bar(done), jobs.all.len());
     let mut lines = vec![format!("{bar} {over} of {all} jobs, {failed} failed, {left}")];
@@ -115,10 +115,11 @@ fn text(jobs: &Jobs, elapsed: Duration, room: (usize, usize)) -> String {
     if shown.len() >= height {
         shown.sort_by_key(|job| !matches!(job.state, State::Started { runs: true, .. }));
     }
-    let name = shown.iter().map(|job| job.spec.name.chars().count()).max().unwrap_or(0).min(NAME);
+    let name = shown.iter().map(|job| job.spec.title.chars().count()).max().unwrap_or(0).min(NAME);
     for job in shown {
         let State::Started { since, runs } = job.state else { continue };
-        let mut line = format!("  {:name$}  {}", cut(&job.spec.name, name), if runs { "runs " } else { "waits" });
+        let mut line =
+            format!("  {:name$}  {}", cut_middle(&job.spec.title, name), if runs { "runs " } else { "waits" });
         let _ = write!(line, "  {:>7}", about(since.elapsed()));
         if let Some(rate) = job.rate {
             let _ = write!(line, "  {rate:7.2} LLC misses/µs");
@@ -130,7 +131,7 @@ fn text(jobs: &Jobs, elapsed: Duration, room: (usize, usize)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::Ledger;
+    use super::super::ledger::{Ledger, Start};
     use super::super::queue::Limits;
     use super::*;
     use std::path::Path;
@@ -140,7 +141,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let job = |i| format!("[[job]]\nname = 'simulation number {i} of the whole series'\ncommand = 'a'\n");
         let specs = super::super::jobs::parse(Path::new("q.toml"), &(0..jobs).map(job).collect::<String>()).unwrap();
-        let (ledger, earlier) = Ledger::open(&folder, &specs, false).unwrap();
+        let (ledger, earlier) = Ledger::open(&folder, &specs, Start::First).unwrap();
         let mut jobs = Jobs::new(specs, Limits::default(), &folder, ledger, &earlier);
         let since = Instant::now() + Duration::from_secs(3_600); // so that no time has passed, however long this takes
         for (i, job) in jobs.all.iter_mut().enumerate() {
@@ -156,7 +157,7 @@ mod tests {
     fn it_fits_the_terminal() {
         let bar = "[....................]   0 % 0 of 2 jobs, 0 failed, no estimate yet\n";
         let row = |state| format!("  simulation number {state}      0 s    12.35 LLC misses/µs\n");
-        let rows = row("0 of the wh…  runs ") + &row("1 of the wh…  waits");
+        let rows = row("0 …le series  runs ") + &row("1 …le series  waits");
         assert_eq!(table(2, 79, 23), format!("{bar}{rows}"));
         for (width, height) in [(79, 23), (119, 40), (20, 4), (1, 1), (0, 0)] {
             let text = table(40, width, height);
@@ -165,6 +166,6 @@ mod tests {
         }
         let few = table(40, 79, 4);
         assert_eq!(few.lines().last(), Some("  and 38 more"));
-        assert!(few.contains("number 0 of") && few.contains("number 39 of"), "those that run: {few}");
+        assert!(few.contains("number 0 …") && few.contains("number 39…"), "those that run: {few}");
     }
 }

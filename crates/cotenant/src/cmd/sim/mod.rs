@@ -11,12 +11,17 @@ use cotenant_sim::kernel::KernelKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const EXAMPLES: &str = "\
-Examples:
+const EXAMPLES: &str = concat!(
+    "\
+Examples, with the file two-apps.toml that follows:
   cotenant sim two-apps.toml --policy none,sam,optimal
   cotenant sim two-apps.toml --kernel cache-aware+numa-balancing --seeds 20 --json
-  cotenant sim --mix mcf06,milc06,povray06,lbm06 --machine server.toml
-  cotenant sim --mix mcf06,mcf06 --machine server.toml --json | jq '.policies[0].apps[].slowdown'";
+  cotenant sim --mix mcf06,milc06,povray06,lbm06 --machine nehalem-i7-920
+  cotenant sim --mix mcf06,mcf06 --machine nehalem-i7-920 --json | jq '.policies[0].apps[].slowdown'
+
+",
+    include_str!("../../../examples/two-apps.toml")
+);
 
 /// Arguments of `cotenant sim`.
 #[derive(Clone, Debug, clap::Args)]

@@ -3,7 +3,8 @@
 use super::Args;
 use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
-use cotenant_cli::progress::Progress;
+use cotenant_cli::messages::scaled;
+use cotenant_cli::progress::simulating;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
 use cotenant_policies::Static;
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let path = file.display();
@@ -59,17 +59,13 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
             other => anyhow::Error::new(other).context(at),
         }
     };
-    if plan.policies.iter().any(|name| name == "heuristic") {
-        scenario.characterize(plan.kernel).map_err(explain)?;
-    }
-    let bar = Mutex::new(Progress::new(true));
-    let progress = |done: usize, all: usize| {
-        if let Ok(mut bar) = bar.lock() {
-            bar.show(done as f64 / all as f64, || format!("{done} of {all} simulations"));
+    let batch = simulating(|progress| {
+        if plan.policies.iter().any(|name| name == "heuristic") {
+            scenario.characterize(plan.kernel)?;
         }
-    };
-    let batch = batch::run(&scenario, &plan, registry(), progress).map_err(explain)?;
-    drop(bar);
+        batch::run(&scenario, &plan, registry(), progress)
+    });
+    let batch = batch.map_err(explain)?;
     // Not among the results: the same scenario and seeds give the same bytes.
     for (best, seconds) in batch.series.iter().filter_map(|s| Some((s.best.as_ref()?, s.search_s))) {
         let (label, n) = (label(best), best.evaluations);
@@ -199,7 +195,7 @@ fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -
     row("makespan", &|i| format!("{:.3} s", all[i].makespan_s))?;
     row("migrations", &|i| format!("{:.1}", all[i].migrations))?;
     if all.iter().all(|f| f.access_distance.is_some()) {
-        row("Σ accesses × distance", &|i| format!("{:.3e}", all[i].access_distance.unwrap_or_default()))?;
+        row("Σ accesses × distance", &|i| scaled(all[i].access_distance.unwrap_or_default()))?;
     }
     row("over Linux", &|i| {
         let gain = batch.over_linux(&batch.series[i]);

@@ -1,0 +1,33 @@
+//! `cotenant completions`: for the user's shell.
+
+use crate::cli::Cli;
+use clap::CommandFactory;
+use clap_complete::Shell;
+use cotenant_cli::generated;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant completions bash > ~/.local/share/bash-completion/completions/cotenant
+  cotenant completions zsh > ~/.zfunc/_cotenant       with fpath+=~/.zfunc before compinit
+  cotenant completions fish > ~/.config/fish/completions/cotenant.fish";
+
+/// Arguments of `cotenant completions`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Prints them.
+///
+/// # Errors
+/// Where standard output takes no more.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    cotenant_cli::print(|out| {
+        generated::completions(Cli::command(), args.shell, out)?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
