@@ -74,6 +74,10 @@ signals! {
 }
 
 impl Signal {
+    /// The signals that the kernel counts itself: every machine has them, and they are never multiplexed.
+    pub const SOFTWARE: &[Signal] =
+        &[Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
+
     /// Number of signals.
     pub const COUNT: usize = Self::ALL.len();
 

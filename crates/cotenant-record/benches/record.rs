@@ -20,11 +20,7 @@ const TASKS: u32 = 1_000;
 const ROUNDS: u64 = 600;
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Software events and schedstat, which every machine has.
-const SOFTWARE: &[Signal] =
-    &[Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
-
-/// … with the counters of a full PMU in three groups.
+/// Software signals with the counters of a full PMU in three groups.
 const FULL: &[Signal] = &[
     Signal::Cycles,
     Signal::Instructions,
@@ -104,7 +100,7 @@ fn next(prev: &Sample, signals: &[Signal], running: u32, noise: &mut Noise) -> S
 fn main() {
     let mut report = Report::new("record");
     for (name, signals, running) in [
-        ("software, 100 of 1000 run", SOFTWARE, 100),
+        ("software, 100 of 1000 run", Signal::SOFTWARE, 100),
         ("full, 100 of 1000 run", FULL, 100),
         ("full, 1000 of 1000 run", FULL, 1_000),
     ] {

@@ -38,10 +38,6 @@ impl Default for Observation {
     }
 }
 
-/// Signals of software: neither noisy nor multiplexed.
-const SOFTWARE: [Signal; 5] =
-    [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
-
 /// Whether a signal is counted: what the model does not know is absent, and so is what the machine does not have.
 pub(crate) fn counted(machine: &SimMachine, signal: Signal) -> bool {
     match signal {
@@ -179,7 +175,7 @@ impl Host for SimHost {
                 let events = t.counts[i] - seen.truth[i];
                 seen.truth[i] = t.counts[i];
                 let count = &mut seen.counts[i];
-                if SOFTWARE.contains(&signal) {
+                if Signal::SOFTWARE.contains(&signal) {
                     *count = Count::exact(t.counts[i] as u64);
                 } else {
                     let gap = observation.gaps > 0.0 && rng.f64() < observation.gaps;

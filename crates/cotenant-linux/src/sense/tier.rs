@@ -81,9 +81,6 @@ impl fmt::Display for TierReport {
     }
 }
 
-const SOFTWARE: &[Signal] =
-    &[Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
-
 pub(crate) const PARANOID: &str = "sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON";
 
 /// What the report is made of.
@@ -115,13 +112,15 @@ pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<I
     };
     let hardware = found.asked.iter().filter(|s| **s < Signal::CpuTime).copied();
     // Intra-domain coherence may be derived instead of counted: then its parts are there, unasked.
-    let parts =
-        Signal::ALL.iter().copied().filter(|s| !found.asked.contains(s) && is_counted(*s) && !SOFTWARE.contains(s));
+    let parts = Signal::ALL
+        .iter()
+        .copied()
+        .filter(|s| !found.asked.contains(s) && is_counted(*s) && !Signal::SOFTWARE.contains(s));
     let (mut present, mut missing) = (Vec::new(), Vec::new());
-    for signal in hardware.chain(parts).chain(SOFTWARE.iter().copied()) {
+    for signal in hardware.chain(parts).chain(Signal::SOFTWARE.iter().copied()) {
         if is_counted(signal) {
             let (enabled, running) = clocks[signal as usize];
-            let multiplexed = !SOFTWARE.contains(&signal);
+            let multiplexed = !Signal::SOFTWARE.contains(&signal);
             let fraction = if multiplexed { (enabled > 0).then(|| running as f64 / enabled as f64) } else { Some(1.0) };
             present.push(Present { signal, running: fraction });
         } else {

@@ -545,9 +545,7 @@ fn footprint(points: &[MissPoint]) -> Option<Footprint> {
 /// What counters tell of a run alone: rates for stand-ins, and the characteristics of Tang §4.1.
 fn counted(ran: &RunResult, profile: &mut AppProfile) {
     let Some(cpu_s) = ran.counts.get(&Signal::CpuTime).map(|ns| ns * 1e-9).filter(|s| *s > 0.0) else { return };
-    let software =
-        [Signal::CpuTime, Signal::RunQueueWait, Signal::PageFaults, Signal::Migrations, Signal::ContextSwitches];
-    let hardware = ran.counts.iter().filter(|(signal, _)| !software.contains(signal));
+    let hardware = ran.counts.iter().filter(|(signal, _)| !Signal::SOFTWARE.contains(signal));
     profile.per_cpu_s = hardware.map(|(signal, count)| (*signal, count / cpu_s)).collect();
     let count = |signal: Signal| ran.counts.get(&signal).copied();
     let (misses, milliseconds) = (count(Signal::LlcMisses), cpu_s * 1e3);

@@ -21,7 +21,8 @@ mod tests;
 mod units;
 
 pub use config::{SamConfig, SamConfigError};
-pub use state::{Move, Origin, Past, SamState};
+pub use state::{Move, Past, SamState};
+pub use task::Origin;
 
 use board::{At, Board};
 use classify::{Limits, SignalsSeen};

@@ -5,8 +5,7 @@
 
 use super::board::At;
 use super::round::{Round, Sets};
-use super::state::Origin;
-use super::task::Class;
+use super::task::{Class, Origin};
 use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 pub(super) const STAGE: &str = "stage 1";

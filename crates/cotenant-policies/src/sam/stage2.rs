@@ -3,8 +3,7 @@
 use super::board::At;
 use super::round::{Round, Sets};
 use super::stage3;
-use super::state::Origin;
-use super::task::Class;
+use super::task::{Class, Origin};
 use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 2";

@@ -1,22 +1,8 @@
 //! What SAM remembers between rounds.
 
-use super::task::Class;
+use super::task::{Class, Origin};
 use cotenant_model::{Action, ActionOutcome, Outcome, TaskId, Time};
 use serde::{Deserialize, Serialize};
-
-/// Where a task was before it was moved reluctantly (the paper's `Soc`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// Which task.
-    pub task: TaskId,
-    /// The memory node's place in the order of packages and their nodes: where each package has one node, the
-    /// package's index.
-    pub unit: u32,
-    /// It lost its place to a task that came home, and takes no memory-bound task's place in turn
-    /// ([`super::SamConfig::no_chains`]).
-    #[serde(default)]
-    pub displaced: bool,
-}
 
 /// A move that the last decision asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

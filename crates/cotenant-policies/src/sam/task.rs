@@ -1,9 +1,23 @@
 //! A task as the stages see it: its signals, its class, and where it is.
 
 use super::board::At;
-use super::state::Origin;
 use super::units::NONE;
+use cotenant_model::TaskId;
 use serde::{Deserialize, Serialize};
+
+/// Where a task was before it was moved reluctantly (the paper's `Soc`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Which task.
+    pub task: TaskId,
+    /// The memory node's place in the order of packages and their nodes: where each package has one node, the
+    /// package's index.
+    pub unit: u32,
+    /// It lost its place to a task that came home, and takes no memory-bound task's place in turn
+    /// ([`super::SamConfig::no_chains`]).
+    #[serde(default)]
+    pub displaced: bool,
+}
 
 /// What a task is to the algorithm. The classes exclude each other: of a sharer's memory traffic the stages know
 /// nothing, since bandwidth is balanced "without affecting coherence traffic" (§4.3).
