@@ -232,7 +232,7 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
         &["Goal and throttling", "95.0 %", "p99 ", "(alone ", ", goal ", "goal not judged", "Time asleep by naps"],
     );
     let text = page(&folder, &[&recording("qos-outside")]);
-    has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps)."]);
+    has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
 }
 
 #[test]

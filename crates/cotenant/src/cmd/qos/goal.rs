@@ -134,6 +134,9 @@ impl Standing {
     }
 }
 
+/// When a piece ended, seconds; what was measured in it, the same alone, and the goal.
+pub type Point = (f64, [Option<f64>; 3]);
+
 /// Sums over a run up to a moment: when, speed × weight, weight, and speed alone × weight.
 type Mark = [f64; 4];
 
@@ -279,9 +282,8 @@ impl Goals {
         self.config.high.iter().map(|high| high.app)
     }
 
-    /// A program's metric, the unit of its figures, and from piece to piece when it ended, what was measured, the same
-    /// alone, and the goal.
-    pub fn course(&self, high: usize) -> (String, &'static str, Vec<(f64, [Option<f64>; 3])>) {
+    /// A program's metric, the unit of its figures, and the pieces.
+    pub fn course(&self, high: usize) -> (String, &'static str, Vec<Point>) {
         let Standing { unit, measured, .. } = self.standing(high, true);
         let (scale, name) = match measured {
             Some(value) if unit.seconds && value < 1e-3 => (1e6, "µs"),
