@@ -84,6 +84,7 @@ mod tests {
 
     #[test]
     fn orders_that_prolong_or_end_a_nap_are_no_naps() {
+        use Outcome::{Applied, Denied};
         let app = AppId(1);
         let mut naps = Naps::default();
         let mut round = |at: u64, until: u64, outcome| {
@@ -93,7 +94,6 @@ mod tests {
             let told = (naps.ordered(app), naps.carried_out(app));
             (told, (naps.seconds(app, Time::from_millis(at)) * 1e3).round() as u64)
         };
-        use Outcome::{Applied, Denied};
         assert_eq!(round(0, 200, Applied), ((1, 1), 0));
         assert_eq!(round(150, 350, Applied), ((1, 1), 150), "the same goes on");
         assert_eq!(round(300, 300, Applied), ((1, 1), 300), "it ends early");
