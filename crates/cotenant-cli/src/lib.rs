@@ -1,5 +1,6 @@
 //! What the command lines of Cotenant's programs share.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod live_view;
 pub mod machine_arg;

@@ -1,12 +1,12 @@
 //! The one way in which files are read that others control: those of `/proc`, sysfs and control groups, whose length
-//! programs may decide, and those of the state folder.
+//! programs may decide, those of the state folder, those that users name, and those that files name.
 //!
 //! `clippy.toml` refuses what reads to the end of a file, however far that is. A file beyond its limit is an error; of
 //! a command line the beginning is enough.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Bytes that a file may have, by kind.
@@ -21,6 +21,9 @@ pub enum Limit {
     Machine,
     /// Journals and claims. They are compacted, and a cut one could not be undone.
     Own,
+    /// What users name, and what files name: results, scenarios, snapshots, sources. Parsed it is some ten times as
+    /// large.
+    Named,
 }
 
 impl Limit {
@@ -29,7 +32,7 @@ impl Limit {
         match self {
             Self::Value => 1 << 20,
             Self::Ids => 32 << 20,
-            Self::Machine => 64 << 20,
+            Self::Machine | Self::Named => 64 << 20,
             Self::Own => 256 << 20,
         }
     }
@@ -60,7 +63,47 @@ pub fn read(path: impl AsRef<Path>, limit: Limit) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`]; `InvalidData` where it is no text.
 pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
-    String::from_utf8(read(path, limit)?).map_err(|_| ErrorKind::InvalidData.into())
+    rest_text(&mut open(path)?, limit)
+}
+
+/// The text of a file that a user named: a regular file, or a pipe, for whose writer this waits.
+///
+/// # Errors
+/// As [`text`]; `InvalidInput` where it is neither.
+pub fn given_text(path: impl AsRef<Path>) -> io::Result<String> {
+    rest_text(&mut given(path)?, Limit::Named)
+}
+
+/// The text of a file that another file names: a regular one.
+///
+/// # Errors
+/// As [`text`]; `InvalidInput` where it is none.
+pub fn named_text(path: impl AsRef<Path>) -> io::Result<String> {
+    rest_text(&mut regular(path, Limit::Named.bytes())?, Limit::Named)
+}
+
+/// Opens a file that a user named: a regular file, or a pipe, for whose writer this waits. The null device is empty.
+///
+/// # Errors
+/// What the system says; `InvalidInput` where it is none of these.
+pub fn given(path: impl AsRef<Path>) -> io::Result<File> {
+    let meta = path.as_ref().metadata()?;
+    let is_null = meta.file_type().is_char_device() && meta.rdev() == libc::makedev(1, 3);
+    match () {
+        () if meta.file_type().is_fifo() => File::open(path),
+        () if is_null || meta.is_dir() => open(path), // of which reading says what is wrong
+        () if meta.is_file() => regular(path, u64::MAX),
+        () => Err(io::Error::new(ErrorKind::InvalidInput, "it is neither a regular file nor a pipe")),
+    }
+}
+
+/// All that follows in an open file, as text.
+///
+/// # Errors
+/// As [`text`].
+pub fn rest_text(file: &mut impl Read, limit: Limit) -> io::Result<String> {
+    let no_text = |_| io::Error::new(ErrorKind::InvalidData, "this is no text");
+    String::from_utf8(rest(file, limit)?).map_err(no_text)
 }
 
 /// All that follows in an open file.
@@ -71,7 +114,7 @@ pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
 pub fn rest(file: &mut impl Read, limit: Limit) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if file.take(limit.bytes() + 1).read_to_end(&mut bytes)? as u64 > limit.bytes() {
-        return Err(ErrorKind::FileTooLarge.into());
+        return Err(too_large(limit.bytes()));
     }
     Ok(bytes)
 }
@@ -108,13 +151,21 @@ pub fn command_line(pid: u32) -> Vec<String> {
 /// # Errors
 /// What the system says; `InvalidInput` where it is no regular file, `FileTooLarge`.
 pub fn program(path: &Path) -> io::Result<File> {
+    regular(path, PROGRAM)
+}
+
+fn regular(path: impl AsRef<Path>, most: u64) -> io::Result<File> {
     let file = open(path)?;
     let meta = file.metadata()?;
     match () {
         () if !meta.is_file() => Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file")),
-        () if meta.len() > PROGRAM => Err(ErrorKind::FileTooLarge.into()),
+        () if meta.len() > most => Err(too_large(most)),
         () => Ok(file),
     }
+}
+
+fn too_large(most: u64) -> io::Error {
+    io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {} MiB", most >> 20))
 }
 
 /// A pipe under that name is not waited for.
@@ -151,8 +202,34 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert_eq!(text(&pipe, Limit::Value).unwrap(), "");
         assert_eq!(program(&pipe).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(named_text(&pipe).unwrap_err().kind(), ErrorKind::InvalidInput);
         let long = dir.path().join("long");
         File::create(&long).unwrap().set_len(PROGRAM + 1).unwrap();
-        assert_eq!(program(&long).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        for refused in [program(&long).map(drop), named_text(&long).map(drop), given_text(&long).map(drop)] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::FileTooLarge);
+        }
+    }
+
+    /// What a user names may be a pipe, whose writer may be slow; a device is refused before it is read.
+    #[test]
+    fn what_a_user_names_is_a_file_or_a_pipe() {
+        let dir = TempDir::new("bounded");
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::write(pipe, "from a pipe").unwrap()
+        });
+        assert_eq!(given_text(&pipe).unwrap(), "from a pipe");
+        writer.join().unwrap();
+        for device in ["/dev/zero", "/dev/tty"] {
+            let why = given_text(device).unwrap_err().to_string();
+            assert_eq!(why, "it is neither a regular file nor a pipe", "{device}");
+        }
+        assert_eq!(given_text("/dev/null").unwrap(), "");
+        assert_eq!(given_text(dir.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
+        dir.write("a", "text");
+        assert_eq!(given_text(dir.path().join("a")).unwrap(), "text");
+        assert_eq!(named_text(dir.path().join("a")).unwrap(), "text");
     }
 }

@@ -5,8 +5,7 @@ use crate::app::{Program, known};
 use crate::kernel::{Kernel, KernelKind};
 use crate::machine::SimMachine;
 use crate::scenario::alone_per_s;
-use crate::speed::Unsettled;
-use crate::world::{AppSpec, Load, World};
+use crate::world::{AppSpec, Halt, Load, World};
 use cotenant_measure::characterize::caches::{Geometry, Misses};
 use cotenant_measure::characterize::{Bench, Beside, RunResult, Stop, Trial};
 use cotenant_model::signal::Signal;
@@ -75,7 +74,7 @@ impl SimBench {
     }
 }
 
-fn failed(why: &Unsettled) -> Stop {
+fn failed(why: &Halt) -> Stop {
     Stop::Failed(why.to_string())
 }
 

@@ -4,7 +4,6 @@ use crate::app::embedded;
 use crate::kernel::{Kernel, KernelKind};
 use crate::run::SimError;
 use crate::scenario::{Scenario, alone_per_s};
-use crate::speed::Unsettled;
 use crate::world::{AppSpec, World};
 use cotenant_model::Time;
 use cotenant_model::policy::{Policy as _, Refusal};
@@ -87,10 +86,11 @@ impl Scenario {
         Ok(())
     }
 
-    fn count(&self, spec: AppSpec, kernel: KernelKind) -> Result<Counted, Unsettled> {
+    fn count(&self, spec: AppSpec, kernel: KernelKind) -> Result<Counted, SimError> {
         let threads = spec.threads as f64;
         let mut world = World::new(self.sim.clone(), vec![spec], Kernel::new(kernel), 1);
-        world.advance(self.end, false)?;
+        world.budget = self.budget;
+        world.advance(self.end, false).map_err(|why| self.halted(why))?;
         let sum = |signal: Signal| world.threads.iter().map(|t| t.counts[signal as usize]).sum::<f64>();
         let time_s = world.report()[0].times_s.first().copied().unwrap_or(world.now().as_secs_f64());
         let (requests, shared) = (sum(Signal::PrivateMisses), sum(Signal::SharedRequests));
@@ -105,7 +105,7 @@ impl Scenario {
 
     /// What counts as high on this machine; `None` where no two cores have different last-level caches, or none the
     /// same.
-    fn high(&self) -> Result<Option<High>, Unsettled> {
+    fn high(&self) -> Result<Option<High>, SimError> {
         let Some((together, apart)) = self.pairs() else { return Ok(None) };
         // What two threads on one cache gain over two caches, as a fraction.
         let mut seen: Vec<(Counted, f64)> = Vec::new();

@@ -1,8 +1,7 @@
 //! The simulated machine as a host of the loop.
 
 use crate::machine::SimMachine;
-use crate::speed::Unsettled;
-use crate::world::{PAGE, World};
+use crate::world::{Halt, PAGE, World};
 use cotenant_model::action::{Action, Order, Outcome};
 use cotenant_model::host::{Host, HostError, Wake};
 use cotenant_model::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
@@ -74,7 +73,7 @@ pub struct SimHost {
     looked: (Time, BTreeMap<u32, f64>),
     /// The slot of each thread of the last sample.
     slots: BTreeMap<u32, usize>,
-    failure: Option<Unsettled>,
+    failure: Option<Halt>,
     end: Time,
 }
 
@@ -95,7 +94,7 @@ impl SimHost {
     }
 
     /// Why the machine came to a halt, if it did.
-    pub fn failure(&self) -> Option<&Unsettled> {
+    pub fn failure(&self) -> Option<&Halt> {
         self.failure.as_ref()
     }
 
@@ -118,8 +117,8 @@ impl SimHost {
         }
         self.looked.0 = now;
         if page_scan_s > 0.0 {
-            let pages: u64 = self.world.pages().iter().flatten().sum();
-            self.world.pay(pages as f64 * page_scan_s);
+            let pages: f64 = self.world.pages().iter().flatten().map(|pages| *pages as f64).sum();
+            self.world.pay(pages * page_scan_s);
         }
         if page_fault_s > 0.0 {
             for thread in 0..self.world.threads.len() {
@@ -182,7 +181,7 @@ impl Host for SimHost {
                     count.enabled_ns += ran_ns;
                     if !gap {
                         let factor = if exact { 1.0 } else { 1.0 + observation.noise * normal(rng) };
-                        count.value += (events * factor.max(0.0)).round() as u64;
+                        count.value = count.value.saturating_add((events * factor.max(0.0)).round() as u64);
                         count.running_ns += ran_ns;
                     }
                 }
@@ -255,7 +254,10 @@ impl Host for SimHost {
 
     fn wait(&mut self, until: Time) -> Wake {
         let until = until.min(self.end);
-        if let Err(failure) = self.world.advance(until, true) {
+        // Who waits has taken a sample, and may ask for the present time again.
+        self.world.samples += 1;
+        let work = self.world.work().map_err(Halt::from);
+        if let Err(failure) = work.and_then(|()| self.world.advance(until, true)) {
             self.failure = Some(failure);
             return Wake::Exit;
         }

@@ -5,7 +5,7 @@ use crate::kernel::{Kernel, KernelKind};
 use crate::optimum::{self, Best, Limits, Worth};
 use crate::scenario::{Scenario, Spot};
 use crate::speed::Unsettled;
-use crate::world::{AppReport, AppSpec, Latency, World};
+use crate::world::{AppReport, AppSpec, Endless, Halt, Latency, World};
 use cotenant_measure::workload::RunError;
 use cotenant_model::host::{HostError, Mode, Round, drive};
 use cotenant_model::policy::{Ctx, DynPolicy, Refusal};
@@ -34,6 +34,14 @@ pub enum SimError {
     /// A workload did not come to its end.
     #[error(transparent)]
     Workload(#[from] RunError),
+    /// The end is too far away in steps.
+    #[error("{why}")]
+    Endless {
+        /// What takes so many.
+        why: Endless,
+        /// The application that does, or the beginning.
+        at: Spot,
+    },
     /// The end came too early.
     #[error("{apps} had not finished at {end_s} s, the end of the scenario; raise end_s or give less work")]
     Unfinished {
@@ -62,7 +70,7 @@ impl SimError {
     /// Where in the scenario's file it comes from, if it does.
     pub fn spot(&self) -> Option<Spot> {
         match self {
-            Self::Unfinished { at, .. } | Self::TooManyThreads { at, .. } => Some(*at),
+            Self::Unfinished { at, .. } | Self::TooManyThreads { at, .. } | Self::Endless { at, .. } => Some(*at),
             _ => None,
         }
     }
@@ -104,8 +112,7 @@ fn outcome(world: &World, specs: &[AppSpec], scenario: &Scenario) -> Result<Outc
     let is_late = |(r, s): &(&AppReport, &AppSpec)| r.times_s.len() < s.runs as usize;
     let late: Vec<&str> = reports.iter().zip(specs).filter(is_late).map(|(r, _)| r.name.as_str()).collect();
     if let Some(first) = late.first() {
-        let spot = || scenario.apps.iter().position(|app| app.name == **first).map(|i| scenario.spots.apps[i]);
-        let at = scenario.spots.end.or_else(spot).unwrap_or_default();
+        let at = scenario.spots.end.or_else(|| scenario.spot_of(first)).unwrap_or_default();
         return Err(SimError::Unfinished { apps: late.join(", "), end_s: scenario.end.as_secs_f64(), at });
     }
     let apps = reports.into_iter().map(|r| AppResult {
@@ -129,6 +136,23 @@ impl Scenario {
     pub fn ctx(&self) -> Ctx<'_> {
         let (machine, apps) = (&self.machine.profile, &self.profiles);
         Ctx { topology: &self.machine.topology, machine, apps, config: &self.config }
+    }
+
+    /// Where it says what an application is.
+    fn spot_of(&self, name: &str) -> Option<Spot> {
+        let app = self.apps.iter().position(|app| app.name == name)?;
+        self.spots.apps.get(app).copied()
+    }
+
+    /// What a halt of its simulation means to its author.
+    pub(crate) fn halted(&self, why: Halt) -> SimError {
+        match why {
+            Halt::Unsettled(why) => why.into(),
+            Halt::Endless(why) => {
+                let of_app = self.spot_of(&why.most.0).filter(|_| why.is_of_app());
+                SimError::Endless { at: of_app.unwrap_or_default(), why }
+            }
+        }
     }
 
     /// Runs the scenario under a policy. `watch` sees every round.
@@ -174,15 +198,16 @@ impl Scenario {
         self.check(policy)?;
         let mut world = World::new(self.sim.clone(), specs.to_vec(), Kernel::new(kernel), seed);
         world.restart = self.restart && specs.len() > 1;
+        world.budget = self.budget;
         // Linux alone is not observed.
         if policy.name() == "none" {
-            world.advance(self.end, false)?;
+            world.advance(self.end, false).map_err(|why| self.halted(why))?;
             return Ok((outcome(&world, specs, self)?, world));
         }
         let mut host = SimHost::new(world, self.observation, seed, self.end);
         drive(&mut host, policy, &ctx, Mode::Enforce, watch)?;
         if let Some(failure) = host.failure() {
-            return Err(failure.clone().into());
+            return Err(self.halted(failure.clone()));
         }
         Ok((outcome(&host.world, specs, self)?, host.world))
     }

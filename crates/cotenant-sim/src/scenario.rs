@@ -5,7 +5,7 @@ use crate::app::{self, AppError, Fault, Phase, Program, ProgramTable, given, num
 use crate::host::Observation;
 use crate::kernel::KernelKind;
 use crate::machine::SimMachine;
-use crate::world::{AppSpec, Load};
+use crate::world::{AppSpec, Budget, Load};
 use cotenant_model::machine::Machine;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Policy};
@@ -54,6 +54,8 @@ pub struct Scenario {
     pub end: Time,
     /// Whether programs that are done begin anew until all are done once, so that none is ever alone.
     pub restart: bool,
+    /// How much work the simulation may be.
+    pub budget: Budget,
     /// Where its file says what later turns out to be wrong.
     pub spots: Spots,
 }
@@ -257,8 +259,8 @@ impl Scenario {
         };
         let profiles = apps.iter().zip(sensitive).map(profile).collect();
         let (sim, end) = (Arc::new(sim), Time((end_s * 1e9) as u64));
-        let (restart, spots) = (file.restart, Spots::default());
-        Ok(Self { machine, sim, apps, profiles, kernel, config, observation, end, restart, spots })
+        let (restart, budget, spots) = (file.restart, Budget::default(), Spots::default());
+        Ok(Self { machine, sim, apps, profiles, kernel, config, observation, end, restart, budget, spots })
     }
 }
 

@@ -24,8 +24,9 @@ impl Staged {
         for spec in &mut specs {
             (spec.arrival, spec.runs) = (Time(u64::MAX), 0);
         }
-        let world = World::new(scenario.sim.clone(), specs, Kernel::new(kernel), seed);
+        let mut world = World::new(scenario.sim.clone(), specs, Kernel::new(kernel), seed);
         let told = vec![0; scenario.apps.len()];
+        world.budget = scenario.budget;
         Self { host: SimHost::new(world, scenario.observation, seed, scenario.end), told }
     }
 }
@@ -96,7 +97,7 @@ impl Scenario {
         let ctx = self.ctx();
         let ran = run(&mut stage, workload, policy.map(|policy| (policy, &ctx)), watch);
         match stage.host.failure() {
-            Some(failure) => Err(failure.clone().into()),
+            Some(failure) => Err(self.halted(failure.clone())),
             None => Ok(ran?),
         }
     }

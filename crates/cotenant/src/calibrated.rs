@@ -5,11 +5,12 @@ use crate::settings;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys::{self, Lock};
 use cotenant_model::Topology;
 use cotenant_model::profile::calibration::{self, Stamp, fingerprint};
 use cotenant_model::profile::{Contentiousness, MachineProfile};
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,7 +28,7 @@ pub(crate) fn data_folder() -> Option<PathBuf> {
 /// What files call this machine.
 pub(crate) fn machine_id() -> Option<String> {
     ["/etc/machine-id", "/proc/sys/kernel/hostname"].into_iter().find_map(|path| {
-        let text = fs::read_to_string(path).ok()?;
+        let text = bounded::text(path, Limit::Value).ok()?;
         let id: String = text.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
         (!id.is_empty()).then_some(id)
     })
@@ -112,12 +113,12 @@ pub(crate) fn contentiousness(
 
 /// What a profile that is measured now holds for.
 pub(crate) fn stamp(topology: &Topology) -> Stamp {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let info = bounded::text("/proc/cpuinfo", Limit::Machine).unwrap_or_default();
     let field = |name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
         value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
     };
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = bounded::text("/proc/sys/kernel/osrelease", Limit::Value).unwrap_or_default();
     Stamp {
         date: crate::report::date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
         processor: field("model name"),

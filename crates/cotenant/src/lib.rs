@@ -1,5 +1,6 @@
 //! The `cotenant` command as a library, so that man pages and completions come from the same definitions.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod args;
 mod calibrated;

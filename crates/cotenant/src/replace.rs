@@ -1,26 +1,32 @@
 //! Files that are there as a whole or not at all.
 
+use cotenant_linux::sys;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Names that are tried for a draft: those of drafts that were left, or that others put there.
+const DRAFTS: u32 = 16;
 
 /// Writes beside the file and renames: whoever reads it sees the old text or the new one, never a half. What
-/// a link names is replaced, and a pipe or device is written to.
+/// a link of ours or root's names is replaced, and a pipe or device is written to.
 ///
 /// # Errors
 /// Where it cannot be written; what was there before is still there.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let link =
+        fs::symlink_metadata(path).is_ok_and(|what| what.is_symlink() && ![0, sys::euid()].contains(&what.uid()));
+    if link {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is a symbolic link of another user"));
+    }
     if fs::metadata(path).is_ok_and(|what| !what.is_file()) {
         return fs::write(path, bytes);
     }
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut draft = OsString::from(".");
-    draft.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
-    draft.push(format!(".{}", std::process::id()));
-    let draft = path.with_file_name(draft);
-    let attempt = || {
-        let mut file = File::create(&draft)?;
+    let (mut file, draft) = draft(path)?;
+    let mut attempt = || {
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&draft, path)
@@ -28,4 +34,53 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     attempt().inspect_err(|_| {
         let _ = fs::remove_file(&draft);
     })
+}
+
+/// A new file beside `path`: what is there under its name is not opened, whatever it is.
+fn draft(path: &Path) -> io::Result<(File, PathBuf)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut tried = 0;
+    loop {
+        let mut draft = OsString::from(".");
+        draft.push(name);
+        draft.push(format!(".{}-{tried}", std::process::id()));
+        let draft = path.with_file_name(draft);
+        match File::create_new(&draft) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tried < DRAFTS => tried += 1,
+            made => return Ok((made?, draft)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn drafts_are_new_files() {
+        let folder = std::env::temp_dir().join(format!("cotenant-replace-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let (victim, path) = (folder.join("victim"), folder.join("a"));
+        fs::write(&victim, "mine").unwrap();
+        for name in [format!(".a.{}", std::process::id()), format!(".a.{}-0", std::process::id())] {
+            symlink(&victim, folder.join(name)).unwrap();
+        }
+        replace(&path, b"new").unwrap();
+        assert_eq!((fs::read(&victim).unwrap(), fs::read(&path).unwrap()), (b"mine".to_vec(), b"new".to_vec()));
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        // Our own links are followed; another user's are not.
+        let link = folder.join("link");
+        symlink(&path, &link).unwrap();
+        replace(&link, b"newer").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"newer");
+        if sys::euid() == 0 {
+            std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
+            let why = replace(&link, b"newest").unwrap_err().to_string();
+            assert_eq!(why, "it is a symbolic link of another user");
+            assert_eq!(fs::read(&path).unwrap(), b"newer");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

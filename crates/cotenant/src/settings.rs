@@ -6,6 +6,7 @@ use crate::{calibrated, names, registry::registry, units};
 use anyhow::Result;
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sense::executable;
 use cotenant_linux::sense::memory::{self, Choice};
 use cotenant_model::parse;
@@ -18,7 +19,6 @@ use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Static, StaticSettings
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
@@ -356,10 +356,15 @@ pub(crate) fn machine_within(cpus: Option<&str>) -> Result<((Topology, MachinePr
 
 /// The text of a file that the user named.
 pub(crate) fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| {
-        let what = if e.kind() == ErrorKind::InvalidData { "this is no text".to_owned() } else { e.to_string() };
-        usage(format!("{}: {what}; check the path", path.display()))
-    })
+    bounded::given_text(path).map_err(|e| usage(format!("{}: {e}; check the path", path.display())))
+}
+
+/// The text of a file that the user named, where `-` is standard input.
+pub(crate) fn read_or_input(path: &Path) -> Result<String> {
+    if path != Path::new("-") {
+        return read(path);
+    }
+    bounded::rest_text(&mut std::io::stdin().lock(), Limit::Named).map_err(|e| usage(format!("standard input: {e}")))
 }
 
 /// Reads profiles of applications.

@@ -7,6 +7,7 @@ use crate::calibrated;
 use crate::replace::replace;
 use anyhow::{Context, Result, bail};
 use cotenant_cli::usage;
+use cotenant_linux::bounded;
 use cotenant_linux::sys::{self, Lock};
 use cotenant_model::Topology;
 use cotenant_model::profile::calibration::Stamp;
@@ -94,10 +95,9 @@ impl Store {
     /// `None` where there is no such file (any more).
     fn entry(&self, path: &Path) -> Result<Option<Entry>> {
         let shown = path.display();
-        let text = match fs::read_to_string(path) {
+        let text = match bounded::named_text(path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) if e.kind() == ErrorKind::InvalidData => bail!("{shown}: this is no text"),
             Err(e) => bail!("{shown}: {e}"),
         };
         let mut apps = profile::parse_apps(&text).map_err(|e| anyhow::anyhow!("{shown}:{e}"))?.into_iter();

@@ -356,3 +356,78 @@ fn chromium_opens_the_page_without_a_complaint() {
     assert!(complaints.is_empty(), "{complaints:?}");
     assert!(fs::metadata(&shot).unwrap().len() > 50_000, "a page with figures");
 }
+
+/// A region file comes from somebody else: what it names is read only where it is a file, up to a size, and the page's
+/// maker is told whose lines are on it.
+#[test]
+fn sources_that_are_no_files_are_not_read() {
+    let folder = Folder::new("hostile");
+    let pipe = folder.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let secret = folder.write("secret", "one\ntwo\nthree\n");
+    let long = folder.write("long", "x".repeat(1 << 20));
+    let huge = folder.path("huge");
+    fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+    let region = |file: &str| format!("[[region]]\nfile = '{file}'\nlines = [2, 2]\nscore = 1.0\ncoverage = 0.5\n");
+    let files = ["/dev/zero", &pipe, &huge, &long, &secret, "gone.c"];
+    let regions = folder.write("regions.toml", files.map(region).concat());
+    let out = folder.path("out.html");
+    // Without a limit, /dev/zero ends with the memory.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -v 2000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_cotenant"), "report"])
+        .args([&regions, "-o", &out])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains(&format!("the page shows lines of {secret}; look at them before you share")), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    let page = fs::read_to_string(out).unwrap();
+    for (file, why) in [
+        ("/dev/zero", "it is no regular file"),
+        (&pipe, "it is no regular file"),
+        (&huge, "it has more than 64 MiB"),
+        (&long, "with it the page would show more than 1024 KiB of sources"),
+        ("gone.c", "the source is not here"),
+    ] {
+        assert!(page.contains(&format!("{file}: {why}, so it is not shown.")), "{file}: {page}");
+    }
+    assert!(page.contains(&format!("look at them before you share it: {secret}.")), "{page}");
+    assert!(page.contains("three") && page.len() < 100_000, "{}", page.len());
+}
+
+/// Wherever a file can be named.
+#[test]
+fn devices_are_not_read() {
+    let folder = Folder::new("devices");
+    let scenario = folder.write("scenario.toml", "machine = '/dev/zero'\n[[app]]\nprogram = 'cpu'\n");
+    for args in [
+        &["report", "/dev/zero"][..],
+        &["decide", "--machine", "x3320", "--snapshot", "/dev/zero"],
+        &["decide", "--machine", "/dev/zero", "--snapshot", "-"],
+        &["sim", "/dev/zero"],
+        &["sim", &scenario],
+        &["bench", "/dev/zero"],
+        &["schedule", "/dev/zero"],
+        &["replay", "/dev/zero"],
+        &["run", "--config", "/dev/zero", "true"],
+        &["run", "--profiles", "/dev/zero", "true"],
+    ] {
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 2000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_cotenant")])
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{args:?}: {told}");
+        assert!(told.contains("regular file"), "{args:?}: {told}");
+    }
+    let input = Command::new("sh")
+        .args(["-c", "ulimit -v 2000000; exec \"$0\" decide --machine x3320 --snapshot - < /dev/zero"])
+        .arg(env!("CARGO_BIN_EXE_cotenant"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(input.stderr).unwrap();
+    assert!(told.contains("standard input: it has more than 64 MiB"), "{told}");
+}

@@ -8,6 +8,7 @@ mod world;
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use testing::{TempDir, eventually};
@@ -391,10 +392,9 @@ fn what_a_job_leaves_behind_runs_on() {
 
 #[test]
 fn a_full_disk_is_the_jobs_own_failure() {
-    let queue = Queue::new("full", "list", "echo a\necho b\necho c\n");
+    let queue = Queue::new("full", "list", "echo a\necho b > /dev/full\necho c\n");
     let logs = queue.path("list.logs");
     fs::create_dir(&logs).unwrap();
-    std::os::unix::fs::symlink("/dev/full", logs.join("2-echo.out")).unwrap();
     fs::create_dir(logs.join("3-echo.out")).unwrap();
     let output = queue.run(&["--json"]);
     assert_eq!(output.status.code(), Some(1));
@@ -403,4 +403,27 @@ fn a_full_disk_is_the_jobs_own_failure() {
     assert!(!queue.log("2-echo.err").is_empty(), "it was told");
     assert!(summary["jobs"][2]["why"].as_str().unwrap().contains("3-echo.out"));
     assert_eq!(queue.log("1-echo.out"), "a\n");
+}
+
+/// Who can write into the folder puts links there, for the output of jobs to go elsewhere.
+#[test]
+fn links_among_the_logs_are_not_followed() {
+    let queue = Queue::new("links", "list", "echo a\necho b\n");
+    let logs = queue.path("list.logs");
+    fs::create_dir(&logs).unwrap();
+    let victim = queue.path("victim");
+    fs::write(&victim, "mine\n").unwrap();
+    std::os::unix::fs::symlink(&victim, logs.join("1-echo.out")).unwrap();
+    let output = queue.run(&["--json"]);
+    let summary = json(&output);
+    assert_eq!(results(&summary), ["not_started", "done"], "{summary}");
+    assert!(summary["jobs"][0]["why"].as_str().unwrap().contains("symbolic link"), "{summary}");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine\n");
+
+    fs::remove_dir_all(&logs).unwrap();
+    fs::create_dir(&logs).unwrap();
+    fs::set_permissions(&logs, fs::Permissions::from_mode(0o777)).unwrap();
+    let output = queue.run(&[]);
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(why.contains("everybody can replace what is in it"), "{why}");
 }

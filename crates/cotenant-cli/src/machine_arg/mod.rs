@@ -1,12 +1,11 @@
 //! Machines as users name them: `--machine` and `--from`.
 
-use cotenant_linux::FsRoot;
 use cotenant_linux::sense::topology;
+use cotenant_linux::{FsRoot, bounded};
 use cotenant_model::machine::Machine;
 use cotenant_model::topology::{synthetic, xml};
 use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The machine files that the binary carries.
@@ -22,9 +21,6 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "harpertown-2s", "ivy-bridge-2s", "knl-7210", "nehalem-i7-920", "opteron-48", "opteron-6276-2s",
     "phenom-x4", "tilepro64", "westmere-2s", "x3320", "xeon-4s-64", "yorkfield",
 ];
-
-/// Bytes that a machine file or an XML may have.
-const MAX_FILE: u64 = 64 << 20;
 
 /// A machine that was asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,11 +102,7 @@ fn dump(path: &Path) -> Result<Found, MachineArgError> {
 fn parse_file(path: &Path) -> Result<Machine, MachineArgError> {
     let shown = path.display();
     let error = |why: String| MachineArgError(format!("{shown}{why}"));
-    let bytes = fs::metadata(path).map_err(|e| error(format!(": {e}")))?.len();
-    if bytes > MAX_FILE {
-        return Err(error(format!(": {bytes} bytes are too many for a machine; at most {MAX_FILE} are read")));
-    }
-    let text = fs::read_to_string(path).map_err(|e| error(format!(": {e}")))?;
+    let text = bounded::given_text(path).map_err(|e| error(format!(": {e}")))?;
     if text.trim_start().starts_with('<') {
         let t = xml::parse(&text).map_err(|e| error(format!(":{e}")))?;
         Ok(Machine::unnamed(t, &stem(path), &shown.to_string()))

@@ -89,13 +89,56 @@ pub fn file_name(here: &Here, (pid, start): Identity) -> String {
 pub fn secure_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;
-    let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned()));
     match () {
         () if !meta.is_dir() => refuse("it is not a folder"),
         () if meta.uid() != sys::euid() => refuse("it belongs to another user"),
         () if meta.mode() & 0o022 != 0 => refuse("others can write into it (chmod 700)"),
         () => Ok(()),
     }
+}
+
+/// Makes a folder for what the user may show to others, or checks that in it nobody else can replace our files.
+///
+/// # Errors
+/// Where it cannot be made, or belongs to another user than us and root, or everybody can rename what is in it.
+pub fn open_dir(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let meta = fs::metadata(dir)?;
+    match meta.mode() & 0o1002 {
+        _ if meta.uid() != sys::euid() && meta.uid() != 0 => refuse("it belongs to another user"),
+        0o0002 => refuse("everybody can replace what is in it (chmod o-w)"),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a file to append to, a new one or one of ours. Others may have put something else under that name: links are
+/// not followed.
+///
+/// # Errors
+/// As `open`; `PermissionDenied` where it is not a regular file of ours under this name alone.
+pub fn append_own(path: &Path) -> io::Result<File> {
+    let open = |new: bool| {
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create_new(new).custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY).open(path)
+    };
+    let file = match open(true) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match open(false) {
+            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return refuse("it is a symbolic link; remove it"),
+            there => there?,
+        },
+        new => return new,
+    };
+    let meta = file.metadata()?;
+    match () {
+        () if !meta.is_file() => refuse("it is no regular file"),
+        () if meta.uid() != sys::euid() => refuse("it belongs to another user"),
+        () if meta.nlink() != 1 => refuse("it is a hard link; remove it"),
+        () => Ok(file),
+    }
+}
+
+fn refuse<T>(why: &str) -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// Makes a new file of ours, to be renamed when it is whole, in the place of one that was left there.

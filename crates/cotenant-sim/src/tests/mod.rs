@@ -1,6 +1,7 @@
 //! What must hold, across modules.
 
 mod atom;
+mod endless;
 mod exact;
 mod heuristic;
 mod kernels;
@@ -31,19 +32,21 @@ const WESTMERE: &str = include_str!("../../../../machines/westmere-2s.toml");
 /// A scenario on a machine of the papers, or on `two`: two packages of four cores without SMT; `narrow` is `two` with
 /// a tenth of its memory bandwidth.
 pub(crate) fn scenario(text: &str) -> Scenario {
-    let find = |name: &str| match name {
-        "ivy-bridge-2s" => Machine::parse(IVY).map_err(|e| e.to_string()),
-        "clovertown-2s" => Machine::parse(CLOVERTOWN).map_err(|e| e.to_string()),
-        "nehalem-i7-920" => Machine::parse(NEHALEM).map_err(|e| e.to_string()),
-        "tilepro64" => Machine::parse(TILEPRO).map_err(|e| e.to_string()),
-        "westmere-2s" => Machine::parse(WESTMERE).map_err(|e| e.to_string()),
-        "two" => Machine::parse(shared::MACHINE).map_err(|e| e.to_string()),
-        "narrow" => {
-            Machine::parse(&shared::MACHINE.replace("memory_gbs = 40", "memory_gbs = 4")).map_err(|e| e.to_string())
-        }
-        other => Err(format!("no machine {other}")),
+    Scenario::parse(text, machine).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn machine(name: &str) -> Result<Machine, String> {
+    let text = match name {
+        "ivy-bridge-2s" => IVY,
+        "clovertown-2s" => CLOVERTOWN,
+        "nehalem-i7-920" => NEHALEM,
+        "tilepro64" => TILEPRO,
+        "westmere-2s" => WESTMERE,
+        "two" => shared::MACHINE,
+        "narrow" => &shared::MACHINE.replace("memory_gbs = 40", "memory_gbs = 4"),
+        other => return Err(format!("no machine {other}")),
     };
-    Scenario::parse(text, find).unwrap_or_else(|e| panic!("{e}"))
+    Machine::parse(text).map_err(|e| e.to_string())
 }
 
 /// Its world under a kernel, before anything has started.

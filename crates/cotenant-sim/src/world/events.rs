@@ -5,8 +5,10 @@ use crate::app::Pages;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuId, CpuSet};
 
-/// Instructions that count as none: less than rounding to nanoseconds leaves.
-const NONE_LEFT: f64 = 8.0;
+/// Whether so many instructions of a phase or run count as none: fewer than rounding to nanoseconds leaves.
+fn is_over(left: f64, of: f64) -> bool {
+    left <= f64::min(8.0, 1e-6 * of)
+}
 
 impl World {
     /// Starts the applications whose time has come. Where several start at the same instant, their threads are
@@ -125,13 +127,17 @@ impl World {
         for i in 0..self.running.len() {
             let thread = self.running[i];
             let t = &mut self.threads[thread];
-            let app = &self.apps[t.app];
-            if t.left <= NONE_LEFT {
+            let app = &mut self.apps[t.app];
+            let phases = &app.spec.program.phases;
+            let of_phase = |phase: usize| phases[phase].instructions.unwrap_or(f64::INFINITY);
+            if is_over(t.left, app.spec.instructions) {
+                app.ends += 1;
                 ended.push(t.app);
                 self.stand(thread, None);
-            } else if t.phase_left <= NONE_LEFT {
-                t.phase = (t.phase + 1) % app.spec.program.phases.len();
-                t.phase_left = app.spec.program.phases[t.phase].instructions.unwrap_or(f64::INFINITY);
+            } else if is_over(t.phase_left, of_phase(t.phase)) {
+                app.ends += 1;
+                t.phase = (t.phase + 1) % phases.len();
+                t.phase_left = of_phase(t.phase);
                 changed = true;
             }
         }

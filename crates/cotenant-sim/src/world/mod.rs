@@ -5,6 +5,7 @@
 //! wake-up of the loop, an arrival, the end of a phase or of a run, a turn of the kernel. After every change steps
 //! are short, and grow as the machine settles.
 
+mod budget;
 mod cpu_time;
 mod demand;
 mod events;
@@ -14,13 +15,14 @@ mod pages;
 mod report;
 mod stand;
 
+pub use budget::{Budget, Endless, Halt};
 pub use report::{AppReport, Latency};
 
 use crate::app::{LINE, Phase, Program};
 use crate::kernel::Kernel;
 use crate::machine::SimMachine;
 use crate::places::Places;
-use crate::speed::{Demand, Unsettled};
+use crate::speed::Demand;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuSet, Time};
 use demand::PerInstruction;
@@ -104,6 +106,8 @@ pub(crate) struct App {
     pub run_began: Ns,
     /// Seconds that each finished run took.
     pub times: Vec<f64>,
+    /// How often a phase or a run ended.
+    pub ends: u64,
     pub latency: Latency,
     /// Seconds, and the sum over them of what an instruction of its threads costs where none waits for another.
     pub cost: (f64, f64),
@@ -170,6 +174,10 @@ pub struct World {
     pub(crate) changed: bool,
     /// No step is longer than this: the machine's own choice, unless a test wants it finer.
     pub(crate) longest: Ns,
+    /// Steps and samples that it may take, those that it took, and the samples among them.
+    pub(crate) budget: Budget,
+    work: u64,
+    pub(crate) samples: u64,
     created: u32,
     step: Ns,
     waits: Vec<f64>,
@@ -220,6 +228,7 @@ impl World {
                 threads: first..threads.len(),
                 run_began: 0,
                 times: Vec::new(),
+                ends: 0,
                 latency: Latency::default(),
                 cost: (0.0, 0.0),
                 nap_until: 0,
@@ -246,6 +255,9 @@ impl World {
             changed: false,
             created: 0,
             longest: LONG,
+            budget: Budget::default(),
+            work: 0,
+            samples: 0,
             step: SHORT,
             demands: Vec::new(),
             per: Vec::new(),
@@ -299,8 +311,8 @@ impl World {
     /// Lets time pass until `until`, or until tasks come or go where `stop` says so, or until everything is done.
     ///
     /// # Errors
-    /// [`Unsettled`] where no speeds can be found.
-    pub fn advance(&mut self, until: Time, stop: bool) -> Result<(), Unsettled> {
+    /// [`Halt`] where no speeds can be found, or the steps get too small.
+    pub fn advance(&mut self, until: Time, stop: bool) -> Result<(), Halt> {
         self.changed = false;
         self.begin_arrivals();
         while self.now < until.0 && !self.is_done() && !(stop && self.changed) {
@@ -348,7 +360,8 @@ impl World {
         self.disturb();
     }
 
-    fn step(&mut self, until: Ns) -> Result<(), Unsettled> {
+    fn step(&mut self, until: Ns) -> Result<(), Halt> {
+        self.work()?;
         self.end_naps();
         self.kernel_turn();
         if self.fresh {

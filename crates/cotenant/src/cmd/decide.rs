@@ -1,7 +1,7 @@
 //! `cotenant decide`: one decision from files, printed with its reasons.
 
 use crate::args::PolicyArgs;
-use crate::settings::{Setup, read};
+use crate::settings::{Setup, read_or_input};
 use anyhow::Result;
 use cotenant_cli::messages::tell;
 use cotenant_cli::{machine_arg, usage};
@@ -44,11 +44,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for note in &found.notes {
         tell(note);
     }
-    let (text, place) = if args.snapshot.as_os_str() == "-" {
-        (std::io::read_to_string(std::io::stdin())?, "standard input".to_owned())
-    } else {
-        (read(&args.snapshot)?, args.snapshot.display().to_string())
-    };
+    let text = read_or_input(&args.snapshot)?;
+    let is_input = args.snapshot.as_os_str() == "-";
+    let place = if is_input { "standard input".to_owned() } else { args.snapshot.display().to_string() };
     let Machine { name, topology, mut profile, .. } = found.machine;
     let snapshot = Snapshot::parse(&text, &topology).map_err(|e| usage(format!("{place}:{e}")))?;
     profile.thresholds = snapshot.thresholds.or(profile.thresholds);

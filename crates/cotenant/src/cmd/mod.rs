@@ -26,9 +26,9 @@ pub mod why;
 use clap::Subcommand;
 use cotenant_cli::progress::Metered;
 use cotenant_cli::{messages, usage};
+use cotenant_linux::bounded;
 use cotenant_linux::sys::waiter::Waiter;
 use cotenant_record::Recording;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
@@ -235,7 +235,7 @@ fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<Ex
 /// Where it cannot be opened or is no recording; the path is named.
 pub fn open_recording(path: &Path, watched: bool) -> anyhow::Result<Recording<BufReader<Metered>>> {
     let name = path.display();
-    let file = File::open(path)
+    let file = bounded::given(path)
         .map_err(|e| usage(format!("{name}: {e}; give a file that `cotenant record` or `--record` wrote")))?;
     Recording::read(BufReader::new(Metered::new(file, watched)))
         .map_err(|e| usage(format!("{name}: {}", messages::chain(&e.into()))))

@@ -6,6 +6,7 @@ use crate::store::{self, Entry, Store};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::{answer, machine_arg, print_text, usage};
+use cotenant_linux::bounded;
 use cotenant_model::profile::{self, AppProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -171,7 +172,7 @@ fn show(store: &Store, names: &[String], json: bool) -> Result<ExitCode> {
     let profiles: BTreeMap<&str, &AppProfile> = found.iter().map(|e| (e.key.as_str(), &e.profile)).collect();
     answer(json, &profiles, |out| {
         for entry in &found {
-            let text = std::fs::read_to_string(&entry.path);
+            let text = bounded::named_text(&entry.path);
             out.write_all(text.with_context(|| entry.path.display().to_string())?.as_bytes())?;
         }
         Ok(())

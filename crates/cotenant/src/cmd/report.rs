@@ -5,11 +5,11 @@ use crate::report::page::{Block, Section, html};
 use crate::report::{recording, regions, result};
 use anyhow::{Context, Result};
 use cotenant_cli::{messages, usage};
-use cotenant_model::region;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_record::{MAGIC, Recording, Tail};
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<Section>> {
     let name = path.display();
     let remedy = "give a recording, or JSON of cotenant sim or cotenant-lab reproduce";
     let wrong = |e: io::Error| usage(format!("{name}: {e}; {remedy}"));
-    let mut file = BufReader::new(File::open(path).map_err(wrong)?);
+    let mut file = BufReader::new(bounded::given(path).map_err(wrong)?);
     let start = file.fill_buf().map_err(wrong)?;
     if start.is_empty() {
         return Err(usage(format!("{name}: the file is empty; {remedy}")));
@@ -86,13 +86,17 @@ fn read(path: &Path) -> Result<Vec<Section>> {
         }
         return Ok(vec![section]);
     }
-    let mut text = Vec::new();
-    file.read_to_end(&mut text).map_err(wrong)?;
+    let text = bounded::rest(&mut file, Limit::Named).map_err(wrong)?;
     let text = String::from_utf8(text)
         .map_err(|_| usage(format!("{name}: this is neither a recording nor text; {remedy}")))?;
     if regions::is_regions(&text) {
-        let found = region::parse(&text).map_err(|why| usage(format!("{name}:{why}")))?;
-        return Ok(vec![regions::section(name_of(path), &found, path.parent().unwrap_or(Path::new("")))]);
+        let found = regions::parse(&text).map_err(|why| usage(format!("{name}:{why}")))?;
+        let (section, shown) = regions::section(name_of(path), &found, path.parent().unwrap_or(Path::new("")));
+        if !shown.is_empty() {
+            let remark = "look at them before you share the page";
+            messages::tell(format!("{name}: the page shows lines of {}; {remark}", regions::listed(&shown)));
+        }
+        return Ok(vec![section]);
     }
     result::sections(&name_of(path), &text).map_err(|why| usage(format!("{name}: {}", messages::chain(&why))))
 }

@@ -1,9 +1,10 @@
 //! A region file as a part of a report: its regions, and the source that they name, coloured by score.
 
 use super::page::{Block, Listing, Section, SourceLine, Table};
-use cotenant_model::region::Region;
+use cotenant_linux::bounded;
+use cotenant_model::region::{self, Region};
 use std::collections::BTreeMap;
-use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Lines that are shown around a region.
@@ -15,9 +16,35 @@ pub fn is_regions(text: &str) -> bool {
     lines.next() == Some("[[region]]")
 }
 
-/// The section of a region file that lies in `folder`. Sources are looked for where they are named: as they stand,
-/// and from that folder.
-pub fn section(title: String, regions: &[Region], folder: &Path) -> Section {
+/// Bytes that a region file may have for a report: some 10,000 regions.
+const LONGEST: usize = 1 << 20;
+
+/// Bytes of sources that a section shows. What they are is up to the region file, not to who makes the page.
+const SHOWN: usize = 1 << 20;
+
+/// Bytes that a line takes on the page besides its text.
+const A_LINE: usize = 64;
+
+/// The regions of a file.
+///
+/// # Errors
+/// `LINE:COLUMN: ` and what is wrong.
+pub fn parse(text: &str) -> Result<Vec<Region>, String> {
+    if text.len() > LONGEST {
+        return Err(format!("1:1: these are {} bytes of regions; at most {LONGEST} are shown", text.len()));
+    }
+    region::parse(text).map_err(|why| why.to_string())
+}
+
+/// File names for people: the first few.
+pub fn listed(files: &[String]) -> String {
+    let first = files.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if files.len() > 5 { format!("{first} and {} more files", files.len() - 5) } else { first }
+}
+
+/// The section of a region file that lies in `folder`, and the sources of which it shows lines. They are looked for
+/// where they are named: as they stand, and from that folder.
+pub fn section(title: String, regions: &[Region], folder: &Path) -> (Section, Vec<String>) {
     let mut table = Table::new("Regions, as in the file", &["function", "file", "lines", "#score", "#coverage, %"]);
     let mut of_file: BTreeMap<&str, Vec<&Region>> = BTreeMap::new();
     for region in regions {
@@ -31,33 +58,54 @@ pub fn section(title: String, regions: &[Region], folder: &Path) -> Section {
     }
     let mut blocks = vec![Block::Table(table)];
     let highest = regions.iter().map(|region| region.score).fold(0.0, f64::max);
+    let (mut shown, mut left) = (Vec::new(), SHOWN);
     for (file, regions) in of_file {
         let places: [PathBuf; 2] = [file.into(), folder.join(file)];
-        let Some(source) = places.iter().find_map(|path| fs::read_to_string(path).ok()) else {
-            blocks.push(Block::Text(format!("{file}: the source is not here, so it is not shown.")));
-            continue;
+        let read = |path: &PathBuf| bounded::named_text(path);
+        let found = read(&places[0]).or_else(|why| match why.kind() {
+            ErrorKind::NotFound => read(&places[1]),
+            _ => Err(why),
+        });
+        let why = match found.map(|source| listing(file, &source, &regions, highest, &mut left)) {
+            Ok(Some(listing)) => {
+                if !listing.lines.is_empty() {
+                    shown.push(file.to_owned());
+                }
+                blocks.push(Block::Listing(listing));
+                continue;
+            }
+            Ok(None) => format!("with it the page would show more than {} KiB of sources", SHOWN >> 10),
+            Err(why) if why.kind() == ErrorKind::NotFound => "the source is not here".to_owned(),
+            Err(why) => why.to_string(),
         };
-        blocks.push(Block::Listing(listing(file, &source, &regions, highest)));
+        blocks.push(Block::Text(format!("{file}: {why}, so it is not shown.")));
     }
-    Section { title, blocks }
+    if !shown.is_empty() {
+        let remark = "Lines of these files are on this page; look at them before you share it";
+        blocks.insert(1, Block::Text(format!("{remark}: {}.", shown.join(", "))));
+    }
+    (Section { title, blocks }, shown)
 }
 
-/// The lines of a source around its regions.
-fn listing(name: &str, source: &str, regions: &[&Region], highest: f64) -> Listing {
+/// The lines of a source around its regions; `None` where they are more than the bytes that are left.
+fn listing(name: &str, source: &str, regions: &[&Region], highest: f64, left: &mut usize) -> Option<Listing> {
     let score = |line: u32| {
         let here = regions.iter().filter(|r| r.lines.is_some_and(|(first, last)| (first..=last).contains(&line)));
         here.map(|region| region.score).max_by(f64::total_cmp)
     };
-    let near = |line: u32| {
-        regions
-            .iter()
-            .filter_map(|r| r.lines)
-            .any(|(first, last)| line + AROUND >= first && line <= last.saturating_add(AROUND))
-    };
-    let shown = (1..).zip(source.lines()).filter(|(line, _)| near(*line));
-    let lines =
-        shown.map(|(number, text)| SourceLine { number, text: text.to_owned(), score: score(number) }).collect();
-    Listing { caption: format!("{name}, coloured by score"), lines, highest }
+    let around = |(first, last): (u32, u32)| (first.saturating_sub(AROUND), last.saturating_add(AROUND));
+    let mut near: Vec<(u32, u32)> = regions.iter().filter_map(|r| r.lines).map(around).collect();
+    near.sort_unstable();
+    let (mut near, mut lines, mut rest) = (near.into_iter().peekable(), Vec::new(), *left);
+    for (number, text) in (1..).zip(source.lines()) {
+        while near.next_if(|&(_, last)| last < number).is_some() {}
+        if near.peek().is_some_and(|&(first, _)| first <= number) {
+            rest = rest.checked_sub(text.len() + A_LINE)?;
+            lines.push(SourceLine { number, text: text.to_owned(), score: score(number) });
+        }
+    }
+    *left = rest;
+    Some(Listing { caption: format!("{name}, coloured by score"), lines, highest })
 }
 
 #[cfg(test)]
@@ -73,7 +121,9 @@ mod tests {
     fn lines_have_the_score_of_the_worst_region_that_holds_them() {
         let source = (1..=40).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n");
         let (outer, inner) = (region((10, 20), 0.2), region((12, 13), 0.8));
-        let listing = listing("a.c", &source, &[&outer, &inner, &region((30, 30), 0.0)], 0.8);
+        let regions = [&outer, &inner, &region((30, 30), 0.0)];
+        assert!(listing("a.c", &source, &regions, 0.8, &mut 1_000).is_none());
+        let listing = listing("a.c", &source, &regions, 0.8, &mut 10_000).unwrap();
         let numbers: Vec<u32> = listing.lines.iter().map(|line| line.number).collect();
         assert_eq!(numbers, (7..=23).chain(27..=33).collect::<Vec<u32>>());
         let score = |n: u32| listing.lines.iter().find(|line| line.number == n).unwrap().score;

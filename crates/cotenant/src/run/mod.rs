@@ -14,6 +14,7 @@ use crate::settings::{Decider, Setup};
 use anyhow::Result;
 use cotenant_cli::live_view::LiveView;
 use cotenant_cli::messages::tell;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::host::queue::Queue;
 use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
 use cotenant_linux::sys;
@@ -186,7 +187,8 @@ fn header(setup: &Setup, command: Vec<String>, redacted: bool) -> Result<Header>
 }
 
 fn kernel_release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
+    bounded::text("/proc/sys/kernel/osrelease", Limit::Value)
+        .map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned())
 }
 
 #[cfg(test)]

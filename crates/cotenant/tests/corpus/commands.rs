@@ -121,7 +121,6 @@ const CASES: &[(&str, &str, Json)] = &[
         Out,
     ),
     ("characterize-bad", "characterize --only no-such -- true", No),
-    ("characterize-short", "characterize -q --only corun -- true", No),
     ("regions", "regions -q --source cachegrind -o walk.toml -- true", No),
     ("regions-bad", "regions --source no-such -- true", No),
     ("cc-no-clang", "cc --cotenant-clang=/proc/nonexistent a.c", No),

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
+use cotenant_linux::bounded;
 use cotenant_linux::sense::executable;
 use cotenant_measure::workload::{JobRuns, RunError, Workload};
 use cotenant_sim::batch::parallel;
@@ -20,7 +21,6 @@ use file::{Program, Spec};
 use result::{Arm, Report, Round, over_linux};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -79,7 +79,7 @@ struct Found {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let path = args.file.display();
     let text =
-        fs::read_to_string(&args.file).map_err(|e| usage(format!("{path}: {e}; give a workload's TOML file")))?;
+        bounded::given_text(&args.file).map_err(|e| usage(format!("{path}: {e}; give a workload's TOML file")))?;
     let spec = Spec::parse(&text, args.here).map_err(|e| usage(format!("{path}:{e}")))?;
     let found = if spec.simulated { simulate(args, &text, &spec)? } else { really(args, &spec)? };
     let code = found.signal.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal as u8));
@@ -122,6 +122,7 @@ fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     scenario.know(&known);
     let refused = |e: SimError| match e {
         SimError::Refused(_) => usage(format!("{path}: {e}")),
+        SimError::Endless { at, .. } => usage(format!("{path}:{at}: {e}")),
         other => anyhow::Error::new(other).context(path.to_string()),
     };
     if spec.policies.iter().any(|name| name == "heuristic") {

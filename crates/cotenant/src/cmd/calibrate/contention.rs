@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
-use cotenant_linux::sys;
+use cotenant_linux::{bounded, sys};
 use cotenant_measure::live::foreign_load::Others;
 use cotenant_measure::live::kernel::Study;
 use cotenant_model::machine::Machine;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     // A damaged profile is found before anything is measured: whatever could be measured would be lost.
     let other = "name another file with -o";
     calibrated::read(path).map_err(|why| usage(format!("{why}; mend or remove it, or {other}")))?;
-    if path.is_file() && fs::read_to_string(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
+    if path.is_file() && bounded::given_text(path).is_ok_and(|text| Machine::parse(&text).is_ok()) {
         let path = path.display();
         return Err(usage(format!("{path}: this is a machine file, which would lose its topology; {other}")));
     }

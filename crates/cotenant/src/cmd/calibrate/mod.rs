@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::Caches;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys;
 use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
 use cotenant_measure::live::foreign_load::Others;
@@ -132,7 +133,7 @@ fn remark_noise(used_by_others: Option<f64>) {
 }
 
 fn load_average() -> Option<f64> {
-    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+    bounded::text("/proc/loadavg", Limit::Value).ok()?.split(' ').next()?.parse().ok()
 }
 
 fn draw(folder: &Path, calibration: &Calibration) -> Result<()> {

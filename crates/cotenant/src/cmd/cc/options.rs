@@ -3,6 +3,7 @@
 use crate::units;
 use anyhow::Result;
 use cotenant_cli::usage;
+use cotenant_linux::bounded;
 use cotenant_model::region;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -137,7 +138,7 @@ impl Options {
     pub fn regions(&self) -> Result<Option<String>> {
         let Some(path) = &self.regions else { return Ok(None) };
         let name = path.display();
-        let text = std::fs::read_to_string(path)
+        let text = bounded::given_text(path)
             .map_err(|e| usage(format!("{name}: {e}; give a region file, see docs/reference/regions.md")))?;
         let regions = region::parse(&text).map_err(|e| usage(format!("{name}:{e}")))?;
         let score = self.min_score.unwrap_or(region::MIN_SCORE);

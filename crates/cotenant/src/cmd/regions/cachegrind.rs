@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::tell;
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_measure::characterize::caches::Geometry;
 use cotenant_model::region::found;
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
@@ -77,7 +78,7 @@ fn read(folder: &Path) -> Result<found::Profile> {
     files.sort();
     for file in files {
         // A process that was killed leaves a part, or nothing: what it says counts no less.
-        let text = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
+        let text = String::from_utf8_lossy(&bounded::read(&file, Limit::Own)?).into_owned();
         any |= profile.add(&text).is_ok();
     }
     if any {

@@ -3,11 +3,13 @@
 use super::jobs::JobSpec;
 use anyhow::Result;
 use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys::thread;
 use cotenant_linux::sys::{self, Lock};
+use cotenant_linux::undo;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// The name of the file, in the folder of the logs.
@@ -50,17 +52,13 @@ impl Ledger {
         let path = folder.join(NAME);
         let shown = path.display();
         let io = |e: io::Error| usage(format!("{shown}: {e}; choose another folder with --logs"));
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(io)?;
+        let mut file = undo::append_own(&path).map_err(io)?;
         if sys::flock(&file, Lock::Try).is_err() {
             return Err(usage(format!(
                 "{shown}: another cotenant schedule works with it; choose another folder with --logs"
             )));
         }
-        let mut text = String::new();
-        // A device says nothing of an earlier run, and may never come to its end.
-        if file.metadata().is_ok_and(|what| what.is_file()) {
-            file.read_to_string(&mut text).map_err(io)?;
-        }
+        let text = bounded::rest_text(&mut file, Limit::Own).map_err(io)?;
         // A line that a crash has torn is skipped.
         let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let crc = crc(jobs);
@@ -159,16 +157,23 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_refused_in_finite_time() {
-        let folder = Folder(std::env::temp_dir().join(format!("cotenant-ledger-full-{}", std::process::id())));
+    fn a_link_in_its_place_is_refused() {
+        let folder = Folder(std::env::temp_dir().join(format!("cotenant-ledger-link-{}", std::process::id())));
         let _ = std::fs::remove_dir_all(&folder.0);
         std::fs::create_dir(&folder.0).unwrap();
-        std::os::unix::fs::symlink("/dev/full", folder.0.join(NAME)).unwrap();
+        let (victim, ledger) = (folder.0.join("victim"), folder.0.join(NAME));
+        std::fs::write(&victim, "mine").unwrap();
         let jobs = parse(Path::new("q"), "a\n").unwrap();
+        std::os::unix::fs::symlink(&victim, &ledger).unwrap();
         for resume in [false, true] {
             let why = Ledger::open(&folder.0, &jobs, resume).unwrap_err().to_string();
-            assert!(why.contains("No space left") && why.contains("choose another folder with --logs"), "{why}");
+            assert!(why.contains("symbolic link") && why.contains("choose another folder with --logs"), "{why}");
         }
+        std::fs::remove_file(&ledger).unwrap();
+        std::fs::hard_link(&victim, &ledger).unwrap();
+        let why = Ledger::open(&folder.0, &jobs, false).unwrap_err().to_string();
+        assert!(why.contains("hard link"), "{why}");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "mine");
     }
 
     #[test]
@@ -190,7 +195,12 @@ mod tests {
             assert!(taken.contains("another cotenant schedule works with it"), "{taken}");
         }
         // A crash in the middle of a line.
-        OpenOptions::new().append(true).open(folder.0.join(NAME)).unwrap().write_all(b"{\"ended\":{\"jo").unwrap();
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(folder.0.join(NAME))
+            .unwrap()
+            .write_all(b"{\"ended\":{\"jo")
+            .unwrap();
         let anew = Ledger::open(&folder.0, &jobs, false).unwrap_err().to_string();
         assert!(anew.contains("2-b of an earlier run still runs"), "{anew}");
         let (mut ledger, earlier) = Ledger::open(&folder.0, &jobs, true).unwrap();

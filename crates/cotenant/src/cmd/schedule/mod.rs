@@ -31,7 +31,6 @@ use screen::Screen;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -146,7 +145,7 @@ pub struct Args {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let specs = jobs::parse(&args.file, &read(&args.file)?)?;
+    let specs = jobs::parse(&args.file, &settings::read_or_input(&args.file)?)?;
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let topology = &machine.0;
     let usable = topology.usable().len();
@@ -165,7 +164,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut run = Run::new(&setup, args.record.target(), names)?;
 
     let logs = args.logs.clone().unwrap_or_else(|| default_logs(&args.file));
-    std::fs::create_dir_all(&logs).map_err(|e| usage(format!("{}: {e}; name a folder with --logs", logs.display())))?;
+    undo::open_dir(&logs).map_err(|e| usage(format!("{}: {e}; name a folder with --logs", logs.display())))?;
     let (ledger, earlier) = Ledger::open(&logs, &specs, args.resume)?;
     let shared = Shared(Rc::new(RefCell::new(Jobs::new(specs, limits, &logs, ledger, &earlier))));
     wait_for_left(&shared, &earlier)?;
@@ -237,17 +236,6 @@ impl Discipline {
     fn pauses(self) -> bool {
         !matches!(self, Self::Auto | Self::Linux | Self::Fifo)
     }
-}
-
-fn read(file: &Path) -> Result<String> {
-    if file != Path::new("-") {
-        return settings::read(file);
-    }
-    let mut text = String::new();
-    std::io::stdin()
-        .read_to_string(&mut text)
-        .map_err(|e| usage(format!("standard input: {e}; give a command per line")))?;
-    Ok(text)
 }
 
 fn default_logs(file: &Path) -> PathBuf {

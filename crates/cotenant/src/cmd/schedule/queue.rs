@@ -5,11 +5,11 @@ use super::ledger::{Earlier, Ledger};
 use cotenant_linux::host::queue::{Program, Queue};
 use cotenant_linux::sys::Usage;
 use cotenant_linux::sys::launch;
+use cotenant_linux::undo;
 use cotenant_model::Signal;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -129,7 +129,7 @@ impl Jobs {
         let mut command = spec.prepare();
         for (suffix, out) in [("out", true), ("err", false)] {
             let path = self.logs.join(format!("{}.{suffix}", file_name(&spec.name)));
-            let log = OpenOptions::new().append(true).create(true).open(&path);
+            let log = undo::append_own(&path);
             let log = match log {
                 Err(e) if launch::is_for_later(&e) && self.started_jobs().next().is_some() => return Ok(None),
                 log => log.map_err(|e| format!("{}: {e}", path.display()))?,

@@ -4,10 +4,10 @@ mod mix;
 mod scenario;
 
 use crate::args::SetArgs;
+use cotenant_linux::bounded;
 use cotenant_model::machine::Machine;
 use cotenant_sim::flat_machine;
 use cotenant_sim::kernel::KernelKind;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -73,8 +73,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// A machine as scenarios and mixes name it: as everywhere, or a file of eight lines. Paths are relative to `folder`.
 pub(super) fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
     let path = folder.join(name);
-    if let Some(text) = fs::read_to_string(&path).ok().filter(|text| flat_machine::is_flat(text)) {
-        return flat_machine::parse(&text).map_err(|e| format!("{}:{e}", path.display()));
+    if path.exists() && !path.is_dir() {
+        let text = bounded::named_text(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        if flat_machine::is_flat(&text) {
+            return flat_machine::parse(&text).map_err(|e| format!("{}:{e}", path.display()));
+        }
     }
     let relative = path.exists().then(|| path.to_string_lossy().into_owned());
     cotenant_cli::machine_arg::resolve(Some(relative.as_deref().unwrap_or(name)))

@@ -5,13 +5,13 @@ use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
 use cotenant_cli::progress::Progress;
 use cotenant_cli::usage;
+use cotenant_linux::bounded;
 use cotenant_policies::Static;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::optimum::{Best, Label, Limits};
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
 use serde_json::{Value, json};
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use std::sync::Mutex;
 
 pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let path = file.display();
-    let text = fs::read_to_string(file).map_err(|e| usage(format!("{path}: {e}; give a scenario's TOML file")))?;
+    let text = bounded::given_text(file).map_err(|e| usage(format!("{path}: {e}; give a scenario's TOML file")))?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut scenario =
         Scenario::parse(&text, |name| super::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
@@ -53,7 +53,9 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         let of_map = || matches!(&e, SimError::Refused(r) if r.policy == "static").then_some(spots.map).flatten();
         let at = e.spot().or_else(of_map).map_or_else(|| format!("{path}"), |spot| format!("{path}:{spot}"));
         match e {
-            SimError::Refused(_) | SimError::TooManyThreads { .. } => usage(format!("{at}: {e}")),
+            SimError::Refused(_) | SimError::TooManyThreads { .. } | SimError::Endless { .. } => {
+                usage(format!("{at}: {e}"))
+            }
             other => anyhow::Error::new(other).context(at),
         }
     };

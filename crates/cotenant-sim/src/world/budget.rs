@@ -1,0 +1,74 @@
+//! How much work a simulated second may be: without a limit, a phase of 85 instructions takes a step per 5 ns, and no
+//! `end_s` is ever reached.
+
+use super::World;
+use crate::speed::Unsettled;
+
+/// Steps and samples that a simulation may take. Without short phases and runs it takes at most 1,000 steps a second,
+/// and two for each turn of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// At any time, as those that begin together settle.
+    pub at_once: u64,
+    /// Besides, for each simulated second.
+    pub per_s: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { at_once: 1_000_000, per_s: 100_000 }
+    }
+}
+
+/// Why a simulation came to a halt.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Halt {
+    /// No speeds were found.
+    #[error(transparent)]
+    Unsettled(#[from] Unsettled),
+    /// The budget is used up.
+    #[error(transparent)]
+    Endless(#[from] Endless),
+}
+
+/// More work than the budget allows.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("the simulation got no further than {at_s:.6} s in {work} steps: {}", self.remedy())]
+pub struct Endless {
+    /// Simulated time.
+    pub at_s: f64,
+    /// Steps and samples so far.
+    pub work: u64,
+    /// How often tasks were sampled.
+    pub samples: u64,
+    /// The application that ended phases and runs most often, and how often.
+    pub most: (String, u64),
+}
+
+impl Endless {
+    /// Whether it is an application that ends phases or runs too often.
+    pub fn is_of_app(&self) -> bool {
+        self.most.1 >= self.samples
+    }
+
+    fn remedy(&self) -> String {
+        let Self { samples, most: (name, ends), .. } = self;
+        if self.is_of_app() {
+            return format!("app {name} ended {ends} phases or runs; give these more instructions, or take fewer runs");
+        }
+        format!("the policy was asked {samples} times; raise interval_ms or quantum_ms")
+    }
+}
+
+impl World {
+    /// Counts a step or a sample.
+    pub(crate) fn work(&mut self) -> Result<(), Endless> {
+        self.work += 1;
+        let at_s = self.now as f64 / 1e9;
+        if self.work as f64 <= self.budget.at_once as f64 + at_s * self.budget.per_s as f64 {
+            return Ok(());
+        }
+        let most = self.apps.iter().max_by_key(|app| app.ends).map(|app| (app.spec.name.clone(), app.ends));
+        Err(Endless { at_s, work: self.work, samples: self.samples, most: most.unwrap_or_default() })
+    }
+}
