@@ -14,6 +14,7 @@ mod decode;
 mod encode;
 mod frame;
 pub mod moves;
+pub mod naps;
 mod reader;
 mod redact;
 pub mod replay;

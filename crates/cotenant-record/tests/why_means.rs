@@ -132,7 +132,7 @@ fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
     // At 0.5 s: a nap that goes on, both limits.
     let expected = "\
 0.300 s  app 1 (program1) → naps until 0.550 s; controller: app 0 lost 0.200 of its speed alone ≥ 0.040; contention
-         applied; in force at 0.500 s; 3 orders by these means since 0.100 s
+         applied; in force at 0.500 s; 3 naps by 3 orders since 0.100 s
          instructions/cycle   1.000 1.000 1.000 │ 1.000 1.000 1.000
          progress/s           100.000 100.000 100.000 │ 100.000 100.000 100.000
          instructions/cycle of program0 1.000 1.000 1.000 │ 1.000 1.000 1.000

@@ -258,7 +258,16 @@ fn what_cannot_be_counted_comes_from_the_store() {
         String::from_utf8(output.stderr).unwrap()
     };
     cotenant(&["profiles", "import", file.to_str().unwrap()]);
-    let said = cotenant(&["qos", "--json", "--high", "exec sleep 0.5", "--low", "exec sleep 0.5"]);
+    let said = cotenant(&[
+        "qos",
+        "--json",
+        "--high",
+        "exec sleep 0.5",
+        "--low",
+        "exec sleep 0.5",
+        "--metric",
+        "cmd:echo 1,every=20ms",
+    ]);
     let summary: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!((&summary["policy"], &summary["mode"]), (&"qos".into(), &"enforce".into()), "{summary}");
     if !summary["tier"].as_str().unwrap().starts_with("software only") {
@@ -449,6 +458,74 @@ fn who_has_no_marks_is_told() {
     assert!(said.iter().any(|line| line.contains("has passed no mark")), "{said:?}");
 }
 
+/// Everything that a run says, and its summary.
+fn summary(words: &[&str]) -> (serde_json::Value, Option<i32>) {
+    let state = State::new("qos-summary");
+    let output = state.cotenant(&[&["qos", "--json"], words].concat()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let json = said.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    (json.unwrap_or_else(|| panic!("{said}")), output.status.code())
+}
+
+#[test]
+fn summary_report_and_why_count_the_same_naps() {
+    let folder = TempDir::new("qos-counts");
+    let [file, page] = ["a.rec", "a.html"].map(|name| folder.path().join(name).display().to_string());
+    // Above the goal in some readings and below it in others, so that duties come and go.
+    let metric = "cmd:date +%N | cut -c1,every=20ms";
+    let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--means", "outside", "--time", "2s"];
+    let (json, _) = summary(&[&words[..], &["--metric", metric, "--record", &file]].concat());
+    let low = &json["low"][0];
+    let naps = low["naps_ordered"].as_u64().unwrap();
+    assert!(naps > 0 && naps == json["naps_ordered"] && naps == low["naps_carried_out"], "{json:#}");
+    let state = State::new("qos-counts-read");
+    let output = state.cotenant(&["why", &file, "app:1", "--json"]).output().unwrap();
+    let why: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = why["standing"].as_array().unwrap().iter().filter(|told| told["means"] == "nap");
+    assert!(told.clone().count() > 0 && told.clone().all(|told| told["naps"] == naps), "{naps}: {why:#}");
+    assert!(state.cotenant(&["report", &file, "-o", &page]).status().unwrap().success());
+    let page = fs::read_to_string(&page).unwrap();
+    let row = format!("<th scope=\"row\">sleep</th><td class=\"n\">{naps}</td><td class=\"n\">{naps}</td>");
+    assert!(page.contains(&row), "{row} {page}");
+}
+
+#[test]
+fn a_run_that_is_too_short_to_judge_says_so() {
+    let metric = "cmd:echo 5,every=50ms";
+    let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--metric", metric, "--time", "1s"];
+    let (json, code) = summary(&words);
+    assert_eq!((&json["high"][0]["verdict"], code), (&"unsure".into(), Some(143)), "{json:#}");
+    assert!(json["notes"].to_string().contains("sleep: too short to judge the goal"), "{json:#}");
+    assert_eq!(json["high"][0]["achieved_interval"], serde_json::Value::Null);
+    let (json, code) = summary(&[&words[..], &["--strict"]].concat());
+    assert_eq!((&json["exit_code"], code), (&4.into(), Some(4)), "{json:#}");
+}
+
+#[test]
+fn a_speed_that_is_never_known_throttles_nobody_for_long() {
+    let metric = "cmd:false,every=20ms,timeout=20ms";
+    let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--metric", metric, "--means", "outside"];
+    let state = State::new("qos-unknown");
+    let mut run = Run::of(state.cotenant(&[&["qos", "-v"][..], &words].concat()), TempDir::new("qos-unknown-programs"));
+    run.hear(&["sleep: cmd has told nothing for ", "the low-priority programs run unthrottled until it does"]);
+    run.hear(&["high sleep: speed unknown, cmd ? (alone ?"]);
+    run.terminate();
+    let (json, code) = summary(&["--high", "sleep 0.5", "--low", "sleep 0.4", "--metric", metric]);
+    assert_eq!((code, &json["exit_code"]), (Some(4), &4.into()), "{json:#}");
+}
+
+/// A server does not end with its shell: it has something to write first.
+#[test]
+fn a_run_of_some_time_ends_behind_all_that_it_has_started() {
+    let folder = TempDir::new("qos-time-programs");
+    let told = folder.path().join("server").display().to_string();
+    let server = format!("trap \"sleep 1; echo over >{told}\" TERM; sleep 1000 & wait");
+    let high = format!("sh -c '{server}' & wait");
+    let words = ["--high", &high, "--low", "exec sleep 1000", "--metric", "cmd:echo 1,every=20ms", "--time", "1s"];
+    let (json, _) = summary(&words);
+    assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
+}
+
 #[test]
 fn a_metric_that_fails_is_said_at_once() {
     let state = State::new("qos-metric");
@@ -462,7 +539,7 @@ fn a_metric_that_fails_is_said_at_once() {
 fn advice_stops_nobody() {
     let state = State::new("qos-advise");
     let mut run = Run::start(&state, "plain", &[&ALWAYS[..], &["--mode", "advise"]].concat());
-    run.hear(&["high ", "of its speed alone (progress", "e"]);
+    run.hear(&["high ", "progress ", "/s (alone ", "of its speed alone"]);
     runs_on("nobody is stopped", run.pid_of("plain"));
     assert_eq!((run.guardian(), groups_of(run.cotenant.id()).len()), (None, 0));
     let (said, _) = run.terminate();

@@ -222,6 +222,20 @@ fn naps_and_limits_are_listed_with_their_reasons() {
 }
 
 #[test]
+fn a_goal_is_shown_with_what_was_done_for_it() {
+    let folder = Folder::new("goal");
+    let recording =
+        |name: &str| format!("{}/../../fixtures/corpus/0.1.0/recordings/{name}.rec", env!("CARGO_MANIFEST_DIR"));
+    let text = page(&folder, &[&recording("qos-steady-latency")]);
+    has(
+        &text,
+        &["Goal and throttling", "95.0 %", "p99 ", "(alone ", ", goal ", "goal not judged", "Time asleep by naps"],
+    );
+    let text = page(&folder, &[&recording("qos-outside")]);
+    has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
+}
+
+#[test]
 fn results_in_json_become_tables_and_figures() {
     let folder = Folder::new("json");
     let (sim, reproduction) = (folder.write("s.json", SIM), folder.write("r.json", REPRODUCTION));

@@ -366,9 +366,9 @@ impl LinuxHost {
 
     /// Signals what the commands in our own session have started: a shell does not pass signals on.
     fn signal_descendants(&self, signal: i32) {
-        for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.is_awaited()) {
+        for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.child.is_some()) {
             let mut others = self.observer.members(id);
-            others.retain(|(pid, _)| Some(*pid) != app.pid());
+            others.retain(|(pid, _)| app.ended || Some(*pid) != app.pid());
             Job::of_processes().signal(signal, &others);
         }
     }
@@ -376,8 +376,8 @@ impl LinuxHost {
     /// These lead sessions of their own: the terminal's signals do not reach them.
     fn signal_throttled(&mut self, signal: i32) {
         let now = self.now();
-        for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.is_awaited()) {
-            if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) {
+        for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.child.is_some()) {
+            if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) && app.is_awaited() {
                 let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
             }
         }
@@ -442,8 +442,11 @@ impl LinuxHost {
             },
             Until::AllEnd => {
                 let needed = apps.any(|app| !app.throttled && !app.gone);
-                // What was started is waited for, however it is asked to end.
-                let awaited = self.apps.values().any(App::is_awaited);
+                // What was started is waited for, however it is asked to end; after its time also what that has
+                // started: a shell ends before its server does.
+                let stopped = self.stopped && self.signal.is_none();
+                let awaited = |app: &App| app.is_awaited() || stopped && app.child.is_some() && !app.gone;
+                let awaited = self.apps.values().any(awaited);
                 !awaited && (asked || !needed) || asked && !started
             }
         }
@@ -545,6 +548,7 @@ impl Host for LinuxHost {
             let due = self.act.as_mut().and_then(|act| act.due(now));
             if let Some(after) = self.options.after.filter(|after| !self.stopped && now >= Time::default() + *after) {
                 self.stopped = true;
+                let _ = self.look(now); // at who has come since the last one; what fails here fails in the next round
                 self.notes.add(format!("the programs were asked to end after {} s", after.as_secs_f64()));
                 self.ask_to_end(libc::SIGTERM);
             }

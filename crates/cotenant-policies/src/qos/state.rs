@@ -59,7 +59,13 @@ impl QosState {
     /// What a high-priority program, by its place, did since the beginning, as a share of what it would have done
     /// alone.
     pub fn kept(&self, high: usize) -> Option<f64> {
-        self.total.kept(high, self.alone.get(high).copied().flatten()?)
+        let alone = self.expected(high).filter(|alone| *alone > 0.0)?;
+        Some(self.total.speeds.get(high)? / alone)
+    }
+
+    /// What it would have done alone, in the unit of [`QosSums::speeds`]; `None` before its speed alone is known.
+    pub fn expected(&self, high: usize) -> Option<f64> {
+        Some(self.total.alone(high, self.alone.get(high).copied().flatten()?))
     }
 
     /// Mean speed of a high-priority program, by its place, since the beginning.

@@ -11,6 +11,7 @@ pub use standing::{Force, Standing};
 pub use trend::Trend;
 
 use crate::moves::Move;
+use crate::naps::Naps;
 use crate::{Header, RecordedRound};
 use cotenant_model::text::name;
 use cotenant_model::{AppId, CpuId, CpuSet, Mode, Order, Outcome, Signal, TaskId, Time, Unit, View};
@@ -156,6 +157,7 @@ struct Teller<'a> {
     open: Vec<usize>,
     /// The last orders of each effect: about all applications, and for a moment about the tasks asked about.
     standing: BTreeMap<Subject, Slots>,
+    naps: Naps,
     /// Applications asked about by their own name or number.
     named: BTreeSet<AppId>,
     /// Tasks asked about; whether each was ever moved is known at the end.
@@ -189,6 +191,7 @@ impl<'a> Teller<'a> {
             recent: VecDeque::new(),
             open: Vec::new(),
             standing: BTreeMap::new(),
+            naps: Naps::default(),
             named: BTreeSet::new(),
             tasks: BTreeMap::new(),
             notes: BTreeMap::new(),
@@ -221,6 +224,7 @@ impl<'a> Teller<'a> {
                 self.notes.entry(note.clone()).or_insert((view.at, 0)).1 += 1;
             }
         }
+        self.naps.round(round.sample.at, &round.orders, &round.outcomes);
         for (order, outcome) in round.orders.iter().zip(round.outcomes.iter().map(Some).chain(std::iter::repeat(None)))
         {
             self.order(round, &view, order, outcome.copied());
@@ -360,7 +364,7 @@ impl<'a> Teller<'a> {
                 None => apps.contains(&subject.app) || slots.sake.is_some_and(|app| apps.contains(&app)),
             };
             if asked {
-                answer.standing.extend(slots.told(subject, answer.moment_s, &last));
+                answer.standing.extend(slots.told(subject, answer.moment_s, &last, &self.naps));
             }
         }
         let moved = answer.moves.iter().chain(answer.standing.iter().map(|s| &s.told));

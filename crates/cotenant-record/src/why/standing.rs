@@ -1,6 +1,7 @@
 //! What holds at a moment: of each effect the last order, and what it withdrew or what stands in spite of it.
 
 use super::Told;
+use crate::naps::Naps;
 use cotenant_model::{AppId, Effect, Outcome, TaskId, View};
 use serde::Serialize;
 
@@ -16,6 +17,9 @@ pub struct Standing {
     pub orders: u64,
     /// When the first of them was given, seconds.
     pub first_s: f64,
+    /// The naps that they come to; absent for other effects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub naps: Option<u64>,
 }
 
 /// Whether an order holds at a moment.
@@ -82,7 +86,14 @@ impl Slots {
     }
 
     /// What has become of them by a moment, seconds, with the last round before it.
-    pub fn told(self, subject: Subject, moment_s: f64, last: &View) -> impl Iterator<Item = Standing> + use<> {
+    pub fn told(
+        self,
+        subject: Subject,
+        moment_s: f64,
+        last: &View,
+        naps: &Naps,
+    ) -> impl Iterator<Item = Standing> + use<> {
+        let naps = (subject.effect == Effect::Nap).then(|| naps.ordered(subject.app));
         let there = match subject.task {
             Some(task) => last.task(task).is_some(),
             None => last.apps.iter().any(|app| app.id == subject.app),
@@ -96,6 +107,6 @@ impl Slots {
         };
         let set = self.set.map(|told| (force_of_set(&told), told));
         let all = [set, self.withdrawal.map(|told| (holds, told)), self.refused.map(|told| (Force::NotApplied, told))];
-        all.into_iter().flatten().map(move |(force, told)| Standing { told, force, orders, first_s })
+        all.into_iter().flatten().map(move |(force, told)| Standing { told, force, orders, first_s, naps })
     }
 }

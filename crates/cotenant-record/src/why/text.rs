@@ -71,9 +71,11 @@ impl Standing {
             Force::NotApplied => "not in force",
             Force::Gone => "whom it was about was gone",
         };
-        let orders = match self.orders {
-            1 => String::new(),
-            n => format!("; {n} orders by these means since {:.3} s", self.first_s),
+        let orders = match (self.orders, self.naps) {
+            (1, _) => String::new(),
+            (n, None) => format!("; {n} orders by these means since {:.3} s", self.first_s),
+            (n, Some(1)) => format!("; 1 nap by {n} orders since {:.3} s", self.first_s),
+            (n, Some(naps)) => format!("; {naps} naps by {n} orders since {:.3} s", self.first_s),
         };
         format!("; {force} at {moment_s:.3} s{orders}")
     }

@@ -2,16 +2,21 @@
 
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
+use crate::cmd::qos::goal::{Goals, Verdict};
 use cotenant_cli::messages::count;
-use cotenant_model::action::{Effect, Outcome};
+use cotenant_model::action::{Action, Effect, Outcome};
 use cotenant_model::host::Mode;
+use cotenant_model::policy::Policy;
 use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
-use cotenant_model::{AppId, CpuId, CpuSet, Signal, TaskId};
+use cotenant_model::{AppId, CpuId, CpuSet, Signal, TaskId, Time};
+use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
+use cotenant_record::naps::Naps;
 use cotenant_record::{Header, RecordedRound, Recording, Tail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::time::Duration;
 
 /// Most tasks that get a row of their own in the timeline.
 const ROWS: usize = 40;
@@ -34,6 +39,8 @@ const RATES: &[(&str, &str, &str, &str)] = &[
     ("remote", "#Remote loads/s", "Loads from other nodes' memory", "loads/s"),
     ("faults", "#Page faults/s", "Page faults", "faults/s"),
     ("progress", "#Progress, units/s", "Progress as the program reports it", "units/s"),
+    ("asleep", "#Asleep, %", "Time asleep by naps", "% of the time"),
+    ("limit", "#Limit, CPUs", "Limit of CPU time", "CPUs"),
 ];
 
 /// Sum and weight of a mean.
@@ -80,6 +87,12 @@ struct Digest<'a> {
     apps: BTreeMap<AppId, (String, BTreeSet<TaskId>)>,
     names: BTreeMap<TaskId, String>,
     spans: BTreeMap<TaskId, Vec<(f64, f64, usize)>>,
+    naps: Naps,
+    /// When each application napped: not its tasks' time, whatever CPU they stood on.
+    asleep: BTreeMap<AppId, Vec<(f64, f64)>>,
+    /// The limit of CPU time in force, thousandths of a CPU, and how many were set.
+    limits: BTreeMap<AppId, (Option<u32>, u64)>,
+    goals: Option<Goals>,
     moves: Vec<(f64, Move, Option<Outcome>)>,
     /// Of these, about tasks, and about whole applications.
     listed: [usize; 2],
@@ -138,6 +151,10 @@ pub fn section<R: Read>(
         apps: BTreeMap::new(),
         names: BTreeMap::new(),
         spans: BTreeMap::new(),
+        naps: Naps::default(),
+        asleep: BTreeMap::new(),
+        limits: BTreeMap::new(),
+        goals: goals(header),
         moves: Vec::new(),
         listed: [0; 2],
         by_reason: BTreeMap::new(),
@@ -153,6 +170,12 @@ pub fn section<R: Read>(
     }
     let tail = recording.tail().cloned().unwrap_or(Tail::Complete);
     Ok((Section { title, blocks: digest.blocks(&tail)? }, tail))
+}
+
+/// The goals of a run of `qos`.
+fn goals(header: &Header) -> Option<Goals> {
+    let config = header.config.settings.of::<Qos>().ok().flatten()?;
+    (header.policy == Qos::SECTION).then(|| Goals::new(config, header.mode == Mode::Enforce))
 }
 
 impl Digest<'_> {
@@ -174,8 +197,12 @@ impl Digest<'_> {
         for app in &round.sample.apps {
             self.apps.entry(app.id).or_default().0.clone_from(&app.name);
         }
-        self.stretch(&view);
+        if let Some(goals) = self.goals.as_mut().filter(|_| round.rule == 0) {
+            goals.round(&view, round.decision.as_ref().and_then(|decision| decision.state.read::<Qos>()).as_deref());
+        }
+        self.stretch(&view, round.prev.at);
         self.follow(&view, from, at);
+        self.throttled(round);
         for note in round.decision.iter().flat_map(|decision| &decision.notes) {
             self.notes.entry(note.clone()).or_insert((at, 0)).1 += 1;
         }
@@ -192,7 +219,33 @@ impl Digest<'_> {
         }
     }
 
-    fn stretch(&mut self, view: &View) {
+    /// Takes in naps and limits, which hold from the end of the round.
+    fn throttled(&mut self, round: &RecordedRound) {
+        self.naps.round(round.sample.at, &round.orders, &round.outcomes);
+        for (app, begin, end) in self.naps.last() {
+            let (begin, end) = (begin.as_secs_f64(), end.as_secs_f64());
+            let naps = self.asleep.entry(app).or_default();
+            match naps.last_mut() {
+                Some(last) if last.0.to_bits() == begin.to_bits() => last.1 = end,
+                _ => naps.push((begin, end)),
+            }
+        }
+        for (order, _) in round.orders.iter().zip(&round.outcomes).filter(|(_, o)| **o == Outcome::Applied) {
+            if let Action::Limit { app, cpu_permille } = order.action {
+                let limit = self.limits.entry(app).or_default();
+                *limit = (cpu_permille, limit.1 + u64::from(cpu_permille.is_some()));
+            }
+        }
+    }
+
+    /// The share of a round in which an application napped; `None` where no naps are known of it.
+    fn napped(&self, app: AppId, from: Time, view: &View) -> Option<f64> {
+        let seconds = self.naps.seconds(app, view.at) - self.naps.seconds(app, from);
+        let known = self.naps.apps().any(|other| other == app);
+        known.then(|| (seconds / view.interval.as_secs_f64().max(f64::MIN_POSITIVE)).clamp(0.0, 1.0))
+    }
+
+    fn stretch(&mut self, view: &View, from: Time) {
         let mut now = Stretch { at: view.at.as_secs_f64(), rounds: 1.0, ..Stretch::default() };
         let mut sums: BTreeMap<AppId, [Option<f64>; 8]> = BTreeMap::new();
         for task in &view.tasks {
@@ -212,14 +265,17 @@ impl Digest<'_> {
                 *sum.get_or_insert(0.0) += value;
             }
             if let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)).filter(|_| task.ran() != Some(false)) {
-                *now.places.entry(place).or_default() += 1.0;
+                *now.places.entry(place).or_default() += 1.0 - self.napped(task.info.app, from, view).unwrap_or(0.0);
             }
         }
         for (app, [cpus, instructions, coherence, misses, remote, faults, cycles, _]) in sums {
             let cycles = cycles.filter(|c| *c > 0.0);
             let per_cycle = |events: Option<f64>| Some(events? / cycles?);
             let progress = view.apps.iter().find(|a| a.id == app).and_then(|a| a.progress_per_s);
-            let values = [cpus, per_cycle(instructions), per_cycle(coherence), misses, remote, faults, progress];
+            let asleep = self.napped(app, from, view).map(|share| share * 100.0);
+            let limit = self.limits.get(&app).and_then(|limit| limit.0).map(|permille| f64::from(permille) / 1e3);
+            let coherence = per_cycle(coherence);
+            let values = [cpus, per_cycle(instructions), coherence, misses, remote, faults, progress, asleep, limit];
             let rates = values.map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)));
             now.apps.insert(app, Rates(rates));
         }
@@ -271,6 +327,7 @@ impl Digest<'_> {
             return Ok(blocks);
         }
         blocks.push(Block::Table(self.app_table()));
+        self.goal(&mut blocks)?;
         blocks.push(Block::Heading("Where tasks ran".to_owned()));
         blocks.extend(self.where_they_ran()?.into_iter().map(Block::Figure));
         self.rates(&mut blocks)?;
@@ -344,9 +401,67 @@ impl Digest<'_> {
         table
     }
 
+    /// The goals of `qos`, and what was done to keep them.
+    fn goal(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
+        if let Some(goals) = &self.goals {
+            let share = |share: f64| format!("{:.1} %", share * 100.0);
+            let goal = goals.goal().map_or_else(|| "–".to_owned(), share);
+            let mut table = Table::new("Goals", &["Program", "#Goal", "Measured", "Kept", "Verdict"]);
+            let mut figures = Vec::new();
+            for (i, app) in goals.programs().enumerate() {
+                let (name, standing) = (self.app_name(app), goals.standing(i, true));
+                let verdict = standing.verdict.map_or("–", Verdict::text).to_owned();
+                table.rows.push(vec![name.clone(), goal.clone(), standing.figures(), standing.share(), verdict]);
+                let (metric, unit, points) = goals.course(i);
+                let line = |(k, line): (usize, &str)| -> Line {
+                    (line.to_owned(), points.iter().map(|(at, values)| (*at, values[k])).collect())
+                };
+                let lines: Vec<Line> = ["measured", "alone", "goal"].into_iter().enumerate().map(line).collect();
+                let lines: Vec<Line> = lines.into_iter().filter(|line| line.1.iter().any(|p| p.1.is_some())).collect();
+                figures.extend(figure::lines(&format!("goal-{i}"), &format!("{metric} of {name}"), unit, &lines)?);
+            }
+            blocks.extend([Block::Heading("Goal and throttling".to_owned()), Block::Table(table)]);
+            blocks.extend(figures.into_iter().map(Block::Figure));
+        }
+        let head = ["Application", "#Naps ordered", "#Carried out", "#Asleep, s", "#Limits set"];
+        let mut table = Table::new("Throttled applications", &head);
+        let apps: BTreeSet<AppId> = self.naps.apps().chain(self.limits.keys().copied()).collect();
+        let end = Time::default() + Duration::from_secs_f64(self.span.1);
+        table.rows.extend(apps.into_iter().map(|app| {
+            let limits = self.limits.get(&app).map_or(0, |limit| limit.1);
+            let (ordered, carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
+            let asleep = format!("{:.3}", self.naps.seconds(app, end));
+            vec![self.app_name(app), ordered.to_string(), carried_out.to_string(), asleep, limits.to_string()]
+        }));
+        if !table.rows.is_empty() {
+            blocks.push(Block::Table(table));
+        }
+        Ok(())
+    }
+
+    /// A task's bars without the naps of its application, and these as bars of a place that is none.
+    fn awake(&self, task: TaskId, app: Option<AppId>, none: usize) -> Vec<(f64, f64, usize)> {
+        let naps = app.and_then(|app| self.asleep.get(&app)).map_or(&[][..], Vec::as_slice);
+        let mut bars = Vec::new();
+        for &(mut from, to, place) in &self.spans[&task] {
+            let first = naps.partition_point(|nap| nap.1 <= from);
+            for nap in naps[first..].iter().take_while(|nap| nap.0 < to) {
+                let (begin, end) = (nap.0.max(from), nap.1.min(to));
+                bars.extend((begin > from).then_some((from, begin, place)));
+                bars.push((begin, end, none));
+                from = end;
+            }
+            bars.extend((to > from).then_some((from, to, place)));
+        }
+        bars
+    }
+
     fn where_they_ran(&self) -> anyhow::Result<Option<figure::Figure>> {
         let places: BTreeSet<usize> = self.stretches.iter().flat_map(|s| s.places.keys().copied()).collect();
-        if self.spans.is_empty() {
+        let app_of = |task: &TaskId| self.apps.iter().find(|(_, (_, tasks))| tasks.contains(task)).map(|(app, _)| *app);
+        let naps = |task| app_of(task).and_then(|app| self.asleep.get(&app)).map_or(0, Vec::len);
+        let bars: usize = self.spans.iter().map(|(task, spans)| spans.len() + 2 * naps(task)).sum();
+        if self.spans.is_empty() || bars > SPANS {
             let line = |&place: &usize| -> Line {
                 let tasks = |s: &Stretch| (s.at, Some(s.places.get(&place).copied().unwrap_or(0.0) / s.rounds));
                 (self.places.name(place), self.stretches.iter().map(tasks).collect())
@@ -359,18 +474,22 @@ impl Digest<'_> {
         let order: Vec<usize> = shown.into_iter().collect();
         let colour = |place: usize| order.binary_search(&place).unwrap_or(0);
         let mut tasks: Vec<TaskId> = self.spans.keys().copied().collect();
-        let app_of = |task: &TaskId| self.apps.iter().find(|(_, (_, tasks))| tasks.contains(task)).map(|(app, _)| *app);
         tasks.sort_by_key(|task| (app_of(task), *task));
         let mut rows = Vec::new();
         let (mut spans, mut marks): (Vec<Span>, Vec<(usize, f64)>) = (Vec::new(), Vec::new());
         for (row, task) in tasks.iter().enumerate() {
             let comm: String = self.names.get(task).map(|name| name.chars().take(15).collect()).unwrap_or_default();
             rows.push(format!("{comm} ({task})"));
-            spans.extend(self.spans[task].iter().map(|&(from, to, place)| (row, from, to, colour(place))));
+            let bars = self.awake(*task, app_of(task), usize::MAX);
+            let colour = |place| if place == usize::MAX { order.len() } else { colour(place) };
+            spans.extend(bars.into_iter().map(|(from, to, place)| (row, from, to, colour(place))));
             let applied = self.moves.iter().filter(|(.., outcome)| *outcome == Some(Outcome::Applied));
             marks.extend(applied.filter(|(_, what, _)| what.task == Some(*task)).map(|(at, ..)| (row, *at)));
         }
-        let names: Vec<String> = order.iter().map(|&place| self.places.name(place)).collect();
+        let mut names: Vec<String> = order.iter().map(|&place| self.places.name(place)).collect();
+        if spans.iter().any(|span| span.3 == order.len()) {
+            names.push("naps".to_owned());
+        }
         let title = format!("Tasks by {} over time; a vertical line is a move that was applied", self.places.kind);
         figure::timeline("tasks", &title, &rows, &names, &spans, &marks)
     }

@@ -40,6 +40,11 @@ pub(crate) trait Observer {
         None
     }
 
+    /// What is to be said now, while the loop goes on; else it is noted in the summary.
+    fn news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The loop has ended, and nothing has been given back yet.
     fn end(&mut self, _host: &LinuxHost) {}
 
@@ -94,7 +99,8 @@ impl<'a> Run<'a> {
             for observer in observers.iter_mut() {
                 observer.round(round);
             }
-            for line in sources.iter().flat_map(|metrics| metrics.news()) {
+            let news = observers.iter_mut().flat_map(|observer| observer.news());
+            for line in sources.iter().flat_map(|metrics| metrics.news()).chain(news) {
                 if told {
                     view.iter_mut().for_each(LiveView::aside);
                     tell(line);

@@ -105,7 +105,7 @@ pub(crate) fn digits(value: f64) -> String {
 }
 
 /// Seconds in the unit that people would use.
-fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-6 => format!("{} ns", digits(s * 1e9)),
         s if s < 1e-3 => format!("{} µs", digits(s * 1e6)),

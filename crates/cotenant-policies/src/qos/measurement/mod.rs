@@ -195,10 +195,9 @@ impl QosSums {
         self.pending[high] += told.weight;
     }
 
-    /// What a program did, as a share of what it would have done alone, whose present speed is given.
-    pub(super) fn kept(&self, high: usize, alone: f64) -> Option<f64> {
+    /// What a program would have done alone, whose present speed is given: in the unit of `speeds`.
+    pub(super) fn alone(&self, high: usize, alone: f64) -> f64 {
         let of = |sums: &[f64]| sums.get(high).copied().unwrap_or(0.0);
-        let alone = of(&self.alones) + of(&self.pending) * alone;
-        (alone > 0.0).then(|| of(&self.speeds) / alone)
+        of(&self.alones) + of(&self.pending) * alone
     }
 }

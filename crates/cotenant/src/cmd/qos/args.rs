@@ -75,6 +75,9 @@ pub struct Args {
     /// baseline / share [default: 90%, or that of the controller]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub goal: Option<f64>,
+    /// End with exit code 3 if a goal was missed, and with 4 if it could not be judged
+    #[arg(long)]
+    pub strict: bool,
     /// What decides how long the others run: tracking, steady or targeted; utilisation-biased, balanced or qos-biased
     /// (with --metric ipc); conservative-90, relaxed-90 or conservative-80; or simple:LOW,HIGH,A/B/C: naps of A, B or
     /// C times 10 ms if the metric is below LOW, below HIGH, or neither [default: tracking; steady for latencies and
@@ -219,6 +222,14 @@ impl MetricArg {
     /// As people know it.
     pub fn name(&self) -> String {
         self.outside.as_ref().map_or_else(|| self.source.to_string(), |metric| metric.name.clone())
+    }
+
+    /// How long a reading is waited for: so many periods, and one that fails.
+    pub fn patience(&self, periods: u32) -> Option<Duration> {
+        match &self.outside {
+            Some(metric) => Some(metric.every * periods + metric.timeout),
+            None => self.every().map(|every| every * periods),
+        }
     }
 
     /// Time between two readings.

@@ -1,6 +1,7 @@
 //! `cotenant qos`: keep a high-priority program at its goal beside low-priority ones.
 
 mod args;
+pub(crate) mod goal;
 mod rules;
 mod show;
 
@@ -8,7 +9,7 @@ use crate::run::{Run, targets};
 use crate::settings::{self, Decider, Setup};
 use anyhow::Result;
 pub use args::Args;
-use args::{Cast, MetricArg};
+use args::Cast;
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, HostOptions, Until, What, probe_tier};
 use cotenant_linux::sense::executable;
@@ -16,7 +17,7 @@ use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Policy, Settings};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::speed::Source;
-use cotenant_model::{AppId, Topology};
+use cotenant_model::{AppId, Mode, Topology};
 use cotenant_policies::{High, Qos, QosConfig};
 use show::Table;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use std::time::Duration;
 /// How late naps may be obeyed: marks look every 2 ms, a freezer takes less.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// A reading of a metric is waited for at most so many of its periods.
+/// A reading of a metric is waited for at most so many of its periods, and one that fails.
 const PATIENCE: u32 = 5;
 
 /// Runs the programs until those of high priority and all that were started have ended, or a signal asks to stop.
@@ -38,6 +39,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let config = config(args, &cast)?;
     let qos = config.settings.of::<Qos>()?;
+    let goals = qos.clone().filter(|qos| !args.strict || qos.controller.goal().is_some());
+    let Some(goals) = goals.filter(|_| !args.strict || args.mode.unwrap_or_default() == Mode::Enforce) else {
+        return Err(usage("--strict judges a goal; use a controller that has one, and leave --mode out"));
+    };
     let apps = profiles(&machine.0, &cast)?;
     let mut setup = Setup::of(machine, cpus, apps, Decider::all(Box::new(Qos(qos.clone())), config))?;
     setup.mode = args.mode.unwrap_or_default();
@@ -51,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
     let names: Vec<String> = high.iter().chain(&low).map(|app| app.name.clone()).collect();
     let mut run = Run::new(&setup, args.record.target(), names.clone())?;
-    let mut table = Table::new(args, names, &metrics, qos.as_ref(), notes);
+    let mut table = Table::new(args, names, &metrics, goals, notes);
     let high = high.into_iter().zip(&metrics);
     let high = high.map(|(app, metric)| AppSpec { metrics: metric.outside.iter().cloned().collect(), ..app });
     let low = low.into_iter().map(|app| AppSpec { throttled: Some(args.means.into()), ..app });
@@ -80,7 +85,7 @@ fn config(args: &Args, cast: &Cast) -> Result<Config> {
         limits: args.means.limits(),
         climb: args.means.climb(),
         settle: SETTLE,
-        patience: metrics.iter().filter_map(MetricArg::every).max().unwrap_or_default() * PATIENCE,
+        patience: metrics.iter().filter_map(|metric| metric.patience(PATIENCE)).max().unwrap_or_default(),
         controller: args.controller(metrics)?,
     };
     let mut settings = Settings::default().with::<Qos>(&Some(qos));

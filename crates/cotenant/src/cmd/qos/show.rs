@@ -1,6 +1,7 @@
 //! The table while it runs, and the summary.
 
 use super::args::{Args, MetricArg, Output};
+use super::goal::{Goals, Standing, Verdict};
 use crate::run::Observer;
 use crate::run::summary::{self, Summary};
 use anyhow::Result;
@@ -8,8 +9,10 @@ use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;
-use cotenant_model::{Round, Signal};
+use cotenant_model::{AppId, Mode, Round, Signal};
+use cotenant_policies::qos::phase::Why;
 use cotenant_policies::{Climbed, Qos, QosConfig, QosState};
+use cotenant_record::naps::Naps;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -19,6 +22,15 @@ use std::time::{Duration, Instant};
 
 /// Time between two tables.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// Before this, it is not said that nothing is known of a speed: programs take their time to begin.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// Exit code where a goal was missed, with `--strict`.
+const GOAL_MISSED: u8 = 3;
+
+/// Exit code where the speed was never known; with `--strict` also where the goal could not be judged.
+const NOT_JUDGED: u8 = 4;
 
 /// What `--json` prints beside what every run comes to.
 #[derive(Debug, Serialize)]
@@ -32,7 +44,7 @@ struct Report<'a> {
     low: Vec<LowRow>,
     /// Share of the time in which the programs of low priority were to run.
     duty_asked: Option<f64>,
-    /// Naps that were ordered.
+    /// Naps that were ordered, of all programs.
     naps_ordered: u64,
     /// CPUs to which the programs of low priority were sent; absent where they run where they did.
     place: Option<&'a str>,
@@ -47,21 +59,8 @@ struct Report<'a> {
 struct HighRow {
     pub name: String,
     pub metric: String,
-    /// Speed while the others napped; of latencies, their inverse.
-    pub alone: Option<f64>,
-    /// Mean speed over all.
-    pub mean: Option<f64>,
-    /// What it did over what it would have done alone, as the speed alone was at the time.
-    pub achieved: Option<f64>,
-}
-
-impl HighRow {
-    /// With the speed alone as it was over the whole run, by which `achieved` goes, instead of the last one that was
-    /// measured.
-    fn over_all(self) -> Self {
-        let achieved = self.achieved.filter(|achieved| *achieved > 0.0);
-        Self { alone: self.mean.zip(achieved).map(|(mean, achieved)| mean / achieved).or(self.alone), ..self }
-    }
+    #[serde(flatten)]
+    pub standing: Standing,
 }
 
 /// A program of low priority.
@@ -73,6 +72,9 @@ struct LowRow {
     /// Share of the time in which it really ran, by what it or its freezer says; absent where CPU time is limited
     /// instead.
     pub duty: Option<f64>,
+    /// Naps that were ordered for it, and those of them that were carried out.
+    pub naps_ordered: u64,
+    pub naps_carried_out: u64,
     #[serde(flatten)]
     pub slept: Slept,
 }
@@ -83,10 +85,12 @@ pub struct Table {
     names: Vec<String>,
     metrics: Vec<String>,
     controller: String,
-    goal: Option<f64>,
-    high: usize,
+    goals: Goals,
+    naps: Naps,
     start: Instant,
-    state: QosState,
+    /// Whether it was said that nothing is known of a speed.
+    unknown_told: bool,
+    news: Vec<String>,
     /// Where the programs of low priority were sent last.
     place: Option<String>,
     /// CPU time of each program so far, seconds.
@@ -123,22 +127,27 @@ impl Observer for Table {
         for app in &round.view.apps {
             self.there_s[app.id.index()] += seconds;
         }
-        if let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) {
-            self.state = state.into_owned();
-            self.place = self.state.away.place().map(ToString::to_string).or(self.place.take());
-        }
+        self.naps.round(round.sample.at, round.orders, round.outcomes);
+        let state = round.decision.and_then(|decision| decision.state.read::<Qos>());
+        self.goals.round(round.view, state.as_deref());
+        self.place = self.state().away.place().map(ToString::to_string).or(self.place.take());
+        self.tell_unknown();
     }
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
         self.slept.clone_from(&self.told.borrow());
-        let goal = self.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
-        let doing = self.state.phase.map_or_else(|| "waits".to_owned(), |phase| phase.why.to_string());
+        let goal = self.goals.goal().map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
+        let doing = self.state().phase.map_or_else(|| "waits".to_owned(), |phase| phase.why.to_string());
         let seconds = self.start.elapsed().as_secs_f64();
         let means = means(self.place.as_deref(), self.climbed());
         let mut lines = vec![format!("{seconds:.0} s{goal}; {doing}{means}")];
-        lines.extend(self.high_rows().iter().map(|row| format!("  {}", high_line(row))));
+        lines.extend(self.high_rows(false).iter().map(|row| format!("  {}", high_line(row))));
         lines.extend(self.low_rows().iter().map(|row| format!("  {}", low_line(row))));
         Some(fit(lines, room))
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
     }
 
     fn end(&mut self, host: &LinuxHost) {
@@ -151,22 +160,17 @@ impl Observer for Table {
 }
 
 impl Table {
-    pub fn new(
-        args: &Args,
-        names: Vec<String>,
-        metrics: &[MetricArg],
-        config: Option<&QosConfig>,
-        notes: Vec<String>,
-    ) -> Self {
+    pub fn new(args: &Args, names: Vec<String>, metrics: &[MetricArg], config: QosConfig, notes: Vec<String>) -> Self {
         let programs = names.len();
         Self {
             names,
             metrics: metrics.iter().map(MetricArg::name).collect(),
             controller: args.controller_name(metrics),
-            goal: config.and_then(|qos| qos.controller.goal()),
-            high: metrics.len(),
+            goals: Goals::new(config, args.mode.unwrap_or_default() == Mode::Enforce),
+            naps: Naps::default(),
             start: Instant::now(),
-            state: QosState::default(),
+            unknown_told: false,
+            news: Vec::new(),
             place: None,
             cpu_s: vec![0.0; programs],
             there_s: vec![0.0; programs],
@@ -176,43 +180,72 @@ impl Table {
         }
     }
 
-    fn climbed(&self) -> Option<Climbed> {
-        self.state.ladder.climbed()
+    fn state(&self) -> &QosState {
+        &self.goals.state
     }
 
-    fn high_rows(&self) -> Vec<HighRow> {
-        let row = |i: usize| {
-            let (name, metric) = (self.names[i].clone(), self.metrics[i].clone());
-            let alone = self.state.alone.get(i).copied().flatten();
-            HighRow { name, metric, alone, mean: self.state.mean(i), achieved: self.state.kept(i) }
+    fn climbed(&self) -> Option<Climbed> {
+        self.state().ladder.climbed()
+    }
+
+    /// Says once that the low-priority programs run because nothing is known.
+    fn tell_unknown(&mut self) {
+        let runs = self.state().phase.is_some_and(|phase| phase.why == Why::Unknown && !phase.background);
+        let Some(high) = (0..self.metrics.len()).find(|high| !self.goals.is_known(*high)) else { return };
+        if self.unknown_told || !runs || self.start.elapsed() < SILENT {
+            return;
+        }
+        self.unknown_told = true;
+        let (name, metric) = (&self.names[high], &self.metrics[high]);
+        let seconds = self.start.elapsed().as_secs_f64();
+        self.news.push(format!(
+            "{name}: {metric} has told nothing for {seconds:.0} s; the low-priority programs run unthrottled until it does"
+        ));
+    }
+
+    /// Over the whole run, or as it stands now.
+    fn high_rows(&self, whole: bool) -> Vec<HighRow> {
+        let row = |(i, metric): (usize, &String)| {
+            let (name, metric) = (self.names[i].clone(), metric.clone());
+            HighRow { name, metric, standing: self.goals.standing(i, whole) }
         };
-        (0..self.high).map(row).collect()
+        self.metrics.iter().enumerate().map(row).collect()
     }
 
     fn low_rows(&self) -> Vec<LowRow> {
         let row = |(i, name): (usize, &String)| {
-            let slept = self.slept.get(i - self.high).cloned().unwrap_or_default();
+            let slept = self.slept.get(i - self.metrics.len()).cloned().unwrap_or_default();
             let there = self.there_s[i].max(f64::MIN_POSITIVE);
             let inside = slept.inside_s / f64::from(slept.threads.max(1) as u32);
             let limited = slept.limits > 0 || slept.means.starts_with("cpu.") || slept.means == "resctrl";
             let duty = (!limited).then(|| (1.0 - (inside + slept.outside_s) / there).clamp(0.0, 1.0));
-            LowRow { name: name.clone(), cpus: self.cpu_s[i] / there, duty, slept }
+            let app = AppId(i as u32);
+            let (ordered, carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
+            let (name, cpus) = (name.clone(), self.cpu_s[i] / there);
+            LowRow { name, cpus, duty, naps_ordered: ordered, naps_carried_out: carried_out, slept }
         };
-        self.names.iter().enumerate().skip(self.high).map(row).collect()
+        self.names.iter().enumerate().skip(self.metrics.len()).map(row).collect()
     }
 
     /// Says what it came to.
     pub fn report(&self, mut run: Summary, args: &Args) -> Result<ExitCode> {
-        let total = &self.state.total;
+        let total = &self.state().total;
+        let high = self.high_rows(true);
+        let verdicts: Vec<Verdict> = high.iter().filter_map(|row| row.standing.verdict).collect();
+        let unknown = (0..high.len()).any(|i| !self.goals.is_known(i));
+        run.exit_code = exit_code(run.exit_code, args.strict, &verdicts, unknown);
+        let warn = |(i, name): (usize, &String)| Some(format!("{name}: {}", self.goals.warning(i)?));
+        run.notes.extend(self.names.iter().take(self.metrics.len()).enumerate().filter_map(warn));
+        let low = self.low_rows();
         let recording = run.recording.take().map(|recorded| recorded.path);
         let report = Report {
             run: &run,
             controller: &self.controller,
-            goal: self.goal,
-            high: self.high_rows().into_iter().map(HighRow::over_all).collect(),
-            low: self.low_rows(),
+            goal: self.goals.goal(),
+            high,
+            naps_ordered: low.iter().map(|row| row.naps_ordered).sum(),
+            low,
             duty_asked: (total.seconds > 0.0).then(|| total.duty_s / total.seconds),
-            naps_ordered: total.naps,
             place: self.place.as_deref(),
             climbed: self.climbed(),
             recording,
@@ -223,6 +256,17 @@ impl Table {
             Output { .. } => report.tell(),
         }
         run.exit()
+    }
+}
+
+/// That of the first program, unless the goal, or that nothing was known of a speed, has one.
+fn exit_code(own: u8, strict: bool, verdicts: &[Verdict], unknown: bool) -> u8 {
+    let unsure = |verdict: &Verdict| matches!(verdict, Verdict::Unsure | Verdict::Unknown);
+    match () {
+        () if strict && verdicts.contains(&Verdict::Missed) => GOAL_MISSED,
+        () if strict && verdicts.iter().any(unsure) => NOT_JUDGED,
+        () if own == 0 && unknown => NOT_JUDGED,
+        () => own,
     }
 }
 
@@ -249,20 +293,24 @@ impl Report<'_> {
 }
 
 fn high_line(row: &HighRow) -> String {
-    let value = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:.4e}"));
-    let HighRow { name, metric, alone, mean, achieved } = row;
-    let achieved = achieved.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0));
-    format!("high {name}: {achieved} of its speed alone ({metric} {}, alone {})", value(*mean), value(*alone))
+    let HighRow { name, standing, .. } = row;
+    let verdict = standing.verdict.map_or_else(String::new, |verdict| format!("{}, ", verdict.text()));
+    format!("high {name}: {verdict}{}; {}", standing.figures(), standing.share())
 }
 
 fn low_line(row: &LowRow) -> String {
     let Slept { means, naps, pauses, limit, .. } = &row.slept;
     let duty = row.duty.map_or_else(String::new, |duty| format!("ran {:.1} % of the time, ", duty * 100.0));
+    // Threads that nap by their marks count for themselves, and a nap that is ordered anew may be several pauses.
     let slept = match (naps, pauses) {
         (0, 0) => String::new(),
-        (naps, 0) => format!(", {}", count(*naps, "nap")),
-        (0, pauses) => format!(", {}", count(*pauses, "pause")),
-        (naps, pauses) => format!(", {} and {}", count(*naps, "nap"), count(*pauses, "pause")),
+        (naps, 0) => format!(": {} of threads", count(*naps, "nap")),
+        (0, pauses) => format!(": {}", count(*pauses, "pause")),
+        (naps, pauses) => format!(": {} of threads and {}", count(*naps, "nap"), count(*pauses, "pause")),
+    };
+    let slept = match row.naps_carried_out {
+        0 if slept.is_empty() => slept,
+        naps => format!(", {}{slept}", count(naps, "nap")),
     };
     let by = if means.is_empty() { String::new() } else { format!(" by {means}") };
     let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", limit in force: {limit}"));
@@ -274,4 +322,27 @@ fn means(place: Option<&str>, climbed: Option<Climbed>) -> String {
     let place = place.map_or_else(String::new, |cpus| format!("; low on CPUs {cpus}"));
     let limits = climbed.map_or_else(String::new, |climbed| format!("; limits, since {climbed}"));
     format!("{place}{limits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_goal_has_an_exit_code_where_that_is_asked_for() {
+        use Verdict::{AtGoal, Kept, Missed, Unknown, Unsure};
+        for (own, strict, verdicts, unknown, code) in [
+            (0, false, &[Missed][..], false, 0),
+            (0, true, &[Kept, Missed], false, 3),
+            (143, true, &[Missed, Unsure], false, 3),
+            (143, true, &[Kept, Unsure], false, 4),
+            (143, true, &[Kept, AtGoal], false, 143),
+            (0, true, &[Unknown], true, 4),
+            (0, false, &[Unknown], true, 4),
+            (1, false, &[Unknown], true, 1),
+            (0, false, &[], true, 4),
+        ] {
+            assert_eq!(exit_code(own, strict, verdicts, unknown), code, "{own} {strict} {verdicts:?} {unknown}");
+        }
+    }
 }

@@ -10,7 +10,8 @@
 //!                ├──────────┤ 60 readings, misses at the least duty, or faster than alone again and again
 //!                │          ├── missed at a duty of 1 ──────────▶ Blame ──▶ Run, throttled if the pause keeps the goal
 //!                │          └── more answers beyond than may be ─▶ MakeUp ↺ until they are made up for ──▶ Run
-//!   No speed known, in any phase: they run for a second, and it goes on as after Run.
+//!   No speed known, in any phase: they run for a second, and it goes on as after Run. Where none was ever known, they
+//!   run beside the others after five such seconds.
 //! ```
 
 mod baseline;
@@ -21,6 +22,9 @@ use std::time::Duration;
 
 /// How long the low-priority programs run while nothing is known.
 const UNKNOWN: Duration = Duration::from_secs(1);
+
+/// Where nothing was ever known, they run in the background for so many of these times, and beside the others then.
+const UNKNOWNS: u32 = 5;
 
 /// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
 const DOUBT: u32 = 3;
@@ -104,6 +108,9 @@ pub struct SteadyState {
     /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
+    /// Times that they ran while no speed was known at all.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    unknown: u32,
     /// Whether the last phase was a pause that makes up for that.
     #[serde(default)]
     making_up: bool,
@@ -132,9 +139,13 @@ impl Steady {
     pub(super) fn next(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         if !seen.is_known() {
             (state.pause, state.accused, state.making_up) = (false, None, false);
-            let background = !state.beside;
+            if state.baseline.iter().all(Option::is_none) {
+                state.unknown = state.unknown.saturating_add(1);
+            }
+            let background = !state.beside && state.unknown <= UNKNOWNS;
             return (Phase { background, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
         }
+        state.unknown = 0;
         state.note(seen);
         if state.pause {
             return self.after_pause(state, seen);
@@ -266,6 +277,11 @@ impl Steady {
     fn pause(&self, state: &SteadyState) -> Phase {
         Phase { duty: 0.0, lasts: Lasts::Readings(self.baseline), ..together(state, Why::Baseline) }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde asks
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 fn together(state: &SteadyState, why: Why) -> Phase {

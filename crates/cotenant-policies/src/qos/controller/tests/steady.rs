@@ -106,3 +106,24 @@ fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
     }
     assert_eq!(readings[..7], [3, 6, 12, 24, 48, 60, 60]);
 }
+
+#[test]
+fn nobody_waits_in_the_background_for_a_speed_that_is_never_known() {
+    let controller = preset("steady");
+    let backgrounds = |known: bool, phases: usize| {
+        let (_, mut state) = controller.start();
+        if known {
+            state = controller.next(state, &PhaseResult::one(100.0)).1;
+        }
+        let mut next = |_| {
+            let (phase, after) = controller.next(state.clone(), &PhaseResult::of(vec![None]));
+            state = after;
+            assert_eq!((phase.duty, phase.why), (1.0, Why::Unknown));
+            phase.background
+        };
+        (0..phases).map(&mut next).collect::<Vec<_>>()
+    };
+    assert_eq!(backgrounds(false, 7), [true, true, true, true, true, false, false]);
+    // One that was known may be silent because it suffers.
+    assert_eq!(backgrounds(true, 20), [true; 20]);
+}

@@ -1,0 +1,376 @@
+//! Whether the high-priority programs kept their goal: measured in pieces of the run, whose scatter gives an interval.
+
+use crate::run::progress::{digits, time};
+use cotenant_model::speed::Source;
+use cotenant_model::stats::{Estimate, student_t_95};
+use cotenant_model::{AppId, Direction, View};
+use cotenant_policies::{QosConfig, QosState};
+use serde::Serialize;
+
+/// A piece lasts at least this long, seconds.
+const PIECE_S: f64 = 1.0;
+
+/// Fewer pieces judge no goal.
+const ENOUGH: usize = 5;
+
+/// Where there are more pieces than this, neighbours are merged.
+const MOST: usize = 64;
+
+/// Half an interval that is wider than this judges no goal that lies in it.
+const NARROW: f64 = 0.05;
+
+/// What the run says of a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The whole interval is at the goal or above.
+    Kept,
+    /// The goal lies in a narrow interval.
+    AtGoal,
+    /// The whole interval is below the goal.
+    Missed,
+    /// The run was too short, or the speed varied too much.
+    Unsure,
+    /// The speed, or the speed alone, was never known.
+    Unknown,
+}
+
+impl Verdict {
+    fn of(goal: f64, kept: Option<f64>, interval: Option<Estimate>) -> Self {
+        match (kept, interval) {
+            (None, _) => Self::Unknown,
+            (_, Some(interval)) if interval.low() >= goal => Self::Kept,
+            (_, Some(interval)) if interval.high() < goal => Self::Missed,
+            (_, Some(interval)) if interval.half_width <= NARROW => Self::AtGoal,
+            _ => Self::Unsure,
+        }
+    }
+
+    /// As people read it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Kept => "goal kept",
+            Self::AtGoal => "at the goal",
+            Self::Missed => "goal missed",
+            Self::Unsure => "goal not judged",
+            Self::Unknown => "speed unknown",
+        }
+    }
+}
+
+/// A high-priority program against its goal.
+#[derive(Clone, Debug, Serialize)]
+pub struct Standing {
+    /// Speed while the others napped; of latencies, their inverse.
+    pub alone: Option<f64>,
+    /// Mean speed over all.
+    pub mean: Option<f64>,
+    /// What it did over what it would have done alone, as the speed alone was at the time.
+    pub achieved: Option<f64>,
+    /// 95 % interval of that; absent before there are enough pieces.
+    pub achieved_interval: Option<[f64; 2]>,
+    /// The same speeds in the metric's own unit: seconds of latencies. The goal is what the program is to keep.
+    pub measured: Option<f64>,
+    pub measured_alone: Option<f64>,
+    pub measured_goal: Option<f64>,
+    /// Absent for controllers without a goal, and where nothing was enforced.
+    pub verdict: Option<Verdict>,
+    #[serde(skip)]
+    unit: Unit,
+}
+
+/// A metric's own unit.
+#[derive(Clone, Debug, Default)]
+struct Unit {
+    label: String,
+    /// Lower is better, so speeds are inverse.
+    inverse: bool,
+    seconds: bool,
+    suffix: &'static str,
+}
+
+impl Unit {
+    fn of(source: &Source, direction: Direction) -> Self {
+        let name = source.to_string();
+        let inverse = matches!(source, Source::Latency(_)) || direction == Direction::LowerIsBetter;
+        let seconds = inverse && (name.ends_with("_s") || name.ends_with("seconds"));
+        let label = match source {
+            Source::Latency(_) => name.trim_start_matches("latency_").trim_end_matches("_s").to_owned(),
+            _ => name,
+        };
+        let suffix = if matches!(source, Source::Progress) { "/s" } else { "" };
+        Self { label, inverse, seconds, suffix }
+    }
+
+    fn value(&self, speed: Option<f64>) -> Option<f64> {
+        speed.map(|speed| if self.inverse { speed.recip() } else { speed }).filter(|value| value.is_finite())
+    }
+
+    fn text(&self, value: Option<f64>) -> String {
+        match value {
+            None => "?".to_owned(),
+            Some(value) if self.seconds => time(value),
+            Some(value) => format!("{}{}", digits(value), self.suffix),
+        }
+    }
+}
+
+impl Standing {
+    /// `p99 315 µs (alone 167 µs, goal 186 µs)`.
+    pub fn figures(&self) -> String {
+        let text = |value| self.unit.text(value);
+        let goal = self.measured_goal.map_or_else(String::new, |goal| format!(", goal {}", text(Some(goal))));
+        format!("{} {} (alone {}{goal})", self.unit.label, text(self.measured), text(self.measured_alone))
+    }
+
+    /// `53.0 % (49.1 to 56.9 %) of its speed alone`.
+    pub fn share(&self) -> String {
+        let percent = |share: f64| format!("{:.1}", share * 100.0);
+        let kept = self.achieved.map_or_else(|| "?".to_owned(), |share| format!("{} %", percent(share)));
+        let interval = self.achieved_interval.map_or_else(String::new, |[low, high]| {
+            format!(" ({} to {} %)", percent(low), percent(high)) //
+        });
+        format!("{kept}{interval} of its speed alone")
+    }
+}
+
+/// When a piece ended, seconds; what was measured in it, the same alone, and the goal.
+pub type Point = (f64, [Option<f64>; 3]);
+
+/// Sums over a run up to a moment: when, speed × weight, weight, and speed alone × weight.
+type Mark = [f64; 4];
+
+/// What a high-priority program did from piece to piece.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    /// The ends of the pieces; the first one is the beginning.
+    marks: Vec<Mark>,
+    /// How many pieces of the shortest length each is.
+    length: f64,
+    /// Whether any source said how fast it is.
+    known: bool,
+    direction: Option<Direction>,
+}
+
+impl Account {
+    fn add(&mut self, mark: Mark) {
+        let Some(last) = self.marks.last() else {
+            self.length = PIECE_S;
+            self.marks.push(mark);
+            return;
+        };
+        if mark[0] - last[0] < self.length || mark[2] <= last[2] {
+            return;
+        }
+        self.marks.push(mark);
+        if self.marks.len() > MOST + 1 {
+            self.length *= 2.0;
+            self.marks = self.marks.iter().copied().step_by(2).collect();
+        }
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = Mark> {
+        self.marks
+            .windows(2)
+            .map(|pair| [pair[1][0], pair[1][1] - pair[0][1], pair[1][2] - pair[0][2], pair[1][3] - pair[0][3]])
+    }
+
+    /// The share kept with its interval: a ratio of sums over pieces, with the scatter of the pieces about it.
+    fn estimate(&self) -> Option<Estimate> {
+        let n = self.marks.len().saturating_sub(1);
+        let (first, last) = (self.marks.first()?, self.marks.last()?);
+        let (done, alone) = (last[1] - first[1], last[3] - first[3]);
+        if n < ENOUGH || alone <= 0.0 {
+            return None;
+        }
+        let value = done / alone;
+        let squares: f64 = self.pieces().map(|[_, done, _, alone]| (done - value * alone).powi(2)).sum();
+        let n = n as f64;
+        let deviation = (n / (n - 1.0) * squares).sqrt() / alone;
+        Some(Estimate { value, half_width: student_t_95(n - 1.0) * deviation })
+    }
+}
+
+/// All high-priority programs against their goals.
+#[derive(Debug)]
+pub struct Goals {
+    config: QosConfig,
+    accounts: Vec<Account>,
+    /// Whether there is anything to judge: nobody is throttled where nothing is enforced.
+    judged: bool,
+    /// The policy's state as of the last round.
+    pub state: QosState,
+}
+
+impl Goals {
+    pub fn new(config: QosConfig, judged: bool) -> Self {
+        let accounts = vec![Account::default(); config.high.len()];
+        Self { config, accounts, judged, state: QosState::default() }
+    }
+
+    /// Adds a round.
+    pub fn round(&mut self, view: &View, state: Option<&QosState>) {
+        for (high, account) in self.config.high.iter().zip(&mut self.accounts) {
+            let reading = view.app(high.app).and_then(|app| high.metric.reading(view, app));
+            account.known |= reading.is_some_and(|reading| reading.as_speed().is_some());
+            account.direction = reading.map(|reading| reading.direction).or(account.direction);
+        }
+        let Some(state) = state else { return };
+        self.state = state.clone();
+        for (i, account) in self.accounts.iter_mut().enumerate() {
+            let sum = |sums: &[f64]| sums.get(i).copied().unwrap_or(0.0);
+            let (done, weight) = (sum(&state.total.speeds), sum(&state.total.weights));
+            // What was done before the speed alone was known belongs to the piece in which it became known.
+            if let Some(alone) = state.expected(i).or((weight <= 0.0).then_some(0.0)) {
+                account.add([view.at.as_secs_f64(), done, weight, alone]);
+            }
+        }
+    }
+
+    /// The goal; `None` for controllers without one.
+    pub fn goal(&self) -> Option<f64> {
+        self.config.controller.goal()
+    }
+
+    /// Whether the speed of a program, by its place, was ever known.
+    pub fn is_known(&self, high: usize) -> bool {
+        self.accounts[high].known
+    }
+
+    /// Where a program stands, by its place; over the whole run, or with the last speed alone.
+    pub fn standing(&self, high: usize, whole: bool) -> Standing {
+        let account = &self.accounts[high];
+        let direction = account.direction.unwrap_or(Direction::HigherIsBetter);
+        let unit = Unit::of(&self.config.high[high].metric, direction);
+        let (mean, achieved) = (self.state.mean(high), self.state.kept(high));
+        let last = self.state.alone.get(high).copied().flatten();
+        let over_all = mean.zip(achieved.filter(|kept| whole && *kept > 0.0)).map(|(mean, kept)| mean / kept);
+        let alone = over_all.or(last);
+        let goal = self.goal();
+        let interval = account.estimate();
+        Standing {
+            alone,
+            mean,
+            achieved,
+            achieved_interval: interval.map(|interval| [interval.low().max(0.0), interval.high()]),
+            measured: unit.value(mean),
+            measured_alone: unit.value(alone),
+            measured_goal: unit.value(alone.zip(goal).map(|(alone, goal)| alone * goal)),
+            verdict: goal.filter(|_| self.judged).map(|goal| Verdict::of(goal, achieved, interval)),
+            unit,
+        }
+    }
+
+    /// What to warn of where a goal could not be judged.
+    pub fn warning(&self, high: usize) -> Option<String> {
+        let (account, verdict) = (&self.accounts[high], self.standing(high, true).verdict?);
+        let pieces = account.marks.len().saturating_sub(1);
+        match (verdict, account.estimate()) {
+            (Verdict::Unsure, None) => Some(format!(
+                "too short to judge the goal: its speed was measured over {pieces} of at least {ENOUGH} pieces of {PIECE_S} s; let it run longer"
+            )),
+            (Verdict::Unsure, Some(interval)) => Some(format!(
+                "the goal cannot be judged: the speed varied too much (± {:.0} points); let it run longer",
+                interval.half_width * 100.0
+            )),
+            _ => None,
+        }
+    }
+
+    /// The programs, by their places.
+    pub fn programs(&self) -> impl Iterator<Item = AppId> {
+        self.config.high.iter().map(|high| high.app)
+    }
+
+    /// A program's metric, the unit of its figures, and the pieces.
+    pub fn course(&self, high: usize) -> (String, &'static str, Vec<Point>) {
+        let Standing { unit, measured, .. } = self.standing(high, true);
+        let (scale, name) = match measured {
+            Some(value) if unit.seconds && value < 1e-3 => (1e6, "µs"),
+            Some(value) if unit.seconds && value < 1.0 => (1e3, "ms"),
+            _ if unit.seconds => (1.0, "s"),
+            _ if unit.suffix.is_empty() => (1.0, ""),
+            _ => (1.0, "units/s"),
+        };
+        let point = |[at, done, weight, alone]: Mark| {
+            let speed = |sum: f64| (weight > 0.0 && sum > 0.0).then(|| sum / weight);
+            let goal = speed(alone).zip(self.goal()).map(|(alone, goal)| alone * goal);
+            (at, [speed(done), speed(alone), goal].map(|speed| unit.value(speed).map(|value| value * scale)))
+        };
+        let points = self.accounts[high].pieces().map(point).collect();
+        (unit.label, name, points)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces in which a program does this share of what it would do alone.
+    fn account(shares: &[f64]) -> Account {
+        let mut account = Account::default();
+        let mut mark = [0.0; 4];
+        account.add(mark);
+        for share in shares {
+            mark = [mark[0] + 1.0, mark[1] + share * 200.0, mark[2] + 1.0, mark[3] + 200.0];
+            account.add([mark[0] - 0.5, mark[1] - 50.0, mark[2] - 0.5, mark[3] - 100.0]); // too early for a piece
+            account.add(mark);
+        }
+        account
+    }
+
+    fn verdict(shares: &[f64]) -> Verdict {
+        let account = account(shares);
+        let sum = |sums: &[f64]| sums.iter().sum::<f64>() / sums.len().max(1) as f64;
+        Verdict::of(0.9, Some(sum(shares)), account.estimate())
+    }
+
+    #[test]
+    fn a_goal_is_judged_by_the_whole_interval() {
+        assert_eq!(verdict(&[0.95, 0.94, 0.96, 0.95, 0.95, 0.95]), Verdict::Kept);
+        assert_eq!(verdict(&[0.53, 0.55, 0.51, 0.53, 0.53]), Verdict::Missed);
+        assert_eq!(verdict(&[0.89, 0.91, 0.88, 0.92, 0.9, 0.89]), Verdict::AtGoal);
+        assert_eq!(verdict(&[0.5, 1.3, 0.6, 1.4, 0.8]), Verdict::Unsure, "it varies too much");
+        assert_eq!(verdict(&[2.148]), Verdict::Unsure, "too short");
+        assert_eq!(Verdict::of(0.9, None, None), Verdict::Unknown);
+    }
+
+    #[test]
+    fn an_interval_is_that_of_a_mean() {
+        let shares = [0.9, 1.0, 0.8, 0.95, 0.85, 0.9];
+        let estimate = account(&shares).estimate().unwrap();
+        let mean = cotenant_model::stats::Summary::of(&shares).estimate().unwrap();
+        assert!((estimate.value - mean.value).abs() < 1e-9 && (estimate.half_width - mean.half_width).abs() < 1e-9);
+    }
+
+    #[test]
+    fn long_runs_have_longer_pieces() {
+        let long = account(&[0.9; 1_000]);
+        assert!((MOST / 2..=MOST).contains(&long.pieces().count()), "{}", long.pieces().count());
+        assert!((long.estimate().unwrap().value - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn figures_are_in_the_metrics_own_unit() {
+        let standing = |metric: &str, direction| Standing {
+            alone: None,
+            mean: None,
+            achieved: Some(0.53),
+            achieved_interval: Some([0.491, 0.569]),
+            measured: Some(315e-6),
+            measured_alone: Some(167e-6),
+            measured_goal: Some(185.6e-6),
+            verdict: None,
+            unit: Unit::of(&Source::from(metric.to_owned()), direction),
+        };
+        let (higher, lower) = (Direction::HigherIsBetter, Direction::LowerIsBetter);
+        let latency = standing("latency_p99_s", higher);
+        assert_eq!(latency.figures(), "p99 315 µs (alone 167 µs, goal 186 µs)");
+        assert_eq!(latency.share(), "53.0 % (49.1 to 56.9 %) of its speed alone");
+        assert_eq!(standing("request_seconds", lower).figures(), "request_seconds 315 µs (alone 167 µs, goal 186 µs)");
+        let progress = Standing { measured: Some(937_660.0), ..standing("progress", higher) };
+        assert!(progress.figures().starts_with("progress 937660/s (alone "), "{}", progress.figures());
+        assert_eq!(latency.unit.value(Some(4_000.0)), Some(250e-6));
+        assert_eq!(progress.unit.value(Some(4_000.0)), Some(4_000.0));
+    }
+}
