@@ -1,7 +1,6 @@
 //! Names and texts that a hostile program, file or server chooses: whatever prints them, the terminal gets nothing
 //! that it obeys, and an error is one short line.
 
-#[allow(dead_code)] // what other tests need of it
 #[path = "../../cotenant-linux/src/testing.rs"]
 mod testing;
 #[allow(dead_code)]

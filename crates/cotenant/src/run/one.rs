@@ -127,7 +127,7 @@ fn go(
     run.options.other_users = args.scope.all_users;
     run.told = !args.output.quiet && !args.output.json;
     let told = args.output.verbose > 0;
-    let mut moves = Moves { greeting, told, start: Instant::now(), tasks: 0, moves: 0 };
+    let mut moves = Moves { greeting, told, start: Instant::now(), tasks: 0, made: 0 };
     let mut observers: Vec<&mut dyn Observer> = vec![&mut moves];
     if let Some(observer) = observer {
         observers.push(observer);
@@ -141,7 +141,7 @@ struct Moves {
     told: bool,
     start: Instant,
     tasks: usize,
-    moves: usize,
+    made: usize,
 }
 
 impl Observer for Moves {
@@ -151,7 +151,7 @@ impl Observer for Moves {
 
     fn round(&mut self, round: &Round<'_>) {
         self.tasks = round.sample.tasks.len();
-        self.moves += round.outcomes.iter().filter(|outcome| **outcome == Outcome::Applied).count();
+        self.made += round.outcomes.iter().filter(|outcome| **outcome == Outcome::Applied).count();
         for (order, outcome) in round.orders.iter().zip(round.outcomes).filter(|_| self.told) {
             let result = outcome_name(*outcome).map(|o| format!(" [{o}]")).unwrap_or_default();
             let moved = Move::new(round.sample, order);
@@ -160,7 +160,7 @@ impl Observer for Moves {
     }
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
-        let (tasks, moves) = (count(self.tasks as u64, "task"), count(self.moves as u64, "move"));
+        let (tasks, moves) = (count(self.tasks as u64, "task"), count(self.made as u64, "move"));
         Some(fit(vec![format!("{}: {tasks}, {moves} so far", about(self.start.elapsed()))], room))
     }
 }

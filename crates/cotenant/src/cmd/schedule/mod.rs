@@ -88,6 +88,7 @@ pub enum PauseArg {
 /// Arguments of `cotenant schedule`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[allow(clippy::struct_excessive_bools)] // independent options
 pub struct Args {
     /// The queue: a file whose name ends in .toml, or a list with a command per line; - reads a list from standard
     /// input
