@@ -65,7 +65,8 @@ pub fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     of(variable).or_else(|| Some(of("HOME")?.join(below_home)))
 }
 
-/// Runs a subcommand that writes to standard output, where terminals obey nothing of it. A reader that goes away early, such as `head`, is no error.
+/// Runs a subcommand that writes to standard output, where terminals obey nothing of it. A reader that goes away
+/// early, such as `head`, is no error.
 ///
 /// # Errors
 /// Those of `write`, and of standard output.

@@ -4,8 +4,8 @@ use cotenant_model::text::{LINE, within};
 use std::fmt::Display;
 use std::io::Write;
 
-/// Prints one line on standard error, whatever `text` holds. Its reader may be gone (`2>&1 | head`), the disk may be full: neither is a reason
-/// for a managed program to suffer.
+/// Prints one line on standard error, whatever `text` holds. Its reader may be gone (`2>&1 | head`), the disk may be
+/// full: neither is a reason for a managed program to suffer.
 pub fn tell(text: impl Display) {
     raw(&format!("cotenant: {}\n", within(&text.to_string(), LINE)));
 }

@@ -1,4 +1,5 @@
-//! Which Cotenant manages which process: two Cotenants of one user leave each other's programs alone instead of fighting.
+//! Which Cotenant manages which process: two Cotenants of one user leave each other's programs alone instead of
+//! fighting.
 //!
 //! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to
 //! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the

@@ -77,7 +77,8 @@ fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreRepor
     Ok(())
 }
 
-/// The Cotenant that wrote a journal; `None` where nothing in it says so, or its guardian has just finished and deleted it.
+/// The Cotenant that wrote a journal; `None` where nothing in it says so, or its guardian has just finished and
+/// deleted it.
 fn owner_of(path: &Path) -> io::Result<Option<Identity>> {
     match open(path) {
         Ok(mut file) => Ok(file::read(&mut file)?.map(|contents| contents.owner)),

@@ -152,8 +152,8 @@ fn a_bound_process_stays_for_five_minutes_unless_its_node_is_the_fullest() {
     // Others fill node 0, where it runs: 0 of 400 CPUs free, 400 on node 1, 200 on average. With it (200) on the
     // other one:
     // |0 + 200 − 200| + |400 − 200 − 200| = 0 < 400 − 50. Memory: 3596 and 4096 free, 3846 on average:
-    // |3596 + 500 − 3846| + |4096 − 500 − 3846| = 500, not less than 500: it stays. With 1 MiB of another on node 0 it may go:
-    // 3595, 3845: |4095 − 3845| + |3596 − 3845| = 499 < 501.
+    // |3596 + 500 − 3846| + |4096 − 500 − 3846| = 500, not less than 500: it stays. With 1 MiB of another on node 0 it
+    // may go: 3595, 3845: |4095 − 3845| + |3596 − 3845| = 499 < 501.
     let bench = |other: u64| {
         let mut bench = self::bench(Some(4096));
         let first = bench.decide(process(bench.view(), 1, &[0, 1], [500, 0]), 1, &[]);

@@ -162,8 +162,9 @@ pub enum Command {
     /// Clang for C with the compiler pass: the program naps when Cotenant orders it, or by itself
     ///
     /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. A single --help
-    /// prints this text; `-help` and --version are clang's. Needs clang 19 and the pass, which scripts/install-pass builds and installs. If one of these or
-    /// libcotenant is missing, or an option below is wrong, the exit code is 2.
+    /// prints this text; `-help` and --version are clang's. Needs clang 19 and the pass, which scripts/install-pass
+    /// builds and installs. If one of these or libcotenant is missing, or an option below is wrong, the exit code is
+    /// 2.
     ///
     /// When clang is about to link a program, the mode `markers` adds libcotenant (statically: the program runs where
     /// there is no Cotenant), and -flto the linker lld with the pass.

@@ -1,8 +1,8 @@
 //! One run on this machine, whichever command asks for it: setup → host → observers → end.
 //!
 //! A command brings a [`Setup`] (machine, profiles, the policies with their settings), the applications or the queue
-//! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's: the
-//! same for all.
+//! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's:
+//! the same for all.
 
 pub(crate) mod one;
 pub(crate) mod progress;

@@ -163,6 +163,7 @@ const VARIES: &[(&str, &str)] = &[
     ("characterize", ".profile.footprint_per_ms"),
     ("characterize", ".profile.per_cpu_s"),
     ("characterize", ".profile.contentiousness_model"),
+    ("schedule-mas", ".gap_us"),
 ];
 
 /// The program that has a command: experiments are the laboratory's, which is built beside it. `None`, said aloud,

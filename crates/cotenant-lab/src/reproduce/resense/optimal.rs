@@ -77,8 +77,8 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 /// What a mapping comes to, and the CPU of each thread in it.
 type Placed = (Figures, Vec<usize>);
 
-/// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if no program were moved when others
-/// end, where they are, and how many there are: only signs and order of the scores matter.
+/// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if no program were moved when
+/// others end, where they are, and how many there are: only signs and order of the scores matter.
 fn any(alone: &Scenario, set: &[String], level: &str) -> anyhow::Result<([Placed; 2], usize)> {
     let mut alone = alone.clone();
     let mut best: Option<[Placed; 2]> = None;
