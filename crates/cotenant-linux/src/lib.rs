@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! host   the live machine: which programs are managed, the loop's waiting, starting and ending   uses all below
-//!  ├── sense   one reader per source: tasks, counters, progress, metrics, memory, topology   uses sys
-//!  └── act     one actuator per effect: placement, pause, nap, CPU time, background, caches, pages   uses undo, sense, sys
-//!       └── undo   the journal of what is changed, the guardian, claims, restoring   uses sys
+//!  ├── sense   one reader per source: tasks, counters, progress, metrics, memory, topology       uses sys
+//!  └── act     one actuator per effect: placement, pause, nap, CPU time, background, caches      uses undo, sense, sys
+//!       └── undo   the journal of what is changed, the guardian, claims, restoring               uses sys
 //! ```
 //!
 //! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump
