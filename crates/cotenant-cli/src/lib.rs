@@ -76,6 +76,10 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> 
         out.flush()?;
         Ok(code)
     });
+    unless_gone(result)
+}
+
+fn unless_gone(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(e) if broken_pipe(&e) => Ok(ExitCode::SUCCESS),
         result => result,
@@ -95,6 +99,27 @@ pub fn answer(
         if json { pretty(out, value) } else { text(out) }?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// As [`answer`], with text as wide as the terminal and its marks in colour, which are put in once nothing of the text
+/// itself is obeyed.
+///
+/// # Errors
+/// As [`print`].
+pub fn answer_page(
+    json: bool,
+    value: &(impl Serialize + ?Sized),
+    text: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    if json {
+        return answer(true, value, text);
+    }
+    let mut lines = Clean(Vec::new());
+    text(&mut lines)?;
+    let page = page::Page::of_stdout();
+    let shown: String = String::from_utf8_lossy(&lines.0).lines().map(|line| page.line(line)).collect();
+    let written = io::stdout().write_all(shown.as_bytes());
+    unless_gone(written.map(|()| ExitCode::SUCCESS).map_err(Into::into))
 }
 
 /// Prints a text as it is.

@@ -134,6 +134,7 @@ pub fn cut(text: &str, most: usize) -> String {
 
 /// As [`cut`], but what is left out stands in the middle: what tells similar names apart is often their end.
 pub fn cut_middle(text: &str, most: usize) -> String {
+    let text = &clean(text);
     let all = text.chars().count();
     if all <= most || most < 3 {
         return cut(text, most);

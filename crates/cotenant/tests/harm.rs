@@ -183,6 +183,11 @@ fn twenty_random_kills_leave_nothing() {
     }
 }
 
+/// Lines beside the one that says what is managed.
+fn complaints(said: &str) -> usize {
+    said.lines().filter(|line| !line.starts_with("cotenant: managing with ")).count()
+}
+
 #[test]
 fn a_target_that_dies_is_no_failure_of_ours() {
     let Some(pin) = Pin::find() else { return };
@@ -195,8 +200,8 @@ fn a_target_that_dies_is_no_failure_of_ours() {
         a_random_moment(&mut seed, 80_000);
         target.kill();
         let (said, code) = manager.end();
-        assert!(matches!(code, Some(0 | 1)) && !said.contains("panicked"), "{code:?}: {said}");
-        assert!(code == Some(0) || said.lines().count() == 1, "{said}");
+        assert!(matches!(code, Some(0..=2)) && !said.contains("panicked"), "{code:?}: {said}");
+        assert!(code == Some(0) || complaints(&said) == 1, "{said}");
     }
     assert_eq!(state.journals(), 0);
 }
@@ -264,7 +269,7 @@ fn without_permission_one_line_says_so() {
     };
     let out = nobody(&["attach", "-p", &target.pid().to_string(), "--interval", "10ms"]).unwrap();
     let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!((out.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert_eq!((out.status.code(), complaints(&said)), (Some(1), 1), "{said}");
     assert_eq!(masks(target.pid()), own);
 }
 

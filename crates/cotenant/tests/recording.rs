@@ -76,7 +76,7 @@ fn what_is_no_recording_is_left_alone() {
     let error = |path: &Path| Recorder::create(path, &header, 1 << 30).unwrap_err().to_string();
     let precious = folder.file("thesis.tex");
     fs::write(&precious, "do not lose me").unwrap();
-    assert!(error(&precious).contains("it exists and is not a recording; remove it or give --record another name"));
+    assert!(error(&precious).contains("it exists and is not a recording; remove it or name another file"));
     assert_eq!(fs::read_to_string(&precious).unwrap(), "do not lose me");
     assert!(error(&folder.0).contains("it is a folder"));
     assert!(error(&folder.file("missing/a.rec")).contains("give --record a file in a folder that you may write to"));

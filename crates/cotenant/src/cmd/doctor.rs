@@ -4,7 +4,6 @@
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::messages::count;
-use cotenant_cli::page::Page;
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
 use cotenant_linux::sense::doctor;
@@ -67,7 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rivals: rivals::detect(root),
         policies,
     };
-    cotenant_cli::answer(args.json, &report, |out| print(out, &report))
+    cotenant_cli::answer_page(args.json, &report, |out| print(out, &report))
 }
 
 fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
@@ -107,8 +106,7 @@ fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
 }
 
 fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
-    let page = Page::of_stdout();
-    let mut line = |text: &str| out.write_all(page.line(text).as_bytes());
+    let mut line = |text: &str| writeln!(out, "{text}");
     let parts = [r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus];
     let nouns = ["package", "memory node", "LLC domain", "core", "usable CPU"];
     let parts = parts.into_iter().zip(nouns).map(|(n, noun)| count(n as u64, noun));
