@@ -79,7 +79,7 @@ fn what_is_no_recording_is_left_alone() {
     assert!(error(&precious).contains("it exists and is not a recording; remove it or name another file"));
     assert_eq!(fs::read_to_string(&precious).unwrap(), "do not lose me");
     assert!(error(&folder.0).contains("it is a folder"));
-    assert!(error(&folder.file("missing/a.rec")).contains("give --record a file in a folder that you may write to"));
+    assert!(error(&folder.file("missing/a.rec")).contains("name a file in a folder that you may write to"));
     assert!(error(&precious.join("a.rec")).contains("cannot record to"));
     assert!(Recorder::create(&folder.file("b"), &header, 10).unwrap_err().to_string().contains("raise --record-limit"));
     // As `mktemp` leaves a file.
