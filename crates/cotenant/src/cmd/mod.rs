@@ -145,7 +145,8 @@ pub enum Command {
     /// throttles these no more than the goal asks for. Programs that were built by `cotenant cc` nap by themselves;
     /// all others are paused. Ends when the high-priority programs and all that were started have ended; whatever
     /// happens to Cotenant, nothing stays paused. The exit code is that of the first high-priority program, 128 +
-    /// signal if a signal ended it, 0 if it was not started here; 4 instead of 0 if the speed of one was not known in 10 s or more.
+    /// signal if a signal ended it, 0 if it was not started here; 4 instead of 0 if the
+    /// speed of one was not known in 10 s or more, or its metric only failed.
     ///
     /// Commands are lines for `sh -c`. Low-priority commands lead sessions of their own and get the signals that
     /// cotenant gets. No program may have both priorities. A control group that naps is frozen as a whole, with those

@@ -29,7 +29,7 @@ const SILENT: Duration = Duration::from_secs(10);
 /// Exit code where a goal was missed, with `--strict`.
 const GOAL_MISSED: u8 = 3;
 
-/// Exit code where the speed was not known in all of a run longer than [`SILENT`]; with `--strict` also where the goal could not be judged.
+/// Exit code where the speed was not known in all of a run longer than [`SILENT`], or its metric only failed; with `--strict` also where the goal could not be judged.
 const NOT_JUDGED: u8 = 4;
 
 /// What `--json` prints beside what every run comes to.
@@ -232,7 +232,8 @@ impl Table {
         let total = &self.state().total;
         let high = self.high_rows(true);
         let verdicts: Vec<Verdict> = high.iter().filter_map(|row| row.standing.verdict).collect();
-        let unknown = self.start.elapsed() >= SILENT && (0..high.len()).any(|i| !self.goals.is_known(i));
+        let had_time = self.start.elapsed() >= SILENT || run.metrics.iter().any(|m| m.readings == 0 && m.failed > 0);
+        let unknown = had_time && (0..high.len()).any(|i| !self.goals.is_known(i));
         run.exit_code = exit_code(run.exit_code, args.strict, &verdicts, unknown);
         let warn = |(i, name): (usize, &String)| Some(format!("{name}: {}", self.goals.warning(i)?));
         run.notes.extend(self.names.iter().take(self.metrics.len()).enumerate().filter_map(warn));
