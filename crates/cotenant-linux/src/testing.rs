@@ -72,6 +72,25 @@ pub fn spawn_fresh(command: &mut Command) -> Child {
     child.unwrap()
 }
 
+/// The times after which a test kills something: `usual` of them, or as many as `COTENANT_KILLS` says (`cargo xtask
+/// full`), each of them shorter than `most`. `COTENANT_SEED` asks for others.
+pub fn kills(usual: u32, most: Duration) -> impl Iterator<Item = Duration> {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let mut state = number("COTENANT_SEED").unwrap_or(20_260_101_u64);
+    (0..number("COTENANT_KILLS").unwrap_or(u64::from(usual))).map(move |_| {
+        // xorshift
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        most.mul_f64((state >> 32) as f64 / f64::from(u32::MAX))
+    })
+}
+
+/// Lets this much time pass: not a wait for something, but the moment that a test varies.
+pub fn pass(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// How long a process may take to say something, or a condition to come true.
 const PATIENCE: Duration = Duration::from_secs(60);
 

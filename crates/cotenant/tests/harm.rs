@@ -16,8 +16,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-use testing::{Player, TempDir, eventually};
+use std::time::Duration;
+use testing::{Player, TempDir, eventually, kills, pass};
 use world::{
     Pin, State, all_but_newborn_have, all_have, comm, crowd, crowd_words, is_root, masks, settle, signal, skip, sleeper,
 };
@@ -147,34 +147,15 @@ fn attached_threads_get_their_masks_back_however_cotenant_ends() {
     }
 }
 
-/// Reproducible randomness (xorshift).
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
-
-/// Lets a random time pass, of at most so many microseconds: the moment is what the test varies.
-fn a_random_moment(seed: &mut u64, most_us: u64) -> Duration {
-    let moment = Duration::from_micros(next(seed) % most_us);
-    let begin = Instant::now();
-    while begin.elapsed() < moment {
-        std::thread::yield_now();
-    }
-    moment
-}
-
 #[test]
-fn twenty_random_kills_leave_nothing() {
+fn random_kills_leave_nothing() {
     let Some(pin) = Pin::find() else { return };
     let mut target = crowd(32);
     let pid = pid_of(&target.hear("ready"));
-    let mut seed = 20_260_731;
-    for round in 0..20 {
+    for (round, moment) in kills(20, Duration::from_millis(120)).enumerate() {
         let state = State::new("random");
         let manager = state.attach(&pin, &pid.to_string());
-        let moment = a_random_moment(&mut seed, 120_000);
+        pass(moment);
         signal("KILL", manager.pid());
         manager.end();
         settle(&format!("kill {round}, {moment:?} after the start"), pid, &pin.own);
@@ -192,12 +173,11 @@ fn complaints(said: &str) -> usize {
 fn a_target_that_dies_is_no_failure_of_ours() {
     let Some(pin) = Pin::find() else { return };
     let state = State::new("dying");
-    let mut seed = 4_711;
-    for _ in 0..20 {
+    for moment in kills(20, Duration::from_millis(80)) {
         let mut target = crowd(8);
         let pid = pid_of(&target.hear("ready"));
         let manager = state.attach(&pin, &pid.to_string());
-        a_random_moment(&mut seed, 80_000);
+        pass(moment);
         target.kill();
         let (said, code) = manager.end();
         assert!(matches!(code, Some(0..=2)) && !said.contains("panicked"), "{code:?}: {said}");

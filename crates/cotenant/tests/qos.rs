@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use testing::{TempDir, eventually, spawn_fresh};
+use testing::{TempDir, eventually, kills, pass, spawn_fresh};
 use world::{Pin, State, all_have, comm, masks, signal};
 
 /// Tells a copy of this test binary what to be: `high`, `busy`, `marked` or `plain`, and into which folder it writes
@@ -604,22 +604,28 @@ fn whoever_is_killed_nobody_stays_stopped() {
 }
 
 #[test]
-fn twenty_random_kills_leave_nobody_stopped() {
-    let mut seed = 20_260_906_u64;
-    for round in 0..20 {
-        let state = State::new("qos-random");
-        let mut run = Run::start(&state, "plain", &ALWAYS);
-        let low = run.pid_of("plain");
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        // Somewhere in the first runs and pauses: the moment is what the test varies.
-        std::thread::sleep(Duration::from_micros(seed % 300_000));
-        let pid = run.cotenant.id();
-        run.kill();
-        runs_on(&format!("kill {round}"), low);
-        eventually("the journal goes", || state.journals() == 0);
-        assert_eq!(groups_of(pid), [""; 0]);
+fn random_kills_leave_nobody_stopped() {
+    let pin = Pin::find();
+    let cpu = pin.as_ref().map(|pin| pin.cpu.as_str());
+    let cases: [(&str, &str, &[&str]); 4] = [
+        ("pauses", "plain", &ALWAYS),
+        ("naps", "marked", &ALWAYS),
+        ("limits of CPU time", "plain", &["--means", "quota"]),
+        ("the background", "plain", &["--metric", "cmd:echo 1,every=20ms"]),
+    ];
+    for (what, low, options) in cases {
+        // Somewhere in the first runs and pauses.
+        for moment in kills(5, Duration::from_millis(300)) {
+            let state = State::new("qos-random");
+            let mut run = Run::start_on(&state, ["busy", low], [cpu, cpu], options);
+            let low = run.pid_of(low);
+            pass(moment);
+            let pid = run.cotenant.id();
+            run.kill();
+            runs_on(&format!("{what}, killed after {moment:?}"), low);
+            eventually("the journal goes", || state.journals() == 0);
+            assert_eq!(groups_of(pid), [""; 0], "{what}");
+        }
     }
 }
 

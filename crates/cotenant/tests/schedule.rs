@@ -11,7 +11,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use testing::{TempDir, eventually};
+use std::time::Duration;
+use testing::{TempDir, eventually, kills, pass};
 use world::{Manager, State, signal};
 
 /// A queue in a folder of its own, with its Cotenant's state apart from everybody else's.
@@ -304,18 +305,14 @@ fn whom_a_job_started_ends_with_it_when_asked_to_stop() {
 #[test]
 fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
     let mechanisms = mechanisms();
-    let mut seed = 20_261_121_u64;
-    for round in 0..20 {
-        let pause = mechanisms[round % mechanisms.len()];
+    let moments = || kills(7, Duration::from_millis(60));
+    let cases = mechanisms.iter().flat_map(|mechanism| moments().map(move |moment| (mechanism, moment)));
+    for (round, (pause, moment)) in cases.enumerate() {
         let queue = Queue::of_loops("killed", 4);
         let batch = queue.mas(&["--pause", pause]);
         eventually("all have begun", || (1..=4).all(|job| queue.pid(job).is_some()));
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        // The moment is what the test varies.
-        std::thread::sleep(std::time::Duration::from_micros(seed % 60_000));
-        let case = format!("{pause}, kill {round}");
+        pass(moment);
+        let case = format!("{pause}, kill {round} after {moment:?}");
         let guardian = batch.guardian();
         match (round % 5, guardian) {
             (4, Some(guardian)) => {

@@ -5,9 +5,10 @@ use crate::act::restore;
 use crate::fault;
 use crate::sys;
 use crate::sys::thread::{self, Held};
-use crate::testing::{Player, TempDir, eventually};
+use crate::testing::{Player, TempDir, eventually, kills, pass};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Steps that reach every point: placing, moving, giving back, placing again, undoing.
 const STEPS: [&str; 5] = ["flip", "flop", "release", "flip", "finish"];
@@ -215,28 +216,17 @@ fn a_panic_leaves_nothing() {
     assert_eq!(journals(dir.path()), 0);
 }
 
-/// xorshift64*: random enough for times.
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed >> 12;
-    *seed ^= *seed << 25;
-    *seed ^= *seed >> 27;
-    seed.wrapping_mul(0x2545_F491_4F6C_DD1D)
-}
-
 #[test]
-fn twenty_random_kills_leave_nothing() {
+fn random_kills_leave_nothing() {
     if two_cpus().is_none() {
         return;
     }
-    let seed = std::env::var("COTENANT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260_101);
-    eprintln!("COTENANT_SEED={seed}");
-    let mut state = seed;
     let (dir, subject) = (TempDir::new("random"), Subject::new(4));
     let steps: Vec<&str> = ["flip", "flop", "release"].into_iter().cycle().take(3000).collect();
-    for i in 0..20 {
+    for (i, moment) in kills(20, Duration::from_millis(20)).enumerate() {
         let mut applier = Player::start(applier_of(&subject, dir.path(), &steps));
         applier.hear("flip");
-        std::thread::sleep(std::time::Duration::from_micros(next(&mut state) % 20_000));
+        pass(moment);
         applier.kill();
         expect_undone(&subject, dir.path(), &format!("kill {i}"));
     }

@@ -6,13 +6,14 @@ use crate::act::restore;
 use crate::fault;
 use crate::sys;
 use crate::sys::thread::{self, Held};
-use crate::testing::{Player, TempDir, eventually};
+use crate::testing::{Player, TempDir, eventually, kills, pass};
 use crate::undo::Claims;
 use crate::undo::Here;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// What each process of a job does: it says who it is, and then that it runs, again and again.
 pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while echo >> "$1/$2"; do sleep 0.02; done"#;
@@ -300,20 +301,20 @@ fn both_killed_while_it_waits_is_what_restore_is_for() {
 }
 
 #[test]
-fn twenty_random_kills_leave_nobody_waiting() {
-    let mut seed = 20_261_121_u64;
+fn random_kills_leave_nobody_waiting() {
     let mut steps = vec!["hold"];
     steps.extend(["pause", "resume"].repeat(4_000));
-    for (round, mechanism) in mechanisms().into_iter().cycle().take(20).enumerate() {
+    let moments = || kills(7, Duration::from_millis(30));
+    for (mechanism, moment) in
+        mechanisms().into_iter().flat_map(|mechanism| moments().map(move |moment| (mechanism, moment)))
+    {
         let job = Beating::new(mechanism);
         let mut pauser = Player::start(job.pauser(&steps));
         pauser.hear("hold");
         pauser.say("");
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // The moment is what the test varies.
-        std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 30_000));
+        pass(moment);
         pauser.kill();
-        job.is_undone(&format!("kill {round}, {mechanism}"));
+        job.is_undone(&format!("{mechanism}, killed after {moment:?}"));
     }
 }
 
