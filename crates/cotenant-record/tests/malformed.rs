@@ -2,7 +2,7 @@
 //! panic is not.
 //!
 //! The mutations are the same in every run;
-//! `COTENANT_FUZZ_SECONDS=600 cargo test -p cotenant-model --release --test malformed` goes on with new ones for that
+//! `COTENANT_FUZZ_SECONDS=600 cargo test -p cotenant-record --release --test malformed` goes on with new ones for that
 //! long. A parser gets in with one entry in [`TARGETS`].
 
 use cotenant_model::cpuset::CpuSet;
