@@ -1,27 +1,24 @@
 //! Malformed input: every parser of this crate survives mutated versions of good input. An error is a good answer, a
 //! panic is not.
 //!
-//! The mutations are the same in every run;
-//! `COTENANT_FUZZ_SECONDS=600 cargo test -p cotenant-record --release --test malformed` goes on with new ones for that
-//! long. A parser gets in with one entry in [`TARGETS`].
+//! A parser gets in with one entry in [`TARGETS`]; those of other crates stand in their `malformed` tests.
 
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::host::Mode;
 use cotenant_model::machine::Machine;
 use cotenant_model::metric::{Meter, Metric, number, queried, scrape};
-use cotenant_model::testing::machine;
+use cotenant_model::testing::{machine, malformed};
+use cotenant_model::topology::hidden::Latencies;
 use cotenant_model::topology::tree::Tree;
 use cotenant_model::topology::{notation, synthetic, xml};
-use cotenant_model::{Rule, Time, Topology, parse, proc_text, profile};
+use cotenant_model::{Rule, Time, Topology, parse, proc_text, profile, region};
 use cotenant_policies::Sam;
 use cotenant_record::replay::replay;
 use cotenant_record::snapshot::Snapshot;
 use cotenant_record::testing::{Role, Scripted, header, record};
 use cotenant_record::why::{Query, why};
 use cotenant_record::{Header, MAGIC, Recording, VERSION};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 /// A parser under test.
 struct Target {
@@ -97,6 +94,20 @@ const TARGETS: &[Target] = &[
         seeds: queries,
         parse: |bytes| drop(text(bytes).map(str::parse::<Query>)),
         mutations: 3_000,
+    },
+    Target {
+        name: "contentious regions",
+        seeds: || {
+            list(&["[[region]]\nfunction = 'ns::f(int)'\nfile = 'a.c'\nlines = [3, 9]\nscore = 0.5\ncoverage = 0.2\n"])
+        },
+        parse: |bytes| drop(text(bytes).map(|text| region::parse(text).map(|regions| region::write(&regions)))),
+        mutations: 1_000,
+    },
+    Target {
+        name: "latencies between CPUs",
+        seeds: || list(&["0\n51.5,0\n103,104,0\n103,,50,0\n"]),
+        parse: |bytes| drop(text(bytes).map(Latencies::parse)),
+        mutations: 1_000,
     },
     Target { name: "time", seeds: queries, parse: |bytes| drop(text(bytes).map(str::parse::<Time>)), mutations: 3_000 },
 ];
@@ -325,99 +336,6 @@ fn use_xml(bytes: &[u8]) {
     }
 }
 
-/// Splitmix64 (Steele, Lea and Flood, OOPSLA'14).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
-
-/// Numbers and pieces at which parsers stumble.
-const PIECES: &[&[u8]] = &[
-    b"0",
-    b"-1",
-    b"1e999",
-    b"nan",
-    b"inf",
-    b"4294967296",
-    b"18446744073709551615",
-    b"99999999999999999999",
-    b"0x",
-    b",",
-    b":",
-    b"-",
-    b"..",
-    b"[",
-    b"]",
-    b"{",
-    b"}",
-    b"(",
-    b")",
-    b"\"",
-    b"\\",
-    b"\n",
-    b"\0",
-    b"\xff",
-    b"\xc3\xa4",
-    b"[[[[[[[[",
-    b"null",
-    b"true",
-    b"&#x41;",
-];
-
-fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
-    let mut bytes = seed.to_vec();
-    for _ in 0..=random.below(4) {
-        let (at, length) = (random.below(bytes.len()), 1 + random.below(16));
-        let end = (at + length).min(bytes.len());
-        match random.below(8) {
-            0 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
-            1 if !bytes.is_empty() => bytes[at] = random.next() as u8,
-            2 => drop(bytes.drain(at..end)),
-            3 => bytes.truncate(at),
-            4 => {
-                let again = bytes[at..end].to_vec();
-                bytes.splice(at..at, again);
-            }
-            5 => {
-                let piece = PIECES[random.below(PIECES.len())];
-                bytes.splice(at..at, piece.iter().copied());
-            }
-            6 => {
-                // A number becomes another one.
-                let from = bytes[at..].iter().position(u8::is_ascii_digit).map_or(at, |i| at + i);
-                let digits = bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
-                let number = PIECES[random.below(8)];
-                bytes.splice(from..from + digits, number.iter().copied());
-            }
-            _ => {
-                let from = random.below(other.len());
-                let piece = &other[from..(from + length).min(other.len())];
-                bytes.splice(at..at, piece.iter().copied());
-            }
-        }
-    }
-    bytes
-}
-
-fn attack(target: &Target, seeds: &[Vec<u8>], n: u64) {
-    let mut random = Random(n ^ u64::from(crc32fast::hash(target.name.as_bytes())) << 32);
-    let (seed, other) = (&seeds[random.below(seeds.len())], &seeds[random.below(seeds.len())]);
-    let input = mutate(seed, other, &mut random);
-    let survived = catch_unwind(AssertUnwindSafe(|| (target.parse)(&input))).is_ok();
-    assert!(survived, "{}: mutation {n} is not survived: {}", target.name, input.escape_ascii());
-}
-
 #[test]
 fn good_input_is_taken() {
     for target in TARGETS {
@@ -457,18 +375,6 @@ fn good_input_is_taken() {
 #[test]
 fn malformed_input_is_survived() {
     for target in TARGETS {
-        let seeds = (target.seeds)();
-        (0..target.mutations).for_each(|n| attack(target, &seeds, n));
-    }
-    let Some(seconds) = std::env::var("COTENANT_FUZZ_SECONDS").ok().and_then(|s| s.parse::<u64>().ok()) else { return };
-    for target in TARGETS {
-        let seeds = (target.seeds)();
-        let end = Instant::now() + Duration::from_secs(seconds) / TARGETS.len() as u32;
-        let mut n = target.mutations;
-        while Instant::now() < end {
-            attack(target, &seeds, n);
-            n += 1;
-        }
-        eprintln!("{}: {n} mutations survived", target.name);
+        malformed::survives(target.name, &(target.seeds)(), target.mutations, target.parse);
     }
 }

@@ -428,16 +428,20 @@ fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
     if named.is_none() && !path.exists() {
         return Ok((File::default(), Vec::new(), path));
     }
-    let text = read(&path)?;
+    let (file, rules) = parse_file(&path, &read(&path)?)?;
+    Ok((file, rules, path))
+}
+
+fn parse_file(path: &Path, text: &str) -> Result<(File, Vec<RoleRule>)> {
     let at = |offset| {
-        let (line, column) = parse::position(&text, offset);
+        let (line, column) = parse::position(text, offset);
         format!("{}:{line}:{column}", path.display())
     };
-    let file: File = toml::from_str(&text)
+    let file: File = toml::from_str(text)
         .map_err(|e| usage(format!("{}: {}", at(e.span().map_or(0, |span| span.start)), e.message())))?;
     let rule = |rule: &Spanned<RuleText>| RoleRule::new(rule.get_ref(), at(rule.span().start));
     let rules = file.rule.iter().map(rule).collect::<Result<_>>()?;
-    Ok((file, rules, path))
+    Ok((file, rules))
 }
 
 fn default_path() -> Option<PathBuf> {
@@ -465,4 +469,21 @@ pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, Machi
     };
     stale.into_iter().for_each(tell);
     Ok((found.topology, profile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::malformed;
+
+    #[test]
+    fn malformed_settings_are_survived() {
+        let good = "policy = 'sam'\ninterval = '50ms'\npin = 'cpu'\nmode = 'observe'\ncpus = '0-3,8'\n\
+                    [set.sam]\nlevels = 2\n[[rule]]\nexecutable = '/bin/a'\nrole = 'high'\n\
+                    metric = 'redis:6379:p99'\n[[rule]]\ncgroup = '/b'\nrole = 'low'\n";
+        assert!(parse_file(Path::new("good"), good).is_ok());
+        malformed::survives("settings", &[good.into()], 1_000, |bytes| {
+            drop(std::str::from_utf8(bytes).map(|text| parse_file(Path::new("f"), text)));
+        });
+    }
 }

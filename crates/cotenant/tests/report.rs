@@ -3,6 +3,7 @@
 
 use cotenant_model::host::Mode;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::testing::malformed;
 use cotenant_model::view::TaskView;
 use cotenant_model::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
@@ -58,6 +59,25 @@ fn refused(args: &[&str]) -> String {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
     text
+}
+
+/// What a page is made of may come from anywhere: any page or one line with exit code 2.
+#[test]
+fn malformed_results_are_survived() {
+    let folder = Folder::new("malformed");
+    let scenario = "machine = 'clovertown-2s'\nend_s = 1\n[[app]]\nprogram = 'mcf06'\nwork_s = 0.2\n";
+    let scenario = folder.write("s.toml", scenario);
+    let mut sim = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    let result = sim.args(["sim", "--json", "--policy", "none,sam", &scenario]).output().unwrap();
+    assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
+    let regions = b"[[region]]\nfunction = 'f'\nfile = 'a.c'\nlines = [1, 2]\nscore = 0.5\ncoverage = 0.2\n";
+    let page = folder.path("out.html");
+    for (name, good) in [("result.json", result.stdout), ("regions", regions.into()), ("recording", recording(4, 5))] {
+        malformed::survives(name, &[good], 25, |bytes| {
+            let output = report(&[&folder.write(name, bytes), "-o", &page]);
+            assert!([Some(0), Some(2)].contains(&output.status.code()), "{output:?}");
+        });
+    }
 }
 
 /// Three tasks of one application share data across packages; one of them may not be moved.

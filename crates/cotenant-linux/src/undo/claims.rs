@@ -185,7 +185,15 @@ fn family(pid: u32) -> Vec<Identity> {
 mod tests {
     use super::*;
     use crate::testing::TempDir;
+    use cotenant_model::testing::malformed;
     use std::process::{Child, Command};
+
+    #[test]
+    fn malformed_claims_are_survived() {
+        malformed::survives("claim", &[b"12 345 67 890".to_vec()], 3_000, |bytes| {
+            let _ = std::str::from_utf8(bytes).map(parse);
+        });
+    }
 
     /// A process that lives as long as the test, and its [`Claims`].
     struct Rival(Child);

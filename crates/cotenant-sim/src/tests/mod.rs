@@ -7,6 +7,7 @@ mod heuristic;
 mod kernels;
 mod load;
 mod machines;
+mod malformed;
 mod mesh;
 mod motion;
 mod niceness;

@@ -1,5 +1,7 @@
 //! Machines and views by hand, for tests and benchmarks of this crate and of others (feature `testing`).
 
+pub mod malformed;
+
 use crate::action::{Action, Decision, Proposal};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, CpuId, NodeId, TaskId, Time};
