@@ -402,6 +402,24 @@ fn a_full_disk_is_the_jobs_own_failure() {
     assert_eq!(queue.log("1-echo.out"), "a\n");
 }
 
+/// The jobs' state has 4 KiB, which is less than 80 jobs take.
+#[test]
+fn a_full_disk_stops_no_job() {
+    if !world::may_mount() {
+        return world::skip("a full disk takes the right to mount one");
+    }
+    let queue = Queue::new("full-state", "list", &"true\n".repeat(80));
+    fs::create_dir(queue.path("list.logs")).unwrap();
+    let mount = format!("mount -t tmpfs -o size=4k none '{}'", queue.path("list.logs").display());
+    let mut command = queue.state.cotenant_after(&mount, &["schedule", "list", "--json"]);
+    command.current_dir(queue.dir.path());
+    let output = Manager::start(command).output();
+    let summary = json(&output);
+    assert_eq!((output.status.code(), results(&summary)), (Some(0), vec!["done"; 80]), "{summary}");
+    let told = "what became of the jobs cannot be written (No space left on device";
+    assert!(summary["notes"].to_string().contains(told), "{summary}");
+}
+
 /// Who can write into the folder puts links there, for the output of jobs to go elsewhere.
 #[test]
 fn links_among_the_logs_are_not_followed() {
