@@ -1,13 +1,15 @@
 //! `cargo xtask mutants`: whether the tests notice when the code is changed.
 //!
-//! cargo-mutants makes the changes, one at a time, and runs the tests of the crate. This chore chooses which: a
-//! seeded sample of all, in random order, so that an interrupted run has a fair sample, too. It goes on where it
-//! stopped. Changes are made in a clone of the last commit below `target/mutants`, never in the working tree.
+//! cargo-mutants lists the changes that can be made. This chore draws a seeded sample in random order, so that an
+//! interrupted run has a fair sample, too, and goes on where it stopped. It makes one change at a time, in a clone of
+//! the last commit below `target/mutants`, and runs the tests of the crate. cargo-mutants itself could, too, but up to
+//! version 27.1 it cannot be told to make just these changes: `--re` does not hold for those that leave out a field.
 
 use crate::cargo_program;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,8 +21,10 @@ struct Scope {
     files: &'static [&'static str],
     /// Packages whose tests run.
     tests: &'static [&'static str],
-    /// Arguments of `cargo test`.
-    args: &'static [&'static str],
+    /// Which of their targets.
+    what: &'static [&'static str],
+    /// Which of their tests.
+    filters: &'static [&'static str],
 }
 
 const SCOPES: [Scope; 4] = [
@@ -28,7 +32,8 @@ const SCOPES: [Scope; 4] = [
         package: "cotenant-policies",
         files: &["crates/cotenant-policies/src/**"],
         tests: &["cotenant-policies"],
-        args: &["--tests"],
+        what: &["--tests"],
+        filters: &[],
     },
     // Resolving orders, and what it asks: rules, and --pin.
     Scope {
@@ -39,25 +44,26 @@ const SCOPES: [Scope; 4] = [
             "crates/cotenant-model/src/pin.rs",
         ],
         tests: &["cotenant-model", "cotenant-policies"],
-        args: &["--tests"],
+        what: &["--tests"],
+        filters: &[],
     },
     // The journal, and undoing.
     Scope {
         package: "cotenant-linux",
         files: &["crates/cotenant-linux/src/undo/**"],
         tests: &["cotenant-linux"],
-        args: &["--lib", "--", "undo::", "tests::"],
+        what: &["--lib"],
+        filters: &["undo::", "tests::"],
     },
     Scope {
         package: "cotenant-sim",
         files: &["crates/cotenant-sim/src/**"],
         tests: &["cotenant-sim"],
-        args: &["--tests"],
+        what: &["--tests"],
+        filters: &[],
     },
 ];
 
-/// How many changes are tried before what became of them is written down.
-const BATCH: usize = 10;
 /// Address space that a test may have, in KiB: a loop that no longer ends may collect something.
 const MEMORY_KIB: u32 = 8 << 20;
 
@@ -101,14 +107,16 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     let mut log = Log::open(&trial.folder.join("outcomes.jsonl"))?;
     if !args.report {
         let open: Vec<&Mutant> = sample.iter().filter(|mutant| !log.known.contains_key(&mutant.name)).collect();
-        for batch in open[..args.at_most.unwrap_or(open.len()).min(open.len())].chunks(BATCH) {
-            for scope in &SCOPES {
-                let names: Vec<&str> =
-                    batch.iter().filter(|m| m.package == scope.package).map(|m| m.name.as_str()).collect();
-                if !names.is_empty() {
-                    trial.run(scope, &names)?.into_iter().try_for_each(|(name, outcome)| log.add(name, outcome))?;
-                }
+        for mutant in open.into_iter().take(args.at_most.unwrap_or(usize::MAX)) {
+            let unchanged = format!("{}, unchanged", mutant.scope.package);
+            if !log.known.contains_key(&unchanged) {
+                let outcome = trial.test(mutant.scope)?;
+                ensure!(outcome == Outcome::Missed, "{unchanged}: tests do not pass ({})", outcome.word());
+                log.add(unchanged, outcome)?;
             }
+            let outcome = trial.run(mutant)?;
+            println!("{}: {}", outcome.word(), mutant.name);
+            log.add(mutant.name.clone(), outcome)?;
         }
     }
     report(&sample, there_are, args, &log);
@@ -117,9 +125,37 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
 
 /// A change that can be made.
 struct Mutant {
-    package: String,
+    scope: &'static Scope,
     /// File, line, column and what is replaced by what.
     name: String,
+    file: String,
+    /// First and last line and column of what is replaced, from 1; that column itself stays.
+    from: (usize, usize),
+    to: (usize, usize),
+    replacement: String,
+}
+
+impl Mutant {
+    /// As `cargo mutants --list --json` tells it.
+    fn read(scope: &'static Scope, told: &Value) -> Option<Self> {
+        let text = |key: &str| Some(told[key].as_str()?.to_owned());
+        let place = |end: &str| {
+            let number = |key: &str| Some(told["span"][end][key].as_u64()? as usize);
+            Some((number("line")?, number("column")?))
+        };
+        let (from, to) = (place("start")?, place("end")?);
+        Some(Self { scope, name: text("name")?, file: text("file")?, from, to, replacement: text("replacement")? })
+    }
+
+    /// The source with the change; `None` where it is another source.
+    fn apply(&self, source: &str) -> Option<String> {
+        let at = |(line, column): (usize, usize)| {
+            let begin: usize = source.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+            let rest = source.get(begin..)?;
+            Some(begin + rest.char_indices().map(|(i, _)| i).chain([rest.len()]).nth(column.checked_sub(1)?)?)
+        };
+        Some([source.get(..at(self.from)?)?, &self.replacement, source.get(at(self.to)?..)?].concat())
+    }
 }
 
 /// Where changes are made.
@@ -145,16 +181,15 @@ impl Trial {
         self.folder.join("tree")
     }
 
-    /// `cargo mutants` in the clone.
-    fn mutants(&self, scope: &Scope) -> Command {
+    /// A program in the clone.
+    fn command(&self, program: &OsStr) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v \"$0\"; exec \"$@\"", &MEMORY_KIB.to_string()]);
-        command.arg(cargo_program()).args(["mutants", "--no-config", "--package", scope.package]);
-        command.args(scope.files.iter().flat_map(|file| ["--file", file]));
+        command.args(["-c", "ulimit -v \"$0\"; exec \"$@\"", &MEMORY_KIB.to_string()]).arg(program);
         command.current_dir(self.tree()).env("CARGO_TARGET_DIR", self.folder.join("target"));
         // Incremental builds of one crate, without what only debuggers read; the same cases of properties each time.
         command.envs([("CARGO_INCREMENTAL", "1"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_TEST_DEBUG", "0")]);
         command.envs([("PROPTEST_RNG_SEED", "1"), ("PROPTEST_FAILURE_PERSISTENCE", "off")]);
+        command.stdin(Stdio::null());
         command
     }
 
@@ -162,39 +197,45 @@ impl Trial {
     fn list(&self) -> Result<Vec<Mutant>> {
         let mut all = Vec::new();
         for scope in &SCOPES {
-            let output = self.mutants(scope).args(["--list", "--json"]).stderr(Stdio::inherit()).output()?;
-            ensure!(output.status.success(), "cargo mutants --list failed for {}", scope.package);
+            let mut command = self.command(&cargo_program());
+            command.args(["mutants", "--list", "--json", "--no-config", "--package", scope.package]);
+            let output = command.args(scope.files.iter().flat_map(|file| ["--file", file])).output()?;
+            let told = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "cargo mutants --list failed for {}: {told}", scope.package);
             let listed: Vec<Value> = serde_json::from_slice(&output.stdout).context("cargo mutants --list --json")?;
-            for mutant in listed {
-                let name = mutant["name"].as_str().context("a mutant without a name: cargo-mutants 26.1 or later?")?;
-                all.push(Mutant { package: scope.package.to_owned(), name: name.to_owned() });
-            }
+            let read =
+                listed.iter().map(|told| Mutant::read(scope, told).with_context(|| format!("no mutant: {told}")));
+            all.extend(read.collect::<Result<Vec<_>>>()?);
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }
 
-    /// Tries some changes: name and outcome of each.
-    fn run(&self, scope: &Scope, names: &[&str]) -> Result<Vec<(String, Outcome)>> {
-        git(&self.tree(), &["checkout", "--quiet", "--force", "."])?;
-        let mut command = self.mutants(scope);
-        command.args(["--in-place", "--no-shuffle", "--timeout", &self.timeout.to_string()]);
-        command.arg("--output").arg(&self.folder).args(["--test-package", &scope.tests.join(",")]);
-        command.args(names.iter().flat_map(|name| ["--re".to_owned(), format!("^{}$", literally(name))]));
-        command.arg("--").args(scope.args);
-        let status = command.status()?;
-        let file = self.folder.join("mutants.out/outcomes.json");
-        let told: Value = serde_json::from_slice(&fs::read(&file).with_context(|| file.display().to_string())?)?;
-        let outcomes: Vec<(String, Outcome)> = told["outcomes"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|o| Some((o["scenario"]["Mutant"]["name"].as_str()?.to_owned(), Outcome::of(&o["summary"])?)))
-            .collect();
-        if outcomes.is_empty() {
-            bail!("{}: cargo mutants tried nothing ({status}); do its tests pass without a change?", scope.package);
+    /// Makes a change, runs the tests, and takes it back.
+    fn run(&self, mutant: &Mutant) -> Result<Outcome> {
+        let file = self.tree().join(&mutant.file);
+        let source = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        fs::write(&file, mutant.apply(&source).with_context(|| format!("{}: no such place", mutant.name))?)?;
+        let outcome = self.test(mutant.scope);
+        fs::write(&file, source)?;
+        outcome
+    }
+
+    /// What the tests say of the clone as it is.
+    fn test(&self, scope: &Scope) -> Result<Outcome> {
+        let packages = || ["test"].into_iter().chain(scope.tests.iter().flat_map(|package| ["--package", package]));
+        let silent = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let build = silent(self.command(&cargo_program()).args(packages()).args(scope.what).arg("--no-run"))?;
+        if !build.success() {
+            return Ok(Outcome::Unviable);
         }
-        Ok(outcomes)
+        let mut tests = self.command(OsStr::new("timeout"));
+        tests.args(["--kill-after=5", &self.timeout.to_string()]).arg(cargo_program()).args(packages());
+        Ok(match silent(tests.args(scope.what).arg("--").args(scope.filters))?.code() {
+            Some(0) => Outcome::Missed,
+            Some(124 | 137) => Outcome::Timeout,
+            _ => Outcome::Caught,
+        })
     }
 }
 
@@ -212,14 +253,10 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of(summary: &Value) -> Option<Self> {
-        match summary.as_str()? {
-            "CaughtMutant" | "caught" => Some(Self::Caught),
-            "Timeout" | "timeout" => Some(Self::Timeout),
-            "MissedMutant" | "missed" => Some(Self::Missed),
-            "Unviable" | "unviable" => Some(Self::Unviable),
-            _ => None,
-        }
+    const ALL: [Self; 4] = [Self::Caught, Self::Timeout, Self::Missed, Self::Unviable];
+
+    fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.word() == word)
     }
 
     fn word(self) -> &'static str {
@@ -242,7 +279,8 @@ impl Log {
     fn open(path: &Path) -> Result<Self> {
         let before = if path.exists() { fs::read_to_string(path)? } else { String::new() };
         let lines = before.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let known = lines.filter_map(|v| Some((v["mutant"].as_str()?.to_owned(), Outcome::of(&v["outcome"])?)));
+        let known =
+            lines.filter_map(|v| Some((v["mutant"].as_str()?.to_owned(), Outcome::of(v["outcome"].as_str()?)?)));
         Ok(Self { known: known.collect(), file: fs::OpenOptions::new().create(true).append(true).open(path)? })
     }
 
@@ -256,7 +294,7 @@ impl Log {
 /// Survivors, a line per package, and one that programs read.
 fn report(sample: &[Mutant], there_are: usize, args: &Args, log: &Log) {
     let count = |package: Option<&str>, outcome| {
-        let of = sample.iter().filter(|m| package.is_none_or(|p| m.package == p));
+        let of = sample.iter().filter(|m| package.is_none_or(|p| m.scope.package == p));
         of.filter(|m| log.known.get(&m.name) == Some(&outcome)).count()
     };
     for mutant in sample.iter().filter(|m| log.known.get(&m.name) == Some(&Outcome::Missed)) {
@@ -274,9 +312,8 @@ fn report(sample: &[Mutant], there_are: usize, args: &Args, log: &Log) {
         };
         println!("{:<18} {killed} of {} killed: {share}", package.unwrap_or("all"), killed + missed);
     }
-    let outcomes = [Outcome::Caught, Outcome::Timeout, Outcome::Missed, Outcome::Unviable];
     let mut counts: serde_json::Map<String, Value> =
-        outcomes.into_iter().map(|outcome| (outcome.word().to_owned(), count(None, outcome).into())).collect();
+        Outcome::ALL.into_iter().map(|outcome| (outcome.word().to_owned(), count(None, outcome).into())).collect();
     counts.extend(
         [("seed", args.seed), ("drawn", sample.len() as u64), ("mutants", there_are as u64)]
             .map(|(key, value)| (key.to_owned(), value.into())),
@@ -293,18 +330,6 @@ fn interval(of_them: usize, tried: usize) -> Option<(f64, f64)> {
     let half = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
     let scale = 1.0 + Z * Z / n;
     Some(((middle - half) / scale, (middle + half) / scale))
-}
-
-/// A text as a regular expression that matches just it.
-fn literally(text: &str) -> String {
-    let mut expression = String::new();
-    for c in text.chars() {
-        if c.is_ascii_punctuation() {
-            expression.push('\\');
-        }
-        expression.push(c);
-    }
-    expression
 }
 
 fn git(folder: &Path, args: &[&str]) -> Result<()> {
@@ -329,7 +354,15 @@ mod tests {
     }
 
     #[test]
-    fn names_are_matched_as_they_stand() {
-        assert_eq!(literally("a/b_c.rs:1:2: replace > with >= in f"), r"a\/b\_c\.rs\:1\:2\: replace \> with \>\= in f");
+    fn a_change_is_made_where_it_belongs() {
+        let told = json!({
+            "name": "a.rs:2:5: replace > with >=", "file": "a.rs", "replacement": ">=",
+            "span": { "start": { "line": 2, "column": 5 }, "end": { "line": 2, "column": 6 } },
+        });
+        let mut mutant = Mutant::read(&SCOPES[0], &told).unwrap();
+        assert_eq!(mutant.apply("fn f()\n\u{e9} a > b\n").as_deref(), Some("fn f()\n\u{e9} a >= b\n"));
+        (mutant.from, mutant.to, mutant.replacement) = ((1, 5), (3, 2), "0".into());
+        assert_eq!(mutant.apply("f() {\n  1\n}\n").as_deref(), Some("f() 0\n"));
+        assert_eq!(mutant.apply("f() {\n"), None);
     }
 }
