@@ -10,7 +10,7 @@ fn folder() -> Option<PathBuf> {
     let candidates = shared.into_iter().chain([root.join("../shared"), root.join("../../shared")]);
     let found = candidates.map(|dir| dir.join("data/core-to-core")).find(|dir| dir.is_dir());
     if found.is_none() {
-        let _ = writeln!(std::io::stderr(), "skipped: no ../shared/data/core-to-core; set COTENANT_SHARED");
+        eprintln!("skipped: no ../shared/data/core-to-core; set COTENANT_SHARED");
     }
     found
 }
