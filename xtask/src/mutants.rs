@@ -186,8 +186,13 @@ impl Trial {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v \"$0\"; exec \"$@\"", &MEMORY_KIB.to_string()]).arg(program);
         command.current_dir(self.tree()).env("CARGO_TARGET_DIR", self.folder.join("target"));
-        // Incremental builds of one crate, without what only debuggers read; the same cases of properties each time.
-        command.envs([("CARGO_INCREMENTAL", "1"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_TEST_DEBUG", "0")]);
+        // Incremental builds of one crate, without what only debuggers read, and a little optimised, for the simulator's
+        // tests compute a lot; the same cases of properties each time.
+        command.envs([
+            ("CARGO_INCREMENTAL", "1"),
+            ("CARGO_PROFILE_DEV_DEBUG", "0"),
+            ("CARGO_PROFILE_DEV_OPT_LEVEL", "1"),
+        ]);
         command.envs([("PROPTEST_RNG_SEED", "1"), ("PROPTEST_FAILURE_PERSISTENCE", "off")]);
         command.stdin(Stdio::null());
         command
@@ -291,14 +296,16 @@ impl Log {
     }
 }
 
-/// Survivors, a line per package, and one that programs read.
+/// Survivors and those that hung, a line per package, and one that programs read.
 fn report(sample: &[Mutant], there_are: usize, args: &Args, log: &Log) {
     let count = |package: Option<&str>, outcome| {
         let of = sample.iter().filter(|m| package.is_none_or(|p| m.scope.package == p));
         of.filter(|m| log.known.get(&m.name) == Some(&outcome)).count()
     };
-    for mutant in sample.iter().filter(|m| log.known.get(&m.name) == Some(&Outcome::Missed)) {
-        println!("missed: {}", mutant.name);
+    for mutant in sample {
+        if let Some(outcome @ (Outcome::Missed | Outcome::Timeout)) = log.known.get(&mutant.name) {
+            println!("{}: {}", outcome.word(), mutant.name);
+        }
     }
     for package in SCOPES.iter().map(|scope| Some(scope.package)).chain([None]) {
         let of = |outcome| count(package, outcome);
