@@ -1,7 +1,6 @@
 //! Hidden topology on measured machines: what the latencies show is what the machines are.
 
 use cotenant_model::topology::hidden::{Latencies, Role, find};
-use std::io::Write;
 use std::path::PathBuf;
 
 fn folder() -> Option<PathBuf> {

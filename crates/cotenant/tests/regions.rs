@@ -2,7 +2,6 @@
 //! is sampled falls on the functions and lines that ran.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -2,7 +2,7 @@
 
 use crate::testing::{Player, TempDir, eventually};
 use std::fs;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
