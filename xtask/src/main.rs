@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod guests;
+mod mutants;
 mod reference;
 mod tidy;
 mod workloads;
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Generator, Shell};
 use cotenant_cli::generated;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -39,6 +41,8 @@ enum Task {
     Full,
     /// Run the scenarios in emulated guests with many sockets, and report as a test runner does
     Guests(guests::Args),
+    /// Change the code of policies, journal and simulator in many small ways, and see whether tests notice
+    Mutants(mutants::Args),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +66,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
         Task::Guests(args) => return guests::run(root, args),
+        Task::Mutants(args) => return mutants::run(root, args),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -105,10 +110,14 @@ fn full(root: &Path) -> Result<()> {
 }
 
 fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(args).envs(env.iter().copied()).current_dir(root).status()?;
+    let status = Command::new(cargo_program()).args(args).envs(env.iter().copied()).current_dir(root).status()?;
     if !status.success() {
         bail!("cargo {} failed", args.join(" "));
     }
     Ok(())
+}
+
+/// Cargo: the one that runs this.
+fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

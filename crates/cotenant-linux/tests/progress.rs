@@ -146,7 +146,7 @@ fn what_no_libcotenant_made_is_refused_with_a_reason() {
         ("start", "the memory of process"),
     ] {
         if how == "owner" && cotenant_linux::sys::euid() != 0 {
-            eprintln!("skipped: only root can give a file away");
+            eprintln!("skipped in part: only root can give a file away");
             continue;
         }
         let mut program = Program::start(1);

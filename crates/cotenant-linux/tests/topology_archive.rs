@@ -53,7 +53,7 @@ fn dumps_survive() {
 fn this_machine_as_archive() {
     let test = "this_machine_as_archive";
     let Ok(live) = topology::live() else {
-        eprintln!("{test}: skipped, sysfs is hidden here");
+        eprintln!("skipped: {test}: sysfs is hidden here");
         return;
     };
     let folder = scratch(test, "out");

@@ -161,7 +161,7 @@ fn xml_files() {
 fn this_machine() {
     let test = "this_machine";
     let Ok(found) = topology::read(&FsRoot::live(), None) else {
-        eprintln!("{test}: skipped, sysfs is hidden here");
+        eprintln!("skipped: {test}: sysfs is hidden here");
         return;
     };
     let Some(view) = lstopo(test, &["--of", "xml"]) else { return };

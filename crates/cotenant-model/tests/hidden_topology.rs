@@ -1,7 +1,6 @@
 //! Hidden topology on measured machines: what the latencies show is what the machines are.
 
 use cotenant_model::topology::hidden::{Latencies, Role, find};
-use std::io::Write;
 use std::path::PathBuf;
 
 fn folder() -> Option<PathBuf> {
@@ -10,7 +9,7 @@ fn folder() -> Option<PathBuf> {
     let candidates = shared.into_iter().chain([root.join("../shared"), root.join("../../shared")]);
     let found = candidates.map(|dir| dir.join("data/core-to-core")).find(|dir| dir.is_dir());
     if found.is_none() {
-        let _ = writeln!(std::io::stderr(), "skipped: no ../shared/data/core-to-core; set COTENANT_SHARED");
+        eprintln!("skipped: no ../shared/data/core-to-core; set COTENANT_SHARED");
     }
     found
 }

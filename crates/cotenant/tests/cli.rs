@@ -95,7 +95,7 @@ fn first_cpu_only() -> Option<String> {
     let cpus = json(&run(&["topo", "--json"]))["cpus"].as_u64().unwrap();
     let own = mask(std::process::id());
     if cpus < 2 || own == "0" || !own.starts_with('0') {
-        let _ = writeln!(std::io::stderr(), "skipped: of {cpus} CPUs, {own} may be used: CPU 0 is no choice here");
+        eprintln!("skipped: of {cpus} CPUs, {own} may be used: CPU 0 is no choice here");
         return None;
     }
     Some(format!("X{}", ".".repeat(cpus as usize - 1)))
@@ -157,7 +157,7 @@ fn nobody_has_to_listen() {
         assert_eq!(out.status.code(), Some(0), "{args:?}: {}", text(&out.stderr));
     }
     let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
-        let _ = writeln!(std::io::stderr(), "skipped in part: no /dev/full");
+        eprintln!("skipped in part: no /dev/full");
         return;
     };
     let full = || full.try_clone().unwrap();

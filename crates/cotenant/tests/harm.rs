@@ -5,6 +5,7 @@
 
 #[path = "../../cotenant-linux/src/testing.rs"]
 mod testing;
+#[allow(dead_code)] // what other tests need of it
 #[path = "harm/world.rs"]
 mod world;
 

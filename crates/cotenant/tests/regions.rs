@@ -2,7 +2,6 @@
 //! is sampled falls on the functions and lines that ran.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,7 +31,7 @@ fn found(command: &str) -> bool {
     let tried = Command::new(command).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let found = tried.is_ok_and(|status| status.success());
     if !found {
-        let _ = writeln!(std::io::stderr(), "skipped: there is no {command}");
+        eprintln!("skipped: there is no {command}");
     }
     found
 }
@@ -128,7 +127,7 @@ fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_model::region::R
     let out = regions(&[&["--source", "clock", "-o", &file], words].concat());
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     if out.status.code() == Some(1) && said.contains("cannot be sampled") {
-        let _ = writeln!(std::io::stderr(), "skipped: {said}");
+        eprintln!("skipped: {said}");
         return None;
     }
     let text = fs::read_to_string(file).unwrap();
@@ -187,7 +186,7 @@ fn without_counters_it_says_so_and_auto_simulates() {
     let out = regions(&["-q", "--source", "counters", "--", "true"]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     if !said.contains("--source counters: ") {
-        let _ = writeln!(std::io::stderr(), "skipped: this machine has counters to sample: {said}");
+        eprintln!("skipped: this machine has counters to sample: {said}");
         return;
     }
     assert_eq!((out.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{said}");

@@ -26,7 +26,7 @@ impl Terminal {
     fn start(line: &str) -> Option<Self> {
         let probe = Command::new("script").args(["-qec", "test -t 2", "/dev/null"]).stdin(Stdio::null()).output();
         if !probe.is_ok_and(|out| out.status.success()) {
-            let _ = writeln!(std::io::stderr(), "skipped: no terminal from script(1)");
+            eprintln!("skipped: no terminal from script(1)");
             return None;
         }
         let mut script = Command::new("script")

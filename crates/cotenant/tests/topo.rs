@@ -51,7 +51,7 @@ fn what_is_gathered_reads_as_this_machine() {
     let folder = scratch("gathered");
     let gathered = topo(&["--gather", folder.to_str().unwrap()]);
     if !gathered.status.success() {
-        eprintln!("skipped, sysfs is hidden here: {}", String::from_utf8_lossy(&gathered.stderr));
+        eprintln!("skipped: sysfs is hidden here: {}", String::from_utf8_lossy(&gathered.stderr));
         return;
     }
     let machine = |args: &[&str]| {

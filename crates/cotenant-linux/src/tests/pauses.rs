@@ -185,7 +185,7 @@ fn stands_still(group: &Path) -> bool {
 pub fn mechanisms() -> Vec<Mechanism> {
     let works: Vec<Mechanism> = Method::all().iter().map(Method::mechanism).collect();
     for missing in [Mechanism::CgroupV2, Mechanism::CgroupV1].iter().filter(|m| !works.contains(m)) {
-        eprintln!("skipped: {missing} cannot be used here");
+        eprintln!("skipped in part: {missing} cannot be used here");
     }
     works
 }

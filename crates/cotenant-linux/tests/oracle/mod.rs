@@ -235,7 +235,7 @@ pub fn shared(test: &str, path: &str) -> Option<PathBuf> {
         .map(|dir| dir.join("data").join(path))
         .find(|p| p.exists());
     if found.is_none() {
-        eprintln!("{test}: skipped, there is no ../shared/data/{path} (nor below COTENANT_SHARED)");
+        eprintln!("skipped: {test}: there is no ../shared/data/{path} (nor below COTENANT_SHARED)");
     }
     found
 }
@@ -249,7 +249,7 @@ pub fn dump(test: &str, name: &str) -> Option<PathBuf> {
         std::fs::create_dir_all(&fresh).unwrap();
         let tar = Command::new("tar").args(["xjf"]).arg(&archive).arg("-C").arg(&fresh).output();
         let Ok(tar) = tar else {
-            eprintln!("{test}: skipped, there is no tar");
+            eprintln!("skipped: {test}: there is no tar");
             return None;
         };
         assert!(tar.status.success(), "tar: {}", String::from_utf8_lossy(&tar.stderr));
@@ -293,7 +293,7 @@ pub fn lstopo(test: &str, args: &[&str]) -> Option<String> {
     let out = match Command::new("lstopo-no-graphics").args(args).output() {
         Ok(out) => out,
         Err(e) => {
-            eprintln!("{test}: skipped, lstopo-no-graphics (package hwloc-nox) cannot be run: {e}");
+            eprintln!("skipped: {test}: lstopo-no-graphics (package hwloc-nox) cannot be run: {e}");
             return None;
         }
     };

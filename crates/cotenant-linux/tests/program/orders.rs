@@ -32,7 +32,7 @@ pub fn give(pid: u32) {
     std::thread::spawn(move || {
         loop {
             orders.nap(sys::monotonic() + Duration::from_millis(20), Duration::from_millis(50));
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2)); // often enough that an order never grows stale
         }
     });
 }

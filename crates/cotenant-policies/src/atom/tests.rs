@@ -314,6 +314,21 @@ fn cpus_that_others_keep_busy_are_nobodys_turn() {
 }
 
 #[test]
+fn what_others_may_use_of_a_cpu_does_not_take_it_away() {
+    let classes = |part: f64| {
+        let mut world = World::new(clovertown(), vec![(1, 0, 1.0, 0), (2, 0, 1.0, 1)], |_, _| 100.0);
+        world.config.foreign_busy = 0.25;
+        world.foreign =
+            (0..8).map(|cpu| (cpu, [1.0, 1.0, part, part].get(cpu as usize).copied().unwrap_or(0.0))).collect();
+        world.settings = "all".parse().unwrap();
+        world.run(40);
+        world.state.contest.unwrap().classes.into_iter().map(|c| c.cpus).collect::<Vec<_>>()
+    };
+    assert_eq!(classes(0.25), classes(0.0));
+    assert_ne!(classes(0.375), classes(0.0));
+}
+
+#[test]
 fn of_too_many_classes_the_corners_compete() {
     let threads = (0..12).map(|i| (i, 0, 1.0, i)).chain((12..24).map(|i| (i, 1, 1.0, i))).collect();
     let mut world = World::new(machine(2, 4, 8, 2), threads, |_, _| 100.0);

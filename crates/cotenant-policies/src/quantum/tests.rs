@@ -228,6 +228,24 @@ fn das_lets_sensitive_jobs_count_for_more() {
 }
 
 #[test]
+fn das_counts_a_loss_of_five_percent() {
+    // 120 in all; 5 %/5 = 1 more, and nothing for less than that. Those who wait are told the target per CPU.
+    for (loss, target) in [(0.05, 121.0 / 8.0), (0.0499, 15.0)] {
+        let mut bench = bench(Quantum::Das, &EIGHT);
+        let profile = AppProfile { average_traffic_loss: Some(loss), ..AppProfile::default() };
+        bench.apps = BTreeMap::from([("app1".into(), profile)]);
+        let told: Vec<f64> = bench
+            .turn()
+            .proposals
+            .iter()
+            .filter(|p| matches!(p.action, Action::Pause { .. }))
+            .map(|p| p.reason.evidence.unwrap().threshold)
+            .collect();
+        assert_eq!(told, [target * 1e6; 4], "{loss}");
+    }
+}
+
+#[test]
 fn das_finds_the_loss_at_the_batchs_own_traffic() {
     use cotenant_model::profile::{By, Loss, Pressure};
     let mut bench = bench(Quantum::Das, &EIGHT);
@@ -375,6 +393,10 @@ fn cpus_that_others_mostly_use_are_not_filled() {
     bench.foreign = [0.0, 0.4, 0.9, 0.0];
     bench.turn();
     assert_eq!(bench.running().len(), 3, "what is left of CPU 1 is more than half");
+    let mut bench = super::tests::bench(Quantum::Mas, &EIGHT);
+    bench.foreign = [0.0, 0.5, 0.51, 0.0];
+    bench.turn();
+    assert_eq!(bench.running().len(), 3, "half of CPU 1 is left");
 }
 
 #[test]

@@ -175,7 +175,7 @@ pub fn program(subcommand: &str) -> Option<PathBuf> {
     }
     let lab = Some(binary.with_file_name("cotenant-lab")).filter(|lab| lab.is_file());
     if lab.is_none() {
-        world::skip("reproduce: there is no cotenant-lab beside cotenant; cargo build -p cotenant-lab");
+        world::skip_in_part("reproduce: there is no cotenant-lab beside cotenant; cargo build -p cotenant-lab");
     }
     lab
 }
@@ -197,7 +197,7 @@ pub fn lines(corpus: &Path) -> (BTreeSet<String>, Vec<&'static str>) {
     let valgrind = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     for (name, words, json) in CASES {
         if *name == "regions" && !valgrind.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            world::skip("regions: there is no valgrind");
+            world::skip_in_part("regions: there is no valgrind");
             skipped.push(*name);
             continue;
         }

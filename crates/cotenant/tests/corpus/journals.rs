@@ -233,7 +233,7 @@ impl Groups {
         let mut groups = Self(Vec::new());
         for path in paths {
             if let Err(why) = fs::create_dir(path) {
-                world::skip(&format!("{}: {why}", path.display()));
+                world::skip_in_part(&format!("{}: {why}", path.display()));
                 return None;
             }
             groups.0.push(path.clone());

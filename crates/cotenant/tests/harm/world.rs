@@ -2,7 +2,7 @@
 
 use crate::testing::{Player, TempDir, eventually};
 use std::fs;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,9 +10,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Says aloud why a test proves nothing here.
+/// Says why a test proves nothing here: it counts as skipped.
 pub fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    eprintln!("skipped: {why}");
+}
+
+/// Says what a test does not try here; for the rest of it, it counts.
+pub fn skip_in_part(why: &str) {
+    eprintln!("skipped in part: {why}");
 }
 
 /// Where everything is to be pinned.
@@ -279,7 +284,9 @@ pub fn crowd_words(threads: usize) -> [String; 6] {
 
 /// What the copy does: says `@ready`, then obeys what it reads until the end of that.
 pub fn program() {
-    let Some(threads) = std::env::var(THREADS).ok().and_then(|n| n.parse::<usize>().ok()) else { return };
+    let Some(threads) = std::env::var(THREADS).ok().and_then(|n| n.parse::<usize>().ok()) else {
+        return skip("other tests start it as a program");
+    };
     let fleeting = threads.div_ceil(50);
     for _ in fleeting..threads {
         std::thread::spawn(|| {
@@ -317,7 +324,7 @@ fn come_and_go(count: usize) {
         ALIVE.fetch_add(1, Ordering::Relaxed);
         let starter = starter.clone();
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20)); // how long it lives
             ALIVE.fetch_sub(1, Ordering::Relaxed);
             starter.unpark();
         });

@@ -42,13 +42,19 @@ pub struct Probe {
     window: Duration,
     timeout: Duration,
     connection: Option<Connection>,
+    schedule: Schedule,
+    /// When the next question is due; `None` before the first.
+    due: Option<Instant>,
+}
+
+/// When questions are asked, and what the moments tell that pass while an answer is waited for.
+#[derive(Debug)]
+struct Schedule {
     moments: Moments,
     /// Mean time between two questions.
     gap: Duration,
     /// The same of further ones where something is tried; `None` where the usual ones are as many as may be.
     further: Option<Duration>,
-    /// When the next question is due; `None` before the first.
-    due: Option<Instant>,
     answers: Answers,
 }
 
@@ -73,8 +79,8 @@ impl Answers {
         self.heard().watched_until = Some(until);
     }
 
-    fn are_watched(&self) -> bool {
-        self.heard().watched_until.is_some_and(|until| Instant::now() < until)
+    fn are_watched(&self, now: Instant) -> bool {
+        self.heard().watched_until.is_some_and(|until| now < until)
     }
 
     fn add(&self, time: Duration) {
@@ -110,13 +116,37 @@ enum Connection {
     Http(Agent, String),
 }
 
-impl Probe {
-    pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
+impl Schedule {
+    fn new(window: Duration) -> Self {
         let gap = (window / QUESTIONS).max(LEAST_GAP);
         let per_s = |gap: Duration| gap.as_secs_f64().recip();
         let further = per_s((gap / MORE).max(LEAST_GAP)) - per_s(gap);
         let further = (further > 0.0).then(|| Duration::from_secs_f64(further.recip()));
-        let (address, answers, moments) = (address.to_owned(), Answers::default(), Moments { random: 1 });
+        Self { moments: Moments { random: 1 }, gap, further, answers: Answers::default() }
+    }
+
+    /// Takes down an answer by when it was asked for and when it arrived; when the next question is due.
+    fn answered(&mut self, [sent, arrived]: [Instant; 2], now: Instant) -> Instant {
+        self.answers.add(arrived - sent);
+        let mut due = sent + self.moments.gap(self.gap);
+        while due <= now {
+            if due <= arrived {
+                self.answers.add(arrived - due);
+            }
+            due += self.moments.gap(self.gap);
+        }
+        // Further ones only from now on: of a server that stands still for some milliseconds, several in these
+        // would tell no more than one.
+        if let Some(gap) = self.further.filter(|_| self.answers.are_watched(now)) {
+            due = due.min(now + self.moments.gap(gap));
+        }
+        due
+    }
+}
+
+impl Probe {
+    pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
+        let address = address.to_owned();
         Self {
             protocol,
             address,
@@ -124,23 +154,20 @@ impl Probe {
             window,
             timeout,
             connection: None,
-            moments,
-            gap,
-            further,
+            schedule: Schedule::new(window),
             due: None,
-            answers,
         }
     }
 
     /// All answers, from now on too.
     pub fn answers(&self) -> Answers {
-        self.answers.clone()
+        self.schedule.answers.clone()
     }
 
     /// Asks for the length of a window, once at least.
     pub fn fetch(&mut self, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         let begin = Instant::now();
-        let before = self.answers.so_far();
+        let before = self.schedule.answers.so_far();
         let end = begin + self.window;
         let mut due = self.due.take().unwrap_or(begin);
         let mut asked = false;
@@ -148,31 +175,18 @@ impl Probe {
             if stop.within(due.saturating_duration_since(Instant::now())) {
                 return Err(FetchError::Stopped);
             }
-            let [sent, arrived] = self.ask().map_err(|why| {
+            let times = self.ask().map_err(|why| {
                 self.connection = None;
                 self.failed(&why)
             })?;
             asked = true;
-            self.answers.add(arrived - sent);
-            due = sent + self.moments.gap(self.gap);
-            let now = Instant::now();
-            while due <= now {
-                if due <= arrived {
-                    self.answers.add(arrived - due);
-                }
-                due += self.moments.gap(self.gap);
-            }
-            // Further ones only from now on: of a server that stands still for some milliseconds, several in these
-            // would tell no more than one.
-            if let Some(gap) = self.further.filter(|_| self.answers.are_watched()) {
-                due = due.min(now + self.moments.gap(gap));
-            }
+            due = self.schedule.answered(times, Instant::now());
         }
         self.due = Some(due);
         if stop.within(end.saturating_duration_since(Instant::now())) {
             return Err(FetchError::Stopped);
         }
-        let since = self.answers.so_far().since(&before).unwrap_or_default();
+        let since = self.schedule.answers.so_far().since(&before).unwrap_or_default();
         let value = since.quantile(self.quantile).unwrap_or_default() / 1e9;
         Ok(Some(Measured { value, window: begin.elapsed(), count: since.count(), direction: Direction::LowerIsBetter }))
     }
@@ -251,7 +265,6 @@ fn get(agent: &Agent, url: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{closed, server as web_server};
-    use super::super::wire::tests::{redis, repeated};
     use super::super::{stop, wire::tests::probe};
     use super::*;
     use std::io::{BufRead, BufReader, Write};
@@ -312,47 +325,47 @@ mod tests {
         assert!(probe(Protocol::Postgres, "/proc/nonexistent/.s.PGSQL.5432").is_err());
     }
 
+    /// Questions of a window, each answered after `takes` of the moment it was asked at; no clock is read.
+    fn asked_for_a_window(schedule: &mut Schedule, window: Duration, takes: impl Fn(Duration) -> Duration) -> f64 {
+        let (begin, before) = (Instant::now(), schedule.answers.so_far());
+        let mut due = begin;
+        while due < begin + window {
+            let arrived = due + takes(due - begin);
+            due = schedule.answered([due, arrived], arrived);
+        }
+        schedule.answers.so_far().since(&before).unwrap().count() as f64
+    }
+
     #[test]
     fn a_server_that_stands_still_is_seen_to() {
         // It answers at once, but at first for a long time not: the moments in which a question would have waited
         // count as well.
-        let stands = Duration::from_millis(300);
-        let mut first = true;
-        let address = redis(move |word| {
-            if std::mem::take(&mut first) {
-                std::thread::sleep(stands);
-            }
-            repeated(word)
-        });
-        let (_stopper, stop) = stop::pair().unwrap();
-        let window = Duration::from_secs(1); // every 10 ms a question
-        let mut probe = Probe::new(Protocol::Redis, &address, 0.99, window, Duration::from_secs(20));
-        let answers = probe.answers();
+        let (window, stands) = (Duration::from_secs(1), Duration::from_millis(300)); // every 10 ms a question
+        let mut schedule = Schedule::new(window);
         // More are asked, but not of a server that stands still.
-        answers.watch(Instant::now() + Duration::from_secs(20));
-        let measured = probe.fetch(&stop).unwrap().unwrap();
-        let (seen, half) = (answers.so_far(), stands.as_nanos() as f64 / 2.0);
-        assert_eq!(seen.count(), measured.count);
-        // Some thirty moments fell into it, and half of these had half of it still to wait: hardly ever fewer than
-        // five.
-        assert!(seen.above(half) >= 5.0, "{seen:?}");
-        assert!(seen.above(stands.as_nanos() as f64 / 10.0) < 60.0, "{seen:?}");
-        assert!(measured.value >= half / 1e9, "{measured:?}");
+        schedule.answers.watch(Instant::now() + Duration::from_secs(20));
+        let at_first = |at: Duration| if at.is_zero() { stands } else { Duration::from_micros(50) };
+        asked_for_a_window(&mut schedule, window, at_first);
+        let (seen, ns) = (schedule.answers.so_far(), stands.as_nanos() as f64);
+        // Some thirty moments fell into it, give or take five, and half of these had half of it still to wait.
+        let (any, half) = (seen.above(ns / 100.0), seen.above(ns / 2.0));
+        assert!((15.0..45.0).contains(&any) && (5.0..25.0).contains(&half), "{any}, {half}");
+        assert!(seen.quantile(0.99).unwrap() >= ns / 2.0, "{seen:?}");
     }
 
     #[test]
     fn where_something_is_tried_more_is_asked() {
-        let address = redis(repeated);
-        let (_stopper, stop) = stop::pair().unwrap();
-        let window = Duration::from_millis(500); // every 5 ms a question, else every 2 ms
-        let mut probe = Probe::new(Protocol::Redis, &address, 0.99, window, Duration::from_secs(20));
-        let answers = probe.answers();
-        let mut count = || probe.fetch(&stop).unwrap().unwrap().count;
-        // A Poisson process has 100 and 250 of them with deviations of 10 and 16.
-        let usual = count();
-        answers.watch(Instant::now() + Duration::from_secs(20));
-        let watched = count();
-        assert!(usual < 150 && watched > 180, "{usual}, {watched}");
+        let window = Duration::from_secs(50); // every 500 ms a question, else every 100 ms
+        let mut schedule = Schedule::new(window);
+        let count = |schedule: &mut Schedule| asked_for_a_window(schedule, window, |_| Duration::from_micros(50));
+        // A Poisson process has 100 and 500 of them with deviations of 10 and 22.
+        let usual = count(&mut schedule);
+        schedule.answers.watch(Instant::now() + 2 * window);
+        let watched = count(&mut schedule);
+        schedule.answers.watch(Instant::now());
+        let later = count(&mut schedule);
+        assert!((60.0..140.0).contains(&usual) && (410.0..590.0).contains(&watched), "{usual}, {watched}");
+        assert!((60.0..140.0).contains(&later), "{later}");
     }
 
     #[test]

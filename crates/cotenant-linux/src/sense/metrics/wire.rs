@@ -400,7 +400,7 @@ pub mod tests {
         // Each byte in time, but not all of them; in the end it hangs up, which is another failure.
         let dribble = |mut to: &TcpStream, answer: &[u8]| {
             answer.iter().try_for_each(|byte| {
-                std::thread::sleep(Duration::from_millis(30));
+                std::thread::sleep(Duration::from_millis(30)); // that pace is what it does to us
                 to.write_all(&[*byte])
             })
         };
