@@ -27,8 +27,8 @@ pub fn settling(window: Duration) -> Duration {
     window / SETTLING
 }
 
-/// A policy that lets another one decide in some windows, and gives everything back for the others. It begins anew in
-/// each window. The loop ends with the last one, or after two if nothing is known of any speed by then.
+/// A policy that lets another one decide in some windows, anew in each. Every window begins with everything given back.
+/// The loop ends with the last one, or after two if nothing is known of any speed by then.
 pub struct Windows {
     /// What decides in windows with it.
     pub policy: Box<dyn DynPolicy>,
@@ -49,7 +49,7 @@ pub struct WindowsState {
     settled: Option<Time>,
     /// The state of the policy in a window with it.
     inner: State,
-    /// Tasks that were given their own masks back in a window without.
+    /// Tasks that were given their own masks back in the present window.
     released: BTreeSet<TaskId>,
     /// What the present window tells by each source.
     sums: Vec<Sum>,
@@ -159,11 +159,11 @@ impl Policy for Windows {
             state.settled = state.settled.or(Some(now));
         }
         let next = now + ctx.config.interval;
-        let Decision { proposals, state: inner, wake_at, watch_until, notes } = if *with {
+        let Decision { proposals, state: inner, wake_at, watch_until, notes } = if *with && now > began {
             self.policy.decide(ctx, view, outcomes, std::mem::take(&mut state.inner), now)
         } else {
             let mut release = |task: TaskId| {
-                let reason = Reason::new("windows", "a window without the policy");
+                let reason = Reason::new("windows", "each window begins without the policy");
                 state.released.insert(task).then_some(Proposal { action: Action::Release { task }, reason })
             };
             let proposals = view.tasks.iter().filter_map(|task| release(task.info.id)).collect();
@@ -174,5 +174,184 @@ impl Policy for Windows {
         // less than an interval to go by.
         let wake_at = if state.settled.is_none() { wake_at.min(settled.max(next)) } else { wake_at };
         Decision { proposals, state, wake_at: wake_at.min(began + self.length), watch_until, notes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::action::{Order, Outcome};
+    use cotenant_model::host::{Host, HostError, Wake, drive};
+    use cotenant_model::policy::Config;
+    use cotenant_model::profile::MachineProfile;
+    use cotenant_model::sample::{AppSample, Sample, TaskInfo, TaskSample};
+    use cotenant_model::testing::machine;
+    use cotenant_model::{CpuId, CpuSet, Mode, Reading, Topology};
+    use std::collections::BTreeMap;
+
+    /// Places whatever it sees on CPU 1, once; its state says how often it decided.
+    struct Once;
+
+    impl Policy for Once {
+        const SECTION: &'static str = "once";
+        type State = u32;
+        type Settings = NoSettings;
+
+        fn decide(&self, _: &Ctx<'_>, view: &View, _: &[ActionOutcome], decided: u32, now: Time) -> Decision<u32> {
+            let place = |task| Action::Place { task, contexts: CpuSet::single(CpuId(1)) };
+            let proposal = |task| Proposal { action: place(task), reason: Reason::new("once", "here") };
+            let tasks = view.tasks.iter().filter(|_| decided == 0);
+            let proposals = tasks.map(|task| proposal(task.info.id)).collect();
+            // It asks for its next decision only after the window.
+            Decision::new(proposals, decided + 1, now + Duration::from_secs(1_000), Vec::new())
+        }
+    }
+
+    /// A program that makes 100 units per second, and a share more on CPU 1; for 1.5 s after each change ten times
+    /// as many. A metric tells the same once a second, about the second before.
+    struct Plant {
+        topology: Topology,
+        now: Time,
+        helps: f64,
+        placed: bool,
+        changed: Time,
+        units: f64,
+        /// Units per second, at the last second.
+        reading: Option<Reading>,
+        log: Vec<(u64, bool)>,
+        until: Time,
+    }
+
+    impl Plant {
+        fn new(helps: f64, until: u64) -> Self {
+            Self {
+                topology: machine(1, 1, 2, 1),
+                now: Time::default(),
+                helps,
+                placed: false,
+                changed: Time::default(),
+                units: 0.0,
+                reading: None,
+                log: Vec::new(),
+                until: Time::from_secs(until),
+            }
+        }
+
+        fn rate(&self) -> f64 {
+            let unsettled = self.now - self.changed < Duration::from_millis(1_500);
+            let drift = 1.0 + self.now.as_secs_f64() / 1_000.0;
+            drift * if self.placed { 100.0 * self.helps } else { 100.0 } * if unsettled { 10.0 } else { 1.0 }
+        }
+    }
+
+    impl Host for Plant {
+        fn topology(&self) -> &Topology {
+            &self.topology
+        }
+
+        fn sample(&mut self) -> Result<Sample, HostError> {
+            let info = TaskInfo { allowed: (0..2).map(CpuId).collect(), ..TaskInfo::default() };
+            let metrics = self.reading.iter().map(|reading| ("told".to_owned(), *reading)).collect();
+            let app = AppSample { progress: Some(self.units as u64), metrics, ..AppSample::default() };
+            let task = TaskSample { info: info.into(), ..TaskSample::default() };
+            Ok(Sample { at: self.now, tasks: vec![task], apps: vec![app], ..Sample::default() })
+        }
+
+        fn watch(&mut self, _: Time) {}
+
+        fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+            for order in orders {
+                self.placed = matches!(order.action, Action::Place { .. });
+                self.changed = self.now;
+                self.log.push((self.now.0 / 1_000_000_000, self.placed));
+            }
+            vec![Outcome::Applied; orders.len()]
+        }
+
+        fn wait(&mut self, until: Time) -> Wake {
+            while self.now < until.min(self.until) {
+                self.units += self.rate() / 100.0;
+                let before = self.now;
+                self.now = self.now + Duration::from_millis(10);
+                if before.0 / 1_000_000_000 != self.now.0 / 1_000_000_000 {
+                    self.reading = Some(Reading {
+                        value: self.rate(),
+                        direction: Direction::HigherIsBetter,
+                        window: Duration::from_secs(1),
+                        count: 1,
+                        at: self.now,
+                    });
+                }
+            }
+            if self.now >= self.until { Wake::Exit } else { Wake::Tick }
+        }
+    }
+
+    fn compare(plant: &mut Plant, order: &[bool], sources: &[Source]) -> WindowsState {
+        let (machine, apps, config) = (MachineProfile::default(), BTreeMap::new(), Config::default());
+        let topology = plant.topology.clone();
+        let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+        let length = Duration::from_secs(10);
+        let windows = Windows { policy: Box::new(Once), sources: sources.to_vec(), order: order.to_vec(), length };
+        let mut state = WindowsState::default();
+        drive(plant, &windows, &ctx, Mode::Enforce, |round| {
+            if let Some(now) = round.decision.and_then(|decision| decision.state.read::<Windows>()) {
+                state = now.into_owned();
+            }
+        })
+        .unwrap();
+        state
+    }
+
+    fn both() -> Vec<Source> {
+        vec![Source::Progress, Source::Metric("told".to_owned())]
+    }
+
+    #[test]
+    fn windows_tell_what_the_policy_does() {
+        let order = order(4, 1);
+        let mut plant = Plant::new(1.2, 1_000);
+        let state = compare(&mut plant, &order, &both());
+        assert!(plant.now.as_secs_f64() < 82.0, "the loop ends with the last window: {}", plant.now.as_secs_f64());
+        assert_eq!(state.values.len(), 8);
+        for source in 0..2 {
+            let pairs = state.pairs(&order, source);
+            // The first seconds of a window, ten times as fast, are in none of them.
+            let ratios: Vec<f64> = pairs.into_iter().flatten().map(|[without, with]| with / without).collect();
+            assert_eq!(ratios.len(), 4);
+            assert!(ratios.iter().all(|ratio| (1.17..1.23).contains(ratio)), "{source}: {ratios:?}");
+        }
+        // Whatever was done is given back after each window, and the policy begins anew in each with it.
+        let placed = |(i, with): (usize, &bool)| [Some((10 * i as u64, false)), with.then_some((10 * i as u64, true))];
+        assert_eq!(plant.log, order.iter().enumerate().flat_map(placed).flatten().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_program_that_tells_nothing_is_not_asked_for_ever() {
+        let mut plant = Plant::new(1.0, 1_000);
+        let state = compare(&mut plant, &order(4, 1), &[Source::Metric("silent".to_owned())]);
+        assert_eq!((state.values, plant.now.as_secs_f64().round()), (vec![vec![None]; 2], 20.0));
+        // One that tells something by any of its sources goes on.
+        let state = compare(&mut Plant::new(1.0, 1_000), &order(2, 1), &[Source::Ipc, Source::Progress]);
+        assert_eq!(state.pairs(&order(2, 1), 0), [None; 2]);
+        assert!(state.pairs(&order(2, 1), 1).iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn what_ends_early_keeps_its_complete_windows() {
+        let order = order(4, 3);
+        let state = compare(&mut Plant::new(1.0, 35), &order, &both());
+        assert_eq!((state.values.len(), state.pairs(&order, 0).len()), (3, 1), "the third has no partner yet");
+    }
+
+    #[test]
+    fn orders_are_random_by_seed_and_balanced() {
+        assert_eq!(order(9, 7), order(9, 7));
+        assert!((0..9).any(|seed| order(9, seed) != order(9, 7)));
+        for seed in 0..50 {
+            let order = order(10, seed);
+            assert!(order.chunks(2).all(|pair| pair[0] != pair[1]), "each pair has one of both");
+            assert_eq!(order.iter().step_by(2).filter(|with| **with).count(), 5, "half of them begin with it");
+        }
     }
 }

@@ -67,7 +67,6 @@ pub(super) fn run(args: &Args, target: Target, all: bool) -> Result<ExitCode> {
     let sources: Vec<Source> = metrics.iter().map(|metric| metric.source.clone()).collect();
     check(args, &setup, length, &metrics)?;
     run::counted(&sources, &setup.topology)?;
-    let names: Vec<String> = metrics.iter().map(MetricArg::name).collect();
     let order = order(args.runs, seed);
     let decider = &mut setup.deciders[0];
     let policy = std::mem::replace(&mut decider.policy, Box::new(policies::None));
@@ -77,58 +76,77 @@ pub(super) fn run(args: &Args, target: Target, all: bool) -> Result<ExitCode> {
         Watch { order, length, policy: setup.policy(), state: WindowsState::default(), moves: 0, window: None };
     let mut summary = one::attached(&setup, &args.manage, None, target.clone(), Some(&mut watch))?;
     let Watch { order, state, moves, .. } = watch;
-    let pairs = state.values.len() / 2;
-    let silent = names.iter().zip(0..).find(|(_, i)| state.pairs(&order, *i).iter().all(Option::is_none));
-    let over = state.values.len() == order.len();
-    if !over && summary.signal.is_none() && (pairs == 0 || silent.is_none()) {
-        let ended = format!("what was compared ended, after {} of {}", pairs, count(args.runs, "pair"));
-        if pairs == 0 {
-            bail!("{ended}: shorter --windows than {} may do", about(length));
+    let (done, asked) = (state.values.len() / 2, count(args.runs, "pair"));
+    let rows = metrics.iter().enumerate().map(|(i, metric)| Row::new(metric, i, &state, &order));
+    let rows: Vec<Row> = rows.collect();
+    let silent = rows.iter().find(|row| done > 0 && row.compared.pairs.is_empty());
+    if let Some(signal) = summary.signal {
+        tell(format_args!("stopped after {done} of {asked}"));
+        if done == 0 {
+            return Ok(ExitCode::from(128 + signal as u8));
         }
-        summary.notes.push(ended);
+    } else if done == 0 {
+        bail!(
+            "what was compared ended before the first pair of windows was over; give shorter --windows than {length:?}"
+        );
+    } else if state.values.len() < order.len() && silent.is_none() {
+        summary.notes.push(format!("what was compared ended after {done} of {asked}"));
     } else if let Some(why) = targets::missing(&target) {
-        summary.notes.push(format!("{why} any more: the last windows are without it"));
+        summary.notes.push(format!("{why} any more: the windows after its end are without it"));
     }
-    let code = summary.signal.map(|signal| 128 + signal as u8);
-    if code.is_some() {
-        tell(format_args!("stopped after {} of {}", pairs, count(args.runs, "pair")));
-    } else if let Some((name, _)) = silent {
-        let why = summary.metrics.iter().find(|metric| metric.name == *name).and_then(|metric| metric.why.clone());
-        let why = why.unwrap_or_else(|| "it told nothing".to_owned());
-        tell(format_args!("{name}: no pair of windows has readings of it, so it cannot be judged: {why}"));
-    }
-    let silent = silent.is_some();
-    if pairs > 0 {
-        let rows = names.iter().zip(&sources).enumerate().map(|(i, (name, source))| {
-            let direction = state.directions[i].unwrap_or(Direction::HigherIsBetter);
-            let pairs = state.pairs(&order, i).into_iter().flatten().collect();
-            let mut compared = Compared { name: name.clone(), direction, pairs, gain: None };
-            compared.judge();
-            let windows = state.values.iter().map(|values| values[i]).collect();
-            Row { verdict: verdict(&compared), compared, windows, unit: Unit::of(source, direction) }
-        });
-        let metrics: Vec<Row> = rows.collect();
-        let Summary { policy, seconds, tier, notes, .. } = summary;
-        let report = Report {
-            policy,
-            window_s: length.as_secs_f64(),
-            settling_s: settling(length).as_secs_f64(),
-            seed,
-            order: order[..state.values.len()].to_vec(),
-            verdict: metrics[0].verdict.clone(),
-            metrics,
-            moves,
-            seconds,
-            tier,
-            notes,
-        };
-        let output = &args.manage.output;
-        cotenant_cli::answer(output.json, &report, |out| print(out, &report))?;
-        if !output.json && !output.quiet {
-            report.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
+    let code = match (summary.signal, silent) {
+        (Some(signal), _) => 128 + signal as u8,
+        (None, Some(Row { compared: Compared { name, .. }, .. })) => {
+            let why = summary.metrics.iter().find_map(|metric| metric.why.as_ref().filter(|_| metric.name == *name));
+            let why = why.map_or("it told nothing", String::as_str);
+            tell(format_args!("{name} cannot be judged, no pair of windows has readings of it: {why}"));
+            NOT_JUDGED
         }
+        (None, None) => 0,
+    };
+    let Summary { policy, seconds, tier, notes, .. } = summary;
+    let report = Report {
+        policy,
+        window_s: length.as_secs_f64(),
+        settling_s: settling(length).as_secs_f64(),
+        seed,
+        order: order[..state.values.len()].to_vec(),
+        verdict: rows[0].verdict.clone(),
+        metrics: rows,
+        moves,
+        seconds,
+        tier,
+        notes,
+    };
+    let output = &args.manage.output;
+    cotenant_cli::answer(output.json, &report, |out| print(out, &report))?;
+    if !output.json && !output.quiet {
+        report.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
     }
-    Ok(ExitCode::from(code.unwrap_or(if silent { NOT_JUDGED } else { 0 })))
+    Ok(ExitCode::from(code))
+}
+
+impl Row {
+    /// Of the metric in this place.
+    fn new(metric: &MetricArg, i: usize, state: &WindowsState, order: &[bool]) -> Self {
+        let direction = state.directions.get(i).copied().flatten();
+        let usual = match &metric.source {
+            Source::Latency(_) => Direction::LowerIsBetter,
+            _ => Direction::HigherIsBetter,
+        };
+        let direction = direction.or(metric.outside.as_ref().and_then(|metric| metric.direction)).unwrap_or(usual);
+        let pairs = state.pairs(order, i).into_iter().flatten().collect();
+        let mut compared = Compared { name: metric.name(), direction, pairs, gain: None };
+        compared.judge();
+        let verdict = match compared.gain {
+            None => "too few readings to tell".to_owned(),
+            Some(Interval { ci95: [low, _], .. }) if low > 1.0 => "helped".to_owned(),
+            Some(Interval { ci95: [_, high], .. }) if high < 1.0 => "hurt".to_owned(),
+            Some(_) => format!("no difference that {} windows can tell", compared.pairs.len() * 2),
+        };
+        let windows = state.values.iter().map(|values| values[i]).collect();
+        Self { compared, verdict, windows, unit: Unit::of(&metric.source, direction) }
+    }
 }
 
 /// Refuses what windows cannot do.
@@ -143,43 +161,29 @@ fn check(args: &Args, setup: &Setup, length: Duration, metrics: &[MetricArg]) ->
         return Err(usage("only one --metric can be of latencies or of a server that is asked; compare once for each"));
     }
     let interval = setup.deciders[0].config.interval;
-    let (given, least) = (shown(length), shown(interval * INTERVALS));
+    let (given, least) = (length, interval * INTERVALS);
     if length < interval * INTERVALS {
         return Err(usage(format!(
-            "--windows {given}: a window has {INTERVALS} decisions at least; give {least} or more"
+            "--windows {given:?}: a window has {INTERVALS} decisions at least; give {least:?} or more"
         )));
     }
     let slow = metrics.iter().flat_map(|metric| &metric.outside);
     match slow.max_by_key(|metric| metric.every).filter(|slow| length - settling(length) < slow.every * READINGS) {
         Some(slow) => Err(usage(format!(
-            "--windows {given}: too short for {}, which is read every {}; give {} or more, or read it more often \
+            "--windows {given:?}: too short for {}, which is read every {:?}; give {:?} or more, or read it more often \
              (every=TIME)",
             slow.name,
-            shown(slow.every),
-            shown(slow.every * (READINGS + 1)),
+            slow.every,
+            slow.every * (READINGS + 1),
         ))),
         None => Ok(()),
-    }
-}
-
-/// A duration as users give it.
-fn shown(time: Duration) -> String {
-    format!("{time:?}")
-}
-
-fn verdict(compared: &Compared) -> String {
-    match compared.gain {
-        None => "too few readings to tell".to_owned(),
-        Some(Interval { ci95: [low, _], .. }) if low > 1.0 => "helped".to_owned(),
-        Some(Interval { ci95: [_, high], .. }) if high < 1.0 => "hurt".to_owned(),
-        Some(_) => format!("no difference that {} windows can tell", compared.pairs.len() * 2),
     }
 }
 
 /// A table for each metric, and what it comes to.
 fn print(out: &mut dyn Write, report: &Report) -> Result<()> {
     let policy = format!("with {}", report.policy);
-    for row in &report.metrics {
+    for row in report.metrics.iter().filter(|row| !row.compared.pairs.is_empty()) {
         let Row { compared: Compared { name, direction, pairs, gain }, verdict, windows, unit } = row;
         let text = |value| unit.text(value);
         writeln!(out, "{:<6}{:<9}{:>14}{:>18}", "pair", "first", "without", policy)?;
