@@ -564,6 +564,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
     let line = format!("touch {touched}");
     fs::write(&queue, &line).unwrap();
     let qos = ["qos", "--high", &line, "--low", &line];
+    let pid = std::process::id().to_string();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "--interval", "0", "--", "touch", &touched], 2, "1ms"),
         (&["run", "--policy", "fastest", "--", "touch", &touched], 2, "known: none"),
