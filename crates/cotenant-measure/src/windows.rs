@@ -78,7 +78,9 @@ impl Sum {
             }
             _ => source.term(view, app),
         };
-        term.into_iter().for_each(|term| self.sum = [0, 1].map(|i| self.sum[i] + term[i]));
+        if let Some([value, weight]) = term {
+            self.sum = [self.sum[0] + value, self.sum[1] + weight];
+        }
     }
 
     /// In the source's own unit: the mean, or that percentile of all latencies.
