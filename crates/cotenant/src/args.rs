@@ -217,7 +217,7 @@ impl ScopeArgs {
     ///
     /// # Errors
     /// Names the first such one.
-    pub fn from_outside_only(&self) -> anyhow::Result<()> {
+    pub fn only_from_outside(&self) -> anyhow::Result<()> {
         let Some(own) = self.metric.iter().find(|metric| metric.outside.is_none()) else { return Ok(()) };
         Err(usage(format!(
             "--metric {}: only 'cotenant qos' and 'cotenant compare -p' go by it; name a source from outside, such as \

@@ -32,7 +32,7 @@ pub(crate) enum One<'a> {
 
 /// Manages one application and prints the summary.
 pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<'_>) -> Result<ExitCode> {
-    args.scope.from_outside_only()?;
+    args.scope.only_from_outside()?;
     let summary = match one {
         One::Command(words) => {
             let (topology, machine) = settings::live_machine(Some(&args.policy))?;

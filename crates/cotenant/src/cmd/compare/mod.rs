@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Err(usage("--windows and --seed are for programs that run already; add -p PID, or leave them out"))
         }
         (None, false) => runs(args),
-        (Some(One::Running { target, all }), true) if !args.show_output => windows::run(args, target, all),
+        (Some(One::Running { target, all }), true) if !args.show_output => windows::run(args, &target, all),
         (Some(_), true) => Err(usage("--show-output is for a command that is started; leave it out")),
         (Some(_), false) => Err(usage("give either a command to start or what runs already, not both")),
         (None, true) => Err(usage("nothing to compare; give a command after --, or -p PID, or --cgroup PATH")),
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Runs of a command.
 fn runs(args: &Args) -> Result<ExitCode> {
-    args.manage.scope.from_outside_only()?;
+    args.manage.scope.only_from_outside()?;
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
     let policy = setup.policy();

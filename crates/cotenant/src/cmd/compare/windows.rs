@@ -57,8 +57,8 @@ struct Row {
 }
 
 /// Compares windows until there are enough, the programs end, or a signal asks to stop.
-pub(super) fn run(args: &Args, target: Target, all: bool) -> Result<ExitCode> {
-    let mut setup = one::around(&args.manage, &target, all)?;
+pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
+    let mut setup = one::around(&args.manage, target, all)?;
     let (length, seed) = (args.windows.unwrap_or(WINDOW), args.seed.unwrap_or(1));
     let mut metrics = args.manage.scope.metric.clone();
     if metrics.is_empty() {
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, target: Target, all: bool) -> Result<ExitCode> {
         );
     } else if state.values.len() < order.len() && silent.is_none() {
         summary.notes.push(format!("what was compared ended after {done} of {asked}"));
-    } else if let Some(why) = targets::missing(&target) {
+    } else if let Some(why) = targets::missing(target) {
         summary.notes.push(format!("{why} any more: the windows after its end are without it"));
     }
     let code = match (summary.signal, silent) {
@@ -168,7 +168,10 @@ fn check(args: &Args, setup: &Setup, length: Duration, metrics: &[MetricArg]) ->
         )));
     }
     let slow = metrics.iter().flat_map(|metric| &metric.outside);
-    match slow.max_by_key(|metric| metric.every).filter(|slow| length - settling(length) < slow.every * READINGS) {
+    match slow
+        .max_by_key(|metric| metric.every)
+        .filter(|slow| length.saturating_sub(settling(length)) < slow.every * READINGS)
+    {
         Some(slow) => Err(usage(format!(
             "--windows {given:?}: too short for {}, which is read every {:?}; give {:?} or more, or read it more often \
              (every=TIME)",

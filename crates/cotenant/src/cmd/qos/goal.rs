@@ -268,6 +268,7 @@ impl Goals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::speed::Source;
 
     /// Pieces in which a program does this share of what it would do alone.
     fn account(shares: &[f64]) -> Account {
