@@ -192,7 +192,7 @@ fn a_metric_that_tells_nothing_ends_it_soon_with_a_code() {
     cat.wait().unwrap();
 }
 
-/// A PostgreSQL of this test's own.
+/// A server of this test's own.
 struct Postgres {
     child: Child,
     _folder: TempDir,
