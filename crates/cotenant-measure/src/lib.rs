@@ -7,4 +7,5 @@ pub mod characterize;
 pub mod compare;
 #[cfg(feature = "live")]
 pub mod live;
+pub mod windows;
 pub mod workload;

@@ -184,7 +184,7 @@ pub struct Decision<S = State> {
     pub proposals: Vec<Proposal>,
     /// What to remember until the next round.
     pub state: S,
-    /// When to decide next.
+    /// When to decide next; [`Time::NEVER`]: not any more.
     pub wake_at: Time,
     /// Something is tried until then: latencies that are measured by asking are wanted more often.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -151,7 +151,7 @@ pub fn drive(
     drive_all(host, &[Rule::all(policy, ctx)], mode, observer)
 }
 
-/// Drives a host until it exits: wait → sample → view → decide → apply. Each rule decides when it is due, by what
+/// Drives a host until it exits, or no rule is to decide any more: wait → sample → view → decide → apply. Each rule decides when it is due, by what
 /// happened since its own last decision, about what it owns: of orders about anything else its policy hears that they
 /// were denied.
 ///
@@ -175,7 +175,8 @@ pub fn drive_all(
     let mut seats: Vec<Seat> = rules.iter().map(seat).collect();
     let hurry: Vec<bool> = rules.iter().map(|rule| rule.policy.needs().task_changes).collect();
     loop {
-        let Some(next) = seats.iter().map(|seat| seat.wake_at).min() else { return Ok(()) };
+        let next = seats.iter().map(|seat| seat.wake_at).min().filter(|next| *next < Time::NEVER);
+        let Some(next) = next else { return Ok(()) };
         let changed = match host.wait(next) {
             Wake::Exit => return Ok(()),
             Wake::TasksChanged if !hurry.contains(&true) => continue,

@@ -61,6 +61,9 @@ impl Time {
         Self(millis * 1_000_000)
     }
 
+    /// Later than anything. Where every rule asks for its next decision then, the loop ends.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// Seconds since the start.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9

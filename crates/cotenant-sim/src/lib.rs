@@ -5,6 +5,7 @@ pub mod app;
 pub mod batch;
 pub mod bench;
 mod characterize;
+pub mod derived;
 pub mod flat_machine;
 pub mod host;
 pub mod kernel;

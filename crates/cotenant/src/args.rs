@@ -8,12 +8,14 @@ use cotenant_cli::usage;
 use cotenant_kernels::Kernel;
 use cotenant_linux::sense::memory::Choice;
 use cotenant_model::Mode;
-use cotenant_model::metric::Metric;
+use cotenant_model::metric::{Metric, MetricError, MetricSource, QUANTILE};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Settings, settings};
+use cotenant_model::speed::Source;
 use cotenant_policies::{AtomConfig, SamConfig};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// `--set`, wherever a policy decides.
@@ -127,7 +129,103 @@ pub struct ManageArgs {
 
 const METRIC: &str = "A metric of the program's speed: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file), \
     http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99, postgres:PORT:p99 or http:PORT/PATH:p99 (time to \
-    answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, ,timeout=TIME, ,q=QUANTILE. May be repeated";
+    answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, ,timeout=TIME, ,q=QUANTILE. May be repeated. compare -p also takes progress (its default), latency_p50_s or \
+    latency_p99_s as the program reports them, and ipc (hardware counters)";
+
+/// Time between two readings of latencies that a busy program reports.
+const LATENCY_EVERY: Duration = Duration::from_secs(2);
+
+/// `--metric`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricArg {
+    /// What tells the speed, as policies know it: of a server that is asked, every answer.
+    pub source: Source,
+    /// How it is read, where it comes from outside.
+    pub outside: Option<Metric>,
+}
+
+impl Default for MetricArg {
+    fn default() -> Self {
+        Self { source: Source::Progress, outside: None }
+    }
+}
+
+impl FromStr for MetricArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if ["progress", "ipc", "latency_p50_s", "latency_p99_s"].contains(&text) {
+            return Ok(Self { source: text.to_owned().into(), outside: None });
+        }
+        let metric: Metric = text.parse().map_err(|why: MetricError| why.to_string())?;
+        let source = match metric.source {
+            MetricSource::Probe { .. } => {
+                let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
+                format!("latency_p{}_s", (percent * 1e3).round() / 1e3).into()
+            }
+            _ => Source::Metric(metric.name.clone()),
+        };
+        Ok(Self { source, outside: Some(metric) })
+    }
+}
+
+/// A metric where the program's own reports and counters may tell the speed as well.
+///
+/// # Errors
+/// What it should be.
+pub(crate) fn speed(text: &str) -> Result<MetricArg, String> {
+    let metric: MetricArg =
+        text.parse().map_err(|why| format!("{why}; or progress, ipc, latency_p50_s or latency_p99_s"))?;
+    if metric.outside.as_ref().is_some_and(|metric| metric.name == "ipc") {
+        return Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned());
+    }
+    Ok(metric)
+}
+
+impl MetricArg {
+    /// As people know it.
+    pub fn name(&self) -> String {
+        self.outside.as_ref().map_or_else(|| self.source.to_string(), |metric| metric.name.clone())
+    }
+
+    /// How long a reading is waited for: so many periods, and one that fails.
+    pub fn patience(&self, periods: u32) -> Option<Duration> {
+        match &self.outside {
+            Some(metric) => Some(metric.every * periods + metric.timeout),
+            None => self.every().map(|every| every * periods),
+        }
+    }
+
+    /// Time between two readings.
+    pub fn every(&self) -> Option<Duration> {
+        match (&self.outside, &self.source) {
+            (Some(metric), _) => Some(metric.every.max(metric.timeout)),
+            // Of programs with few requests a reading takes longer.
+            (None, Source::Latency(_)) => Some(LATENCY_EVERY),
+            (None, _) => None,
+        }
+    }
+}
+
+impl ScopeArgs {
+    /// The metrics that come from outside.
+    pub fn outside(&self) -> Vec<Metric> {
+        self.metric.iter().filter_map(|metric| metric.outside.clone()).collect()
+    }
+
+    /// Refuses what is none from outside, where nothing else is read.
+    ///
+    /// # Errors
+    /// Names the first such one.
+    pub fn only_from_outside(&self) -> anyhow::Result<()> {
+        let Some(own) = self.metric.iter().find(|metric| metric.outside.is_none()) else { return Ok(()) };
+        Err(usage(format!(
+            "--metric {}: only 'cotenant qos' and 'cotenant compare -p' go by it; name a source from outside, such as \
+             cmd:COMMAND",
+            own.name()
+        )))
+    }
+}
 
 /// What is managed, and how far.
 #[derive(Debug, Clone, Default, Args)]
@@ -143,9 +241,9 @@ pub struct ScopeArgs {
     /// or of the control group]
     #[arg(short = 'n', long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Metrics from outside
+    /// What tells the speed
     #[arg(long, value_name = "SOURCE[,OPTION]...", help = METRIC)]
-    pub metric: Vec<Metric>,
+    pub metric: Vec<MetricArg>,
     /// How policies learn which memory is accessed: auto (hardware, else accessed), hardware (events), damon (the
     /// kernel's monitor), accessed (accessed bits of page tables) or placement (where pages are stands in) [default:
     /// auto]
@@ -214,4 +312,22 @@ pub(crate) fn kernels(named: &[String]) -> anyhow::Result<Vec<String>> {
     }
     let smash = || Kernel::all().iter().filter(|kernel| kernel.source.starts_with("SmashBench"));
     Ok(if named.is_empty() { smash().map(|kernel| kernel.name.to_owned()).collect() } else { named.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_gets_every_answer_of_a_server_that_is_asked() {
+        let names = |text: &str| {
+            let metric: MetricArg = text.parse().unwrap();
+            (metric.name(), metric.source.to_string())
+        };
+        let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(names("redis:6379:p99,name=cache"), both("cache", "latency_p99_s"));
+        assert_eq!(names("postgres:5432:p99.9"), both("postgres", "latency_p99.9_s"));
+        assert_eq!(names("cmd:true,name=x"), both("x", "x"));
+        assert_eq!(names("latency_p50_s"), both("latency_p50_s", "latency_p50_s"));
+    }
 }

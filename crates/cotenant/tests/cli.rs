@@ -549,6 +549,66 @@ fn the_machine_is_described() {
     assert!(run(&["restore"]).status.success());
 }
 
+/// Each machine that the binary carries is complete enough for every policy that decides about one program, or the
+/// policy says what is not to be had there.
+#[test]
+fn policies_decide_on_every_shipped_machine() {
+    let folder = Folder::new("shipped");
+    let snapshot = folder.file("snapshot.json");
+    let machines = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines")).unwrap();
+    let mut seen = [0; 2];
+    for machine in machines.map(|entry| entry.unwrap().path()) {
+        let machine = machine.file_stem().unwrap().to_str().unwrap().to_owned();
+        let topo = json(&run(&["topo", "--from", &machine, "--json"]));
+        let count = |key: &str| topo[key].as_u64().unwrap() as usize;
+        let (cpus, nodes, domains) = (count("cpus"), count("numa_nodes"), count("llc_domains"));
+        // Two sharers as far from each other as can be, and a task whose pages are on the last node with CPUs.
+        let pages: Vec<u64> = (1..=nodes).map(|node| if node == nodes { 1_000 } else { 0 }).collect();
+        let task = |id: usize, app: &str, cpu: usize, inter: u64, pages: &[u64]| {
+            serde_json::json!({"id": id, "app": app, "cpu": cpu, "cycles": 200_000_000, "instructions": 200_000_000,
+                "cpu_ns": 100_000_000, "inter": inter, "intra": 0, "near": inter, "remote": 0, "llc_misses": 1_000_000,
+                "pages_by_node": pages})
+        };
+        let tasks =
+            [task(1, "a", 0, 2_000_000, &[]), task(2, "a", cpus - 1, 2_000_000, &[]), task(3, "b", 1, 0, &pages)];
+        fs::write(&snapshot, serde_json::json!({"interval_s": 0.1, "tasks": tasks}).to_string()).unwrap();
+        let decide =
+            |policy: &str| run(&["decide", "--machine", &machine, "--snapshot", &snapshot, "--policy", policy]);
+        // All CPUs of a mesh or of a package share or have caches alike: there is nothing to bring together.
+        let alike = count("packages") == 1 && (domains == 1 || domains == count("cores"));
+        // Memory alone tells no CPUs apart.
+        let is_numa = nodes > 1 && machine != "knl-7210";
+        for policy in ["sam", "weighted", "brute-force", "assignment"] {
+            let out = decide(policy);
+            let (told, wanted) =
+                (text(&out.stdout) + &text(&out.stderr), if policy == "sam" { !alike } else { is_numa });
+            if wanted {
+                assert!(out.status.success() && !told.contains("no moves"), "{machine} {policy}: {told}");
+                assert!(
+                    !(is_numa && told.contains("unknown")) && !told.contains("equally far"),
+                    "{machine} {policy}: {told}"
+                );
+            } else {
+                let why = if policy == "sam" { "one last-level cache serves all cores, or" } else { "equally far" };
+                assert!(out.status.code() == Some(2) && told.contains(why), "{machine} {policy}: {told}");
+            }
+            seen[usize::from(wanted)] += 1;
+        }
+        for policy in ["none", "auto", "resense", "resense-sum", "atom", "numad", "dino", "overhead"] {
+            let out = decide(policy);
+            let told = text(&out.stdout) + &text(&out.stderr);
+            assert!(out.status.success() && !told.contains("equally far"), "{machine} {policy}: {told}");
+        }
+        // Its source prints no figure, for any machine.
+        assert!(text(&decide("heuristic").stderr).contains("add [heuristic] with sharing"), "{machine}");
+    }
+    assert!(seen[0] > 0 && seen[1] > 30, "both kinds of machines: {seen:?}");
+    let derived = run(&["decide", "--machine", "epyc-9454-2s", "--snapshot", &snapshot, "--policy", "sam"]);
+    assert!(text(&derived.stderr).contains("epyc-9454-2s has no thresholds of its own: derived, not measured"));
+    let published = run(&["decide", "--machine", "ivy-bridge-2s", "--snapshot", &snapshot, "--policy", "sam"]);
+    assert!(!text(&published.stderr).contains("no thresholds of its own"), "the file has the paper's");
+}
+
 #[test]
 fn wrong_input_gets_one_line_with_place_and_remedy() {
     let folder = Folder::new("wrong");
@@ -564,6 +624,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
     let line = format!("touch {touched}");
     fs::write(&queue, &line).unwrap();
     let qos = ["qos", "--high", &line, "--low", &line];
+    let pid = std::process::id().to_string();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "--interval", "0", "--", "touch", &touched], 2, "1ms"),
         (&["run", "--policy", "fastest", "--", "touch", &touched], 2, "known: none"),
@@ -618,6 +679,18 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["run", "--map", "X", "--", "touch", &touched], 2, "add --policy static"),
         (&["run", "--policy", "none", "--sam", "paper", "--", "touch", &touched], 2, "leave it out"),
         (&["compare", "--record", "x", "--", "touch", &touched], 2, "'--record'"),
+        (&["compare"], 2, "nothing to compare; give a command after --, or -p PID"),
+        (&["compare", "-p", &pid, "--", "touch", &touched], 2, "not both"),
+        (&["compare", "-p", "4194304"], 2, "there is no process 4194304"),
+        (&["compare", "-p", &pid, "--windows", "500ms"], 2, "10 decisions at least; give 1s or more"),
+        (&["compare", "-p", &pid, "--windows", "2s", "--metric", "cmd:echo 1"], 2, "read every 1s; give 3s or more"),
+        (&["compare", "-p", &pid, "--metric", "latency_p99_s", "--metric", "redis:1:p99"], 2, "compare once for each"),
+        (&["compare", "-p", &pid, "--mode", "observe"], 2, "leave --mode"),
+        (&["compare", "-p", &pid, "--move-pages"], 2, "leave --move-pages out"),
+        (&["compare", "-p", &pid, "--show-output"], 2, "--show-output is for a command"),
+        (&["compare", "--windows", "5s", "--", "touch", &touched], 2, "add -p PID"),
+        (&["compare", "--metric", "progress", "--", "touch", &touched], 2, "only 'cotenant qos' and"),
+        (&["run", "--metric", "ipc", "--", "touch", &touched], 2, "name a source from outside, such as cmd:COMMAND"),
         (&["attach", "-p", "redis"], 2, "4711,4712"),
         (&["decide", "--machine", "x3320", "--snapshot", "/"], 2, "/: Is a directory"),
         (&["attach", "-p", "1"], 2, "add --all to manage all of them, or --mode observe"),

@@ -177,6 +177,20 @@ fn comparing_shows_how_far_it_is() {
 }
 
 #[test]
+fn comparing_windows_shows_how_far_it_is() {
+    let line = format!(
+        "sleep 1000 & {COTENANT} compare -p $! --policy none --windows 10s --metric 'cmd:echo 5'; code=$?; kill $!; exit $code"
+    );
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    terminal.shows("managing with none: sleep (");
+    terminal.shows("window 1 of 10 (with"); // one of the two
+    terminal.types("\x03");
+    terminal.shows("stopped after 0 of 5 pairs");
+    let (code, _) = terminal.end();
+    assert_eq!(code, Some(130));
+}
+
+#[test]
 fn a_long_simulation_shows_how_far_it_is() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-sim-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();

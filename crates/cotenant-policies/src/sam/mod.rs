@@ -44,6 +44,17 @@ impl Policy for Sam {
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
         let refuse = |why: &str, remedy: &str| Err(Refusal::new("sam", why, remedy));
         if ctx.machine.thresholds.is_none() {
+            let caches = ctx.topology.llc_domains();
+            let alike =
+                ctx.topology.packages().len() <= 1 && (caches.len() <= 1 || caches.len() >= ctx.topology.cores().len());
+            if alike {
+                return refuse(
+                    "tasks that share data cannot be brought closer together here: one last-level cache serves all \
+                     cores, or each core has its own",
+                    "use another policy, such as auto; or give thresholds all the same, a file with [thresholds] by \
+                     --profile",
+                );
+            }
             return refuse(
                 "this machine's thresholds of coherence and bandwidth are unknown",
                 "give a machine file with [thresholds] by --profile",

@@ -7,6 +7,7 @@ use cotenant_cli::messages::tell;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_model::machine::Machine;
 use cotenant_record::snapshot::Snapshot;
+use cotenant_sim::derived;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -40,7 +41,10 @@ pub struct Args {
 /// # Errors
 /// Where machine, snapshot or profile cannot be read, or the policy cannot work with them.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let found = machine_arg::resolve(Some(&args.machine)).map_err(|e| usage(e.to_string()))?;
+    let mut found = machine_arg::resolve(Some(&args.machine)).map_err(|e| usage(e.to_string()))?;
+    let derived = derived::complete(&mut found.machine);
+    let derived = derived.map_err(|e| usage(format!("machine {}:{e}", args.machine)))?;
+    let given = found.machine.profile.thresholds;
     for note in &found.notes {
         tell(note);
     }
@@ -52,6 +56,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     profile.thresholds = snapshot.thresholds.or(profile.thresholds);
     let setup = Setup::new(&args.policy, &name, topology, profile)?;
     let rule = &setup.rules()[0];
+    let by_thresholds = ["sam", "auto"].contains(&setup.policy()) && rule.ctx.machine.thresholds == given;
+    let by_distances = rule.policy.needs().pages;
+    let told = [derived.thresholds.filter(|_| by_thresholds), derived.distances.filter(|_| by_distances)];
+    told.iter().flatten().for_each(tell);
     let answer = snapshot.decide(&rule.ctx, rule.policy);
     cotenant_cli::answer(args.json, &answer, |out| {
         for step in &answer.moves {

@@ -56,12 +56,18 @@ pub enum Command {
     /// Threads are placed on CPUs that Cotenant may use itself, and on those that the targets may use when it
     /// attaches: their cpuset may be another one, such as a partition.
     Attach(attach::Args),
-    /// Did it help? Run a command in turn with and without Cotenant
+    /// Did it help? Run a command in turn with and without Cotenant, or watch a server with and without it
     ///
     /// The order alternates from pair to pair, so that drift hits both sides alike. The answer is the speed-up (time
     /// without / time with, geometric mean) with its 95 % confidence interval; the verdict is "faster" or "slower"
     /// only if the interval excludes 1. A run that fails ends the comparison with exit code 1; Ctrl-C ends it with
     /// the complete pairs and exit code 128 + signal.
+    ///
+    /// With -p or --cgroup, windows of time with and without the policy take turns in random order, and --metric says
+    /// how fast the programs are in each. Every window begins with everything given back, and its first fifth is not
+    /// measured: threads move and caches fill. The policy begins anew in each, so one that learns needs longer windows.
+    /// The verdict is "helped" or "hurt" only if the 95 % interval of the ratio excludes 1. Ends after --runs pairs, or
+    /// when the programs end; the exit code is 4 if a metric told nothing.
     Compare(compare::Args),
     /// The same for a workload of many programs that come and go
     ///

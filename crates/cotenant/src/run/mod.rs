@@ -14,14 +14,16 @@ use crate::settings::{Decider, Setup};
 use anyhow::Result;
 use cotenant_cli::live_view::LiveView;
 use cotenant_cli::messages::tell;
+use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::host::queue::Queue;
 use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
 use cotenant_linux::sys;
 use cotenant_measure::live::foreign_load::Stolen;
 use cotenant_model::host::drive_all;
+use cotenant_model::speed::Source;
 use cotenant_model::text::{LINE, within};
-use cotenant_model::{Mode, Round};
+use cotenant_model::{Mode, Round, Topology};
 use cotenant_record::{Header, HostDescription, RecordedRule};
 use recorder::Recorder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -164,6 +166,17 @@ impl Setup {
             ..HostOptions::default()
         }
     }
+}
+
+/// Whether one of these needs hardware counters, which are there then.
+pub(crate) fn counted(sources: &[Source], topology: &Topology) -> Result<bool> {
+    let counted = sources.contains(&Source::Ipc);
+    if counted && !probe_tier(topology)?.to_string().contains("instructions") {
+        return Err(usage(
+            "the metric ipc needs hardware counters, which are not to be had here (cotenant doctor says why); use progress or a metric from outside",
+        ));
+    }
+    Ok(counted)
 }
 
 /// What a recording says of the run.

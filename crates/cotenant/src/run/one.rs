@@ -32,27 +32,34 @@ pub(crate) enum One<'a> {
 
 /// Manages one application and prints the summary.
 pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<'_>) -> Result<ExitCode> {
-    let (topology, machine) = settings::live_machine(Some(&args.policy))?;
+    args.scope.only_from_outside()?;
     let summary = match one {
         One::Command(words) => {
+            let (topology, machine) = settings::live_machine(Some(&args.policy))?;
             let setup = Setup::live(args, topology, machine, settings::program_of(words))?;
             command(&setup, args, to, (words, true), None)?
         }
         One::Running { target, all } => {
-            let topology = topology.allowing(&target.cpus());
-            let setup = Setup::live(args, topology, machine, targets::program(&target))?;
-            let everything = matches!(&target, Target::Trees(pids) if pids.contains(&1));
-            if everything && !all && setup.mode == Mode::Enforce {
-                return Err(usage(
-                    "every program here descends from process 1; add --all to manage all of them, or --mode observe to \
-                     watch them",
-                ));
-            }
-            attached(&setup, args, to, target)?
+            let setup = around(args, &target, all)?;
+            attached(&setup, args, to, target, None)?
         }
     };
     summary::report(&summary, &args.output)?;
     summary.exit()
+}
+
+/// What managing programs that run already depends on; refused where these are all there are, and that was not meant.
+pub(crate) fn around(args: &ManageArgs, target: &Target, all: bool) -> Result<Setup> {
+    let (topology, machine) = settings::live_machine(Some(&args.policy))?;
+    let setup = Setup::live(args, topology.allowing(&target.cpus()), machine, targets::program(target))?;
+    let everything = matches!(target, Target::Trees(pids) if pids.contains(&1));
+    if everything && !all && setup.mode == Mode::Enforce {
+        return Err(usage(
+            "every program here descends from process 1; add --all to manage all of them, or --mode observe to watch \
+             them",
+        ));
+    }
+    Ok(setup)
 }
 
 /// A command as it is started, its own output let through or not.
@@ -83,7 +90,13 @@ pub(crate) fn command(
 }
 
 /// Manages what runs already until it ends, or a signal asks to stop.
-fn attached(setup: &Setup, args: &ManageArgs, to: Option<recorder::Target<'_>>, target: Target) -> Result<Summary> {
+pub(crate) fn attached(
+    setup: &Setup,
+    args: &ManageArgs,
+    to: Option<recorder::Target<'_>>,
+    target: Target,
+    observer: Option<&mut dyn Observer>,
+) -> Result<Summary> {
     if let Some(why) = targets::missing(&target) {
         return Err(usage(why));
     }
@@ -102,7 +115,7 @@ fn attached(setup: &Setup, args: &ManageArgs, to: Option<recorder::Target<'_>>, 
         let shown = targets::shown(&target);
         format!("{does}: {shown}; Ctrl-C ends it and gives everything back, the programs go on")
     });
-    let mut summary = go(run, args, name, What::Running(target), greeting, None)?;
+    let mut summary = go(run, args, name, What::Running(target), greeting, observer)?;
     summary.check()?;
     if summary.tally.tasks == 0 && summary.signal.is_none() {
         bail!(
@@ -123,14 +136,15 @@ fn go(
     observer: Option<&mut dyn Observer>,
 ) -> Result<Summary> {
     let name = args.scope.name.clone().unwrap_or(name);
-    run.apps = vec![AppSpec { metrics: args.scope.metric.clone(), ..AppSpec::new(name, what) }];
+    run.apps = vec![AppSpec { metrics: args.scope.outside(), ..AppSpec::new(name, what) }];
     run.options.other_users = args.scope.all_users;
     run.told = !args.output.quiet && !args.output.json;
     let told = args.output.verbose > 0;
     let mut moves = Moves { greeting, told, start: Instant::now(), tasks: 0, made: 0 };
+    // What shows more comes first.
     let mut observers: Vec<&mut dyn Observer> = vec![&mut moves];
     if let Some(observer) = observer {
-        observers.push(observer);
+        observers.insert(0, observer);
     }
     run.go(&mut observers)
 }

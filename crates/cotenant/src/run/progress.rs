@@ -2,6 +2,7 @@
 
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_linux::sense::progress::Reported;
+use cotenant_model::speed::Source;
 use cotenant_model::{Direction, Histogram, Round, Time};
 use serde::Serialize;
 use std::fmt;
@@ -111,6 +112,42 @@ pub(crate) fn time(seconds: f64) -> String {
         s if s < 1e-3 => format!("{} µs", digits(s * 1e6)),
         s if s < 1.0 => format!("{} ms", digits(s * 1e3)),
         s => format!("{} s", digits(s)),
+    }
+}
+
+/// A metric's own unit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unit {
+    pub label: String,
+    /// Lower is better, so speeds are inverse.
+    inverse: bool,
+    pub seconds: bool,
+    pub suffix: &'static str,
+}
+
+impl Unit {
+    pub fn of(source: &Source, direction: Direction) -> Self {
+        let name = source.to_string();
+        let inverse = matches!(source, Source::Latency(_)) || direction == Direction::LowerIsBetter;
+        let seconds = inverse && (name.ends_with("_s") || name.ends_with("seconds"));
+        let label = match source {
+            Source::Latency(_) => name.trim_start_matches("latency_").trim_end_matches("_s").to_owned(),
+            _ => name,
+        };
+        let suffix = if matches!(source, Source::Progress) { "/s" } else { "" };
+        Self { label, inverse, seconds, suffix }
+    }
+
+    pub fn value(&self, speed: Option<f64>) -> Option<f64> {
+        speed.map(|speed| if self.inverse { speed.recip() } else { speed }).filter(|value| value.is_finite())
+    }
+
+    pub fn text(&self, value: Option<f64>) -> String {
+        match value {
+            None => "?".to_owned(),
+            Some(value) if self.seconds => time(value),
+            Some(value) => format!("{}{}", digits(value), self.suffix),
+        }
     }
 }
 

@@ -15,6 +15,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Exit code where a speed was to be judged and nothing told it: in all of a run that was long enough, or because its
+/// metric only failed; with `qos --strict` also where a goal could not be judged.
+pub(crate) const NOT_JUDGED: u8 = 4;
+
 /// Where a recording went.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recorded {

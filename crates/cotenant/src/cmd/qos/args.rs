@@ -1,7 +1,7 @@
 //! The arguments of `cotenant qos`, and the programs that they name.
 
 use super::rules;
-use crate::args::{self, SetArgs};
+use crate::args::{self, MetricArg, SetArgs};
 use crate::run::{recorder, targets};
 use crate::{names, units};
 use anyhow::Result;
@@ -11,7 +11,6 @@ use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::{self, Target};
 use cotenant_model::Mode;
-use cotenant_model::metric::{Metric, MetricSource, QUANTILE};
 use cotenant_model::speed::Source;
 use cotenant_policies::Limits;
 use cotenant_policies::qos::controller::{Controller, PRESETS, Simple};
@@ -26,9 +25,6 @@ Examples:
   cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --goal 80% --low 'x264 …'
   cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json
   cotenant qos --config roles.toml                                         programs that run already, by the rules of a settings file";
-
-/// Time between two readings of latencies that a busy program reports.
-const LATENCY_EVERY: Duration = Duration::from_secs(2);
 
 /// Time between two looks where phases have ends that are looked at anyway, and readings take a second or so.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -69,7 +65,7 @@ pub struct Args {
     /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest):
     /// progress, `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from
     /// outside as for cotenant run [default: progress]
-    #[arg(long, value_name = "METRIC")]
+    #[arg(long, value_name = "METRIC", value_parser = args::speed)]
     metric: Vec<MetricArg>,
     /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its
     /// baseline / share [default: 90%, or that of the controller]
@@ -176,69 +172,6 @@ impl From<Means> for Enforcer {
             Means::Outside => Self::Outside,
             Means::Quota => Self::Quota,
             Means::Resctrl => Self::Resctrl,
-        }
-    }
-}
-
-/// `--metric`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MetricArg {
-    /// What tells the speed, as the policy knows it: of a server that is asked, every answer.
-    pub source: Source,
-    /// How it is read, where it comes from outside.
-    pub outside: Option<Metric>,
-}
-
-impl Default for MetricArg {
-    fn default() -> Self {
-        Self { source: Source::Progress, outside: None }
-    }
-}
-
-impl std::str::FromStr for MetricArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if ["progress", "ipc", "latency_p50_s", "latency_p99_s"].contains(&text) {
-            return Ok(Self { source: text.to_owned().into(), outside: None });
-        }
-        let metric: Metric =
-            text.parse().map_err(|why| format!("{why}; or progress, ipc, latency_p50_s or latency_p99_s"))?;
-        if metric.name == "ipc" {
-            return Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned());
-        }
-        let source = match metric.source {
-            MetricSource::Probe { .. } => {
-                let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
-                format!("latency_p{}_s", (percent * 1e3).round() / 1e3)
-            }
-            _ => metric.name.clone(),
-        };
-        Ok(Self { source: source.into(), outside: Some(metric) })
-    }
-}
-
-impl MetricArg {
-    /// As people know it.
-    pub fn name(&self) -> String {
-        self.outside.as_ref().map_or_else(|| self.source.to_string(), |metric| metric.name.clone())
-    }
-
-    /// How long a reading is waited for: so many periods, and one that fails.
-    pub fn patience(&self, periods: u32) -> Option<Duration> {
-        match &self.outside {
-            Some(metric) => Some(metric.every * periods + metric.timeout),
-            None => self.every().map(|every| every * periods),
-        }
-    }
-
-    /// Time between two readings.
-    pub fn every(&self) -> Option<Duration> {
-        match (&self.outside, &self.source) {
-            (Some(metric), _) => Some(metric.every.max(metric.timeout)),
-            // Of programs with few requests a reading takes longer.
-            (None, Source::Latency(_)) => Some(LATENCY_EVERY),
-            (None, _) => None,
         }
     }
 }
@@ -411,19 +344,6 @@ fn share(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_policy_gets_every_answer_of_a_server_that_is_asked() {
-        let names = |text: &str| {
-            let metric: MetricArg = text.parse().unwrap();
-            (metric.name(), metric.source.to_string())
-        };
-        let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        assert_eq!(names("redis:6379:p99,name=cache"), both("cache", "latency_p99_s"));
-        assert_eq!(names("postgres:5432:p99.9"), both("postgres", "latency_p99.9_s"));
-        assert_eq!(names("cmd:true,name=x"), both("x", "x"));
-        assert_eq!(names("latency_p50_s"), both("latency_p50_s", "latency_p50_s"));
-    }
 
     #[test]
     fn shares_and_parameters() {

@@ -1,7 +1,6 @@
 //! Whether the high-priority programs kept their goal: measured in pieces of the run, whose scatter gives an interval.
 
-use crate::run::progress::{digits, time};
-use cotenant_model::speed::Source;
+use crate::run::progress::Unit;
 use cotenant_model::stats::{Estimate, student_t_95};
 use cotenant_model::{AppId, Direction, View};
 use cotenant_policies::{QosConfig, QosState};
@@ -77,42 +76,6 @@ pub struct Standing {
     pub verdict: Option<Verdict>,
     #[serde(skip)]
     unit: Unit,
-}
-
-/// A metric's own unit.
-#[derive(Clone, Debug, Default)]
-struct Unit {
-    label: String,
-    /// Lower is better, so speeds are inverse.
-    inverse: bool,
-    seconds: bool,
-    suffix: &'static str,
-}
-
-impl Unit {
-    fn of(source: &Source, direction: Direction) -> Self {
-        let name = source.to_string();
-        let inverse = matches!(source, Source::Latency(_)) || direction == Direction::LowerIsBetter;
-        let seconds = inverse && (name.ends_with("_s") || name.ends_with("seconds"));
-        let label = match source {
-            Source::Latency(_) => name.trim_start_matches("latency_").trim_end_matches("_s").to_owned(),
-            _ => name,
-        };
-        let suffix = if matches!(source, Source::Progress) { "/s" } else { "" };
-        Self { label, inverse, seconds, suffix }
-    }
-
-    fn value(&self, speed: Option<f64>) -> Option<f64> {
-        speed.map(|speed| if self.inverse { speed.recip() } else { speed }).filter(|value| value.is_finite())
-    }
-
-    fn text(&self, value: Option<f64>) -> String {
-        match value {
-            None => "?".to_owned(),
-            Some(value) if self.seconds => time(value),
-            Some(value) => format!("{}{}", digits(value), self.suffix),
-        }
-    }
 }
 
 impl Standing {
@@ -305,6 +268,7 @@ impl Goals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::speed::Source;
 
     /// Pieces in which a program does this share of what it would do alone.
     fn account(shares: &[f64]) -> Account {

@@ -5,13 +5,13 @@ pub(crate) mod goal;
 mod rules;
 mod show;
 
-use crate::run::{Run, targets};
+use crate::run::{self, Run, targets};
 use crate::settings::{self, Decider, Setup};
 use anyhow::Result;
 pub use args::Args;
 use args::Cast;
 use cotenant_cli::usage;
-use cotenant_linux::host::{AppSpec, HostOptions, Until, What, probe_tier};
+use cotenant_linux::host::{AppSpec, HostOptions, Until, What};
 use cotenant_linux::sense::executable;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Policy, Settings};
@@ -47,12 +47,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut setup = Setup::of(machine, cpus, apps, Decider::all(Box::new(Qos(qos.clone())), config))?;
     setup.mode = args.mode.unwrap_or_default();
     let Cast { high, low, metrics, notes } = cast;
-    let counters = metrics.iter().any(|metric| metric.source == Source::Ipc);
-    if counters && !probe_tier(&setup.topology)?.to_string().contains("instructions") {
-        return Err(usage(
-            "the metric ipc needs hardware counters, which are not to be had here (cotenant doctor says why); use progress or a metric from outside",
-        ));
-    }
+    let sources: Vec<Source> = metrics.iter().map(|metric| metric.source.clone()).collect();
+    let counters = run::counted(&sources, &setup.topology)?;
 
     let names: Vec<String> = high.iter().chain(&low).map(|app| app.name.clone()).collect();
     let mut run = Run::new(&setup, args.record.target(), names.clone())?;

@@ -1,6 +1,7 @@
 //! Programs that run already, by the rules of the settings file.
 
-use super::args::{Cast, MetricArg};
+use super::args::Cast;
+use crate::args::{self, MetricArg};
 use crate::settings::{self, Matches, Role, RoleRule};
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -31,7 +32,7 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
     let mut cast = Cast::default();
     for rule in rules {
         let metric = match &rule.metric {
-            Some(text) => text.parse().map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?,
+            Some(text) => args::speed(text).map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?,
             None => metrics.first().cloned().unwrap_or_default(),
         };
         let Some(target) = target(&rule, &mut taken, all_users) else {

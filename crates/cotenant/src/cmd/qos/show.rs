@@ -1,9 +1,10 @@
 //! The table while it runs, and the summary.
 
-use super::args::{Args, MetricArg, Output};
+use super::args::{Args, Output};
 use super::goal::{Goals, Standing, Verdict};
+use crate::args::MetricArg;
 use crate::run::Observer;
-use crate::run::summary::{self, Summary};
+use crate::run::summary::{self, NOT_JUDGED, Summary};
 use anyhow::Result;
 use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
@@ -28,9 +29,6 @@ const SILENT: Duration = Duration::from_secs(10);
 
 /// Exit code where a goal was missed, with `--strict`.
 const GOAL_MISSED: u8 = 3;
-
-/// Exit code where the speed was not known in all of a run longer than [`SILENT`], or its metric only failed; with `--strict` also where the goal could not be judged.
-const NOT_JUDGED: u8 = 4;
 
 /// What `--json` prints beside what every run comes to.
 #[derive(Debug, Serialize)]

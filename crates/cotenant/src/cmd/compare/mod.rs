@@ -1,12 +1,19 @@
-//! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval.
+//! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval; of
+//! what runs already, windows with and without it.
 
+mod windows;
+
+use super::attach::TargetArgs;
 use crate::args::ManageArgs;
+use crate::run::one::{self, One};
 use crate::run::summary::Summary;
-use crate::run::{Observer, one, progress};
+use crate::run::{Observer, progress};
 use crate::settings::{self, Setup};
+use crate::units;
 use anyhow::{Result, bail};
 use cotenant_cli::messages::{count, raw, tell};
 use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::usage;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::metrics::{MetricSummary, Metrics};
 use cotenant_linux::sys::launch::{self, Child};
@@ -24,18 +31,36 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Examples:
   cotenant compare -- xz -T0 -k -f big.tar           five pairs of runs under the policy auto
-  cotenant compare --runs 20 --policy static --map 'X.X.X.X.' -- ./a";
+  cotenant compare --runs 20 --policy static --map 'X.X.X.X.' -- ./a
+  cotenant compare -p \"$(pidof redis-server)\" --metric redis:6379:p99    a server that never ends";
+
+const USAGE: &str = "\
+cotenant compare [OPTIONS] [--] <CMD> [ARGS]...
+       cotenant compare [OPTIONS] (-p <PID>[,<PID>]... | --cgroup <PATH>)";
+
+/// How long a window lasts.
+const WINDOW: Duration = Duration::from_secs(10);
 
 /// Arguments of `cotenant compare`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "cotenant compare [OPTIONS] [--] <CMD> [ARGS]...")]
+#[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub struct Args {
     /// The command and its arguments; -- before it keeps its options apart from ours
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
-    /// Pairs of runs, 2 to 1,000: each is one run without and one with Cotenant, in alternating order
+    /// What runs already
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Pairs of runs, 2 to 1,000: each is one run without and one with Cotenant, in alternating order; with -p pairs of
+    /// windows, in random order
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: u32,
+    /// With -p: how long each window is. The first fifth of it is not measured [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    windows: Option<Duration>,
+    /// With -p: the order of the windows is drawn from this number [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Let the command's own output through [default: discarded, so that it does not disturb the timing]
     #[arg(long)]
     show_output: bool,
@@ -70,6 +95,21 @@ struct Run {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    match (args.target.target(), args.command.is_empty()) {
+        (None, false) if args.windows.is_some() || args.seed.is_some() => {
+            Err(usage("--windows and --seed are for programs that run already; add -p PID, or leave them out"))
+        }
+        (None, false) => runs(args),
+        (Some(One::Running { target, all }), true) if !args.show_output => windows::run(args, &target, all),
+        (Some(_), true) => Err(usage("--show-output is for a command that is started; leave it out")),
+        (Some(_), false) => Err(usage("give either a command to start or what runs already, not both")),
+        (None, true) => Err(usage("nothing to compare; give a command after --, or -p PID, or --cgroup PATH")),
+    }
+}
+
+/// Runs of a command.
+fn runs(args: &Args) -> Result<ExitCode> {
+    args.manage.scope.only_from_outside()?;
     let (topology, machine) = settings::live_machine(Some(&args.manage.policy))?;
     let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
     let policy = setup.policy();
@@ -77,7 +117,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();
     let (mut moves, mut tier) = (0, String::new());
-    let metrics = &args.manage.scope.metric;
+    let metrics = &args.manage.scope.outside();
     let mut compared: Vec<Compared> = metrics.iter().map(compared).collect();
     let run = |managed: bool| {
         watch.begin(if managed { format!("with {policy}") } else { "without".to_owned() });
