@@ -7,6 +7,7 @@ use cotenant_cli::messages::tell;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_model::machine::Machine;
 use cotenant_record::snapshot::Snapshot;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

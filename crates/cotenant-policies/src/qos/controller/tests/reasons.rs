@@ -124,11 +124,11 @@ fn figures(name: &str, speeds: &[f64]) -> Vec<String> {
 fn figures_that_decided_are_told() {
     // Thresholds 0.5 and 1.0; a nap tells nothing.
     let expected = [
-        "{app} had a speed of 4.000e-1 < 5.000e-1",
+        "{app} had a speed of 0.4000 < 0.5000",
         "",
-        "{app} had a speed of 7.000e-1 < 1.000e0",
+        "{app} had a speed of 0.7000 < 1.000",
         "",
-        "{app} had a speed of 1.200e0 ≥ 1.000e0",
+        "{app} had a speed of 1.200 ≥ 1.000",
         "",
     ];
     assert_eq!(figures("utilisation-biased", &[0.4, 9.0, 0.7, 9.0, 1.2, NONE]), expected);
