@@ -313,3 +313,25 @@ impl fmt::Display for Reason {
         f.write_str(&what)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_shows_why_in_every_unit() {
+        let reason = |signal, unit, value, threshold| {
+            let evidence = Some(Evidence { signal, unit, value, threshold });
+            Reason { evidence, ..Reason::new("stage 1", "colocate") }.to_string()
+        };
+        for (unit, value, threshold, shown) in [
+            (Unit::PerCycle, 9.091e-4, 2.5e-4, "inter 0.0009091/cycle > 0.0002500/cycle"),
+            (Unit::PerCycle, 2.500_004e-4, 2.5e-4, "inter 0.0002500004/cycle > 0.0002500000/cycle"),
+            (Unit::PerCycle, 2.5e-4, 2.5e-4, "inter 0.0002500/cycle ≤ 0.0002500/cycle"),
+            (Unit::PerSecond, 7.500_04e7, 7.5e7, "inter 75.0004 M/s > 75.0000 M/s"),
+            (Unit::Fraction, 0.1, 0.100_02, "inter 0.10000 ≤ 0.10002"),
+        ] {
+            assert_eq!(reason(Signal::Inter, unit, value, threshold), format!("stage 1: {shown}; colocate"));
+        }
+    }
+}

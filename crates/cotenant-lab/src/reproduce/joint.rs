@@ -50,9 +50,9 @@ pub(super) fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits:
     let started = Instant::now();
     let what = "best static mappings of mixes";
     let found = lab.parallel(what, &jobs, |(_, whole, short, starts)| best(whole, short, starts, limits))?;
-    lab.clear();
     let (n, seconds) = (found.iter().map(|j| j.evaluations).sum::<usize>(), started.elapsed().as_secs_f64());
-    eprintln!("best static mappings of {} kinds of cases: {n} evaluations in {seconds:.1} s", jobs.len());
+    let kinds_of_cases = jobs.len();
+    aside(&format!("best static mappings of {kinds_of_cases} kinds of cases: {n} evaluations in {seconds:.1} s"));
     let found: BTreeMap<&String, Joint> = jobs.iter().map(|job| &job.0).zip(found).collect();
     Ok(kinds.iter().map(|kind| found[kind].clone()).collect())
 }

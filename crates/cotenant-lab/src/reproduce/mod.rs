@@ -17,6 +17,7 @@ mod thresholds;
 mod tumanov;
 
 use cotenant_cli::page::Sheet;
+use cotenant_cli::progress::beside;
 use cotenant_cli::table::Table;
 use cotenant_cli::{answer, print_page, usage};
 use cotenant_model::number::significant;
@@ -25,6 +26,7 @@ use row::Found;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -138,13 +140,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return show(&results, args.json);
     }
     let effort = if args.quick { Effort::QUICK } else { Effort::WHOLE };
-    let mut lab = Lab::new(Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort });
+    let far = Arc::new(Mutex::new((0.0, "preparing simulations".to_owned())));
+    let mut lab = Lab::new(Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort }, Arc::clone(&far));
     let wanted = EXPERIMENTS.iter().filter(|e| args.names.is_empty() || args.names.iter().any(|name| e.0 == name));
-    let results = wanted
-        .map(|(experiment, figure, _, make)| Ok(Outcome { experiment, figure, found: make(&mut lab)? }))
-        .collect::<anyhow::Result<Vec<Outcome>>>()?;
-    drop(lab);
-    show(&results, args.json)
+    let how_far = || far.lock().map_or_else(|_| (0.0, String::new()), |far| far.clone());
+    let results = beside(how_far, || {
+        let results = wanted.map(|(experiment, figure, _, make)| {
+            lab.show(0.0, (*experiment).to_owned());
+            Ok(Outcome { experiment, figure, found: make(&mut lab)? })
+        });
+        results.collect::<anyhow::Result<Vec<Outcome>>>()
+    });
+    show(&results?, args.json)
 }
 
 fn show(results: &[Outcome], json: bool) -> anyhow::Result<ExitCode> {

@@ -6,7 +6,7 @@ use crate::{args, calibrated, names, settings, units};
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
-use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::progress::{Progress, about, beside};
 use cotenant_cli::table::Table;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::host::StartError;
@@ -156,7 +156,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (None, None) => return Err(usage("there is no home folder for profiles; name a file with -o")),
     };
     let wait = || tell("another characterization runs on this machine; waiting for its end");
-    let _turn = store.as_ref().and_then(|store| store.turn(wait));
+    let waiting = || (0.0, "waiting for the end of another characterization".to_owned());
+    let _turn = store.as_ref().and_then(|store| beside(waiting, || store.turn(wait)));
     let begin = Instant::now();
     let progress = Progress::new(!args.quiet && !args.json && !args.show_output);
     let mut bench =

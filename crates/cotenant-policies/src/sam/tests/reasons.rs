@@ -25,7 +25,10 @@ fn stage_1() {
         "m: stage 1: make way for task 2, which shares data: memory-bound, reluctantly to package 1"
     );
     let s = scene("a . / b .").inter("ab");
-    assert_eq!(reasons(&s), ["b: stage 1: inter 0.001000/cycle > 0.0002500/cycle; colocate with app 0 on LLC domain 0"]);
+    assert_eq!(
+        reasons(&s),
+        ["b: stage 1: inter 0.001000/cycle > 0.0002500/cycle; colocate with app 0 on LLC domain 0"]
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{args, calibrated};
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
-use cotenant_cli::progress::about;
+use cotenant_cli::progress::{about, beside};
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::{bounded, sys};
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let wait = || tell("another characterization runs on this machine; waiting for its end");
     let _turn = store.as_ref().and_then(|store| {
         fs::create_dir_all(store.folder()).ok()?;
-        store.turn(wait)
+        beside(|| (0.0, "waiting for the end of another characterization".to_owned()), || store.turn(wait))
     });
     let runs = kernels.len() * (1 + rounds * (1 + kernels.len()));
     if !args.json {

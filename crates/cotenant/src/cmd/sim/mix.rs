@@ -3,6 +3,7 @@
 use super::Args;
 use crate::units;
 use anyhow::Context as _;
+use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_sim::app::{Phase, embedded};
@@ -24,9 +25,16 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
             other => anyhow::Error::new(other),
         })
     };
-    let together = solve(&programs)?;
-    let alone: Vec<Share> =
-        programs.iter().map(|program| Ok(solve(&[program])?.shares[0])).collect::<anyhow::Result<_>>()?;
+    let all = programs.len() + 1;
+    let (together, alone) = simulating(|progress| -> anyhow::Result<(Steady, Vec<Share>)> {
+        progress(0, all);
+        let together = solve(&programs)?;
+        let alone = (1..).zip(&programs).map(|(done, program)| {
+            progress(done, all);
+            Ok(solve(&[program])?.shares[0])
+        });
+        Ok((together, alone.collect::<anyhow::Result<_>>()?))
+    })?;
     let apps = args.mix.iter().zip(&together.shares).zip(&alone);
     let apps = apps.map(|((name, share), alone)| (name.as_str(), *share, share.cpi / alone.cpi));
     let apps: Vec<(&str, Share, f64)> = apps.collect();
