@@ -67,10 +67,8 @@ impl<'a> Sheet<'a> {
     /// Where nothing more is taken.
     pub fn table(&mut self, table: &Table) -> io::Result<()> {
         for (is_head, line) in table.lines(self.page.columns) {
-            match is_head && self.page.coloured {
-                true => writeln!(self.to, "\x1b[1m{line}\x1b[0m")?,
-                false => writeln!(self.to, "{line}")?,
-            }
+            let [bold, plain] = if is_head && self.page.coloured { ["\x1b[1m", "\x1b[0m"] } else { [""; 2] };
+            writeln!(self.to, "{bold}{line}{plain}")?;
         }
         Ok(())
     }

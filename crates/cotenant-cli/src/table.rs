@@ -91,8 +91,9 @@ impl Table {
             let mut parts = if is_text { wrapped(cell, width) } else { vec![cut_middle(cell, width)] }.into_iter();
             let at = line.chars().count() + gap;
             let cell = parts.next().unwrap_or_default();
-            line += &" ".repeat(gap);
-            line += &if self.right[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+            let fill = " ".repeat(width.saturating_sub(cell.chars().count()));
+            let (before, after) = if self.right[column] { (&*fill, "") } else { ("", &*fill) };
+            line.extend([&" ".repeat(gap), before, &cell, after]);
             below.extend(parts.map(|part| format!("{:at$}{part}", "")));
         }
         std::iter::once(line.trim_end().to_owned()).chain(below)
@@ -172,7 +173,9 @@ mod tests {
             room in 40usize..120,
         ) {
             let mut table = Table::new(["name", ">number", ">other", "text"]);
-            rows.iter().for_each(|row| table.row(row));
+            for row in &rows {
+                table.row(row);
+            }
             for (_, line) in table.lines(Some(room)) {
                 prop_assert!(line.chars().count() <= room, "{}", line);
             }

@@ -3,6 +3,7 @@
 use super::cases::Case;
 use super::lab::{Lab, Run};
 use anyhow::Context as _;
+use cotenant_cli::progress::aside;
 use cotenant_sim::optimum::{Label, Limits};
 use cotenant_sim::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};

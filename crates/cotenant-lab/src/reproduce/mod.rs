@@ -125,7 +125,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
         return print_page(|out| {
             let mut table = Table::new([""; 3]);
-            EXPERIMENTS.iter().for_each(|(name, figure, about, _)| table.row([name, figure, about]));
+            for (name, figure, about, _) in EXPERIMENTS {
+                table.row([name, figure, about]);
+            }
             out.table(&table)?;
             Ok(ExitCode::SUCCESS)
         });

@@ -403,7 +403,7 @@ fn inject(
 }
 
 fn pressure(level: &str, rate: f64) -> String {
-    format!("under {level} traffic of {} lines/s each", significant(rate, 3))
+    format!("under {level} traffic of {} lines/s each", significant(rate, 4))
 }
 
 /// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of

@@ -219,7 +219,9 @@ fn groups(groups: &[CpuSet]) -> String {
 /// What could not be measured, and why.
 pub(super) fn left_out(left_out: &[LeftOut]) -> Table {
     let mut table = Table::new([""; 2]);
-    left_out.iter().for_each(|left| table.row([&left.name, &format!("left out: {}", left.reason)]));
+    for left in left_out {
+        table.row([&left.name, &format!("left out: {}", left.reason)]);
+    }
     table
 }
 
