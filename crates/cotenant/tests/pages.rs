@@ -136,7 +136,7 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
             }
             (Some((_, block)), Some("")) => blocks.push(block),
             (Some((indent, mut block)), _) => {
-                block.text += &format!("{}\n", line.get(indent..).unwrap_or_default());
+                block.text.extend([line.get(indent..).unwrap_or_default(), "\n"]);
                 open = Some((indent, block));
             }
             (None, None) => {}
