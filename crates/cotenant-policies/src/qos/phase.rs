@@ -91,11 +91,10 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { figure, value, threshold, .. } = *self;
         let relation = if value < threshold { '<' } else { '≥' };
-        let decimals = |share: f64, n: usize| format!("{share:.n$}");
-        let [value, threshold] = match figure {
-            Figure::Speed => number::apart([value, threshold], 4, number::significant),
-            Figure::Kept | Figure::Lost => number::apart([value, threshold], 3, decimals),
-        };
+        let [value, threshold] = number::apart([value, threshold], 3, |value, digits| match figure {
+            Figure::Speed => format!("{value:.digits$e}"), // as in recordings of every release
+            Figure::Kept | Figure::Lost => format!("{value:.digits$}"),
+        });
         match figure {
             Figure::Speed => write!(f, "{{app}} had a speed of {value} {relation} {threshold}"),
             Figure::Kept => write!(f, "{{app}} kept {value} of its speed alone {relation} {threshold}"),
