@@ -9,9 +9,11 @@ pub mod messages;
 pub mod page;
 pub mod progress;
 pub mod scratch;
+pub mod table;
 
 use clap::error::ErrorKind;
 use cotenant_model::text::Clean;
+use page::{Page, Sheet};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -71,55 +73,47 @@ pub fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 /// # Errors
 /// Those of `write`, and of standard output.
 pub fn print(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-    let mut out = Clean(BufWriter::new(io::stdout().lock()));
+    to_stdout(|out| write(&mut Clean(out)))
+}
+
+/// As [`print`], for people: lines and tables as wide as the terminal, in its colours.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_page(write: impl FnOnce(&mut Sheet<'_>) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    to_stdout(|out| {
+        let mut sheet = Sheet::new(Page::of_stdout(), out);
+        let code = write(&mut sheet)?;
+        sheet.flush()?;
+        Ok(code)
+    })
+}
+
+fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
     let result = write(&mut out).and_then(|code| {
         out.flush()?;
         Ok(code)
     });
-    unless_gone(result)
-}
-
-fn unless_gone(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     match result {
         Err(e) if broken_pipe(&e) => Ok(ExitCode::SUCCESS),
         result => result,
     }
 }
 
-/// Prints an answer: as JSON where that is wanted, else as text.
+/// Prints an answer: as JSON where that is wanted, else as a page.
 ///
 /// # Errors
 /// As [`print`].
 pub fn answer(
     json: bool,
     value: &(impl Serialize + ?Sized),
-    text: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
-) -> anyhow::Result<ExitCode> {
-    print(|out| {
-        if json { pretty(out, value) } else { text(out) }?;
-        Ok(ExitCode::SUCCESS)
-    })
-}
-
-/// As [`answer`], with text as wide as the terminal and its marks in colour, which are put in once nothing of the text
-/// itself is obeyed.
-///
-/// # Errors
-/// As [`print`].
-pub fn answer_page(
-    json: bool,
-    value: &(impl Serialize + ?Sized),
-    text: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    text: impl FnOnce(&mut Sheet<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     if json {
-        return answer(true, value, text);
+        return print(|out| pretty(out, value).map(|()| ExitCode::SUCCESS));
     }
-    let mut lines = Clean(Vec::new());
-    text(&mut lines)?;
-    let page = page::Page::of_stdout();
-    let shown: String = String::from_utf8_lossy(&lines.0).lines().map(|line| page.line(line)).collect();
-    let written = io::stdout().write_all(shown.as_bytes());
-    unless_gone(written.map(|()| ExitCode::SUCCESS).map_err(Into::into))
+    print_page(|sheet| text(sheet).map(|()| ExitCode::SUCCESS))
 }
 
 /// Prints a text as it is.
@@ -127,7 +121,10 @@ pub fn answer_page(
 /// # Errors
 /// As [`print`].
 pub fn print_text(text: &str) -> anyhow::Result<ExitCode> {
-    answer(false, &(), |out| Ok(out.write_all(text.as_bytes())?))
+    print(|out| {
+        out.write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Writes JSON for people and programs, with the end of its last line.

@@ -150,6 +150,12 @@ pub fn columns() -> Option<usize> {
     (width > 0).then_some(width.into())
 }
 
+/// The same of standard error.
+pub(crate) fn stderr_columns() -> Option<usize> {
+    let (Width(width), _) = terminal_size_of(std::io::stderr())?;
+    (width > 0).then_some(width.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

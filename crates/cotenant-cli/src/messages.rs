@@ -1,13 +1,25 @@
 //! What is said on standard error, and how.
 
+use crate::live_view::stderr_columns;
+use crate::table::Table;
 use cotenant_model::text::{LINE, within};
 use std::fmt::Display;
 use std::io::Write;
 
+/// Who speaks.
+const WHO: &str = "cotenant: ";
+
 /// Prints one line on standard error, whatever `text` holds. Its reader may be gone (`2>&1 | head`), the disk may be
 /// full: neither is a reason for a managed program to suffer.
 pub fn tell(text: impl Display) {
-    raw(&format!("cotenant: {}\n", within(&text.to_string(), LINE)));
+    raw(&format!("{WHO}{}\n", within(&text.to_string(), LINE)));
+}
+
+/// Prints a table on standard error, as wide as its terminal.
+pub fn table(table: &Table) {
+    let room = stderr_columns().map(|columns| columns.saturating_sub(WHO.len()));
+    let lines = table.lines(room).into_iter().map(|(_, line)| format!("{WHO}{line}\n"));
+    raw(&lines.collect::<String>());
 }
 
 /// Writes to standard error in one piece, so that what the program says at the same time does not come in between.
@@ -51,17 +63,6 @@ pub fn count(n: impl Into<u64>, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Three digits, and the prefix of a unit: `97.3 µ`, `1.23 G`; the unit follows.
-pub fn scaled(value: f64) -> String {
-    const PREFIXES: [&str; 9] = ["n", "µ", "m", "", "k", "M", "G", "T", "P"];
-    const ONE: i32 = 3; // of them
-    let rounded = format!("{value:.2e}"); // 999.9 is 1.00 k
-    let exponent = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok()).unwrap_or_default();
-    let step = if value == 0.0 { 0 } else { exponent.div_euclid(3).clamp(-ONE, PREFIXES.len() as i32 - 1 - ONE) };
-    let digits = (2 - (exponent - 3 * step)).max(0) as usize;
-    format!("{:.digits$} {}", value / 10_f64.powi(3 * step), PREFIXES[(step + ONE) as usize])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,12 +88,5 @@ mod tests {
     #[test]
     fn nouns_follow_their_number() {
         assert_eq!((count(1u8, "move"), count(0u8, "move")), ("1 move".to_owned(), "0 moves".to_owned()));
-    }
-
-    #[test]
-    fn numbers_have_prefixes() {
-        let values = [9.73e-5, 8.2e7, 999.9, 12.0, 0.0, -1.5e9, 3e21];
-        let shown = ["97.3 µ", "82.0 M", "1.00 k", "12.0 ", "0.00 ", "-1.50 G", "3000000 P"];
-        assert_eq!(values.map(scaled), shown);
     }
 }

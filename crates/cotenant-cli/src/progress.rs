@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// What takes less than this needs no such line.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two drawings.
-const REDRAW: Duration = Duration::from_millis(500);
+pub const REDRAW: Duration = Duration::from_millis(500);
 /// Characters of the bar.
 const BAR: usize = 20;
 
@@ -66,29 +66,45 @@ impl Drop for Progress {
     }
 }
 
-/// Runs a task, which tells how many of how many simulations are done, and shows that on time however long one takes.
-pub fn simulating<T>(task: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T) -> T {
-    let (done, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let (done, all) = (&done, &all);
+/// Runs a task, and shows how far it is (0–1, and what is being done) on time, however rarely the task itself could.
+/// A thread draws it: not for tasks that wait for signals or measure this machine.
+pub fn beside<T>(how_far: impl Fn() -> (f64, String) + Sync, task: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>(); // its end hangs up, also where the task panics
-        scope.spawn(move || {
+        scope.spawn(|| {
+            let ended = ended;
             let mut bar = Progress::new(true);
             let wait = |bar: &Progress| bar.next().saturating_duration_since(Instant::now());
             while bar.is_on() && ended.recv_timeout(wait(&bar)) == Err(RecvTimeoutError::Timeout) {
-                let (done, all) = (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed));
-                bar.show(done as f64 / all.max(1) as f64, || match all {
-                    0 => "preparing simulations".to_owned(),
-                    all => format!("{done} of {all} simulations"),
-                });
+                let (done, what) = how_far();
+                bar.show(done, || what);
             }
         });
-        let result = task(&|n, of| {
-            done.store(n, Ordering::Relaxed);
-            all.store(of, Ordering::Relaxed);
-        });
+        let result = task();
         drop(end);
         result
+    })
+}
+
+/// Says a line on standard error where another thread draws one.
+pub fn aside(text: &str) {
+    let erased = if is_drawn() { "\r\x1b[K" } else { "" };
+    messages::raw(&format!("{erased}{}\n", clean(text)));
+}
+
+/// Runs a task, which tells how many of how many simulations are done, and shows that.
+pub fn simulating<T>(task: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T) -> T {
+    let (done, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let how_far = || {
+        let (done, all) = (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed));
+        let what = if all == 0 { "preparing simulations".to_owned() } else { format!("{done} of {all} simulations") };
+        (done as f64 / all.max(1) as f64, what)
+    };
+    beside(how_far, || {
+        task(&|n, of| {
+            done.store(n, Ordering::Relaxed);
+            all.store(of, Ordering::Relaxed);
+        })
     })
 }
 

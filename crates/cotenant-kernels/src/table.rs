@@ -133,10 +133,10 @@ pub(crate) static KERNELS: &[Kernel] = &[
     PLAIN,
     coherence(
         "hubench",
-        "threads take turns at the same words, at a high rate: 1.3e-3 per cycle, less the time of the transfers",
+        "threads take turns at the same words, at a high rate: 0.0013 per cycle, less the time of the transfers",
         1.3e-3,
     ),
-    coherence("lubench", "the same near SAM's threshold: 2.6e-4 per cycle, less the time of the transfers", 2.6e-4),
+    coherence("lubench", "the same near SAM's threshold: 0.00026 per cycle, less the time of the transfers", 2.6e-4),
     membench(
         "membench-high",
         "copies memory a DRAM row (4 KiB) at a time: high row-buffer locality",

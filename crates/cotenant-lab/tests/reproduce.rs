@@ -5,8 +5,9 @@ mod pass;
 
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 const ALL: [&str; 40] = [
     "sam-fig1",
@@ -124,6 +125,47 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
     for path in [json, page] {
         fs::remove_file(path).unwrap();
     }
+}
+
+/// A command line in a terminal of 80 columns; `None`, said aloud, where there is none.
+fn in_a_terminal(line: &str) -> Option<Child> {
+    let probe = Command::new("script").args(["-qec", "test -t 2", "/dev/null"]).stdin(Stdio::null()).output();
+    if !probe.is_ok_and(|out| out.status.success()) {
+        eprintln!("skipped: no terminal from script(1)");
+        return None;
+    }
+    let line = format!("stty cols 80 rows 24; exec {line}");
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+    Some(script.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    for what in ["--list", "--quick --seeds 1 sam-fig2"] {
+        let Some(script) = in_a_terminal(&format!("{LAB} reproduce {what}")) else { return };
+        let out = script.wait_with_output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let text = text.rsplit("\r\x1b[K").next().unwrap().replace("\x1b[1m", "").replace("\x1b[0m", "");
+        assert!(out.status.success() && text.lines().count() > 10, "{text}");
+        let wide = text.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "{text}");
+    }
+}
+
+#[test]
+fn how_far_it_is_is_shown_however_long_a_part_takes() {
+    let Some(mut script) = in_a_terminal(&format!("{LAB} reproduce tang-model")) else { return };
+    let mut shown = String::new();
+    let mut bytes = [0; 4096];
+    let mut screen = script.stdout.take().unwrap();
+    while !shown.contains(" % tang-model") {
+        let n = screen.read(&mut bytes).unwrap();
+        assert!(n > 0, "it ended: {shown}");
+        shown += &String::from_utf8_lossy(&bytes[..n]);
+    }
+    script.kill().unwrap(); // it hangs up
+    script.wait().unwrap();
 }
 
 /// Simulated results change only where that is meant: rows of each experiment, and the sum of their figures.

@@ -221,7 +221,7 @@ fn the_example_in_c_reports_through_the_installed_library() {
     }
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let page = std::fs::read_to_string(format!("{root}/docs/how-to/report-progress.md")).unwrap();
-    let example = page.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
+    let example = page.split("```c file=server.c\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = std::env::temp_dir().join(format!("cotenant-example-{}", std::process::id()));
     let prefix = folder.join("prefix");
     std::fs::create_dir_all(&folder).unwrap();

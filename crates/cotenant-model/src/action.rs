@@ -1,7 +1,7 @@
 //! What a policy may ask for, why it asks, and what became of it.
 
 use crate::policy::State;
-use crate::{AppId, CpuSet, NodeId, Signal, TaskId, Time};
+use crate::{AppId, CpuSet, NodeId, Signal, TaskId, Time, number};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -284,21 +284,15 @@ impl Reason {
     }
 }
 
-/// Digits behind the point, three or more, with which two values do not look the same.
-fn digits_apart(a: f64, b: f64) -> usize {
-    const ALL: usize = 16; // of a double
-    (3..ALL).find(|digits| a == b || format!("{a:.digits$e}") != format!("{b:.digits$e}")).unwrap_or(ALL)
-}
-
 impl fmt::Display for Reason {
-    /// One line: `stage 1: inter 9.1e-4/cycle > 2.5e-4/cycle; colocate with app 3 on package 0`.
+    /// One line: `stage 1: inter 0.0009100/cycle > 0.0002500/cycle; colocate with app 3 on package 0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.stage)?;
         if let Some(e) = self.evidence {
             let relation = if e.value > e.threshold { '>' } else { '≤' };
             let unit = e.unit.suffix();
-            let digits = digits_apart(e.value, e.threshold);
-            write!(f, "{} {:.digits$e}{unit} {relation} {:.digits$e}{unit}; ", e.signal, e.value, e.threshold)?;
+            let [value, threshold] = number::apart([e.value, e.threshold], 4, number::significant);
+            write!(f, "{} {value}{unit} {relation} {threshold}{unit}; ", e.signal)?;
         }
         let mut what = self.what.to_string();
         if let Some(app) = self.app {
@@ -317,5 +311,27 @@ impl fmt::Display for Reason {
             what = what.replace("{place}", &format!("{kind} {index}"));
         }
         f.write_str(&what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_shows_why_in_every_unit() {
+        let reason = |signal, unit, value, threshold| {
+            let evidence = Some(Evidence { signal, unit, value, threshold });
+            Reason { evidence, ..Reason::new("stage 1", "colocate") }.to_string()
+        };
+        for (unit, value, threshold, shown) in [
+            (Unit::PerCycle, 9.091e-4, 2.5e-4, "inter 0.0009091/cycle > 0.0002500/cycle"),
+            (Unit::PerCycle, 2.500_004e-4, 2.5e-4, "inter 0.0002500004/cycle > 0.0002500000/cycle"),
+            (Unit::PerCycle, 2.5e-4, 2.5e-4, "inter 0.0002500/cycle ≤ 0.0002500/cycle"),
+            (Unit::PerSecond, 7.500_04e7, 7.5e7, "inter 75.0004 M/s > 75.0000 M/s"),
+            (Unit::Fraction, 0.1, 0.100_02, "inter 0.10000 ≤ 0.10002"),
+        ] {
+            assert_eq!(reason(Signal::Inter, unit, value, threshold), format!("stage 1: {shown}; colocate"));
+        }
     }
 }

@@ -14,6 +14,7 @@ pub mod host;
 pub mod ids;
 pub mod machine;
 pub mod metric;
+pub mod number;
 pub mod parse;
 pub mod pin;
 pub mod policy;

@@ -187,7 +187,7 @@ mod tests {
         let affinity = CpuSet::parse_list("0-1").unwrap();
         let action = Action::Place { task: TaskId(7), contexts: CpuSet::single(CpuId(1)) };
         let moved = Move::new(&sample, &Order { action, affinity, reason: reason.clone() });
-        let text = "task 7 (task7, tid 1007): CPU 3 → 1, may use 0-1; stage 1: inter 9.100e-4/cycle > 2.500e-4/cycle; colocate";
+        let text = "task 7 (task7, tid 1007): CPU 3 → 1, may use 0-1; stage 1: inter 0.0009100/cycle > 0.0002500/cycle; colocate";
         assert_eq!(moved.to_string(), text);
         let json = serde_json::to_value(&moved).unwrap();
         assert_eq!(

@@ -42,9 +42,9 @@ fn a_move_is_told_with_its_evidence_and_what_came_of_it() {
     assert_eq!((told.outcome, told.seen_on), (Some(Outcome::Applied), Some(CpuId(2))));
     // 110,000 of 2.2e8 cycles. Task 2 stays apart, so the app's coherence goes on.
     let expected = "\
-0.100 s  task 1 (worker1, tid 1001): CPU 10 → 2, may use 0-9,20-29; stage 1: inter 5.000e-4/cycle > 2.500e-4/cycle; colocate with app 0 on package 0
+0.100 s  task 1 (worker1, tid 1001): CPU 10 → 2, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with app 0 on package 0
          applied; seen on CPU 2 in the round after
-         inter/cycle          5.00e-4 │ 5.00e-4 5.00e-4 5.00e-4
+         inter/cycle          0.000500 │ 0.000500 0.000500 0.000500
          instructions/cycle   0.500 │ 0.500 0.500 0.500
          cpu_share            1.000 │ 1.000 1.000 1.000
          progress/s           100.000 │ 100.000 100.000 100.000
@@ -93,7 +93,7 @@ fn what_programs_report_and_metrics_tell_stands_beside_a_move() {
     host.0.denied.insert(TaskId(2));
     let text = ask(&record(&header("gather", Mode::Enforce), &mut host, &Gather), "1001").to_string();
     for line in
-        ["latency_p99_s        1.99e-3 │ 1.99e-3 1.99e-3 1.99e-3", "queue                20.000 │ 21.000 21.000 22.000"]
+        ["latency_p99_s        0.00199 │ 0.00199 0.00199 0.00199", "queue                20.000 │ 21.000 21.000 22.000"]
     {
         assert!(text.contains(line), "{text}");
     }
@@ -135,11 +135,11 @@ fn what_was_never_moved_is_held_against_the_thresholds() {
     let expected = "\
 task 3 (worker3, tid 1003, app program1) was never moved: it needs much memory bandwidth, but its package was never above its threshold
          there in 6 rounds, on CPUs 1
-         inter/cycle                at most 0 (at 0.100 s), threshold 2.50e-4: above it in 0 of 6 rounds
-         intra/cycle                at most 0 (at 0.100 s), threshold 2.50e-4: above it in 0 of 6 rounds
-         llc_misses/s               at most 9.00e6 (at 0.100 s), threshold 7.50e6: above it in 6 of 6 rounds
-         llc_misses/s of its package at most 1.12e7 (at 0.200 s), threshold 7.50e7: above it in 0 of 6 rounds
-         remote/cycle               at most 0 (at 0.100 s), threshold 1.00e-3: above it in 0 of 6 rounds
+         inter/cycle                at most 0 (at 0.100 s), threshold 0.000250: above it in 0 of 6 rounds
+         intra/cycle                at most 0 (at 0.100 s), threshold 0.000250: above it in 0 of 6 rounds
+         llc_misses/s               at most 9.00 M (at 0.100 s), threshold 7.50 M: above it in 6 of 6 rounds
+         llc_misses/s of its package at most 11.2 M (at 0.200 s), threshold 75.0 M: above it in 0 of 6 rounds
+         remote/cycle               at most 0 (at 0.100 s), threshold 0.00100: above it in 0 of 6 rounds
 remark of gather from 0.200 s on, in 3 rounds: task 2 could not be moved: Denied
 ";
     assert_eq!(ask(&bytes, "worker3").to_string(), expected);

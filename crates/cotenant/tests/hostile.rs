@@ -301,6 +301,46 @@ fn queues_and_snapshots_of_hostile_names() {
 }
 
 #[test]
+fn a_newline_in_a_name_makes_no_second_row() {
+    let place = Place::new("hostile-names");
+    let name = format!("a\nb  2026-01-01 forged{NAME}");
+    let quoted = serde_json::to_string(&name).unwrap().replace('\x7f', "\\u007f");
+    let apps =
+        place.file("apps.toml", format!("[app.{quoted}.per_cpu_s]\ncycles = 2e9\n[app.z.per_cpu_s]\ncycles = 2e9\n"));
+    let data = place.word("data");
+    let profiles = |args: &[&str]| {
+        let mut command = place.state.cotenant(&[&["profiles"], args].concat());
+        let output = command.stdin(Stdio::null()).env("XDG_DATA_HOME", &data).output().unwrap();
+        clean(args[0], &output)
+    };
+    assert_eq!(profiles(&["import", &apps]).lines().count(), 2);
+    let list = profiles(&["list"]);
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(!list.lines().any(|line| line.starts_with('b')), "{list}");
+    assert_eq!(profiles(&["show", "nobody"]).lines().count(), 1);
+    assert!(!profiles(&["show", &name]).lines().any(|line| line.starts_with('b')));
+    assert!(!profiles(&["export"]).lines().any(|line| line.starts_with('b')));
+    assert_eq!(profiles(&["rm", &name]), "");
+}
+
+#[test]
+fn regions_of_a_program_of_a_hostile_name_are_one_row_each() {
+    let tried = Command::new("valgrind").arg("--version").output();
+    if !tried.is_ok_and(|out| out.status.success()) {
+        return world::skip("there is no valgrind");
+    }
+    let place = Place::new("hostile-regions");
+    let file = place.word("found.toml");
+    let said = place.said(&["regions", "--source", "cachegrind", "-o", &file, "--", &place.program(), "0"]);
+    assert!(said.contains("region"), "{said}");
+    let valgrinds = |line: &str| line.starts_with("--");
+    assert!(said.lines().all(|line| line.starts_with("cotenant: ") || valgrinds(line)), "{said}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert_clean("the file of regions", text.as_bytes());
+    cotenant_model::region::parse(&text).unwrap();
+}
+
+#[test]
 fn errors_are_one_short_line() {
     let place = Place::new("hostile-errors");
     let (long, name) = (hostile(100), hostile(0));

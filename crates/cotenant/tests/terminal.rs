@@ -1,12 +1,16 @@
 //! The binary in a real terminal, which `script` (util-linux) makes: job control, progress, colour.
 
+#[path = "../../cotenant-linux/src/testing.rs"]
+mod testing;
+
 use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
+use testing::TempDir;
 
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 
@@ -203,6 +207,113 @@ fn a_long_simulation_shows_how_far_it_is() {
     let (code, _) = terminal.end();
     fs::remove_dir_all(&folder).unwrap();
     assert_eq!(code, Some(130));
+}
+
+#[test]
+fn a_workload_shows_how_far_it_is_while_it_runs() {
+    let folder = TempDir::new("terminal-bench");
+    let wait = "until [ -e go ]; do read -t 0.1 x <> <(:); done; true";
+    let file = format!(
+        "[bench]\npolicies = ['auto']\nrepetitions = 1\n[[app]]\nname = 'waits'\ncommand = ['bash', '-c', '{wait}']\n"
+    );
+    fs::write(folder.path().join("b.toml"), file).unwrap();
+    let line = format!("cd {} && {COTENANT} bench b.toml", folder.path().display());
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    terminal.shows("workload run 1 of "); // nothing of it has ended
+    fs::write(folder.path().join("go"), "").unwrap();
+    terminal.shows("throughput");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn characterizing_shows_how_far_it_is_while_the_command_runs() {
+    let folder = TempDir::new("terminal-characterize");
+    let wait = "until [ -e go ]; do read -t 0.1 x <> <(:); done; sleep 0.05";
+    let line = format!(
+        "cd {0} && XDG_DATA_HOME={0} {COTENANT} characterize --only corun --kernels cpu --runs 1 -n x -- bash -c \"{wait}\"",
+        folder.path().display()
+    );
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    terminal.shows("a run alone, "); // it has not ended
+    fs::write(folder.path().join("go"), "").unwrap();
+    terminal.shows("the profile is in");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn calibrating_shows_how_far_it_is() {
+    let folder = TempDir::new("terminal-calibrate");
+    let only = "--only clock,migration,bandwidth -o calibrated.toml";
+    let line = format!("cd {} && {COTENANT} calibrate {only}", folder.path().display());
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    terminal.shows(" % "); // no figure of it is there yet
+    terminal.shows("written to calibrated.toml");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+/// What a command shows on standard output in a terminal of 80 columns, without colours.
+fn shown(folder: &Path, line: &str) -> Option<String> {
+    let line = format!(
+        "cd {0} && export XDG_DATA_HOME={0} && stty cols 80 rows 24 && {COTENANT} {line} 2>errors",
+        folder.display()
+    );
+    let (code, shown) = Terminal::start(&line).map(Terminal::end)?;
+    let errors = fs::read_to_string(folder.join("errors")).unwrap();
+    assert_eq!(code, Some(0), "{line}: {shown}{errors}");
+    Some(
+        ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"]
+            .iter()
+            .fold(shown, |text, code| text.replace(code, "")),
+    )
+}
+
+#[test]
+fn tables_fit_the_terminal_and_have_no_exponents() {
+    let folder = TempDir::new("terminal-tables");
+    let scenario = include_str!("../examples/two-apps.toml");
+    fs::write(folder.path().join("s.toml"), scenario).unwrap();
+    let bench = format!("{scenario}\n[bench]\npolicies = ['sam', 'auto']\nrepetitions = 2\n");
+    fs::write(folder.path().join("b.toml"), bench).unwrap();
+    let long = "an-application-with-a-name-that-is-longer-than-it-has-to-be";
+    let apps = format!("[app.{long}.per_cpu_s]\ncycles = 2e9\n");
+    fs::write(folder.path().join("apps.toml"), apps).unwrap();
+    fs::write(folder.path().join("queue"), format!("true\n: {long} {long}\n")).unwrap();
+    let task = |id, cpu| {
+        format!(
+            "{{\"id\": {id}, \"app\": \"db\", \"cpu\": {cpu}, \"cycles\": 2.2e8, \"instructions\": 1.5e8, \"inter\": 200000, \"llc_misses\": 210000}}"
+        )
+    };
+    let snapshot = format!("{{\"interval_s\": 0.1, \"tasks\": [{}, {}]}}", task(1, 0), task(2, 10));
+    fs::write(folder.path().join("now.json"), snapshot).unwrap();
+    for line in [
+        "topo",
+        "topo --from epyc-9454-2s",
+        "doctor",
+        "kernel --list",
+        "kernel hubench --seconds 0.1",
+        "sim s.toml --seeds 2 --policy none,sam,numad,dino,auto,optimal --evaluations 20",
+        "sim --mix mcf06,milc06,povray06,lbm06 --machine nehalem-i7-920",
+        "bench b.toml",
+        "profiles import apps.toml",
+        "profiles list",
+        "calibrate --quick --only clock,core-to-core,smt,migration,coherence,distances,remote -o c.toml",
+        "characterize --only corun,degradation --kernels bst-8mb --runs 1 -n x -- sleep 0.05",
+        "compare --runs 2 -- sleep 0.05",
+        "schedule queue",
+        "record -o r.rec -- sleep 0.3",
+        "replay r.rec",
+        "why r.rec sleep",
+        "decide --machine ivy-bridge-2s --policy sam --snapshot now.json",
+        "restore",
+    ] {
+        let Some(text) = shown(folder.path(), line) else { return };
+        for row in text.lines() {
+            assert!(row.chars().count() <= 80 || !row.trim().contains(' '), "{line}: {row}\n{text}");
+            let numbers = row.split(|c: char| c.is_whitespace() || "/,;()±×".contains(c));
+            let exponent = numbers.into_iter().find(|word| word.contains('e') && word.parse::<f64>().is_ok());
+            assert_eq!(exponent, None, "{line}: {row}");
+        }
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::cases::Case;
 use super::lab::{Lab, Run};
 use anyhow::Context as _;
+use cotenant_cli::progress::aside;
 use cotenant_sim::optimum::{Label, Limits};
 use cotenant_sim::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,9 +51,9 @@ pub(super) fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits:
     let started = Instant::now();
     let what = "best static mappings of mixes";
     let found = lab.parallel(what, &jobs, |(_, whole, short, starts)| best(whole, short, starts, limits))?;
-    lab.clear();
     let (n, seconds) = (found.iter().map(|j| j.evaluations).sum::<usize>(), started.elapsed().as_secs_f64());
-    eprintln!("best static mappings of {} kinds of cases: {n} evaluations in {seconds:.1} s", jobs.len());
+    let kinds_of_cases = jobs.len();
+    aside(&format!("best static mappings of {kinds_of_cases} kinds of cases: {n} evaluations in {seconds:.1} s"));
     let found: BTreeMap<&String, Joint> = jobs.iter().map(|job| &job.0).zip(found).collect();
     Ok(kinds.iter().map(|kind| found[kind].clone()).collect())
 }

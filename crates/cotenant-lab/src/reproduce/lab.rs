@@ -4,7 +4,6 @@ use super::cases::{App, Case};
 use super::feliu;
 use super::joint::{self, Joint};
 use anyhow::Context as _;
-use cotenant_cli::progress::Progress;
 use cotenant_model::action::{Action, ActionOutcome, Decision};
 use cotenant_model::host::Round;
 use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy};
@@ -18,7 +17,7 @@ use cotenant_sim::run::{Outcome, SimError, pin};
 use cotenant_sim::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// The machine of the paper (§4).
 pub(super) const MACHINE: &str = "ivy-bridge-2s";
@@ -162,7 +161,8 @@ pub(super) struct Static {
 /// Where everything is run; what several experiments need is run once.
 pub(super) struct Lab {
     pub effort: Effort,
-    bar: Mutex<Progress>,
+    /// How far it is, and what is being done.
+    far: Arc<Mutex<(f64, String)>>,
     best: BTreeMap<App, Static>,
     joint: BTreeMap<String, Joint>,
     runs: BTreeMap<String, Vec<Run>>,
@@ -170,9 +170,9 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    pub fn new(effort: Effort) -> Self {
+    pub fn new(effort: Effort, far: Arc<Mutex<(f64, String)>>) -> Self {
         let (best, joint, runs) = Default::default();
-        Self { effort, bar: Mutex::new(Progress::new(true)), best, joint, runs, feliu: None }
+        Self { effort, far, best, joint, runs, feliu: None }
     }
 
     /// A scenario from its text, on the machine of the SAM paper.
@@ -291,10 +291,10 @@ impl Lab {
         cases.iter().zip(places).map(one).collect()
     }
 
-    /// Ends the line of progress, so that something can be said.
-    pub fn clear(&self) {
-        if let Ok(mut bar) = self.bar.lock() {
-            *bar = Progress::new(true);
+    /// Says how far it is.
+    pub fn show(&self, done: f64, what: String) {
+        if let Ok(mut far) = self.far.lock() {
+            *far = (done, what);
         }
     }
 
@@ -306,10 +306,8 @@ impl Lab {
         work: impl Fn(&J) -> anyhow::Result<R> + Sync,
     ) -> anyhow::Result<Vec<R>> {
         let all = jobs.len();
-        parallel(jobs, work, |done| {
-            if let Ok(mut bar) = self.bar.lock() {
-                bar.show(done as f64 / all.max(1) as f64, || format!("{what}: {done} of {all} simulations"));
-            }
-        })
+        let show = |done| self.show(done as f64 / all.max(1) as f64, format!("{what}: {done} of {all} simulations"));
+        show(0);
+        parallel(jobs, work, show)
     }
 }

@@ -16,13 +16,17 @@ mod tang;
 mod thresholds;
 mod tumanov;
 
-use cotenant_cli::print;
-use cotenant_cli::usage;
+use cotenant_cli::page::Sheet;
+use cotenant_cli::progress::beside;
+use cotenant_cli::table::Table;
+use cotenant_cli::{answer, print_page, usage};
+use cotenant_model::number::significant;
 use lab::{Effort, Lab};
 use row::Found;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,10 +123,12 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 40] = [
 /// Where a name is unknown, or a simulation finds no state of the machine.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
-        return print(|out| {
+        return print_page(|out| {
+            let mut table = Table::new([""; 3]);
             for (name, figure, about, _) in EXPERIMENTS {
-                writeln!(out, "{name:<24}{figure:<30}{about}")?;
+                table.row([name, figure, about]);
             }
+            out.table(&table)?;
             Ok(ExitCode::SUCCESS)
         });
     }
@@ -136,35 +142,35 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return show(&results, args.json);
     }
     let effort = if args.quick { Effort::QUICK } else { Effort::WHOLE };
-    let mut lab = Lab::new(Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort });
+    let far = Arc::new(Mutex::new((0.0, "preparing simulations".to_owned())));
+    let mut lab = Lab::new(Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort }, Arc::clone(&far));
     let wanted = EXPERIMENTS.iter().filter(|e| args.names.is_empty() || args.names.iter().any(|name| e.0 == name));
-    let results = wanted
-        .map(|(experiment, figure, _, make)| Ok(Outcome { experiment, figure, found: make(&mut lab)? }))
-        .collect::<anyhow::Result<Vec<Outcome>>>()?;
-    drop(lab);
-    show(&results, args.json)
+    let how_far = || far.lock().map_or_else(|_| (0.0, String::new()), |far| far.clone());
+    let results = beside(how_far, || {
+        let results = wanted.map(|(experiment, figure, _, make)| {
+            lab.show(0.0, (*experiment).to_owned());
+            Ok(Outcome { experiment, figure, found: make(&mut lab)? })
+        });
+        results.collect::<anyhow::Result<Vec<Outcome>>>()
+    });
+    show(&results?, args.json)
 }
 
 fn show(results: &[Outcome], json: bool) -> anyhow::Result<ExitCode> {
-    print(|out| {
-        if json {
-            cotenant_cli::pretty(out, results)?;
-        } else {
-            for (i, result) in results.iter().enumerate() {
-                if i > 0 {
-                    writeln!(out)?;
-                }
-                table(out, result)?;
+    answer(json, results, |out| {
+        for (i, result) in results.iter().enumerate() {
+            if i > 0 {
+                writeln!(out)?;
             }
+            table(out, result)?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     })
 }
 
-fn table(out: &mut dyn Write, Outcome { experiment, figure, found }: &Outcome) -> io::Result<()> {
+fn table(out: &mut Sheet<'_>, Outcome { experiment, figure, found }: &Outcome) -> io::Result<()> {
     writeln!(out, "{experiment}: {figure}")?;
-    let width = found.rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
-    writeln!(out, "{:<width$}  {:>9}  {:>9}", "", "paper", "ours")?;
+    let mut table = Table::new(["", ">paper", ">ours", ""]);
     for row in &found.rows {
         let paper = row.paper.map_or("–".to_owned(), short);
         let words = if row.speaks() { format!("; {}", row.verdict) } else { String::new() };
@@ -175,14 +181,10 @@ fn table(out: &mut dyn Write, Outcome { experiment, figure, found }: &Outcome) -
         });
         let ends =
             row.interval.map_or(String::new(), |[least, most]| format!(" ({} to {})", short(least), short(most)));
-        writeln!(
-            out,
-            "{:<width$}  {paper:>9}  {:>9}{ends}  {}{spread}{words}",
-            row.label,
-            short(row.measured),
-            row.unit
-        )?;
+        let rest = format!("{}{ends}{spread}{words}", row.unit);
+        table.row([&row.label, &paper, &short(row.measured), &rest]);
     }
+    out.table(&table)?;
     writeln!(out, "verdict: {}", found.verdict)?;
     writeln!(out, "note: {}", found.note)
 }
@@ -191,7 +193,7 @@ fn table(out: &mut dyn Write, Outcome { experiment, figure, found }: &Outcome) -
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        a if a < 0.01 => format!("{value:.2e}"),
+        a if a < 0.01 => significant(value, 3),
         a if a < 10.0 => format!("{value:.3}"),
         _ => format!("{value:.1}"),
     }

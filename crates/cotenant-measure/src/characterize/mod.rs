@@ -14,6 +14,7 @@ use caches::{Geometry, Misses, Model};
 use cotenant_model::CpuSet;
 use cotenant_model::Topology;
 use cotenant_model::ids::CpuId;
+use cotenant_model::number::significant;
 use cotenant_model::profile::calibration::LeftOut;
 use cotenant_model::profile::{
     AppProfile, By, Corun, Footprint, Loss, MissCurve, MissPoint, Pressure, Score, loss_under,
@@ -402,7 +403,7 @@ fn inject(
 }
 
 fn pressure(level: &str, rate: f64) -> String {
-    format!("under {level} traffic of {rate:.3e} lines/s each")
+    format!("under {level} traffic of {} lines/s each", significant(rate, 4))
 }
 
 /// What a run cost: by what is wanted, else by the first that all of these runs have of cycles, time per unit of

@@ -4,7 +4,7 @@ use super::leftovers::{children, end, end_orphans};
 use crate::characterize::caches::{self, Geometry, Misses};
 use crate::characterize::{Bench, Beside, RunResult, Stop, Trial};
 use cotenant_cli::messages::{count, tell};
-use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::progress::{Progress, REDRAW, about};
 use cotenant_cli::scratch::Scratch;
 use cotenant_kernels::{Caches, Config, Kernel, Report};
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost};
@@ -70,6 +70,8 @@ pub struct AppBench<'a> {
     /// The longest that a run may take.
     timeout: Duration,
     progress: Progress,
+    /// How far it is, and what is being done.
+    doing: (f64, String),
     /// Remarks on what the command did.
     pub notes: BTreeSet<String>,
     /// Whether it tells how long it will take.
@@ -102,6 +104,7 @@ impl<'a> AppBench<'a> {
             shown,
             timeout,
             progress,
+            doing: (0.0, "first run".to_owned()),
             notes: BTreeSet::new(),
             says: false,
             at_once: 1,
@@ -111,8 +114,18 @@ impl<'a> AppBench<'a> {
     }
 
     fn look(&mut self) -> bool {
+        self.show(None);
         self.stopped |= matches!(self.waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
         !self.stopped
+    }
+
+    /// Shows how far it is; since then a run has been under way.
+    fn show(&mut self, since: Option<Instant>) {
+        let (done, what) = &self.doing;
+        self.progress.show(*done, || match since {
+            Some(since) => format!("{what}, {}", about(since.elapsed())),
+            None => what.clone(),
+        });
     }
 
     /// The command with its placeholders filled in.
@@ -154,6 +167,7 @@ impl<'a> AppBench<'a> {
             if wake == Wake::Exit {
                 break;
             }
+            self.show(Some(begin));
             tally.add(host.sample().map_err(failed)?);
             if host.is_asked_to_stop() {
                 end(&mut host);
@@ -203,9 +217,12 @@ impl<'a> AppBench<'a> {
                 running.insert(child.pid());
                 waiter.watch(&child, false);
             }
-            let deadline = Instant::now() + self.timeout;
+            let begin = Instant::now();
+            let deadline = begin + self.timeout;
             while !running.is_empty() {
-                match waiter.wait(Some(deadline)).map_err(failed)? {
+                self.show(Some(begin));
+                let wake = if self.progress.is_on() { deadline.min(Instant::now() + REDRAW) } else { deadline };
+                match waiter.wait(Some(wake)).map_err(failed)? {
                     Event::Exited(pid, status, _) if status.success() => {
                         running.remove(&pid);
                     }
@@ -218,7 +235,8 @@ impl<'a> AppBench<'a> {
                         }
                     },
                     Event::Signal(_) => return Err(Stop::Interrupted),
-                    Event::Tick => return Err(timed_out(self.timeout)),
+                    Event::Tick if Instant::now() >= deadline => return Err(timed_out(self.timeout)),
+                    Event::Tick => {}
                 }
             }
             Ok(())
@@ -329,7 +347,7 @@ impl Bench for AppBench<'_> {
     }
 
     fn goes_on(&mut self, done: f64, what: &str) -> bool {
-        self.progress.show(done, || what.to_owned());
+        self.doing = (done, what.to_owned());
         self.look()
     }
 

@@ -28,6 +28,8 @@ pub struct MachineBench {
     length: Duration,
     waiter: Waiter,
     progress: Progress,
+    /// How far it is, and what is being measured.
+    doing: (f64, String),
     stopped: bool,
 }
 
@@ -37,10 +39,19 @@ impl MachineBench {
     /// # Errors
     /// Where signals cannot be awaited.
     pub fn new(caches: Caches, length: Duration) -> std::io::Result<Self> {
-        Ok(Self { caches, length, waiter: Waiter::new()?, progress: Progress::new(true), stopped: false })
+        Ok(Self {
+            caches,
+            length,
+            waiter: Waiter::new()?,
+            progress: Progress::new(true),
+            doing: Default::default(),
+            stopped: false,
+        })
     }
 
     fn look(&mut self) -> bool {
+        let (done, what) = &self.doing;
+        self.progress.show(*done, || what.clone());
         self.stopped |= matches!(self.waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));
         !self.stopped
     }
@@ -196,7 +207,7 @@ impl Bench for MachineBench {
     }
 
     fn goes_on(&mut self, done: f64, what: &str) -> bool {
-        self.progress.show(done, || what.to_owned());
+        self.doing = (done, what.to_owned());
         self.look()
     }
 }

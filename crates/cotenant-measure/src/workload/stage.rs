@@ -41,6 +41,11 @@ pub trait Launcher {
     /// Where it does not run.
     fn start(&mut self, job: usize) -> Result<(), HostError>;
 
+    /// Called before each wait, which ends at this time at the latest.
+    fn look(&mut self) -> Option<Time> {
+        None
+    }
+
     /// Runs that have ended since the last call. [`Host::wait`] returns [`Wake::TasksChanged`] when one ends.
     fn ended(&mut self) -> Vec<Ended>;
 }
@@ -231,7 +236,7 @@ impl<L: Launcher> Host for Stage<'_, L> {
                 return Wake::TasksChanged;
             }
             let arrivals = self.life.iter().filter_map(|life| if let Life::Waits(at) = life { *at } else { None });
-            let next = arrivals.chain(too_long).min().unwrap_or(until).min(until);
+            let next = arrivals.chain(too_long).chain(self.launcher.look()).min().unwrap_or(until).min(until);
             let wake = self.launcher.host_mut().wait(next);
             let ended = self.note_ends();
             changed = self.start_due() || ended || wake == Wake::TasksChanged;

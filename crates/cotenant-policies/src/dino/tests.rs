@@ -69,7 +69,7 @@ fn each_class_is_spread_evenly() {
     assert_eq!(moves(&decision), "0→0-3 1→4-7 2→0-3 3→4-7 4→0-3 5→4-7");
     assert_eq!(
         decision.proposals[1].reason.to_string(),
-        "intensity: llc_misses 2.000e-1/instruction > 1.000e-1/instruction; super-devils are spread evenly: to node 1"
+        "intensity: llc_misses 0.2000/instruction > 0.1000/instruction; super-devils are spread evenly: to node 1"
     );
     assert_eq!(pages(&decision), "1:1 3:1 5:1", "memory goes with those that leave their node");
     assert_eq!(decision.wake_at, Time::from_secs(2));

@@ -277,7 +277,7 @@ fn the_reason_reads_like_the_tree() {
     let bench = Bench::new(clovertown());
     let decision = bench.decide(&bench.view(("webSearch", 1), ("stitcher", 1)), HeuristicState::default(), &[]);
     let text = decision.proposals[0].reason.to_string();
-    let want = "decision tree: bus_transactions 8.000e6/s ≤ 2.500e7/s; memory path and LLC shared among the threads of app 0; on LLC domain 0";
+    let want = "decision tree: bus_transactions 8.000 M/s ≤ 25.00 M/s; memory path and LLC shared among the threads of app 0; on LLC domain 0";
     assert_eq!(text, want);
 }
 

@@ -70,7 +70,7 @@ fn a_process_goes_whole_to_the_node_with_most_room() {
     assert_eq!(moves(&decision), "10→4-7 14→4-7");
     assert_eq!(
         decision.proposals[0].reason.to_string(),
-        "numad: cpu_ns 2.000e9/s > 5.000e8/s; process 1001 of 1000 MiB to the node with most room, node 1"
+        "numad: cpu_ns 2.000 G/s > 500.0 M/s; process 1001 of 1000 MiB to the node with most room, node 1"
     );
     assert_eq!(decision.wake_at, Time::from_secs(6), "it moved something: 5 s");
 }

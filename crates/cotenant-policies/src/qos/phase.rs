@@ -1,6 +1,7 @@
 //! What measurement, controllers and actuation tell each other: a [`Phase`] is what the low-priority programs do next,
 //! for how long, and why; [`Seen`] is how it went.
 
+use cotenant_model::number;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -90,10 +91,14 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { figure, value, threshold, .. } = *self;
         let relation = if value < threshold { '<' } else { '≥' };
+        let [value, threshold] = number::apart([value, threshold], 3, |value, digits| match figure {
+            Figure::Speed => format!("{value:.digits$e}"), // as in recordings of every release
+            Figure::Kept | Figure::Lost => format!("{value:.digits$}"),
+        });
         match figure {
-            Figure::Speed => write!(f, "{{app}} had a speed of {value:.3e} {relation} {threshold:.3e}"),
-            Figure::Kept => write!(f, "{{app}} kept {value:.3} of its speed alone {relation} {threshold:.3}"),
-            Figure::Lost => write!(f, "{{app}} lost {value:.3} of its speed alone {relation} {threshold:.3}"),
+            Figure::Speed => write!(f, "{{app}} had a speed of {value} {relation} {threshold}"),
+            Figure::Kept => write!(f, "{{app}} kept {value} of its speed alone {relation} {threshold}"),
+            Figure::Lost => write!(f, "{{app}} lost {value} of its speed alone {relation} {threshold}"),
         }
     }
 }

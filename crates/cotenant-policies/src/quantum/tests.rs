@@ -189,7 +189,7 @@ fn cas_balances_what_arrives_at_the_caches() {
     let place = decision.proposals.iter().find(|p| p.action.task() == Some(TaskId(50))).expect("it is placed");
     assert_eq!(
         place.reason.to_string(),
-        "select: llc_misses 6.000e6/s ≤ 6.667e6/s; app 5 fits what is left of the target; caches are balanced from CPU 0 on"
+        "select: llc_misses 6.000 M/s ≤ 6.667 M/s; app 5 fits what is left of the target; caches are balanced from CPU 0 on"
     );
 }
 

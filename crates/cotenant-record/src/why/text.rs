@@ -3,7 +3,7 @@
 use super::{Answer, Check, Force, Query, Standing, Told, Trend, Unmoved};
 use crate::Header;
 use cotenant_model::text::{NAME, within};
-use cotenant_model::{Mode, Outcome, Unit};
+use cotenant_model::{Mode, Outcome, Unit, number};
 use cotenant_policies::Qos;
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -114,7 +114,7 @@ impl Told {
 }
 
 impl Display for Trend {
-    /// `inter/cycle  9.10e-4 9.10e-4 │ 0 0 0`
+    /// `inter/cycle  0.000910 0.000910 │ 0 0 0`
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let of = self.of.as_ref().map_or_else(String::new, |of| format!(" of {of}"));
         let what = if self.what == "ipc" { "" } else { &*self.what };
@@ -144,11 +144,10 @@ impl Display for Unmoved {
 impl Display for Check {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Some((max, at)) = self.max else { return write!(f, "{} was never measured", self.name()) };
-        write!(f, "{:<26} at most {} (at {at:.3} s)", self.name(), short(max))?;
+        let [most, threshold] = number::apart([max, self.threshold.unwrap_or(max)], 3, number::significant);
+        write!(f, "{:<26} at most {most} (at {at:.3} s)", self.name())?;
         match self.threshold {
-            Some(threshold) => {
-                write!(f, ", threshold {}: above it in {} of {} rounds", short(threshold), self.above, self.measured)
-            }
+            Some(_) => write!(f, ", threshold {threshold}: above it in {} of {} rounds", self.above, self.measured),
             None => write!(f, ", threshold unknown, in {} rounds", self.measured),
         }
     }
@@ -161,12 +160,11 @@ impl Check {
     }
 }
 
-/// Three digits, in the notation that is shorter to read.
+/// Three digits, as one word.
 fn short(value: f64) -> String {
     match value.abs() {
-        0.0 => "0".to_owned(),
         v if (0.01..1_000.0).contains(&v) => format!("{value:.3}"),
-        _ => format!("{value:.2e}"),
+        _ => number::significant(value, 3).replace(' ', ""),
     }
 }
 

@@ -4,8 +4,10 @@ use crate::replace::replace;
 use crate::store::{self, Store};
 use crate::{args, calibrated, names, settings, units};
 use anyhow::{Context, Result};
-use cotenant_cli::messages::{count, scaled, tell};
-use cotenant_cli::progress::{Progress, about};
+use cotenant_cli::messages::{count, tell};
+use cotenant_cli::page::Sheet;
+use cotenant_cli::progress::{Progress, about, beside};
+use cotenant_cli::table::Table;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::executable;
@@ -13,6 +15,7 @@ use cotenant_linux::sys;
 use cotenant_linux::sys::launch::LaunchError;
 use cotenant_measure::characterize::{self, Characterization, INJECTORS, Injectors, PARTS, Plan, Stop, contention};
 use cotenant_measure::live::app::AppBench;
+use cotenant_model::number::significant;
 use cotenant_model::profile::calibration::LeftOut;
 use cotenant_model::profile::{self, AppProfile, AppStamp, By};
 use cotenant_model::{CpuSet, Topology};
@@ -153,7 +156,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (None, None) => return Err(usage("there is no home folder for profiles; name a file with -o")),
     };
     let wait = || tell("another characterization runs on this machine; waiting for its end");
-    let _turn = store.as_ref().and_then(|store| store.turn(wait));
+    let waiting = || (0.0, "waiting for the end of another characterization".to_owned());
+    let _turn = store.as_ref().and_then(|store| beside(waiting, || store.turn(wait)));
     let begin = Instant::now();
     let progress = Progress::new(!args.quiet && !args.json && !args.show_output);
     let mut bench =
@@ -242,76 +246,81 @@ fn json(name: &str, path: &Path, found: &Characterization) -> serde_json::Value 
     })
 }
 
-fn table(out: &mut dyn Write, name: &str, found: &Characterization, cpus: &CpuSet) -> Result<()> {
+fn table(out: &mut Sheet<'_>, name: &str, found: &Characterization, cpus: &CpuSet) -> Result<()> {
     let p = &found.profile;
     writeln!(out, "{name} on CPUs {cpus}")?;
+    let mut table = Table::new([""; 2]);
     for (level, s) in &p.sensitivity {
-        let what = format!("sensitivity.{level}");
         let (low, high, by) = (s.low, s.high, s.by);
-        writeln!(out, "{what:<28} {:>+8.2} %   {low:+.2} to {high:+.2}, by {by}: {} | {}", s.score, s.base, s.contend)?;
+        let says = format!("{:+.2} % ({low:+.2} to {high:+.2}), by {by}: {} | {}", s.score, s.base, s.contend);
+        table.row([format!("sensitivity.{level}"), says]);
     }
     let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
     for (kernel, c) in &p.corun {
-        let (what, by) = (format!("beside {kernel}"), c.suffers.by);
+        let by = c.suffers.by;
         let [suffers, low, high] = [c.suffers.loss, c.suffers.low, c.suffers.high].map(percent);
         let causes = c.causes.as_ref().map_or("?".to_owned(), |l| percent(l.loss));
-        writeln!(out, "{what:<28} loses {suffers:>8} ({low} to {high}), by {by}; costs it {causes}")?;
+        table.row([
+            format!("beside {kernel}"),
+            format!("loses {suffers:>8} ({low} to {high}), by {by}; costs it {causes}"),
+        ]);
     }
     if let (Some(suffers), Some(causes)) = (p.corun_sensitivity, p.contentiousness) {
-        let (what, suffers, causes) = ("beside all of these", percent(suffers), percent(causes));
-        writeln!(out, "{what:<28} loses {suffers} on average, and costs others {causes}: its contentiousness")?;
+        let (suffers, causes) = (percent(suffers), percent(causes));
+        let says = format!("loses {suffers:>8} on average, and costs others {causes}: its contentiousness");
+        table.row(["beside all of these", &says]);
     }
     if let Some(costs) = p.contentiousness_model {
-        let (what, costs) = ("contentiousness", percent(costs));
-        writeln!(out, "{what:<28} costs others {costs} by this machine's model of lines per ns")?;
+        let says = format!("costs others {} by this machine's model of lines per ns", percent(costs));
+        table.row(["contentiousness", &says]);
     }
     for (level, points) in &p.degradation {
         for point in points {
-            let what = format!("{level}, {} lines/s", scaled(point.reached_per_s).trim_end());
-            let (loss, asked) = (percent(point.loss.loss), point.target_per_s);
-            let by = point.loss.by;
-            writeln!(
-                out,
-                "{what:<28} loses {loss:>8}, by {by}; asked for {}, on CPUs {}",
-                scaled(asked).trim_end(),
-                point.cpus
-            )?;
+            let (loss, by) = (percent(point.loss.loss), point.loss.by);
+            let [reached, asked] = [point.reached_per_s, point.target_per_s].map(|rate| significant(rate, 3));
+            table.row([
+                format!("{level}, {reached} lines/s"),
+                format!("loses {loss:>8}, by {by}; asked for {asked}, on CPUs {}", point.cpus),
+            ]);
         }
         let most = points.iter().map(|point| point.reached_per_s).fold(0.0, f64::max);
-        match profile::sensitive_from(points) {
-            Some(from) => writeln!(out, "{level:<28} sensitive: it loses 5 % from {from:.3e} lines/s of others on")?,
+        let says = match profile::sensitive_from(points) {
+            Some(from) => format!("sensitive: it loses 5 % from {} lines/s of others on", significant(from, 4)),
             None => {
-                writeln!(
-                    out,
-                    "{level:<28} little sensitive: it loses less than 5 % up to {most:.3e} lines/s of others"
-                )?;
+                format!("little sensitive: it loses less than 5 % up to {} lines/s of others", significant(most, 4))
             }
-        }
+        };
+        table.row([level, &says]);
     }
     if let Some(curve) = &p.misses {
         for point in &curve.points {
-            let size = format!("simulated l{} of {} KiB", point.level, point.bytes >> 10);
             let misses = format!("{:>8.3} % of references miss, {:.3} per 1,000", point.ratio * 100.0, point.mpki);
             let (ways, line) = (point.ways, point.line);
-            writeln!(out, "{size:<28} {misses} instructions ({ways} ways, {line}-byte lines)")?;
+            table.row([
+                format!("simulated l{} of {} KiB", point.level, point.bytes >> 10),
+                format!("{misses} instructions ({ways} ways, {line}-byte lines)"),
+            ]);
         }
         for used in &curve.footprints {
-            let (what, kib) = (format!("footprint at l{}", used.level), used.bytes >> 10);
-            let more = if used.or_more { " or more" } else { "" };
-            writeln!(out, "{what:<28} {kib:>8} KiB{more}, of those sizes; cachegrind's model, not the machine")?;
+            let (kib, more) = (used.bytes >> 10, if used.or_more { " or more" } else { "" });
+            table.row([
+                format!("footprint at l{}", used.level),
+                format!("{kib} KiB{more}, of those sizes; cachegrind's model, not the machine"),
+            ]);
         }
     }
     let rates = [("bus_per_ms", p.bus_per_ms), ("sharing", p.sharing), ("footprint_per_ms", p.footprint_per_ms)];
     for (what, value) in rates.iter().filter_map(|(what, value)| Some((what, (*value)?))) {
-        writeln!(out, "{what:<28} {value:>8.3}   counted")?;
+        table.row([*what, &format!("{value:>8.3}   counted")]);
     }
     if let Some(loss) = p.average_traffic_loss {
         let class = if loss >= profile::SENSITIVE { "sensitive" } else { "little sensitive" };
-        writeln!(out, "{:<28} loses {:>8}: {class}", "at the traffic asked for", percent(loss))?;
+        table.row(["at the traffic asked for", &format!("loses {:>8}: {class}", percent(loss))]);
     }
     for left in &found.left_out {
-        writeln!(out, "{:<28} left out: {}", left.name, left.reason)?;
+        table.row([&left.name, &format!("left out: {}", left.reason)]);
     }
+    out.table(&table)?;
     for note in &found.notes {
         writeln!(out, "note: {note}")?;
     }

@@ -8,6 +8,7 @@ use cotenant_cli::{machine_arg, usage};
 use cotenant_model::machine::Machine;
 use cotenant_record::snapshot::Snapshot;
 use cotenant_sim::derived;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         rivals: rivals::detect(root),
         policies,
     };
-    cotenant_cli::answer_page(args.json, &report, |out| print(out, &report))
+    cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
 
 fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {

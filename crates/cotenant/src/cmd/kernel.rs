@@ -2,11 +2,14 @@
 
 use crate::units;
 use anyhow::{Result, bail};
-use cotenant_cli::messages::{count, scaled, tell};
+use cotenant_cli::messages::{count, tell};
+use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::Progress;
+use cotenant_cli::table::Table;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
 use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_model::number::{scaled, significant};
 use cotenant_model::{CpuId, CpuSet};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -84,7 +87,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let late: f64 = report.threads.iter().filter_map(|thread| thread.pace).map(|pace| pace.skipped_s).sum();
     if let (Some(rate), true) = (report.rate, late > 0.0) {
         let reached = report.per_second() / report.threads.len() as f64;
-        tell(format_args!("of the rate of {rate:e} per second and thread, {reached:.4e} were reached"));
+        let [rate, reached] = [rate, reached].map(|rate| significant(rate, 4));
+        tell(format_args!("of the rate of {rate} per second and thread, {reached} were reached"));
     }
     let waited = report.threads.iter().filter(|thread| thread.units == 0).count();
     if waited > 0 && !signal {
@@ -174,22 +178,24 @@ fn as_json(report: &Report) -> Value {
     })
 }
 
-fn table(out: &mut dyn Write, report: &Report) -> Result<()> {
+fn table(out: &mut Sheet<'_>, report: &Report) -> Result<()> {
     let mut settings = vec![count(report.threads.len() as u64, "thread")];
     if report.size > 0 {
         settings.push(format!("{} each", size(report.size)));
     }
     settings.extend(report.compute.map(|steps| format!("{steps} steps between shared accesses")));
     settings.extend(report.stride.map(|bytes| format!("stride {bytes}")));
-    settings.extend(report.rate.map(|rate| format!("{rate:e} per second each wanted")));
+    settings.extend(report.rate.map(|rate| format!("{} per second each wanted", significant(rate, 4))));
     writeln!(out, "{}: {}, {:.3} s", report.kernel, settings.join(", "), report.seconds)?;
-    writeln!(out, "{:>8} {:>5} {:>20} {:>16} {:>10}", "thread", "cpu", report.unit, "per second", "CPU time")?;
+    let unit = format!(">{}", report.unit);
+    let mut table = Table::new([">thread", ">cpu", &unit, ">per second", ">CPU time"]);
     for (i, thread) in report.threads.iter().enumerate() {
         let cpu = thread.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
-        let (units, rate, cpu_s) = (thread.units, scaled(thread.per_second()), thread.cpu_seconds);
-        writeln!(out, "{i:>8} {cpu:>5} {units:>20} {rate:>16} {cpu_s:>8.3} s")?;
+        let (units, rate, cpu_s) = (thread.units.to_string(), scaled(thread.per_second()), thread.cpu_seconds);
+        table.row([i.to_string(), cpu, units, rate, format!("{cpu_s:.3} s")]);
     }
-    writeln!(out, "{:>8} {:>5} {:>20} {:>16}", "all", "", report.units(), scaled(report.per_second()))?;
+    table.row(["all", "", &report.units().to_string(), &scaled(report.per_second())]);
+    out.table(&table)?;
     if let Some(bytes) = report.bytes_per_second() {
         writeln!(out, "moved: {:.3} GB/s", bytes * 1e-9)?;
     }
@@ -221,15 +227,16 @@ fn list(caches: &Caches, as_json: bool) -> Result<ExitCode> {
         })
     });
     cotenant_cli::answer(as_json, &rows.collect::<Vec<_>>(), |out| {
-        writeln!(out, "{:<15} {:<16} {:<25} what it does", "kernel", "unit", "settings (one thread)")?;
+        let mut table = Table::new(["kernel", "unit", "settings (one thread)", "what it does"]);
         for kernel in Kernel::all() {
             let size = kernel.has_size().then(|| format!("size {}", size(kernel.default_size(caches, 1))));
             let compute = kernel.default_compute().map(|steps| format!("compute {steps}"));
             let stride = kernel.default_stride().map(|bytes| format!("stride {bytes}"));
             let rate = kernel.has_rate().then(|| "rate".to_owned());
             let settings: Vec<String> = [size, compute, stride, rate].into_iter().flatten().collect();
-            writeln!(out, "{:<15} {:<16} {:<25} {}", kernel.name, kernel.unit, settings.join(", "), kernel.what)?;
+            table.row([kernel.name, kernel.unit, &settings.join(", "), kernel.what]);
         }
+        out.table(&table)?;
         if caches.assumed {
             let guesses = "This machine does not tell all of its caches: sizes that follow from them are guesses";
             writeln!(out, "{guesses}; give --size.")?;

@@ -5,11 +5,13 @@ use crate::settings::read_profiles;
 use crate::store::{self, Entry, Store};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::{count, tell};
-use cotenant_cli::{answer, machine_arg, print_text, usage};
+use cotenant_cli::table::Table;
+use cotenant_cli::{answer, machine_arg, print, print_text, usage};
 use cotenant_linux::bounded;
 use cotenant_model::profile::{self, AppProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -131,15 +133,15 @@ fn list(store: &Store, json: bool) -> Result<ExitCode> {
         if entries.is_empty() {
             writeln!(out, "no profiles in {}; cotenant characterize measures one", store.folder().display())?;
         }
-        let width = entries.iter().map(|e| e.key.chars().count()).max().unwrap_or(0);
+        let mut table = Table::new([""; 3]);
         for row in &rows {
-            let date = row.date.unwrap_or("by hand");
-            let scores: Vec<String> =
-                row.sensitivity.iter().map(|(name, score)| format!("{name} {score:+.1}")).collect();
-            let stale = row.stale.first().map_or_else(String::new, |change| format!("  stale: the {change}"));
-            writeln!(out, "{:<width$}  {date:<20}  {}{stale}", row.key, scores.join(", "))?;
+            let scores = row.sensitivity.iter().map(|(name, score)| format!("{name} {score:+.1}"));
+            let stale = row.stale.first().map(|change| format!("stale: the {change}"));
+            let scores = Some(scores.collect::<Vec<_>>().join(", ")).filter(|scores| !scores.is_empty());
+            let rest: Vec<String> = scores.into_iter().chain(stale).collect();
+            table.row([row.key, row.date.unwrap_or("by hand"), &rest.join("  ")]);
         }
-        Ok(())
+        Ok(out.table(&table)?)
     })
 }
 
@@ -170,13 +172,11 @@ fn show(store: &Store, names: &[String], json: bool) -> Result<ExitCode> {
         entry.stale.iter().for_each(|change| tell(format_args!("{} is stale: the {change}", entry.key)));
     }
     let profiles: BTreeMap<&str, &AppProfile> = found.iter().map(|e| (e.key.as_str(), &e.profile)).collect();
-    answer(json, &profiles, |out| {
-        for entry in &found {
-            let text = bounded::named_text(&entry.path);
-            out.write_all(text.with_context(|| entry.path.display().to_string())?.as_bytes())?;
-        }
-        Ok(())
-    })
+    if json {
+        return print(|out| cotenant_cli::pretty(out, &profiles).map(|()| ExitCode::SUCCESS));
+    }
+    let text = |entry: &&Entry| bounded::named_text(&entry.path).with_context(|| entry.path.display().to_string());
+    print_text(&found.iter().map(text).collect::<Result<String>>()?)
 }
 
 fn remove(store: &Store, names: &[String]) -> Result<ExitCode> {

@@ -4,8 +4,7 @@ use super::open_recording;
 use crate::args::{self, SetArgs};
 use crate::registry::registry;
 use cotenant_cli::messages::count;
-use cotenant_cli::print;
-use cotenant_cli::usage;
+use cotenant_cli::{print, print_page, usage};
 use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;
 use cotenant_model::pin::Pin;
@@ -130,7 +129,7 @@ struct Json<'a> {
 /// # Errors
 /// Where the file is no readable recording, or the policy cannot work with what it holds.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    print(|out| write(args, out))
+    if args.json { print(|out| write(args, out)) } else { print_page(|out| write(args, out)) }
 }
 
 /// Writes the replay.

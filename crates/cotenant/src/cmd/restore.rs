@@ -3,6 +3,7 @@
 use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_linux::undo::RestoreReport;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Arguments of `cotenant restore`.

@@ -10,6 +10,7 @@ use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::{render, report, svg};
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

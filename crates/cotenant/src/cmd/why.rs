@@ -1,8 +1,7 @@
 //! `cotenant why`: why a task was moved, or was not; why an application naps, or is limited.
 
 use super::open_recording;
-use cotenant_cli::print;
-use cotenant_cli::usage;
+use cotenant_cli::{print, print_page, usage};
 use cotenant_model::Time;
 use cotenant_record::Tail;
 use cotenant_record::why::{Answer, Query, why};
@@ -48,7 +47,7 @@ struct Json<'a> {
 /// # Errors
 /// Where the file is no readable recording.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    print(|out| write(args, out))
+    if args.json { print(|out| write(args, out)) } else { print_page(|out| write(args, out)) }
 }
 
 /// Writes the answer.

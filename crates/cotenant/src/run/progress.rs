@@ -3,7 +3,7 @@
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_linux::sense::progress::Reported;
 use cotenant_model::speed::Source;
-use cotenant_model::{Direction, Histogram, Round, Time};
+use cotenant_model::{Direction, Histogram, Round, Time, number};
 use serde::Serialize;
 use std::fmt;
 
@@ -101,7 +101,7 @@ pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
         v if v >= 1e-3 => format!("{value:.*}", (2 - v.log10().floor() as i32).max(0) as usize),
-        _ => format!("{value:.2e}"),
+        _ => number::significant(value, 3),
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn three_digits_say_enough() {
         let values = [0.0, 12_345.6, 123.4, 99.95, 1.2345, 0.0123, 1.5e-7, -2.5];
-        assert_eq!(values.map(digits), ["0", "12346", "123", "100.0", "1.23", "0.0123", "1.50e-7", "-2.50"]);
+        assert_eq!(values.map(digits), ["0", "12346", "123", "100.0", "1.23", "0.0123", "0.000000150", "-2.50"]);
         assert_eq!([2e-9, 1.5e-5, 0.25, 75.0].map(time), ["2.00 ns", "15.0 µs", "250 ms", "75.0 s"]);
     }
 

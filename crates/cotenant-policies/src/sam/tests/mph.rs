@@ -103,7 +103,7 @@ fn who_needs_a_core_shares_it_with_one_that_waits() {
     assert_eq!((s.picture().as_str(), moves(&decision)), ("a b c d | . . . .", vec!["b to 1".into(), "c to 4".into()]));
     assert_eq!(
         decision.proposals[0].reason.to_string(),
-        "stage 4: instructions 2.000e0/cycle > 7.000e-1/cycle; it needs a core and shares one with its like: swap with task 2, \
+        "stage 4: instructions 2.000/cycle > 0.7000/cycle; it needs a core and shares one with its like: swap with task 2, \
          which waits, on package 0"
     );
     assert_eq!(s.next(), "a b c d | . . . .", "at rest");

@@ -10,6 +10,7 @@ use cotenant_model::host::HostError;
 use cotenant_model::{AppId, Host, Time, Topology};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 struct Live<'a> {
     host: LinuxHost,
@@ -17,6 +18,8 @@ struct Live<'a> {
     programs: Vec<&'a Program>,
     running: BTreeMap<AppId, usize>,
     shown: bool,
+    /// Shows how far it is; when it wants to be asked again.
+    look: &'a mut dyn FnMut() -> Option<Instant>,
 }
 
 impl Launcher for Live<'_> {
@@ -48,6 +51,11 @@ impl Launcher for Live<'_> {
         Ok(())
     }
 
+    fn look(&mut self) -> Option<Time> {
+        let wait = (self.look)()?.saturating_duration_since(Instant::now());
+        Some(self.now() + wait)
+    }
+
     fn ended(&mut self) -> Vec<Ended> {
         let ended = self.host.take_ended().into_iter();
         let told = ended.filter_map(|(app, code, at)| {
@@ -74,13 +82,14 @@ pub(super) fn once(
     programs: Vec<&Program>,
     setup: Option<&Setup>,
     shown: bool,
+    look: &mut dyn FnMut() -> Option<Instant>,
 ) -> Result<Went> {
     let options =
         setup.map_or_else(HostOptions::default, |setup| HostOptions { act: true, ..setup.host_options(false) });
     let options = HostOptions { until: Until::Asked, ..options };
     let ours = children();
     let mut live =
-        Live { host: LinuxHost::new(topology, Vec::new(), options)?, programs, running: BTreeMap::new(), shown };
+        Live { host: LinuxHost::new(topology, Vec::new(), options)?, programs, running: BTreeMap::new(), shown, look };
     let rules = setup.map(Setup::rules).unwrap_or_default();
     let manager = rules.first().map(|rule| (rule.policy, &rule.ctx));
     let ran = workload::run(&mut live, workload, manager, |_| ());

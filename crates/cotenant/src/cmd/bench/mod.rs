@@ -9,7 +9,7 @@ use crate::registry::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
 use cotenant_cli::messages::{count, tell};
-use cotenant_cli::progress::{Progress, simulating};
+use cotenant_cli::progress::{Progress, REDRAW, about, simulating};
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
 use cotenant_linux::sense::executable;
@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -191,8 +192,14 @@ fn really(args: &Args, spec: &Spec) -> Result<Found> {
             // Whatever drifts hits all alike over the rounds.
             let setup = arms[(i + r) % arms.len()];
             let name = setup.map_or(LINUX, Setup::policy);
-            progress.show(done as f64 / runs as f64, || format!("workload run {} of {runs} ({name})", done + 1));
-            let went = live::once(&topology, workload, programs.clone(), setup, args.show_output)?;
+            let begin = Instant::now();
+            let mut look = || {
+                progress.show(done as f64 / runs as f64, || {
+                    format!("workload run {} of {runs} ({name}), {}", done + 1, about(begin.elapsed()))
+                });
+                progress.is_on().then(|| Instant::now() + REDRAW)
+            };
+            let went = live::once(&topology, workload, programs.clone(), setup, args.show_output, &mut look)?;
             found.notes.extend(went.notes);
             match went.ran {
                 Ok(ran) => note(&mut of_this, 0, name, workload, &ran)?,

@@ -1,5 +1,7 @@
 //! The result of `cotenant bench`.
 
+use cotenant_cli::page::Sheet;
+use cotenant_cli::table::Table;
 use cotenant_measure::workload::compare::{Figures, Gain, gains};
 use cotenant_measure::workload::{JobRuns, Workload};
 use serde::Serialize;
@@ -78,18 +80,19 @@ pub(super) fn over_linux(rounds: &[Round], policies: &[String]) -> Vec<Over> {
 }
 
 impl Report {
-    pub fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let width = self.rounds.iter().flat_map(|round| round.policies.keys()).map(String::len).max().unwrap_or(0);
+    pub fn table(&self, out: &mut Sheet<'_>) -> io::Result<()> {
         for round in &self.rounds {
             writeln!(out, "{}, repetition {}", round.workload, round.repetition)?;
+            let mut table = Table::new(["policy", ">ART", ">throughput", "mean time of each program"]);
             for (name, arm) in &round.policies {
                 let Figures { art_s, throughput } = arm.figures;
                 let times = arm.apps.iter().map(|app| {
-                    format!("{} {:.3}", app.name, app.times_s.iter().sum::<f64>() / app.times_s.len() as f64)
+                    format!("{} {:.3} s", app.name, app.times_s.iter().sum::<f64>() / app.times_s.len() as f64)
                 });
                 let times = times.collect::<Vec<_>>().join(", ");
-                writeln!(out, "  {name:<width$} ART {art_s:>9.3} s   throughput {throughput:>9.5} /s   {times}")?;
+                table.row([name.clone(), format!("{art_s:.3} s"), format!("{throughput:.5} /s"), times]);
             }
+            out.table(&table)?;
         }
         for over in &self.over_linux {
             let pairs = cotenant_cli::messages::count(over.rounds as u64, "pair");

@@ -1,17 +1,20 @@
 //! `cotenant calibrate --contentiousness`: what programs cost each other here, by the lines that they bring into
 //! caches.
 
-use super::{Args, number};
+use super::Args;
 use crate::store::Store;
 use crate::{args, calibrated};
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
-use cotenant_cli::progress::about;
+use cotenant_cli::page::Sheet;
+use cotenant_cli::progress::{about, beside};
+use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::{bounded, sys};
 use cotenant_measure::live::foreign_load::Others;
 use cotenant_measure::live::kernel::Study;
 use cotenant_model::machine::Machine;
+use cotenant_model::number::significant;
 use cotenant_model::profile::contentiousness::{FEWEST, Model, model};
 use cotenant_model::profile::{Contentiousness, MachineProfile};
 use cotenant_model::{CpuSet, Topology};
@@ -51,7 +54,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let wait = || tell("another characterization runs on this machine; waiting for its end");
     let _turn = store.as_ref().and_then(|store| {
         fs::create_dir_all(store.folder()).ok()?;
-        store.turn(wait)
+        beside(|| (0.0, "waiting for the end of another characterization".to_owned()), || store.turn(wait))
     });
     let runs = kernels.len() * (1 + rounds * (1 + kernels.len()));
     if !args.json {
@@ -92,26 +95,31 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     })
 }
 
-fn table(out: &mut dyn Write, model: &Model, fitted: &Contentiousness) -> Result<()> {
+fn table(out: &mut Sheet<'_>, model: &Model, fitted: &Contentiousness) -> Result<()> {
     writeln!(
         out,
         "C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c, the part of its speed that a co-runner loses"
     )?;
-    writeln!(out, "program          costs others   model says      suffers  L2 lines/ns        L3")?;
+    let mut table = Table::new(["program", ">costs others", ">model says", ">suffers", ">L2 lines/ns", ">L3 lines/ns"]);
     let percent = |loss: f64| format!("{:+.1} %", loss * 100.0);
     for point in &model.points {
         let (l2, l3) = (point.l2_lines_per_ns, point.l3_lines_per_ns);
         let [costs, says, suffers] = [point.contentiousness, fitted.at(l2, l3), point.sensitivity].map(percent);
-        writeln!(out, "{:<16} {costs:>12} {says:>12} {suffers:>12} {l2:>12.5} {l3:>9.5}", point.program)?;
+        let [l2, l3] = [l2, l3].map(|lines| format!("{lines:.5}"));
+        table.row([point.program.clone(), costs, says, suffers, l2, l3]);
     }
+    out.table(&table)?;
+    let mut table = Table::new(["", ">value", "", ">standard error", ">p"]);
     for (name, unit, c) in [("a", "ns/line", fitted.a), ("b", "ns/line", fitted.b), ("c", "", fitted.c)] {
-        writeln!(out, "{name} {:>12} {unit:<8} standard error {}, p = {:.4}", number(c.value), number(c.error), c.p)?;
+        let [value, error] = [c.value, c.error].map(|number| significant(number, 4));
+        table.row([name, &value, unit, &error, &format!("{:.4}", c.p)]);
     }
+    out.table(&table)?;
     let Contentiousness { r2, p, method, .. } = fitted;
     let missed = fitted.leave_one_out * 100.0;
     writeln!(
         out,
-        "R² {r2:.2}, p = {p:.2e}; each program as predicted from the others is missed by {missed:.1} points on average"
+        "R² {r2:.2}, p = {p:.4}; each program as predicted from the others is missed by {missed:.1} points on average"
     )?;
     let alone = |r2: Option<f64>| r2.map_or("unknown".to_owned(), |r2| format!("{r2:.2}"));
     let (miss_rate, requests) = (alone(fitted.miss_rate_r2), alone(fitted.requests_r2));

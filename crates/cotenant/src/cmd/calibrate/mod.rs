@@ -6,6 +6,8 @@ use crate::replace::replace;
 use crate::{args, calibrated, units};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_cli::messages::{count, tell};
+use cotenant_cli::page::Sheet;
+use cotenant_cli::table::Table;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::Caches;
 use cotenant_linux::bounded::{self, Limit};
@@ -14,7 +16,8 @@ use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
 use cotenant_measure::live::foreign_load::Others;
 use cotenant_measure::live::machine::MachineBench;
 use cotenant_model::CpuSet;
-use cotenant_model::profile::calibration::{Difference, Record};
+use cotenant_model::number::{scaled, significant};
+use cotenant_model::profile::calibration::{Difference, LeftOut, Record};
 use cotenant_model::topology::hidden::Role;
 use cotenant_model::topology::latency::MemoryLatencies;
 use std::fs;
@@ -147,14 +150,16 @@ fn draw(folder: &Path, calibration: &Calibration) -> Result<()> {
     calibration.curves.iter().try_for_each(|curve| write(&curve.name, picture::curve(curve)))
 }
 
-fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -> Result<()> {
+fn table(out: &mut Sheet<'_>, c: &Calibration, record: &Record, cpus: &CpuSet) -> Result<()> {
     writeln!(out, "{}: CPUs {cpus}, Linux {}", record.stamp.processor, record.stamp.kernel)?;
+    let mut table = Table::new(["", ">", ">", ""]);
     for figure in &c.figures {
         let m = figure.measured;
-        let noisy = if m.is_noisy() { "  noisy" } else { "" };
-        let range = format!("{} to {}", number(m.low), number(m.high));
-        writeln!(out, "{:<26} {:>10} {:<9} {range:>24}{noisy}", figure.name, number(m.value), figure.unit)?;
+        let noisy = if m.is_noisy() { "noisy" } else { "" };
+        let [value, low, high] = [m.value, m.low, m.high].map(|value| quantity(value, &figure.unit));
+        table.row([&figure.name, &value, &format!("{low} to {high}"), noisy]);
     }
+    out.table(&table)?;
     if c.figures.iter().any(|figure| figure.measured.is_noisy()) {
         writeln!(out, "this machine is too noisy for what is marked so: the next calibration may say something else")?;
     }
@@ -170,10 +175,7 @@ fn table(out: &mut dyn Write, c: &Calibration, record: &Record, cpus: &CpuSet) -
         writeln!(out, "latency {way}: {least:.1} to {most:.1} ns; cotenant topo shows them")?;
     }
     sharing(out, c)?;
-    for left in &c.left_out {
-        writeln!(out, "{:<26} left out: {}", left.name, left.reason)?;
-    }
-    Ok(())
+    Ok(out.table(&left_out(&c.left_out))?)
 }
 
 /// What latencies show of shared resources, and where the system says otherwise.
@@ -214,10 +216,23 @@ fn groups(groups: &[CpuSet]) -> String {
     shown.join(" ") + &if more > 0 { format!(" and {more} more (all in the profile)") } else { String::new() }
 }
 
-fn number(value: f64) -> String {
-    match value.abs() {
-        1e5.. | ..1e-2 if value != 0.0 => format!("{value:.3e}"),
-        100.0.. => format!("{value:.0}"),
-        _ => format!("{value:.3}"),
+/// What could not be measured, and why.
+pub(super) fn left_out(left_out: &[LeftOut]) -> Table {
+    let mut table = Table::new([""; 2]);
+    for left in left_out {
+        table.row([&left.name, &format!("left out: {}", left.reason)]);
+    }
+    table
+}
+
+/// With its unit, whose prefix fits.
+fn quantity(value: f64, unit: &str) -> String {
+    match unit {
+        "ns" => format!("{}s", scaled(value * 1e-9)),
+        "us" => format!("{}s", scaled(value * 1e-6)),
+        "Hz" => format!("{}Hz", significant(value, 4)),
+        "1" => significant(value, 4),
+        "1/cycle" => format!("{}/cycle", significant(value, 4)),
+        unit => format!("{} {unit}", significant(value, 4)),
     }
 }

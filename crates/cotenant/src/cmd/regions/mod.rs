@@ -5,7 +5,8 @@ mod counters;
 
 use crate::{calibrated, settings};
 use anyhow::{Context, Result, bail};
-use cotenant_cli::messages::tell;
+use cotenant_cli::messages::{self, tell};
+use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::perf::sampling::Events;
@@ -14,6 +15,7 @@ use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::region::{self, Region, found::Model};
+use cotenant_model::text::clean;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
@@ -125,7 +127,7 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
     }
     let text = format!(
         "# cotenant regions: {} ({}), scored by the coefficients of {whose}\n{}",
-        args.command[0].to_string_lossy().replace(['\n', '\r'], " "),
+        clean(&args.command[0].to_string_lossy()),
         found.by,
         region::write(&found.regions)
     );
@@ -180,7 +182,7 @@ fn events(args: &Args, topology: &Topology) -> Result<Option<Events>> {
 }
 
 fn list(regions: &[Region]) {
-    tell(format_args!("{:>7} {:>8}  region", "score", "coverage"));
+    let mut table = Table::new([">score", ">coverage", "region"]);
     for region in regions.iter().take(LISTED) {
         let place = match (&region.file, region.lines) {
             (Some(file), Some((first, last))) => format!(" ({file}:{first}-{last})"),
@@ -188,8 +190,10 @@ fn list(regions: &[Region]) {
             _ => String::new(),
         };
         let name = region.function.as_deref().unwrap_or("?");
-        tell(format_args!("{:7.3} {:7.1} %  {name}{place}", region.score, region.coverage * 100.0));
+        let [score, coverage] = [format!("{:.3}", region.score), format!("{:.1} %", region.coverage * 100.0)];
+        table.row([&score, &coverage, &format!("{name}{place}")]);
     }
+    messages::table(&table);
     if regions.len() > LISTED {
         tell(format_args!("and {} more", regions.len() - LISTED));
     }

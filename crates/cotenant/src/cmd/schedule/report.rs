@@ -4,19 +4,15 @@ use super::queue::JobReport;
 use super::{Args, NAME};
 use crate::run::summary::Summary;
 use anyhow::Result;
-use cotenant_cli::live_view::{columns, cut_middle};
+use cotenant_cli::live_view::cut_middle;
 use cotenant_cli::messages::count;
+use cotenant_cli::table::Table;
 use cotenant_linux::act::pause::Mechanism;
 use cotenant_linux::host::queue::Gaps;
 use cotenant_model::Signal;
 use serde::Serialize;
+use std::io::Write;
 use std::time::Duration;
-
-/// Characters of a line of the table behind the title.
-const REST: usize = 60;
-
-/// Characters that a title has, however narrow the terminal is.
-const LEAST: usize = 12;
 
 /// What `--json` prints beside what every run comes to.
 #[derive(Debug, Serialize)]
@@ -68,15 +64,15 @@ impl Report<'_> {
             return Ok(());
         }
         cotenant_cli::answer(args.json, self, |out| {
-            let most = columns().map_or(NAME, |columns| columns.saturating_sub(REST).max(LEAST));
-            let width = self.jobs.iter().map(|job| job.title.chars().count()).max().unwrap_or(0).clamp(4, most);
-            writeln!(out, "{:width$}        result  attempts    seconds     CPU s  LLC misses/µs", "job")?;
+            let mut table = Table::new(["job", ">result", ">attempts", ">seconds", ">CPU s", ">LLC misses/µs"]);
             for JobReport { title, result, exit_code, attempts, seconds, cpu_s, per_cpu_us, .. } in &self.jobs {
                 let failed = exit_code.filter(|code| *code != 0).map(|code| format!("failed ({code})"));
-                let (title, result) = (cut_middle(title, width), failed.unwrap_or_else(|| (*result).to_owned()));
+                let (title, result) = (cut_middle(title, NAME), failed.unwrap_or_else(|| (*result).to_owned()));
                 let rate = per_cpu_us.get(Signal::LlcMisses.name()).map_or("-".to_owned(), |rate| format!("{rate:.2}"));
-                writeln!(out, "{title:width$}  {result:>12}  {attempts:>8}  {seconds:>9.2}  {cpu_s:>8.2}  {rate:>13}")?;
+                let [seconds, cpu_s] = [seconds, cpu_s].map(|seconds| format!("{seconds:.2}"));
+                table.row([title, result, attempts.to_string(), seconds, cpu_s, rate]);
             }
+            out.table(&table)?;
             let chosen = self.chosen.as_ref().map(|why| format!(" (auto: {why})")).unwrap_or_default();
             let (jobs, policy, own) =
                 (count(self.jobs.len() as u64, "job"), self.run.policy, self.run.overhead * 100.0);

@@ -3,12 +3,15 @@
 use super::Args;
 use crate::units;
 use anyhow::Context as _;
+use cotenant_cli::progress::simulating;
+use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_sim::app::{Phase, embedded};
 use cotenant_sim::machine::SimMachine;
 use cotenant_sim::mix::{MixError, Share, Steady, steady};
 use cotenant_sim::scenario::unknown;
 use serde_json::json;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,19 +25,28 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
             other => anyhow::Error::new(other),
         })
     };
-    let together = solve(&programs)?;
-    let alone: Vec<Share> =
-        programs.iter().map(|program| Ok(solve(&[program])?.shares[0])).collect::<anyhow::Result<_>>()?;
+    let all = programs.len() + 1;
+    let (together, alone) = simulating(|progress| -> anyhow::Result<(Steady, Vec<Share>)> {
+        progress(0, all);
+        let together = solve(&programs)?;
+        let alone = (1..).zip(&programs).map(|(done, program)| {
+            progress(done, all);
+            Ok(solve(&[program])?.shares[0])
+        });
+        Ok((together, alone.collect::<anyhow::Result<_>>()?))
+    })?;
     let apps = args.mix.iter().zip(&together.shares).zip(&alone);
     let apps = apps.map(|((name, share), alone)| (name.as_str(), *share, share.cpi / alone.cpi));
     let apps: Vec<(&str, Share, f64)> = apps.collect();
     let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
     cotenant_cli::answer(args.json, &report(&machine.name, &apps, together.memory_ns, gbs), |out| {
-        writeln!(out, "{:<14}{:>9}{:>7}{:>11}{:>8}{:>8}", "program", "slowdown", "IPC", "LLC MiB", "miss %", "GB/s")?;
+        let mut table = Table::new(["program", ">slowdown", ">IPC", ">LLC MiB", ">miss %", ">GB/s"]);
         for (name, share, slowdown) in &apps {
             let (ipc, mib, miss) = (1.0 / share.cpi, share.held / 1_048_576.0, share.miss_ratio * 100.0);
-            writeln!(out, "{name:<14}{slowdown:>9.3}{ipc:>7.2}{mib:>11.2}{miss:>8.1}{:>8.2}", share.gbs)?;
+            let figures = [format!("{slowdown:.3}"), format!("{ipc:.2}"), format!("{mib:.2}"), format!("{miss:.1}")];
+            table.row([&[(*name).to_owned()][..], &figures, &[format!("{:.2}", share.gbs)]].concat());
         }
+        out.table(&table)?;
         let (limit, idle) = (sim.stations[0].high / 1e9, sim.memory_s[0][0] * 1e9);
         Ok(writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?)
     })

@@ -3,10 +3,12 @@
 use super::Args;
 use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
-use cotenant_cli::messages::scaled;
+use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::simulating;
+use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
+use cotenant_model::number::scaled;
 use cotenant_policies::Static;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::optimum::{Best, Label, Limits};
@@ -71,9 +73,10 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         let (label, n) = (label(best), best.evaluations);
         eprintln!("{label}: {n} mappings evaluated in {seconds:.1} s, {:.0} a second", n as f64 / seconds);
     }
-    let text = |out: &mut dyn Write| {
-        Ok(if args.csv { csv(out, &plan, &batch) } else { table(out, &scenario, &plan, &batch) }?)
-    };
+    if args.csv {
+        return cotenant_cli::print(|out| Ok(csv(out, &plan, &batch).map(|()| ExitCode::SUCCESS)?)).context("sim");
+    }
+    let text = |out: &mut Sheet<'_>| Ok(table(out, &scenario, &plan, &batch)?);
     cotenant_cli::answer(args.json, &report(&scenario, &plan, &batch), text).context("sim")
 }
 
@@ -171,45 +174,39 @@ fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
     Ok(())
 }
 
-fn table(out: &mut dyn Write, scenario: &Scenario, plan: &Plan, batch: &Batch) -> io::Result<()> {
+fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch) -> io::Result<()> {
     let (machine, kernel, seeds) = (&scenario.machine.name, plan.kernel, plan.seeds);
     writeln!(out, "{machine}, kernel {kernel}, {seeds} seeds; seconds of a run, and how much slower than alone")?;
-    let width = scenario.apps.iter().map(|a| a.name.chars().count() + 4).max().unwrap_or(0).max(23);
-    write!(out, "{:<width$}{:>9}", "", "alone")?;
-    batch.series.iter().try_for_each(|s| write!(out, "{:>18}", s.name))?;
-    writeln!(out)?;
+    let names: Vec<String> = batch.series.iter().map(|series| format!(">{}", series.name)).collect();
+    let mut table = Table::new(["", ">alone"].into_iter().chain(names.iter().map(String::as_str)));
     let all: Vec<Figures> = batch.series.iter().map(|s| figures(batch, s)).collect();
     for (a, app) in scenario.apps.iter().enumerate() {
-        write!(out, "{:<width$}{:>9.3}", app.name, batch.alone_s[a])?;
-        for f in &all {
-            let time = f.times[a];
-            write!(out, "{:>18}", format!("{time:.3} ×{:.3}", time / batch.alone_s[a]))?;
-        }
-        writeln!(out)?;
+        let alone = batch.alone_s[a];
+        let cell = |f: &Figures| format!("{:.3} ×{:.3}", f.times[a], f.times[a] / alone);
+        table.row([app.name.clone(), format!("{alone:.3}")].into_iter().chain(all.iter().map(cell)));
     }
-    let mut row = |label: &str, cell: &dyn Fn(usize) -> String| -> io::Result<()> {
-        write!(out, "{label:<width$}{:>9}", "")?;
-        (0..all.len()).try_for_each(|i| write!(out, "{:>18}", cell(i)))?;
-        writeln!(out)
+    let mut row = |label: &str, cell: &dyn Fn(usize) -> String| {
+        table.row([label.to_owned(), String::new()].into_iter().chain((0..all.len()).map(cell)));
     };
-    row("makespan", &|i| format!("{:.3} s", all[i].makespan_s))?;
-    row("migrations", &|i| format!("{:.1}", all[i].migrations))?;
+    row("makespan", &|i| format!("{:.3} s", all[i].makespan_s));
+    row("migrations", &|i| format!("{:.1}", all[i].migrations));
     if all.iter().all(|f| f.access_distance.is_some()) {
-        row("Σ accesses × distance", &|i| scaled(all[i].access_distance.unwrap_or_default()))?;
+        row("Σ accesses × distance", &|i| scaled(all[i].access_distance.unwrap_or_default()));
     }
     row("over Linux", &|i| {
         let gain = batch.over_linux(&batch.series[i]);
         gain.map_or("one seed".to_owned(), |e| format!("{:+.1} ± {:.1} %", e.value * 100.0, e.half_width * 100.0))
-    })?;
-    row("over its best", &|i| format!("{:+.1} %", batch.over_linux_best(&batch.series[i]) * 100.0))?;
+    });
+    row("over its best", &|i| format!("{:+.1} %", batch.over_linux_best(&batch.series[i]) * 100.0));
     for (a, app) in scenario.apps.iter().enumerate().filter(|(_, app)| app.load.is_some()) {
         let cell = |i: usize| {
             let latency = Batch::latency(&batch.series[i], a);
             let p99 = latency.quantile(0.99).map_or("none".to_owned(), |s| format!("{:.3} ms", s * 1e3));
             if latency.backlog() > 1.0 { format!("{p99}, overload") } else { p99 }
         };
-        row(&format!("{} p99", app.name), &cell)?;
+        row(&format!("{} p99", app.name), &cell);
     }
+    out.table(&table)?;
     for best in batch.series.iter().filter_map(|series| series.best.as_ref()) {
         let classes = best.classes.map_or("unknown".to_owned(), |c| c.to_string());
         let (label, n, map) = (label(best), best.evaluations, map_text(&best.mapping));

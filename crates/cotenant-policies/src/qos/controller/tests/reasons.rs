@@ -1,6 +1,7 @@
 //! What each controller says of its phases, along sequences that were worked out by hand.
 
 use super::*;
+use crate::qos::phase::{Figure, Held};
 
 /// In words of their own, so that a text that is changed is changed knowingly.
 const BASELINE: &str = "a pause that measures the speed alone";
@@ -118,6 +119,14 @@ fn figures(name: &str, speeds: &[f64]) -> Vec<String> {
         figures.push(phase.held.map_or_else(String::new, |held| held.to_string()));
     }
     figures
+}
+
+#[test]
+fn what_decided_by_a_hair_shows_why() {
+    let told = |figure, value, threshold| Held::new(0, figure, value, threshold).unwrap().to_string();
+    assert_eq!(told(Figure::Kept, 0.899_96, 0.9), "{app} kept 0.89996 of its speed alone < 0.90000");
+    assert_eq!(told(Figure::Lost, 0.1, 0.1), "{app} lost 0.100 of its speed alone ≥ 0.100");
+    assert_eq!(told(Figure::Speed, 3_178.8e3, 3_178.9e3), "{app} had a speed of 3.1788e6 < 3.1789e6");
 }
 
 #[test]
