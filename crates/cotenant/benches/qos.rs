@@ -1,20 +1,24 @@
-//! What a program of high priority keeps, and a batch program gets, side by side in five ways: as they are, under
-//! `nice -n 19`, a CPU quota, CPU weights, and naps by `cotenant qos` at a goal of 90 %, where a server is what it is
-//! to keep, not the client that asks it.
+//! What a program of high priority keeps, and a batch program gets, side by side in six ways: as they are, under
+//! `nice -n 19`, a CPU quota, CPU weights, in the background (`cpu.idle`), and under `cotenant qos` at a goal of 90 %
+//! (`naps`), where a server is what it is to keep, not the client that asks it.
 //!
-//! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all five ways, in another order
+//! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all six ways, in another order
 //! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone
 //! for half of that, and every figure is a ratio to the mean of the two runs alone right before and behind it: shared
 //! hosts give memory more or less speed from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
 //! pairs, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are hardly in each other's way, one
 //! core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
-//! `sledge-large`, compilations, stress-ng. `compute/compute`, which have nothing to share, shows what `cotenant qos`
-//! itself costs both. What is not installed is left out, and said so. Root: groups of version 1 are made.
+//! `sledge-large`, compilations, stress-ng, two computing programs, `xz -T2`. `compute/compute`, which have nothing to
+//! share, shows what `cotenant qos` itself costs both. What is not installed is left out, and said so. Root: groups of version 1 are made.
+//!
+//! With CPUs to spare, the common case: `redis-10`, `postgres-30` and so on are clients that ask at random moments, 10,
+//! 30 or 60 % as often as the server answers when it is asked all the time; an answer counts from its moment on.
 //!
 //! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of
 //! its interval of at least 95 % by order statistics (below 6 rounds: of all rounds); `p99_kept`, the same of p99
 //! alone over p99, which is what `cotenant qos` is told to keep where there is one; `batch_cpus`, median CPU time per
-//! second of the batch program; `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to
+//! second of the batch program; `best_fixed_cpus`, the most of it that any other way gave which kept 0.9 (of the p99,
+//! else of the speed); `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to
 //! other guests.
 
 #[path = "../../../benches/report.rs"]
@@ -26,13 +30,21 @@ use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
-const WAYS: [&str; 5] = ["together", "nice", "quota", "weight", "naps"];
+const WAYS: [&str; 6] = ["together", "nice", "quota", "weight", "background", "naps"];
+
+/// Tells this program to be a client: `RATE SECONDS`.
+const CLIENT: &str = "COTENANT_BENCH_CLIENT";
+
+/// What is to be kept.
+const GOAL: f64 = 0.9;
 const PORT: u16 = 26_379;
 
 /// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and its p99
@@ -43,6 +55,10 @@ struct High {
     line: String,
     metric: String,
 }
+
+/// Loads of open-loop clients, and their names.
+const LOADS: [(f64, [&str; 2]); 3] =
+    [(0.1, ["redis-10", "postgres-10"]), (0.3, ["redis-30", "postgres-30"]), (0.6, ["redis-60", "postgres-60"])];
 
 /// That runs for so long; redis-benchmark knows numbers of questions only, so how many are answered a second is given.
 fn high(seconds: f64, answers: f64) -> Vec<High> {
@@ -55,16 +71,52 @@ fn high(seconds: f64, answers: f64) -> Vec<High> {
     let redis = format!(
         "redis-benchmark -p {PORT} -t get -n {requests} -c 10 --csv | tr -d '\"' | sed -n 's/^GET,\\([0-9.]*\\),[^,]*,[^,]*,[^,]*,[^,]*,\\([0-9.]*\\),.*/\\1 \\2/p'"
     );
-    let postgres = format!(
-        "rm -f {log}*; tps=$(pgbench -n -S -c 4 -T {seconds} -l --sampling-rate=0.05 --log-prefix={log} 2>/dev/null | sed -n 's/^tps = \\([0-9.]*\\).*/\\1/p'); p99=$(cat {log}* | awk '{{ print $3 }}' | sort -n | awk '{{ t[NR] = $1 }} END {{ print t[int(NR * 0.99)] }}'); rm -f {log}*; echo $tps $p99"
-    );
+    let pgbench = |how: &str| {
+        format!(
+            "rm -f {log}*; tps=$(pgbench -n -S -c 4 -T {seconds} -l {how} --log-prefix={log} 2>/dev/null | sed -n 's/^tps = \\([0-9.]*\\).*/\\1/p'); p99=$(cat {log}* | awk '{{ print $3 }}' | sort -n | awk '{{ t[NR] = $1 }} END {{ print t[int(NR * 0.99)] }}'); rm -f {log}*; echo $tps $p99"
+        )
+    };
     let progress = || "progress".to_owned();
-    vec![
+    let of_redis = || format!("redis:{PORT}:p99");
+    let of_postgres = || format!("postgres:127.0.0.1:{PORT}:p99");
+    let mut all = vec![
         High { name: "kernel", needs: "sh", line: kernel("chase"), metric: progress() },
         High { name: "compute", needs: "sh", line: kernel("cpu"), metric: progress() },
-        High { name: "redis", needs: "redis-benchmark", line: redis, metric: format!("redis:{PORT}:p99") },
-        High { name: "postgres", needs: "pgbench", line: postgres, metric: format!("postgres:127.0.0.1:{PORT}:p99") },
-    ]
+        High { name: "redis", needs: "redis-benchmark", line: redis, metric: of_redis() },
+        High { name: "postgres", needs: "pgbench", line: pgbench("--sampling-rate=0.05"), metric: of_postgres() },
+    ];
+    for (load, [redis, postgres]) in LOADS {
+        let rate = (answers * load).max(1.0);
+        let client = format!("{CLIENT}='{rate} {seconds}' exec {}", std::env::args().next().unwrap_or_default());
+        all.push(High { name: redis, needs: "redis-benchmark", line: client, metric: of_redis() });
+        let line = pgbench(&format!("--rate {rate}"));
+        all.push(High { name: postgres, needs: "pgbench", line, metric: of_postgres() });
+    }
+    all
+}
+
+/// A client of redis that asks at random moments, one question at a time; prints answers a second, and their p99 from
+/// these moments on, µs.
+fn client(words: &str) -> std::io::Result<()> {
+    let [rate, seconds] = said(words).ok_or(std::io::ErrorKind::InvalidInput)?;
+    let mut server = TcpStream::connect(("127.0.0.1", PORT))?;
+    server.set_nodelay(true)?;
+    let (begin, mut due, mut random, mut took) = (Instant::now(), 0.0, 1_u64, Vec::new());
+    loop {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        due -= (((random >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln() / rate;
+        if due > seconds {
+            break;
+        }
+        sleep(Duration::from_secs_f64(due).saturating_sub(begin.elapsed()));
+        server.write_all(b"PING\r\n")?;
+        server.read_exact(&mut [0; 7])?; // +PONG
+        took.push((begin.elapsed().as_secs_f64() - due) * 1e6);
+    }
+    took.sort_by(f64::total_cmp);
+    let p99 = took.get(took.len() * 99 / 100).copied().unwrap_or_default();
+    println!("{} {p99}", took.len() as f64 / begin.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// What the program printed: its speed, and its p99 or 0.
@@ -73,7 +125,7 @@ fn said(text: &str) -> Option<[f64; 2]> {
     Some([numbers.next()?, numbers.next().unwrap_or(0.0)])
 }
 
-const LOW: [(&str, &str, &str); 4] = [
+const LOW: [(&str, &str, &str); 6] = [
     ("compute", "sh", "exec $COTENANT kernel cpu --seconds 100000 >/dev/null"),
     ("sledge", "sh", "exec $COTENANT kernel sledge-large --seconds 100000 >/dev/null"),
     (
@@ -82,6 +134,12 @@ const LOW: [(&str, &str, &str); 4] = [
         "while :; do seq 3000 | sed 's/.*/int f&(int x) { return x * & + (x >> 3); }/' | cc -O2 -x c -c -o /dev/null -; done",
     ),
     ("stress-ng", "stress-ng", "exec stress-ng --quiet --stream 1"),
+    (
+        "two-compute",
+        "sh",
+        "$COTENANT kernel cpu --seconds 100000 >/dev/null & exec $COTENANT kernel cpu --seconds 100000 >/dev/null",
+    ),
+    ("xz", "xz", "while :; do xz -T2 -c $COTENANT >/dev/null; done"),
 ];
 
 fn is_there(program: &str) -> bool {
@@ -96,10 +154,10 @@ impl Server {
     fn of(name: &str) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("study-{}.server", std::process::id()));
         let data = folder.display();
-        let line = match name {
-            "redis" => format!("exec redis-server --port {PORT} --save '' --dir {data}"),
+        let line = match name.split('-').next() {
+            Some("redis") => format!("exec redis-server --port {PORT} --save '' --dir {data}"),
             // PostgreSQL refuses root.
-            "postgres" => format!(
+            Some("postgres") => format!(
                 "PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); cd /; chown postgres {data}; exec setpriv --reuid postgres --regid postgres --clear-groups sh -c \
                  'initdb -A trust -D {data}/db >&2 && exec postgres -D {data}/db -p {PORT} -k {data}'"
             ),
@@ -110,9 +168,13 @@ impl Server {
         let server = Self(Some(child), folder);
         let ready = format!(
             "for i in $(seq 60); do {} >/dev/null 2>&1 && exit; sleep 0.5; done; exit 1",
-            if name == "redis" { format!("redis-cli -p {PORT} ping") } else { "psql -c 'select 1'".to_owned() }
+            if name.starts_with("redis") {
+                format!("redis-cli -p {PORT} ping")
+            } else {
+                "psql -c 'select 1'".to_owned()
+            }
         );
-        let fill = if name == "postgres" { "&& pgbench -i -q 2>/dev/null" } else { "" };
+        let fill = if name.starts_with("postgres") { "&& pgbench -i -q 2>/dev/null" } else { "" };
         let filled = shell(&format!("({ready}) {fill}"), None).stdout(Stdio::null()).status();
         filled.is_ok_and(|status| status.success()).then_some(server)
     }
@@ -212,7 +274,11 @@ fn run(
     let join: Vec<String> = joined.iter().map(|path| format!("echo $$ > {}/cgroup.procs; ", path.display())).collect();
     let join = join.concat();
     groups.set("cpu.cfs_quota_us", if way == "quota" { "50000" } else { "-1" });
+    groups.set("cpu.idle", "0"); // first: shares of idle groups cannot be set
     groups.set("cpu.shares", if way == "weight" { "2" } else { "1024" });
+    if way == "background" {
+        groups.set("cpu.idle", "1");
+    }
     let (begin, before) = (Instant::now(), groups.used_s());
     let output = if way == "naps" {
         let file = std::env::temp_dir().join(format!("study-{}", std::process::id()));
@@ -265,6 +331,10 @@ fn run(
 }
 
 fn main() {
+    if let Ok(words) = std::env::var(CLIENT) {
+        client(&words).expect("redis answers");
+        return;
+    }
     let number = |name: &str, default: f64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (runs, seconds) = (number("COTENANT_BENCH_RUNS", 5.0) as usize, number("COTENANT_BENCH_SECONDS", 10.0));
     let (only, cpus) = (std::env::var("COTENANT_BENCH_ONLY").ok(), std::env::var("COTENANT_BENCH_CPUS").ok());
@@ -285,7 +355,9 @@ fn main() {
             continue;
         };
         let server = host.pid();
-        let once = high(1.0, 50_000.0).swap_remove(kind);
+        // How much it can answer is told by a client that asks all the time.
+        let closed = ["kernel", "compute", "redis", "postgres"].iter().position(|all| name.starts_with(all));
+        let once = high(1.0, 50_000.0).swap_remove(closed.unwrap_or(kind));
         let Some([answers, ..]) = run((&once, server), "", "alone", &groups, cpus.as_deref()) else {
             eprintln!("skipped: {name} did not say how fast it was");
             continue;
@@ -315,12 +387,18 @@ fn main() {
                 }
             }
             let [taken, all] = std::array::from_fn(|i| stolen()[i].saturating_sub(taken[i]) as f64);
+            let best_fixed =
+                found.iter().filter(|(way, _)| **way != "naps").filter_map(|(_, [kept, quick, batch, _])| {
+                    let told = if quick.iter().all(|ratio| ratio.is_finite()) { quick } else { kept };
+                    (middle(told).value >= GOAL).then(|| middle(batch).value)
+                });
+            let best_fixed = best_fixed.max_by(f64::total_cmp);
             for (way, [kept, quick, batch, monitor]) in found {
                 let kept_of_all = middle(&kept);
                 let quick = quick.iter().all(|ratio| ratio.is_finite()).then(|| middle(&quick));
                 let p99 = quick.map(|m| [m.value, m.low, m.high]);
                 report.row(json!({ "subject": name, "batch": low, "way": way, "cpus": cpus, "rounds": kept.len(), "seconds": seconds,
-                    "kept": kept_of_all.value, "least": kept_of_all.low, "most": kept_of_all.high, "p99_kept": p99, "batch_cpus": middle(&batch).value, "monitor_cpus": middle(&monitor).value, "stolen": taken / all.max(1.0) }));
+                    "kept": kept_of_all.value, "least": kept_of_all.low, "most": kept_of_all.high, "p99_kept": p99, "batch_cpus": middle(&batch).value, "best_fixed_cpus": best_fixed, "monitor_cpus": middle(&monitor).value, "stolen": taken / all.max(1.0) }));
             }
         }
     }

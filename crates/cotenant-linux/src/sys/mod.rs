@@ -26,7 +26,7 @@ pub use processes::{
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
 pub use sockets::{connect_unix, receive, stamp_arrivals};
-pub use waiting::{Epoll, hung_up, poll_readable};
+pub use waiting::{Epoll, hung_up, poll_readable, wake_on_time};
 
 use std::ffi::c_int;
 use std::io;

@@ -27,8 +27,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const QUANTILE: f64 = 0.99;
 
 /// What every option is and may be, for error messages.
-const OPTIONS: &str =
-    "higher, lower, name=NAME, every=TIME (10ms to 60min), timeout=TIME (10ms to 60min), q=0.99 (0 to 1)";
+const OPTIONS: &str = "higher, lower, name=NAME, every=TIME (10ms to 60min), timeout=TIME (10ms to 60min), q=0.99 (0 to 1), clients=here (elsewhere)";
 
 /// A metric that the user asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +45,8 @@ pub struct Metric {
     pub timeout: Duration,
     /// Which quantile is taken of a histogram, 0–1; `None`: not said.
     pub quantile: Option<f64>,
+    /// Whether clients of a server that is asked are on other machines: they do not wait for a CPU of this one.
+    pub elsewhere: bool,
 }
 
 /// Where a metric comes from.
@@ -111,6 +112,7 @@ impl FromStr for Metric {
         let error = MetricError;
         let mut rest = text.trim();
         let (mut name, mut direction, mut every, mut timeout, mut quantile) = (None, None, None, None, None);
+        let mut elsewhere = None;
         while let Some((before, option)) = rest.rsplit_once(',') {
             let bad = |what: &str| error(format!("{option} is no {what}; options are {OPTIONS}"));
             match option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value))) {
@@ -124,6 +126,9 @@ impl FromStr for Metric {
                     let q = value.parse().ok().filter(|q| (0.0..=1.0).contains(q));
                     quantile = Some(q.ok_or_else(|| bad("quantile"))?);
                 }
+                ("clients", Some("here")) => elsewhere = Some(false),
+                ("clients", Some("elsewhere")) => elsewhere = Some(true),
+                ("clients", _) => return Err(bad("place of clients: here or elsewhere")),
                 _ => break,
             }
             rest = before;
@@ -143,6 +148,9 @@ impl FromStr for Metric {
         {
             return Err(error("q= is for histograms of an HTTP endpoint; leave it out".to_owned()));
         }
+        if elsewhere.is_some() && !matches!(source, MetricSource::Probe { .. }) {
+            return Err(error("clients= is for servers that are asked; leave it out".to_owned()));
+        }
         let lower = match &source {
             MetricSource::Http { series: Some(series), .. } => series.names_quantile(),
             MetricSource::Probe { .. } => true,
@@ -155,6 +163,7 @@ impl FromStr for Metric {
             every: every.unwrap_or(EVERY),
             timeout: timeout.unwrap_or(TIMEOUT),
             quantile,
+            elsewhere: elsewhere.unwrap_or(false),
         })
     }
 }
@@ -320,6 +329,8 @@ mod tests {
         assert_eq!(m.source, probe(Protocol::Postgres, "/run/postgresql/.s.PGSQL.5432"));
         assert!(m.quantile.is_some_and(|q| (q - 0.999).abs() < 1e-12) && m.name == "pg");
         assert_eq!(metric("http:8080:p99").source, probe(Protocol::Http, "127.0.0.1:8080"));
+        assert!(!m.elsewhere && !metric("redis:6379:p99,clients=here").elsewhere);
+        assert!(metric("redis:6379:p99,every=2s,clients=elsewhere").elsewhere);
         let m = metric("http:[::1]:8080/a:p/b?c=d:p50,name=web");
         assert_eq!((&m.source, m.quantile), (&probe(Protocol::Http, "[::1]:8080/a:p/b?c=d"), Some(0.5)));
         assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "web"));
@@ -352,6 +363,8 @@ mod tests {
             ("redis:6379:p99,q=0.5", "already"),
             ("http://a/m#x,q=2", "quantile"),
             ("cmd:x,name=a b", "name"),
+            ("cmd:x,clients=here", "servers that are asked"),
+            ("redis:6379:p99,clients=there", "here or elsewhere"),
         ] {
             let error = text.parse::<Metric>().expect_err(text).to_string();
             assert!(error.contains(why) && !error.contains('\n'), "{text}: {error}");

@@ -76,7 +76,7 @@ impl Policy for Qos {
             let low: Vec<AppId> = config.low.iter().copied().filter(|app| present(*app)).collect();
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
             state.ladder.note(ctx, config, view, results, state.phase);
-            let new = if needed { state.go_on(config, view, now) } else { state.let_go() };
+            let new = if needed { state.go_on(config, view, ctx.topology.usable().len(), now) } else { state.let_go() };
             let steps = state.steps(config, new, now);
             if config.place {
                 let phase = state.phase.map(|phase| (phase, state.began));
@@ -88,7 +88,7 @@ impl Policy for Qos {
             }
             wake_at = wake_at.min(state.next(config, now)).max(now + Duration::from_micros(100));
         }
-        Decision { watch_until: state.trial_ends(), ..Decision::new(proposals, state, wake_at, Vec::new()) }
+        Decision { watch_until: state.watch_until(), ..Decision::new(proposals, state, wake_at, Vec::new()) }
     }
 }
 

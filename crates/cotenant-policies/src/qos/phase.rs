@@ -172,6 +172,8 @@ pub struct PhaseResult {
     pub excess: Vec<Option<Excess>>,
     /// The speed alone by all pauses so far, where single latencies tell that, and this was one.
     pub alone: Vec<Option<f64>>,
+    /// Of the CPU time that the low-priority programs wanted, the share that they had.
+    pub taken: Option<f64>,
     /// Time between two batches of progress, where the phase showed that; the longest of all programs.
     pub grain: Option<Duration>,
 }

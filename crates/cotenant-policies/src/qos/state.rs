@@ -3,7 +3,7 @@
 use super::actuation::steps::{Moment, Ordered, RENEWED, Step};
 use super::actuation::{Away, Ladder, NOBODY};
 use super::controller;
-use super::measurement::{self, Gathered, QosSums, Sum, Wanted};
+use super::measurement::{self, Gathered, QosSums, Sum, Taken, Wanted};
 use super::phase::{Lasts, Phase, Why};
 use super::settings::{High, QosConfig};
 use cotenant_model::speed::Source;
@@ -20,6 +20,9 @@ const KNOWN: Duration = Duration::from_millis(25);
 
 /// After programs begin to run all the time, look as often for this long, and ask servers more often.
 const TRIAL: Duration = Duration::from_secs(1);
+
+/// Pauses that tell whose doing a miss was take no longer than this.
+const BLAME: Duration = Duration::from_secs(5);
 
 /// Weight of a new speed alone against those before.
 const ALONE_WEIGHT: f64 = 0.1;
@@ -38,6 +41,9 @@ pub struct QosState {
     tried: Time,
     /// Speed in this phase, by high-priority program.
     sums: Vec<Sum>,
+    /// CPU time of the low-priority programs in this phase.
+    #[serde(default)]
+    taken: Taken,
     #[serde(flatten)]
     ordered: Ordered,
     /// Where programs run.
@@ -75,18 +81,19 @@ impl QosState {
     }
 
     /// Goes on to the next phase where this one is over; whether it did.
-    pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, now: Time) -> bool {
+    pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, cpus: usize, now: Time) -> bool {
         let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
             let (phase, controller) = config.controller.start();
             self.begin(phase, controller, now, config);
             return true;
         };
         self.measure(config, view, phase);
+        self.taken.add(view, &config.low, cpus);
         if !self.is_over(config, phase, now) {
             return false;
         }
         let Some(state) = self.controller.take() else { return false };
-        let seen = measurement::seen(&self.sums);
+        let seen = measurement::seen(&self.sums, self.taken);
         let before = self.alone.clone();
         if phase.duty <= 0.0 && state.alone().is_none() {
             self.note_alone(&seen.speeds);
@@ -116,6 +123,7 @@ impl QosState {
         self.began = now;
         self.ordered.turn_ends = now;
         self.sums = vec![Sum::default(); config.high.len()];
+        self.taken = Taken::default();
     }
 
     /// What is to be ordered now, in a phase that has just begun or goes on; without one, everything is taken back.
@@ -187,8 +195,14 @@ impl QosState {
     }
 
     /// When the trial of letting the low-priority programs run all the time ends.
-    pub(super) fn trial_ends(&self) -> Option<Time> {
+    fn trial_ends(&self) -> Option<Time> {
         self.phase.filter(|phase| phase.duty >= 1.0).map(|_| self.tried + TRIAL)
+    }
+
+    /// Until when servers are asked more often: in trials, and in pauses that are to tell soon whose doing a miss was.
+    pub fn watch_until(&self) -> Option<Time> {
+        let blames = self.phase.filter(|phase| phase.why == Why::Blame);
+        blames.map_or_else(|| self.trial_ends(), |_| Some(self.began + BLAME))
     }
 
     /// When something is due.

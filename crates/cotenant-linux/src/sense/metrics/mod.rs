@@ -11,6 +11,7 @@ mod probe;
 mod stop;
 mod wire;
 
+use crate::sys;
 use command::Command;
 use cotenant_model::histogram::Histogram;
 use cotenant_model::metric::{Measured, Meter, MeterError, Metric, MetricSource, QUANTILE, QueryError, ScrapeError};
@@ -110,7 +111,8 @@ impl Fetcher {
             MetricSource::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
             MetricSource::Probe { protocol, address } => {
                 let quantile = metric.quantile.unwrap_or(QUANTILE);
-                Self::Probe(Probe::new(*protocol, address, quantile, metric.every, metric.timeout))
+                let probe = Probe::new(*protocol, address, quantile, metric.every, metric.timeout);
+                Self::Probe(probe.for_clients(metric.elsewhere))
             }
             MetricSource::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);
@@ -320,6 +322,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 /// The thread of a metric.
 fn read(mut fetcher: Fetcher, every: Duration, start: Instant, stop: &Stop, shared: &Mutex<Shared>) {
     stop::block_signals();
+    sys::wake_on_time(); // what is late counts
     let mut before = start.elapsed();
     let mut next = Instant::now();
     loop {

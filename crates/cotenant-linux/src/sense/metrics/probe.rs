@@ -1,9 +1,10 @@
 //! How long a server takes to answer, as a client sees it: a small question now and then on a connection of its own,
 //! and a quantile of the times of one window. The server's own counts say nothing of what waits in front of it.
 //!
-//! An answer counts from when it was asked for until it *arrived*, by the kernel's stamp (TCP): where a machine has
-//! more to do than CPUs, who asks waits for one as well, often for longer than the server needs, and that is nothing
-//! that the server's clients elsewhere would see.
+//! An answer counts from when the question was *due* until the answer was *taken*: a client on this machine waits for
+//! a CPU twice, before it asks and before it takes the answer, and with CPUs to spare other programs cost it more there
+//! than they cost the server. Clients on other machines wait for neither: for them it counts from when it was asked for
+//! until it *arrived*, by the kernel's stamp (TCP).
 //!
 //! Questions are asked at random moments (a Poisson process), so that no rhythm of the server, of who disturbs it, or
 //! of Cotenant's own turns is met or missed. Moments that pass while an answer is waited for count as well, with what
@@ -41,6 +42,8 @@ pub struct Probe {
     quantile: f64,
     window: Duration,
     timeout: Duration,
+    /// Whether its clients are on other machines.
+    elsewhere: bool,
     connection: Option<Connection>,
     schedule: Schedule,
     /// When the next question is due; `None` before the first.
@@ -145,6 +148,7 @@ impl Schedule {
 }
 
 impl Probe {
+    /// For clients on this machine.
     pub fn new(protocol: Protocol, address: &str, quantile: f64, window: Duration, timeout: Duration) -> Self {
         let address = address.to_owned();
         Self {
@@ -153,10 +157,16 @@ impl Probe {
             quantile,
             window,
             timeout,
+            elsewhere: false,
             connection: None,
             schedule: Schedule::new(window),
             due: None,
         }
+    }
+
+    /// For clients on other machines, where `elsewhere` is set.
+    pub fn for_clients(self, elsewhere: bool) -> Self {
+        Self { elsewhere, ..self }
     }
 
     /// All answers, from now on too.
@@ -169,20 +179,24 @@ impl Probe {
         let begin = Instant::now();
         let before = self.schedule.answers.so_far();
         let end = begin + self.window;
-        let mut due = self.due.take().unwrap_or(begin);
+        let mut due = self.due.take();
         let mut asked = false;
-        while due < end || !asked {
-            if stop.within(due.saturating_duration_since(Instant::now())) {
+        while due.is_none_or(|due| due < end) || !asked {
+            // To connect is no question, unless a web server closes the connection behind each.
+            let connection = match self.connection.take() {
+                Some(connection) => connection,
+                None => connect(self.protocol, &self.address, self.timeout).map_err(|why| self.failed(&why))?,
+            };
+            let asks = due.unwrap_or_else(Instant::now);
+            if stop.within(asks.saturating_duration_since(Instant::now())) {
                 return Err(FetchError::Stopped);
             }
-            let times = self.ask().map_err(|why| {
-                self.connection = None;
-                self.failed(&why)
-            })?;
+            let (connection, times) = self.ask(connection, asks).map_err(|why| self.failed(&why))?;
+            self.connection = Some(connection);
             asked = true;
-            due = self.schedule.answered(times, Instant::now());
+            due = Some(self.schedule.answered(times, Instant::now()));
         }
-        self.due = Some(due);
+        self.due = due;
         if stop.within(end.saturating_duration_since(Instant::now())) {
             return Err(FetchError::Stopped);
         }
@@ -191,17 +205,12 @@ impl Probe {
         Ok(Some(Measured { value, window: begin.elapsed(), count: since.count(), direction: Direction::LowerIsBetter }))
     }
 
-    /// When a question was sent, and when its answer arrived. To connect is no question, unless a web server closes
-    /// the connection behind each.
-    fn ask(&mut self) -> io::Result<[Instant; 2]> {
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            None => self.connection.insert(connect(self.protocol, &self.address, self.timeout)?),
-        };
+    /// Asks a question that was due; from when to when its answer counts.
+    fn ask(&self, mut connection: Connection, due: Instant) -> io::Result<(Connection, [Instant; 2])> {
         let sent = Instant::now();
         connection.ask()?;
-        let taken = sent.elapsed();
-        Ok([sent, sent + taken.saturating_sub(connection.lain())])
+        let counts = counts(self.elsewhere, due, [sent, Instant::now()], connection.lain());
+        Ok((connection, counts))
     }
 
     fn failed(&self, why: &io::Error) -> FetchError {
@@ -211,6 +220,11 @@ impl Probe {
         let why = why.to_string().replace('\n', " ");
         FetchError::Probe { what: format!("{}:{}", self.protocol.name(), self.address), why }
     }
+}
+
+/// From when to when an answer counts that had `lain` there for so long when it was taken.
+fn counts(elsewhere: bool, due: Instant, [sent, taken]: [Instant; 2], lain: Duration) -> [Instant; 2] {
+    if elsewhere { [sent, sent + (taken - sent).saturating_sub(lain)] } else { [due.min(sent), taken] }
 }
 
 fn connect(protocol: Protocol, address: &str, timeout: Duration) -> io::Result<Connection> {
@@ -292,6 +306,38 @@ mod tests {
         ] {
             let said = ask(answer).unwrap_err().to_string();
             assert!(said.starts_with("http:") && said.contains(why) && !said.contains('\n'), "{answer}: {said}");
+        }
+    }
+
+    /// With CPUs to spare, other programs make a client wait for one before it asks and before it takes the answer, not
+    /// the server: 2 ms and 3 ms here, and 0.1 ms for the answer itself.
+    #[test]
+    fn who_waits_for_a_cpu_is_where_the_clients_are() {
+        let due = Instant::now();
+        let at = |us| due + Duration::from_micros(us);
+        let took = |elsewhere, lain_us| {
+            let [from, until] = counts(elsewhere, due, [at(2_000), at(5_100)], Duration::from_micros(lain_us));
+            (until - from).as_micros()
+        };
+        assert_eq!(took(false, 3_000), 5_100, "a client here waits for both");
+        assert_eq!(took(true, 3_000), 100, "clients elsewhere wait for the answer alone");
+        assert_eq!(took(true, 0), 3_100, "as far as that is known");
+        assert_eq!(took(true, 4_000), 0, "clocks differ");
+    }
+
+    /// A question that was due long before it could be asked is late by that.
+    #[test]
+    fn an_answer_counts_from_when_its_question_was_due() {
+        let ago = Duration::from_secs(1_000);
+        let due = Instant::now().checked_sub(ago).expect("the machine has run for a while");
+        for elsewhere in [false, true] {
+            let (_stopper, stop) = stop::pair().unwrap();
+            let window = Duration::from_millis(20);
+            let probe = Probe::new(Protocol::Redis, &redis(repeated), 1.0, window, Duration::from_secs(20));
+            let mut probe = probe.for_clients(elsewhere);
+            probe.due = Some(due);
+            let measured = probe.fetch(&stop).unwrap().unwrap();
+            assert_eq!(measured.value >= ago.as_secs_f64(), !elsewhere, "{measured:?}");
         }
     }
 

@@ -4,7 +4,7 @@ mod latencies;
 
 use super::phase::{Excess, PhaseResult, Why};
 use cotenant_model::speed::Source;
-use cotenant_model::{AppView, Time, View};
+use cotenant_model::{AppId, AppView, Signal, Time, View};
 pub use latencies::{Gathered, Wanted};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -74,9 +74,41 @@ impl Sum {
     }
 }
 
+/// CPU time of the low-priority programs in a phase, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Taken {
+    had: f64,
+    /// For which their threads waited.
+    waited: f64,
+    /// All that there was.
+    all: f64,
+}
+
+impl Taken {
+    /// Adds what a view tells.
+    pub fn add(&mut self, view: &View, low: &[AppId], cpus: usize) {
+        let seconds = view.interval.as_secs_f64();
+        self.all += seconds * cpus as f64;
+        for task in view.tasks.iter().filter(|task| low.contains(&task.info.app)) {
+            let of = |signal| task.per_s(signal).map(|ns| ns / 1e9 * seconds);
+            if let Some((had, waited)) = of(Signal::CpuTime).zip(of(Signal::RunQueueWait)) {
+                self.had += had;
+                self.waited += waited;
+            }
+        }
+    }
+
+    /// The share that they had of what they wanted and could have had alone; `None` where that is not known.
+    pub fn share(&self) -> Option<f64> {
+        let wanted = (self.had + self.waited).min(self.all);
+        (self.had > 0.0).then(|| (self.had / wanted).min(1.0))
+    }
+}
+
 /// What the controller is told of a phase.
-pub fn seen(sums: &[Sum]) -> PhaseResult {
+pub fn seen(sums: &[Sum], taken: Taken) -> PhaseResult {
     PhaseResult {
+        taken: taken.share(),
         speeds: sums.iter().map(Sum::mean).collect(),
         counted: sums.iter().map(Sum::counted).collect(),
         excess: sums.iter().map(|sum| sum.excess).collect(),

@@ -40,6 +40,10 @@ const HARDLY: f64 = 0.05;
 /// time that it did not do.
 const WAIT: [u32; 2] = [4, 64];
 
+/// Who gets this share of the CPU time that it wants in the background does not run beside the others: what there is
+/// more to have is theirs, and with CPUs to spare they would wait for time slices.
+const ENOUGH: f64 = 0.5;
+
 /// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
@@ -188,7 +192,8 @@ impl Steady {
         if full && !missed {
             state.before = None;
         }
-        let may = !state.beside && if full { ample } else { excess.is_some() };
+        let worth = seen.taken.is_none_or(|share| share < ENOUGH);
+        let may = !state.beside && if full { ample && worth } else { excess.is_some() };
         let tries = may && !missed && state.wait[0] == 0;
         state.wait[0] = state.wait[0].saturating_sub(u32::from(may));
         if tries {
@@ -196,7 +201,7 @@ impl Steady {
             why = Why::Increase;
         }
         // A speed alone that has slow moments in it stays slower than most readings.
-        let faster = (DOUBT << state.unconfirmed.min(8)).min(self.between_baselines);
+        let faster = (DOUBT << (2 * state.unconfirmed).min(8)).min(self.between_baselines);
         if state.since >= self.between_baselines || state.missed >= DOUBT || state.faster >= faster {
             return self.measure(state);
         }

@@ -90,6 +90,23 @@ fn steady_measures_its_baseline_again() {
     assert!(plant.run(40, 0.2).quality > 0.9);
 }
 
+/// Who gets in the background what it wants has nothing to gain beside the others.
+#[test]
+fn who_has_cpus_to_spare_stays_in_the_background() {
+    let beside = |taken| {
+        let controller = preset("steady");
+        let (_, mut state) = controller.start();
+        let mut next = |speed| {
+            let (phase, after) = controller.next(state.clone(), &PhaseResult { taken, ..PhaseResult::one(speed) });
+            state = after;
+            !phase.background
+        };
+        (0..50).filter(|_| next(100.0)).count()
+    };
+    assert_eq!([Some(0.9), Some(0.5)].map(beside), [0, 0]);
+    assert!(beside(Some(0.49)) > 40 && beside(None) > 40, "others have most of it, or that is not known");
+}
+
 #[test]
 fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
     let controller = preset("steady");
@@ -104,7 +121,7 @@ fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
             _ => *readings.last_mut().unwrap() += 1,
         }
     }
-    assert_eq!(readings[..7], [3, 6, 12, 24, 48, 60, 60]);
+    assert_eq!(readings[..7], [3, 12, 48, 60, 60, 60, 60]);
 }
 
 #[test]
