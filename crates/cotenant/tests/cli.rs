@@ -584,10 +584,8 @@ fn policies_decide_on_every_shipped_machine() {
                 (text(&out.stdout) + &text(&out.stderr), if policy == "sam" { !alike } else { is_numa });
             if wanted {
                 assert!(out.status.success() && !told.contains("no moves"), "{machine} {policy}: {told}");
-                assert!(
-                    !(is_numa && told.contains("unknown")) && !told.contains("equally far"),
-                    "{machine} {policy}: {told}"
-                );
+                let is_at_a_loss = told.contains("equally far") || is_numa && told.contains("unknown");
+                assert!(!is_at_a_loss, "{machine} {policy}: {told}");
             } else {
                 let why = if policy == "sam" { "one last-level cache serves all cores, or" } else { "equally far" };
                 assert!(out.status.code() == Some(2) && told.contains(why), "{machine} {policy}: {told}");
@@ -609,6 +607,7 @@ fn policies_decide_on_every_shipped_machine() {
     assert!(!text(&published.stderr).contains("no thresholds of its own"), "the file has the paper's");
 }
 
+#[allow(clippy::too_many_lines)] // a table
 #[test]
 fn wrong_input_gets_one_line_with_place_and_remedy() {
     let folder = Folder::new("wrong");
