@@ -302,6 +302,52 @@ mod tests {
         ours.claim(subject.0.id()).unwrap();
     }
 
+    fn file(dir: &TempDir, here: &Here) -> PathBuf {
+        dir.path().join(format!("claims-{}", here.tag()))
+    }
+
+    #[test]
+    fn many_processes_are_claimed_at_once() {
+        let (dir, here) = (TempDir::new("along"), Here::read().unwrap());
+        let mut ours = Claims::new(dir.path(), here.clone(), thread::own().unwrap());
+        let subjects: Vec<Rival> = (0..5).map(|_| Rival::new()).collect();
+        let theirs = Rival::new();
+        Claims::new(dir.path(), here.clone(), theirs.id()).claim(subjects[4].0.id()).unwrap();
+        let before = fs::read(file(&dir, &here)).unwrap();
+        subjects.iter().for_each(|subject| ours.claim_along(subject.0.id()));
+        ours.claim_along(u32::MAX >> 1); // there is none
+        assert_eq!(fs::read(file(&dir, &here)).unwrap(), before, "later, with the next");
+        ours.claim(subjects[0].0.id()).unwrap();
+        let after = fs::read_to_string(file(&dir, &here)).unwrap();
+        assert_eq!(after.lines().count(), 5, "{after}");
+        let claimed: Vec<bool> = subjects.iter().map(|subject| ours.mine.contains(&subject.id())).collect();
+        assert_eq!(claimed, [true, true, true, true, false], "the last one is another's");
+        assert!(matches!(ours.claim(subjects[4].0.id()), Err(ClaimError::Taken(pid)) if pid == theirs.0.id()));
+        // Without another claim they are written in the next round.
+        let late = Rival::new();
+        ours.claim_along(late.0.id());
+        ours.refresh();
+        assert_eq!(fs::read_to_string(file(&dir, &here)).unwrap().lines().count(), 6);
+    }
+
+    /// Looking whether each of them stands costs reads of `/proc` with each claim.
+    #[test]
+    fn claims_that_ended_are_taken_out_when_there_are_many() {
+        let (dir, here) = (TempDir::new("ended"), Here::read().unwrap());
+        let me = thread::own().unwrap();
+        let mut ours = Claims::new(dir.path(), here.clone(), me);
+        let ended = |n: u64| (0..n).map(|i| format!("{} {} {} 1\n", me.0, me.1, (u32::MAX >> 1) - i as u32)).collect();
+        let count = || fs::read_to_string(file(&dir, &here)).unwrap().lines().count();
+        let text: String = ended(KEPT as u64);
+        fs::write(file(&dir, &here), text).unwrap();
+        let subjects = [Rival::new(), Rival::new()];
+        ours.claim(subjects[0].0.id()).unwrap();
+        assert_eq!(count(), KEPT + 1, "they do no harm");
+        ours.mine.insert((u32::MAX >> 1, 1));
+        ours.claim(subjects[1].0.id()).unwrap();
+        assert_eq!((count(), ours.mine.len()), (2, 2), "nothing only grows");
+    }
+
     #[test]
     fn what_cannot_be_claimed() {
         let dir = TempDir::new("unclaimable");
