@@ -286,12 +286,14 @@ fn of_many_processes_some_are_looked_at_in_each_round() {
     let mut programs: Vec<Program> = (0..40).map(|_| Program::start(2)).collect();
     let shown = Shown::new("many");
     shown.last_id(4_000);
-    programs.iter().for_each(|program| shown.show(program.pid()));
+    for program in &programs {
+        shown.show(program.pid());
+    }
     let mut follower = shown.follower(Target::Pids(programs.iter().map(Program::pid).collect()));
     let ends = Ends::new().unwrap();
     let mut update = |ms| follower.update(Time::from_millis(ms), &[], &[], &ends).born;
-    assert_eq!(update(0).len(), 80);
-    (1..4).for_each(|ms| assert_eq!(update(ms), [], "nobody was born"));
+    assert_eq!(update(0).len(), 80, "at first all of them");
+    assert_eq!([1, 2, 3].map(&mut update).concat(), [], "nobody was born");
     let newcomers: BTreeSet<(u32, u32)> = programs
         .iter_mut()
         .flat_map(|program| {
@@ -301,8 +303,8 @@ fn of_many_processes_some_are_looked_at_in_each_round() {
         })
         .collect();
     shown.last_id(4_040);
-    let found = [update(10), update(11), update(12)];
-    assert_eq!(found.each_ref().map(Vec::len), [32, 8, 0], "{found:?}");
+    let found = [10, 11, 12, 13].map(&mut update);
+    assert_eq!(found.each_ref().map(Vec::len), [16, 16, 8, 0], "{found:?}");
     assert_eq!(found.concat().into_iter().collect::<BTreeSet<_>>(), newcomers);
 }
 

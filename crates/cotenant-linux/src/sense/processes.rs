@@ -46,7 +46,7 @@ const FULL_EVERY: Duration = Duration::from_secs(10);
 
 /// Processes whose threads are counted in one update, and those at which a slow look is made: of more, each has its
 /// turn.
-const COUNTED_AT_MOST: usize = 32;
+const COUNTED_AT_MOST: usize = 16;
 const SLOW_AT_MOST: usize = 8;
 
 /// Up to so many threads, listing all of them costs no more than finding out which are new and which are gone.
@@ -414,7 +414,7 @@ impl Follower {
         let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
         // As many as before are the same as before, unless one that has no counter to tell of its end was replaced.
         let replaced = slow && process.listed != self.births;
-        let mut all = None;
+        let mut all = Vec::new();
         if full || replaced || (count != known && (born || known.max(count) <= LISTED_WHOLE)) {
             process.listed = self.births;
             let whole = full || known.max(count) <= LISTED_WHOLE;
@@ -428,13 +428,16 @@ impl Follower {
                 }
                 let fresh = tail.iter().filter(|tid| process.threads.insert(**tid));
                 changes.born.extend(fresh.map(|tid| (pid, *tid)));
-                all = (skip == 0).then(|| tail.into_iter().collect::<HashSet<u32>>());
+                all = tail;
+                if skip > 0 {
+                    all.clear();
+                }
                 break;
             }
         }
         if process.threads.len() != count {
-            let listed = |tid: &u32| all.as_ref().is_some_and(|all| all.contains(tid));
-            let doubtful = process.threads.iter().copied().filter(|tid| !listed(tid));
+            let listed: HashSet<u32> = all.into_iter().collect();
+            let doubtful = process.threads.iter().copied().filter(|tid| !listed.contains(tid));
             // A list ends early where a thread ends meanwhile.
             let gone: Vec<u32> = doubtful.filter(|tid| !exists(&process.dir, *tid)).collect();
             for tid in &gone {

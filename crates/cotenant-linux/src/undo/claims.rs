@@ -313,12 +313,15 @@ mod tests {
         let subjects: Vec<Rival> = (0..5).map(|_| Rival::new()).collect();
         let theirs = Rival::new();
         Claims::new(dir.path(), here.clone(), theirs.id()).claim(subjects[4].0.id()).unwrap();
-        let before = fs::read(file(&dir, &here)).unwrap();
-        subjects.iter().for_each(|subject| ours.claim_along(subject.0.id()));
+        let read = || fs::read_to_string(file(&dir, &here)).unwrap();
+        let before = read();
+        for subject in &subjects {
+            ours.claim_along(subject.0.id());
+        }
         ours.claim_along(u32::MAX >> 1); // there is none
-        assert_eq!(fs::read(file(&dir, &here)).unwrap(), before, "later, with the next");
+        assert_eq!(read(), before, "later, with the next");
         ours.claim(subjects[0].0.id()).unwrap();
-        let after = fs::read_to_string(file(&dir, &here)).unwrap();
+        let after = read();
         assert_eq!(after.lines().count(), 5, "{after}");
         let claimed: Vec<bool> = subjects.iter().map(|subject| ours.mine.contains(&subject.id())).collect();
         assert_eq!(claimed, [true, true, true, true, false], "the last one is another's");
@@ -327,7 +330,7 @@ mod tests {
         let late = Rival::new();
         ours.claim_along(late.0.id());
         ours.refresh();
-        assert_eq!(fs::read_to_string(file(&dir, &here)).unwrap().lines().count(), 6);
+        assert_eq!(read().lines().count(), 6);
     }
 
     /// Looking whether each of them stands costs reads of `/proc` with each claim.
@@ -336,10 +339,9 @@ mod tests {
         let (dir, here) = (TempDir::new("ended"), Here::read().unwrap());
         let me = thread::own().unwrap();
         let mut ours = Claims::new(dir.path(), here.clone(), me);
-        let ended = |n: u64| (0..n).map(|i| format!("{} {} {} 1\n", me.0, me.1, (u32::MAX >> 1) - i as u32)).collect();
+        let ended = |i: usize| format!("{} {} {} 1", me.0, me.1, (u32::MAX >> 1) as usize - i);
         let count = || fs::read_to_string(file(&dir, &here)).unwrap().lines().count();
-        let text: String = ended(KEPT as u64);
-        fs::write(file(&dir, &here), text).unwrap();
+        fs::write(file(&dir, &here), (0..KEPT).map(ended).collect::<Vec<_>>().join("\n")).unwrap();
         let subjects = [Rival::new(), Rival::new()];
         ours.claim(subjects[0].0.id()).unwrap();
         assert_eq!(count(), KEPT + 1, "they do no harm");

@@ -16,7 +16,7 @@ const RARE_LOOKS: Duration = Duration::from_millis(500);
 
 /// What taking on may cost in the long run, as a fraction of one CPU, and as much of it as can be saved up for those
 /// that come at once.
-const BUDGET: f64 = 0.008;
+const BUDGET: f64 = 0.006;
 const SAVED: f64 = 0.1;
 
 /// The part of the time since the last look that taking on may take at most: no look is to come late for it.
@@ -77,7 +77,9 @@ impl Newcomers {
         // One at least, whatever it costs, so that what one costs is known.
         let affords = if self.left > 0.0 { ((spent_now / self.each) as usize).max(1) } else { 0 };
         let first = stayed.saturating_sub(affords);
-        self.waiting[..first].iter_mut().for_each(|n| n.put_off = true);
+        for newcomer in &mut self.waiting[..first] {
+            newcomer.put_off = true;
+        }
         self.waiting.drain(first..stayed).map(|n| (n.pid, n.tid)).collect()
     }
 
@@ -121,19 +123,20 @@ mod tests {
     fn a_storm_costs_no_more_than_its_budget() {
         let (mut newcomers, mut taken, mut most) = (Newcomers::default(), Vec::new(), 0);
         for round in 0..600 {
-            for i in 0..40 {
-                newcomers.add(1, 40 * round + i, at(u64::from(round)));
-                if round >= 50 {
-                    newcomers.remove(&[40 * (round - 50) + i]);
-                }
+            let born = |round| (40 * round..40 * round + 40).collect::<Vec<u32>>();
+            for tid in born(round) {
+                newcomers.add(1, tid, at(u64::from(round)));
+            }
+            if round >= 50 {
+                newcomers.remove(&born(round - 50));
             }
             let on = newcomers.take(at(u64::from(round)), TENTH);
             newcomers.spent(on.len(), Duration::from_micros(100) * on.len() as u32);
             most = most.max(on.len());
             taken.extend(on.iter().map(|(_, tid)| (round, *tid)));
         }
-        // 60 s at 0.8 %, and what was saved up before, at 100 µs each; of 24,000 that were born.
-        assert!((4_700..=5_900).contains(&taken.len()), "{}", taken.len());
+        // 60 s at 0.6 %, and what was saved up before, at 100 µs each; of 24,000 that were born.
+        assert!((3_500..=4_700).contains(&taken.len()), "{}", taken.len());
         assert!(most <= 200, "a fifth of the interval: {most}");
         assert!(taken.iter().all(|(round, tid)| round - tid / 40 <= 2), "the youngest that have stayed");
         assert!(newcomers.waiting.len() <= 50 * 40 && newcomers.missed > 10_000, "those that ended are not kept");
@@ -142,7 +145,9 @@ mod tests {
     #[test]
     fn a_thousand_that_come_at_once_are_taken_on_in_a_few_looks() {
         let mut newcomers = Newcomers::default();
-        (0..1_000).for_each(|tid| newcomers.add(1, tid, at(0)));
+        for tid in 0..1_000 {
+            newcomers.add(1, tid, at(0));
+        }
         let mut taken = Vec::new();
         for round in 1..=10 {
             let on = newcomers.take(at(round), TENTH);
