@@ -2,7 +2,10 @@
 //! benchmark itself.
 //!
 //! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs a thousand could not do more.
+//!
+//! Or a crowd: many processes of sleeping threads, in which new ones are born all the time.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +14,15 @@ use std::time::{Duration, Instant};
 pub const INTERVAL: Duration = Duration::from_millis(100);
 const WORK: Duration = Duration::from_micros(20);
 
-/// Tells a copy of the benchmark to be the program: its threads, and how many of them run.
+/// A crowd has 200 processes of ten threads, and 400 threads are born in it each second.
+pub const CROWD: u32 = 200;
+const MEMBER: usize = 10;
+const BIRTHS_PER_S: u32 = 400;
+
+/// Who is born in a crowd.
+pub const BIRTHS: [&str; 4] = ["nobody", "threads for 50 ms", "threads for 5 s", "processes for 5 s"];
+
+/// Tells a copy of the benchmark to be the program: its threads, and how many of them run; or `crowd` and who is born.
 const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
 
 /// A process, killed on drop.
@@ -26,8 +37,17 @@ impl Drop for Running {
 
 /// Starts the program.
 pub fn start(threads: usize, running: usize) -> Running {
+    copy(&format!("{threads} {running}"))
+}
+
+/// Starts a crowd.
+pub fn start_crowd(births: &str) -> Running {
+    copy(&format!("crowd {births}"))
+}
+
+fn copy(spec: &str) -> Running {
     let mut command = Command::new(std::env::current_exe().expect("this benchmark's own file"));
-    command.env(PROGRAM, format!("{threads} {running}")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env(PROGRAM, spec).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut program = Running(command.spawn().expect("a copy of this benchmark starts"));
     let mut line = String::new();
     BufReader::new(program.0.stdout.take().expect("piped")).read_line(&mut line).expect("it speaks");
@@ -38,6 +58,11 @@ pub fn start(threads: usize, running: usize) -> Running {
 /// Where this process is the copy: runs as the program, and ends with its standard input.
 pub fn run_if_asked() {
     let Ok(spec) = std::env::var(PROGRAM) else { return };
+    match spec.split_once(' ') {
+        Some(("crowd", births)) => crowd(births),
+        Some(("member", births)) => member(births),
+        _ => {}
+    }
     let (threads, running) = spec.split_once(' ').expect("set by this benchmark");
     let [threads, running] = [threads, running].map(|n| n.parse::<usize>().expect("set by this benchmark"));
     for i in 0..threads - 1 {
@@ -59,7 +84,61 @@ pub fn run_if_asked() {
         });
         thread.expect("a thread");
     }
+    until_the_end();
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().stack_size(32 << 10).spawn(work).expect("a thread");
+}
+
+/// Ends with its standard input.
+fn until_the_end() -> ! {
     println!("ready");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     std::process::exit(0);
+}
+
+fn crowd(births: &str) -> ! {
+    let spec = format!("member {births}");
+    let mut members: VecDeque<Running> = (0..CROWD).map(|_| copy(&spec)).collect();
+    if births == "processes for 5 s" {
+        spawn(move || {
+            let (begin, each) = (Instant::now(), Duration::from_secs(1) * MEMBER as u32 / BIRTHS_PER_S);
+            for i in 1.. {
+                std::thread::sleep((begin + each * i).saturating_duration_since(Instant::now()));
+                members.pop_front();
+                members.push_back(copy(&spec));
+            }
+        });
+    } else {
+        std::mem::forget(members); // they end when this process does
+    }
+    until_the_end();
+}
+
+fn member(births: &str) -> ! {
+    let (life, stay) = match births {
+        "threads for 50 ms" => (Some(Duration::from_millis(50)), MEMBER - 2),
+        "threads for 5 s" => (Some(Duration::from_secs(5)), 0),
+        _ => (None, MEMBER - 1),
+    };
+    for _ in 0..stay {
+        spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+    if let Some(life) = life {
+        spawn(move || {
+            let each = Duration::from_secs(1) * CROWD / BIRTHS_PER_S;
+            // Out of step with each other.
+            std::thread::sleep(each * (std::process::id() % CROWD) / CROWD);
+            loop {
+                spawn(move || std::thread::sleep(life));
+                std::thread::sleep(each);
+            }
+        });
+    }
+    until_the_end();
 }

@@ -1,6 +1,7 @@
 //! What sampling costs: CPU time of the sampler in percent of one core at 100 ms, and its memory, at 64, 1,000 and
-//! 4,000 threads of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. One JSON
-//! object per line.
+//! 4,000 threads of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. Then the same
+//! of the sampler alone where 400 threads are born a second in 200 processes. One JSON object per line. With
+//! `-- births` the latter only.
 
 #[path = "../../../benches/program.rs"]
 mod program;
@@ -24,7 +25,9 @@ fn main() {
     let seconds: u64 = std::env::var("COTENANT_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
     let length = Duration::from_secs(seconds);
     let mut rows = Report::new("sampling");
-    for threads in [64, 1_000, 4_000] {
+    let births_only = std::env::args().any(|arg| arg == "births");
+    let sizes: &[usize] = if births_only { &[] } else { &[64, 1_000, 4_000] };
+    for &threads in sizes {
         for running in [threads / 10, threads] {
             let program = program::start(threads, running);
             let mut report = |tool: &str, what: Value| {
@@ -36,6 +39,15 @@ fn main() {
             report("cotenant, /proc only", cotenant(&program, length, Counting::Nothing));
             report("perf stat", perf_stat(&program, length));
             report("numad", numad(&program, length));
+        }
+    }
+    for births in program::BIRTHS {
+        let crowd = program::start_crowd(births);
+        for (tool, counting) in [("cotenant", Counting::Hardware), ("cotenant, /proc only", Counting::Nothing)] {
+            let mut row = json!({"tool": tool, "processes": program::CROWD, "births": births});
+            let what = cotenant(&crowd, length, counting);
+            row.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
+            rows.row(row);
         }
     }
 }
@@ -58,11 +70,13 @@ fn cotenant(program: &Running, length: Duration, counting: Counting) -> Value {
     let start_cost = cpu_seconds() - before;
     let mut last = sample(&mut observer);
     let (begin_loop, before) = (Instant::now(), cpu_seconds());
-    let (mut rounds, mut ran, mut apart) = (0, 0, 0.0);
+    let (mut rounds, mut late, mut ran, mut apart) = (0, 0, 0, 0.0);
+    let rss_at_start = rss_mb("self");
     while begin_loop.elapsed() < length {
         rounds += 1;
         std::thread::sleep((begin_loop + INTERVAL * rounds).saturating_duration_since(Instant::now()));
         let next = sample(&mut observer);
+        late += u32::from(begin_loop.elapsed() > INTERVAL * (rounds + 1));
         let counting_began = cpu_seconds();
         let pairs = last.tasks.iter().zip(&next.tasks);
         ran += pairs.filter(|(a, b)| a.counters != b.counters).count();
@@ -73,10 +87,14 @@ fn cotenant(program: &Running, length: Duration, counting: Counting) -> Value {
     json!({
         "percent_of_a_core": 100.0 * used / begin_loop.elapsed().as_secs_f64(),
         "us_per_sample": 1e6 * used / f64::from(rounds),
+        "rounds": rounds,
+        "late_by_an_interval": late,
         "changed_per_sample": ran / rounds as usize,
         "first_sample_ms": 1e3 * start_cost,
+        "rss_mb_at_start": rss_at_start,
         "rss_mb": rss_mb("self"),
         "tasks": tasks,
+        "tasks_at_end": last.tasks.len(),
         "descriptors": observer.descriptors(),
         "tier": observer.tier().tier.to_string(),
     })

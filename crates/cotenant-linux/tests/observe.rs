@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// for it in vain unless the test fails.
 const PATIENCE: Duration = Duration::from_secs(100);
 
+/// After so many milliseconds without a look, threads are observed as soon as they are seen.
+const RARE: u64 = 500;
+
 fn machine() -> Topology {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let cpus = CpuSet::parse_list(&online).unwrap();
@@ -28,7 +31,10 @@ fn machine() -> Topology {
 
 struct Watch {
     observer: Observer,
-    begin: Instant,
+    /// When its clock began, unless that only goes as it is told to.
+    begin: Option<Instant>,
+    /// How far its clock is ahead.
+    ahead: Duration,
     last: Sample,
     asked: Vec<NewTask>,
 }
@@ -37,7 +43,13 @@ impl Watch {
     fn new(target: Target, options: Options) -> Self {
         let apps = vec![AppTarget { name: "program".into(), target }];
         let observer = Observer::new(&machine(), apps, options).unwrap();
-        let mut watch = Self { observer, begin: Instant::now(), last: Sample::default(), asked: Vec::new() };
+        let mut watch = Self {
+            observer,
+            begin: Some(Instant::now()),
+            ahead: Duration::ZERO,
+            last: Sample::default(),
+            asked: Vec::new(),
+        };
         watch.sample();
         watch
     }
@@ -48,7 +60,7 @@ impl Watch {
 
     /// Takes a sample and checks what holds for each.
     fn sample(&mut self) -> &Sample {
-        let at = Time(self.begin.elapsed().as_nanos() as u64);
+        let at = Time::default() + (self.begin.map_or(Duration::ZERO, |begin| begin.elapsed()) + self.ahead);
         let asked = &mut self.asked;
         let next = self
             .observer
@@ -73,6 +85,12 @@ impl Watch {
         }
         self.last = next;
         &self.last
+    }
+
+    /// The same after so many milliseconds.
+    fn after_ms(&mut self, ms: u64) {
+        self.ahead += Duration::from_millis(ms);
+        self.sample();
     }
 
     fn tids(&self) -> BTreeSet<u32> {
@@ -106,7 +124,7 @@ fn threads_that_come_and_go_are_followed() {
                 watch.sample(); // in the middle
             }
             program.ask(&format!("exit {exit}"));
-            watch.sample();
+            watch.after_ms(RARE);
             assert_eq!(watch.tids(), threads_of(program.pid()), "{threads} threads, +{spawn} −{exit}");
         }
         assert!(watch.last.tasks.iter().all(|t| t.info.pid == program.pid() && t.cpu.is_some()));
@@ -233,9 +251,61 @@ fn threads_that_live_shorter_than_an_interval_do_no_harm() {
         watch.sample();
         seen.extend(watch.tids());
     }
-    watch.sample();
+    watch.after_ms(RARE);
     assert_eq!(watch.tids(), threads_of(program.pid()));
     assert!(seen.len() >= 16);
+}
+
+/// What is asked for a thread is what it costs: its mask, and with that a line in the journal where it has one of ours.
+#[test]
+fn a_thread_that_ends_before_the_next_look_is_not_opened() {
+    let mut program = Program::start(16);
+    let mut watch = Watch::tree(&program);
+    let known = watch.asked.len();
+    assert_eq!(known, 16);
+    watch.begin = None; // a busy machine takes its time
+    watch.ahead = Duration::from_secs(100);
+    watch.sample();
+    for _ in 0..10 {
+        program.ask("spawn 20");
+        watch.after_ms(100);
+        program.ask("exit 20");
+        watch.after_ms(100);
+        assert_eq!((watch.asked.len(), watch.last.tasks.len()), (known, known));
+    }
+    program.ask("spawn 20");
+    watch.after_ms(100);
+    watch.after_ms(100);
+    assert_eq!((watch.asked.len(), watch.tids()), (known + 20, threads_of(program.pid())), "those that stay are");
+    assert!(watch.observer.tier().notes.iter().all(|note| !note.contains("no time") && !note.contains("ended before")));
+}
+
+/// Looking at all of many processes in each round would make rounds late.
+#[test]
+fn of_many_processes_some_are_looked_at_in_each_round() {
+    let mut programs: Vec<Program> = (0..40).map(|_| Program::start(2)).collect();
+    let shown = Shown::new("many");
+    shown.last_id(4_000);
+    for program in &programs {
+        shown.show(program.pid());
+    }
+    let mut follower = shown.follower(Target::Pids(programs.iter().map(Program::pid).collect()));
+    let ends = Ends::new().unwrap();
+    let mut update = |ms| follower.update(Time::from_millis(ms), &[], &[], &ends).born;
+    assert_eq!(update(0).len(), 80, "at first all of them");
+    assert_eq!([1, 2, 3].map(&mut update).concat(), [], "nobody was born");
+    let newcomers: BTreeSet<(u32, u32)> = programs
+        .iter_mut()
+        .flat_map(|program| {
+            let before = threads_of(program.pid());
+            program.ask("spawn 1");
+            threads_of(program.pid()).difference(&before).map(|tid| (program.pid(), *tid)).collect::<Vec<_>>()
+        })
+        .collect();
+    shown.last_id(4_040);
+    let found = [10, 11, 12, 13].map(&mut update);
+    assert_eq!(found.each_ref().map(Vec::len), [16, 16, 8, 0], "{found:?}");
+    assert_eq!(found.concat().into_iter().collect::<BTreeSet<_>>(), newcomers);
 }
 
 fn burned_time_is_seen(options: Options) {
@@ -291,7 +361,7 @@ fn no_descriptor_is_left_behind() {
     let mut watch = Watch::tree(&program);
     let few = (watch.tids().len(), own_descriptors(&watch));
     program.ask("spawn 200");
-    watch.sample();
+    watch.after_ms(RARE);
     assert!(own_descriptors(&watch) > few.1 + 200, "each thread has some");
     program.ask("exit 200");
     watch.sample();

@@ -4,8 +4,10 @@
 //! less often than each 100 ms where nothing can be decided, as without a PMU; `static` moves all threads once, and
 //! then looks after them.
 //!
+//! Then the same on a crowd of 200 processes in which 400 threads are born a second.
+//!
 //! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
-//! measurement.
+//! measurement. With `-- births` the crowd only.
 
 #[path = "../../../benches/program.rs"]
 mod program;
@@ -33,8 +35,14 @@ fn main() {
     // One CPU for all: everything is moved, so that there is a guardian.
     let map = format!("X{}", ".".repeat(cpus() - 1));
     let mut report = Report::new("end_to_end");
-    for running in [100, THREADS] {
-        let target = program::start(THREADS, running);
+    let births_only = std::env::args().any(|arg| arg == "births");
+    let programs = [100, THREADS].map(|running| json!({"threads": THREADS, "running": running}));
+    let crowds = program::BIRTHS.map(|births| json!({"processes": program::CROWD, "births": births}));
+    for target_is in programs.into_iter().filter(|_| !births_only).chain(crowds) {
+        let target = match (target_is["running"].as_u64(), target_is["births"].as_str()) {
+            (_, Some(births)) => program::start_crowd(births),
+            (running, None) => program::start(THREADS, running.unwrap_or(0) as usize),
+        };
         let pid = target.0.id().to_string();
         let cases: &[&[&str]] = &[
             &["cotenant", "attach", "-q", "-p", &pid, "--policy", "none", "--mode", "observe"],
@@ -50,8 +58,7 @@ fn main() {
             let mut row = measure(command, length);
             let shown = words.iter().map(|w| if *w == pid { "PID" } else { w }).collect::<Vec<_>>().join(" ");
             row["command"] = shown.replace(recording, "FILE").into();
-            row["threads"] = THREADS.into();
-            row["running"] = running.into();
+            row.as_object_mut().expect("an object").extend(target_is.as_object().expect("an object").clone());
             report.row(row);
             let _ = fs::remove_file(recording);
         }

@@ -197,6 +197,16 @@ impl Actuators {
         self.throttles.values().map(|throttle| throttle.slept(now)).collect()
     }
 
+    /// These orders come next: the processes that they are the first to change are claimed together.
+    pub fn expect(&mut self, orders: &[Order], observer: &Observer) {
+        let places = orders.iter().filter(|order| matches!(order.action, Action::Place { .. }));
+        for info in places.filter_map(|order| observer.info(order.action.task()?)) {
+            if !self.placement.knows(info.tid, info.start_ticks) {
+                self.journal.claim_along(info.pid);
+            }
+        }
+    }
+
     /// Carries out an order, but for letting those run again that need not wait any more: that is
     /// [`Actuators::settle`]. `monotonic` is a time of the host on the clock of the programs.
     pub fn apply(

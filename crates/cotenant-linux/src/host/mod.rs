@@ -509,6 +509,7 @@ impl Host for LinuxHost {
         let now = self.now();
         let Some(act) = &mut self.act else { return vec![Outcome::NotThisMachine; orders.len()] };
         let (apps, observer) = (&self.apps, &self.observer);
+        act.expect(orders, observer);
         let monotonic = |time: Time| sys::monotonic() + (time - now);
         let outcomes = orders.iter().map(|order| match order.action.app() {
             Some(app) if !apps.contains_key(&app) => Outcome::Gone,

@@ -15,6 +15,7 @@ use cotenant_model::{AppId, CpuSet, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::ops::Bound;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -43,6 +44,14 @@ const SLOW_EVERY: Duration = Duration::from_secs(1);
 /// How often everything is listed, whatever the short cuts say.
 const FULL_EVERY: Duration = Duration::from_secs(10);
 
+/// Processes whose threads are counted in one update, and those at which a slow look is made: of more, each has its
+/// turn.
+const COUNTED_AT_MOST: usize = 16;
+const SLOW_AT_MOST: usize = 8;
+
+/// Up to so many threads, listing all of them costs no more than finding out which are new and which are gone.
+const LISTED_WHOLE: usize = 64;
+
 /// A process that is followed.
 #[derive(Debug)]
 pub struct Process {
@@ -59,6 +68,11 @@ pub struct Process {
     /// The leader has ended; other threads live on.
     leader_is_dead: bool,
     start_ticks: u64,
+    /// When it gets the next slow look.
+    slow_at: Time,
+    /// [`Follower::births`] when its threads were counted last, and when they were listed.
+    counted: u64,
+    listed: u64,
 }
 
 /// What happened since the last look.
@@ -95,8 +109,10 @@ pub struct Follower {
     last_pid: Option<u32>,
     /// Whether somebody was born before the last update.
     born: bool,
-    /// Whether somebody was since threads were listed though they are as many as before.
-    births: bool,
+    /// Updates so far in which somebody may have been born.
+    births: u64,
+    /// The process that was counted last.
+    cursor: u32,
     /// Ids that were new in the last update, and that nobody had yet, or any more.
     unseen: Vec<u32>,
     next_slow: Time,
@@ -122,7 +138,8 @@ impl Follower {
             kin: HashMap::new(),
             last_pid: None,
             born: false,
-            births: false,
+            births: 0,
+            cursor: 0,
             unseen: Vec::new(),
             next_slow: Time::default(),
             next_full: Time::default(),
@@ -191,20 +208,38 @@ impl Follower {
         if slow {
             self.next_slow = at + SLOW_EVERY;
         }
-        self.births |= born;
-        let listed = slow && std::mem::take(&mut self.births);
+        self.births += u64::from(born);
         let full = at >= self.next_full;
-        let pids: Vec<u32> = self.processes.keys().copied().collect();
-        for pid in pids {
-            if slow {
-                self.look_at_leader(pid, &mut changes);
+        let mut slow_looks = 0;
+        for pid in self.in_turn(if full { usize::MAX } else { COUNTED_AT_MOST }) {
+            let due = self.processes[&pid].slow_at <= at && slow_looks < SLOW_AT_MOST;
+            if full || due {
+                slow_looks += 1;
+                self.look_at_leader(pid, at, &mut changes);
             }
-            self.look_at_threads(pid, born, listed, full, &mut changes);
+            self.look_at_threads(pid, due, full, &mut changes);
         }
         if born || slow || !self.fresh.is_empty() {
             self.find_processes(before, at, slow, ends, &mut changes);
         }
         changes
+    }
+
+    /// Up to so many processes, those that have waited longest: all of them by ascending ids.
+    fn in_turn(&mut self, most: usize) -> Vec<u32> {
+        let behind = self.processes.range((Bound::Excluded(self.cursor), Bound::Unbounded));
+        let pids: Vec<u32> =
+            behind.chain(self.processes.range(..=self.cursor)).map(|(pid, _)| *pid).take(most).collect();
+        let all = pids.len() == self.processes.len();
+        self.cursor = if all { u32::MAX } else { pids.last().copied().unwrap_or_default() };
+        pids
+    }
+
+    /// A thread that was said to be born is gone.
+    pub fn forget_thread(&mut self, pid: u32, tid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.threads.remove(&tid);
+        }
     }
 
     fn read_last_pid(&mut self) -> Option<u32> {
@@ -335,7 +370,7 @@ impl Follower {
             self.kin.insert(pid, app);
         }
         self.processes.insert(pid, process);
-        self.look_at_threads(pid, true, true, true, changes);
+        self.look_at_threads(pid, false, true, changes);
     }
 
     fn open(&mut self, pid: u32, app: AppId) -> Option<Process> {
@@ -352,35 +387,59 @@ impl Follower {
             return None;
         }
         let (pgrp, session) = (stat.pgrp, stat.session);
-        let start_ticks = stat.start_ticks;
-        Some(Process { app, threads: HashSet::new(), dir, pidfd, pgrp, session, leader_is_dead: false, start_ticks })
+        Some(Process {
+            app,
+            threads: HashSet::new(),
+            dir,
+            pidfd,
+            pgrp,
+            session,
+            leader_is_dead: false,
+            start_ticks: stat.start_ticks,
+            slow_at: self.next_slow,
+            counted: self.births,
+            listed: self.births,
+        })
     }
 
     /// Finds threads that were born or died in a process.
-    fn look_at_threads(&mut self, pid: u32, born: bool, listed: bool, full: bool, changes: &mut Changes) {
+    fn look_at_threads(&mut self, pid: u32, slow: bool, full: bool, changes: &mut Changes) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let known = process.threads.len();
+        let born = std::mem::replace(&mut process.counted, self.births) != self.births;
         if known == 1 && !born && !full {
             return; // its end is heard of
         }
         // The link count of the folder is two of its own and one per thread.
         let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
         // As many as before are the same as before, unless one that has no counter to tell of its end was replaced.
-        if full || listed || (born && count != known) {
-            let mut skip = if full { 0 } else { count.min(known).saturating_sub(4) };
+        let replaced = slow && process.listed != self.births;
+        let mut all = Vec::new();
+        if full || replaced || (count != known && (born || known.max(count) <= LISTED_WHOLE)) {
+            process.listed = self.births;
+            let whole = full || known.max(count) <= LISTED_WHOLE;
+            let mut skip = if whole { 0 } else { count.min(known).saturating_sub(4) };
             loop {
-                let tail = list_from(&process.dir, skip, &mut self.buffer);
+                let tail = list_from(&process.dir, skip, if full { usize::MAX } else { count }, &mut self.buffer);
                 // Threads are listed in the order of their birth: whoever comes before one that is known is known.
                 if skip > 0 && tail.first().is_none_or(|tid| !process.threads.contains(tid)) {
                     skip = skip.saturating_sub(2 * tail.len().max(4));
                     continue;
                 }
-                changes.born.extend(tail.into_iter().filter(|tid| process.threads.insert(*tid)).map(|tid| (pid, tid)));
+                let fresh = tail.iter().filter(|tid| process.threads.insert(**tid));
+                changes.born.extend(fresh.map(|tid| (pid, *tid)));
+                all = tail;
+                if skip > 0 {
+                    all.clear();
+                }
                 break;
             }
         }
         if process.threads.len() != count {
-            let gone: Vec<u32> = process.threads.iter().copied().filter(|tid| !exists(&process.dir, *tid)).collect();
+            let listed: HashSet<u32> = all.into_iter().collect();
+            let doubtful = process.threads.iter().copied().filter(|tid| !listed.contains(tid));
+            // A list ends early where a thread ends meanwhile.
+            let gone: Vec<u32> = doubtful.filter(|tid| !exists(&process.dir, *tid)).collect();
             for tid in &gone {
                 process.threads.remove(tid);
             }
@@ -396,9 +455,11 @@ impl Follower {
     }
 
     /// A leader that ended stays a zombie until its last thread has ended too.
-    fn look_at_leader(&mut self, pid: u32, changes: &mut Changes) {
-        let Some(stat) = self.read_stat(pid) else { return };
+    fn look_at_leader(&mut self, pid: u32, at: Time, changes: &mut Changes) {
+        let stat = self.read_stat(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.slow_at = at + SLOW_EVERY;
+        let Some(stat) = stat else { return };
         (process.pgrp, process.session) = (stat.pgrp, stat.session);
         if stat.is_dead() && stat.threads <= 1 {
             changes.gone.extend(&process.threads);
@@ -469,8 +530,8 @@ fn exists(dir: &File, tid: u32) -> bool {
     unsafe { libc::faccessat(dir.as_raw_fd(), path.as_ptr().cast(), libc::F_OK, 0) == 0 }
 }
 
-/// The threads of `/proc/PID/task` from the `skip`th on.
-fn list_from(dir: &File, skip: usize, buffer: &mut [u8]) -> Vec<u32> {
+/// The threads of `/proc/PID/task` from the `skip`th on, of which there are `count` in all as far as is known.
+fn list_from(dir: &File, skip: usize, count: usize, buffer: &mut [u8]) -> Vec<u32> {
     let mut ids = Vec::new();
     // Positions 0 and 1 of the folder are `.` and `..`.
     let position = (if skip == 0 { 0 } else { skip + 2 }) as u64;
@@ -480,10 +541,11 @@ fn list_from(dir: &File, skip: usize, buffer: &mut [u8]) -> Vec<u32> {
     }
     loop {
         let more = list_once(dir, buffer);
-        if more.is_empty() {
+        let at_end = more.is_empty();
+        ids.extend(more);
+        if at_end || skip + ids.len() >= count {
             return ids;
         }
-        ids.extend(more);
     }
 }
 

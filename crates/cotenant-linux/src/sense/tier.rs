@@ -93,6 +93,8 @@ pub(crate) struct Found<'a, K> {
     pub opener: Option<&'a Opener<K>>,
     /// Threads left out because there are too many.
     pub left_out: usize,
+    /// Threads that ended before there was time to look at them.
+    pub missed: usize,
     /// Processes left out because they are other users'.
     pub others: usize,
 }
@@ -195,9 +197,12 @@ fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
             notes.push(format!("{n} tasks may not be counted ({why}); {PARANOID}"));
         }
     }
-    let Found { left_out, others, .. } = found;
+    let Found { left_out, missed, others, .. } = found;
     if *left_out > 0 {
         notes.push(format!("{left_out} threads are left out; observe fewer programs, or raise the limit of tasks"));
+    }
+    if *missed > 0 {
+        notes.push(format!("{missed} threads ended before there was time to look at them: too many are born"));
     }
     if *others > 0 {
         notes.push(format!("{others} processes of other users are left out; --all-users includes them"));
@@ -221,6 +226,7 @@ mod tests {
             pmus,
             opener: Some(opener),
             left_out: 0,
+            missed: 0,
             others: 0,
         }
     }

@@ -220,7 +220,7 @@ pub fn lives((pid, start): Identity) -> bool {
 
 /// The stat of a process' leader; `None` where there is none.
 pub fn process_stat(pid: u32) -> Option<TaskStat> {
-    TaskStat::parse(&bounded::read(format!("/proc/{pid}/stat"), Limit::Value).ok()?).ok()
+    read_stat(&File::open(format!("/proc/{pid}/stat")).ok()?).ok()
 }
 
 /// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no

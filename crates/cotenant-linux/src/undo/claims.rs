@@ -10,11 +10,15 @@ use crate::fault::around;
 use crate::sys::thread::{self, Identity};
 use crate::sys::{self, Lock};
 use crate::undo::state_dir::{self, Here};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+
+/// Claims above which those that ended are taken out. Looking whether one stands costs three reads of `/proc`, so the
+/// number may double before it is done again.
+const KEPT: usize = 64;
 
 /// A claim on one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +50,29 @@ pub struct Claims {
     mine: HashSet<Identity>,
     /// Processes found taken since the last [`Claims::refresh`], and the Cotenant that has each.
     taken: HashMap<Identity, u32>,
+    /// Processes that are claimed along with the next one: writing the file costs more than what is in it.
+    along: BTreeSet<u32>,
+    /// Claims in the file above which those that ended are taken out next.
+    kept: usize,
 }
 
 impl Claims {
     /// No claims yet; nothing is written.
     pub fn new(dir: &Path, here: Here, me: Identity) -> Self {
-        Self { dir: dir.to_owned(), here, me, mine: HashSet::new(), taken: HashMap::new() }
+        Self {
+            dir: dir.to_owned(),
+            here,
+            me,
+            mine: HashSet::new(),
+            taken: HashMap::new(),
+            along: BTreeSet::new(),
+            kept: KEPT,
+        }
+    }
+
+    /// Claims a process, too, together with the next one, or at the next [`Claims::refresh`].
+    pub fn claim_along(&mut self, pid: u32) {
+        self.along.insert(pid);
     }
 
     /// Claims a process, unless another Cotenant manages it or one of its ancestors.
@@ -66,22 +87,47 @@ impl Claims {
         if let Some(other) = self.taken.get(&wanted) {
             return Err(ClaimError::Taken(*other));
         }
-        let (me, family) = (self.me, family(pid));
-        let mut taken = None;
-        self.edit(|claims| {
-            taken = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.0);
-            if taken.is_none() {
-                claims.push(Claim { owner: me, process: wanted });
-            }
-            taken.is_none()
-        })
-        .map_err(ClaimError::File)?;
-        if let Some(other) = taken {
-            self.taken.insert(wanted, other);
-            return Err(ClaimError::Taken(other));
+        self.along.insert(pid);
+        self.claim_all().map_err(ClaimError::File)?;
+        match self.taken.get(&wanted) {
+            Some(other) => Err(ClaimError::Taken(*other)),
+            None if self.mine.contains(&wanted) => Ok(()),
+            None => Err(ClaimError::Gone),
         }
-        self.mine.retain(|process| thread::lives(*process));
-        self.mine.insert(wanted);
+    }
+
+    /// Claims those that are to be claimed along, as far as they are free.
+    fn claim_all(&mut self) -> io::Result<()> {
+        let known = |id: &Identity| self.mine.contains(id) || self.taken.contains_key(id);
+        let families = std::mem::take(&mut self.along).into_iter().map(family);
+        let wanted: Vec<_> = families.filter(|family| family.first().is_some_and(|id| !known(id))).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let me = self.me;
+        let (mut ours, mut taken, mut kept) = (Vec::new(), Vec::new(), None);
+        let stands = |claim: &Claim| self.stands(*claim);
+        self.edit(|claims| {
+            if claims.len() > self.kept {
+                claims.retain(stands);
+                kept = Some(KEPT.max(2 * claims.len()));
+            }
+            for family in &wanted {
+                let theirs = claims.iter().find(|c| c.owner != me && family.contains(&c.process) && stands(c));
+                match theirs {
+                    Some(theirs) => taken.push((family[0], theirs.owner.0)),
+                    None => ours.push(family[0]),
+                }
+            }
+            claims.extend(ours.iter().map(|process| Claim { owner: me, process: *process }));
+            !ours.is_empty()
+        })?;
+        if let Some(kept) = kept {
+            self.kept = kept;
+            self.mine.retain(|process| thread::lives(*process));
+        }
+        self.mine.extend(ours);
+        self.taken.extend(taken);
         Ok(())
     }
 
@@ -92,7 +138,8 @@ impl Claims {
         self.dir.exists().then_some(())?;
         // Where the file cannot be read, claiming will say so.
         let _ = self.edit(|claims| {
-            holder = claims.iter().find(|c| c.owner != me && family.contains(&c.process)).map(|c| c.owner.0);
+            let theirs = |c: &&Claim| c.owner != me && family.contains(&c.process) && self.stands(**c);
+            holder = claims.iter().find(theirs).map(|c| c.owner.0);
             false
         });
         holder
@@ -100,6 +147,7 @@ impl Claims {
 
     /// Forgets refusals: once per round is often enough to ask, since each thread of a process would ask anew.
     pub fn refresh(&mut self) {
+        let _ = self.claim_all(); // where this fails, so does the claim before a change
         self.taken.clear();
     }
 
@@ -123,12 +171,12 @@ impl Claims {
         let me = self.me;
         // Where this fails, the claims end with this process.
         let _ = self.edit(|claims| {
-            claims.retain(|c| c.owner != me || !these(c.process));
+            claims.retain(|c| (c.owner != me || !these(c.process)) && self.stands(*c));
             true
         });
     }
 
-    /// Reads the claims that stand and lets `change` edit them under the lock; writes them where it says so.
+    /// Reads all claims, those that ended among them, and lets `change` edit them under the lock; writes them where it says so.
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
         state_dir::secure_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
@@ -141,7 +189,7 @@ impl Claims {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             text => text.unwrap_or_default(),
         };
-        let mut claims: Vec<Claim> = text.lines().filter_map(parse).filter(|c| self.stands(*c)).collect();
+        let mut claims: Vec<Claim> = text.lines().filter_map(parse).collect();
         if !change(&mut claims) {
             return Ok(());
         }
@@ -252,6 +300,54 @@ mod tests {
         fs::remove_file(journal).unwrap();
         ours.refresh();
         ours.claim(subject.0.id()).unwrap();
+    }
+
+    fn file(dir: &TempDir, here: &Here) -> PathBuf {
+        dir.path().join(format!("claims-{}", here.tag()))
+    }
+
+    #[test]
+    fn many_processes_are_claimed_at_once() {
+        let (dir, here) = (TempDir::new("along"), Here::read().unwrap());
+        let mut ours = Claims::new(dir.path(), here.clone(), thread::own().unwrap());
+        let subjects: Vec<Rival> = (0..5).map(|_| Rival::new()).collect();
+        let theirs = Rival::new();
+        Claims::new(dir.path(), here.clone(), theirs.id()).claim(subjects[4].0.id()).unwrap();
+        let read = || fs::read_to_string(file(&dir, &here)).unwrap();
+        let before = read();
+        for subject in &subjects {
+            ours.claim_along(subject.0.id());
+        }
+        ours.claim_along(u32::MAX >> 1); // there is none
+        assert_eq!(read(), before, "later, with the next");
+        ours.claim(subjects[0].0.id()).unwrap();
+        let after = read();
+        assert_eq!(after.lines().count(), 5, "{after}");
+        let claimed: Vec<bool> = subjects.iter().map(|subject| ours.mine.contains(&subject.id())).collect();
+        assert_eq!(claimed, [true, true, true, true, false], "the last one is another's");
+        assert!(matches!(ours.claim(subjects[4].0.id()), Err(ClaimError::Taken(pid)) if pid == theirs.0.id()));
+        // Without another claim they are written in the next round.
+        let late = Rival::new();
+        ours.claim_along(late.0.id());
+        ours.refresh();
+        assert_eq!(read().lines().count(), 6);
+    }
+
+    /// Looking whether each of them stands costs reads of `/proc` with each claim.
+    #[test]
+    fn claims_that_ended_are_taken_out_when_there_are_many() {
+        let (dir, here) = (TempDir::new("ended"), Here::read().unwrap());
+        let me = thread::own().unwrap();
+        let mut ours = Claims::new(dir.path(), here.clone(), me);
+        let ended = |i: usize| format!("{} {} {} 1", me.0, me.1, (u32::MAX >> 1) as usize - i);
+        let count = || fs::read_to_string(file(&dir, &here)).unwrap().lines().count();
+        fs::write(file(&dir, &here), (0..KEPT).map(ended).collect::<Vec<_>>().join("\n")).unwrap();
+        let subjects = [Rival::new(), Rival::new()];
+        ours.claim(subjects[0].0.id()).unwrap();
+        assert_eq!(count(), KEPT + 1, "they do no harm");
+        ours.mine.insert((u32::MAX >> 1, 1));
+        ours.claim(subjects[1].0.id()).unwrap();
+        assert_eq!((count(), ours.mine.len()), (2, 2), "nothing only grows");
     }
 
     #[test]

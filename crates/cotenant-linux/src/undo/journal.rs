@@ -187,6 +187,11 @@ impl Journal {
         self.claims.claim(pid)
     }
 
+    /// Takes a process, too, together with the next one that is claimed, or in the next round.
+    pub fn claim_along(&mut self, pid: u32) {
+        self.claims.claim_along(pid);
+    }
+
     /// Gives processes back that this Cotenant has taken.
     pub fn unclaim(&mut self, processes: &[Identity]) {
         self.claims.give_back(processes);

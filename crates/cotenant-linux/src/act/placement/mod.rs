@@ -83,7 +83,7 @@ impl Placement {
                 let sid = process_stat(task.pid).map_or(0, |s| s.session);
                 // Where the journal cannot take it, the walk at the end finds it through its creator.
                 let _ = journal.write(&set(id, task.pid, sid, &original, &task.mask));
-                let _ = journal.claim(task.pid);
+                journal.claim_along(task.pid);
                 let (ours, asked) = (Some(task.mask.clone()), task.mask.clone());
                 let new = TaskState { pid: task.pid, original: original.clone(), ours, asked, ..TaskState::default() };
                 self.tasks.insert(id, new);

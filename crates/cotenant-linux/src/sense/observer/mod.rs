@@ -5,6 +5,7 @@
 //! Elsewhere a thread that is found asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its
 //! counts are then late by as much, never lost. The figures behind these choices are in `docs/reference/overhead.md`.
 
+mod newcomers;
 mod task;
 
 use crate::FsRoot;
@@ -17,7 +18,8 @@ use crate::sense::progress::{Progress, Reported};
 use crate::sense::tier::{self, TierReport};
 use crate::sys::{self, thread::Identity};
 use cotenant_model::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use newcomers::Newcomers;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -128,6 +130,9 @@ pub struct Observer {
     pmus: Vec<Pmu>,
     tasks: Vec<Task>,
     by_tid: HashMap<u32, TaskId>,
+    newcomers: Newcomers,
+    /// Applications of which processes were found: whoever comes later is new.
+    found: BTreeSet<AppId>,
     next_id: u32,
     busy: Busy,
     memory: Memory,
@@ -182,6 +187,8 @@ impl Observer {
             pmus,
             tasks: Vec::new(),
             by_tid: HashMap::new(),
+            newcomers: Newcomers::default(),
+            found: BTreeSet::new(),
             next_id: 0,
             busy,
             memory: Memory::new(options.memory, &options.fs, loads_tell),
@@ -217,7 +224,9 @@ impl Observer {
     pub fn remove_app(&mut self, app: AppId) {
         let threads = self.follower.drop_target(app);
         self.remove(&threads);
+        self.newcomers.remove(&threads);
         self.progress.forget(app);
+        self.found.remove(&app);
         self.apps.remove(&app);
     }
 
@@ -302,6 +311,7 @@ impl Observer {
             pmus: &self.pmus,
             opener: self.opener.as_ref(),
             left_out: self.left_out,
+            missed: self.newcomers.missed,
             others: self.follower.others(),
         };
         tier::report(&found, self.tasks.iter().map(|t| &t.counters))
@@ -321,7 +331,7 @@ impl Observer {
         self.last = Some(at);
         let begin = sys::thread_cpu_time();
         self.round += 1;
-        self.follow(at, original_mask);
+        self.follow(at, interval, original_mask);
         self.progress.follow(self.follower.processes(), at);
         self.read(at, interval);
         let cpus = self.busy.read()?;
@@ -383,7 +393,7 @@ impl Observer {
     }
 
     /// Brings the list of tasks up to date.
-    fn follow(&mut self, at: Time, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
+    fn follow(&mut self, at: Time, interval: Duration, original_mask: &mut dyn FnMut(&NewTask) -> CpuSet) {
         let heard = self.ends.heard();
         let processes: Vec<u32> = heard.iter().copied().filter_map(End::process).collect();
         let detached: Vec<u32> = heard.iter().copied().filter_map(End::thread).collect();
@@ -391,6 +401,7 @@ impl Observer {
         let threads: Vec<(u32, u32)> = detached.iter().filter_map(pid_of).collect();
         let mut changes = self.follower.update(at, &processes, &threads, &self.ends);
         self.remove(&changes.gone);
+        self.newcomers.remove(&changes.gone);
         let mut renew = detached;
         for pid in std::mem::take(&mut changes.alone) {
             match self.position(pid) {
@@ -405,9 +416,25 @@ impl Observer {
             }
             self.reopen(tid);
         }
+        let mut first = Vec::new();
         for (pid, tid) in changes.born {
+            let app = self.follower.processes().get(&pid).map(|process| process.app);
+            match app {
+                // What an application has when it is found is no news.
+                Some(app) if !self.found.contains(&app) => first.push((pid, tid, app)),
+                _ => self.newcomers.add(pid, tid, at),
+            }
+        }
+        for (pid, tid, app) in first {
+            self.found.insert(app);
             self.add(pid, tid, original_mask);
         }
+        let on = self.newcomers.take(at, interval);
+        let begin = sys::thread_cpu_time();
+        for (pid, tid) in &on {
+            self.add(*pid, *tid, original_mask);
+        }
+        self.newcomers.spent(on.len(), sys::thread_cpu_time().saturating_sub(begin));
     }
 
     fn position(&self, tid: u32) -> Option<usize> {
@@ -424,7 +451,7 @@ impl Observer {
         if self.by_tid.contains_key(&tid) {
             return;
         }
-        let Some(stat) = task::read_stat(process, tid) else { return };
+        let Some(stat) = task::read_stat(process, tid) else { return self.follower.forget_thread(pid, tid) };
         if stat.is_dead() || stat.is_kernel_thread() || stat.is_real_time() {
             return;
         }

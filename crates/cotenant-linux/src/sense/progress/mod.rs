@@ -23,7 +23,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// Looks in one sample; further processes have their turn in the next.
-const LOOKS: usize = 32;
+const LOOKS: usize = 16;
 
 /// Remarks that are kept.
 const REMARKS: usize = 8;

@@ -1,0 +1,160 @@
+//! Threads that were born lately, and are to be observed if they stay.
+//!
+//! Taking a thread on costs some 70 µs, most of it for its counters, and letting it go again some 20. A thread that
+//! ends within an interval never has a rate. So whoever is young is let be, and taking on has a budget: of more threads
+//! than that affords the youngest are taken on, which have the longest to live.
+
+use cotenant_model::Time;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// A thread is taken on once it was there in two looks, so far apart.
+const YOUNG: Duration = Duration::from_millis(50);
+
+/// Where looks are rarer, each takes on whom it finds.
+const RARE_LOOKS: Duration = Duration::from_millis(500);
+
+/// What taking on may cost in the long run, as a fraction of one CPU, and as much of it as can be saved up for those
+/// that come at once.
+const BUDGET: f64 = 0.006;
+const SAVED: f64 = 0.1;
+
+/// The part of the time since the last look that taking on may take at most: no look is to come late for it.
+const PART: f64 = 0.2;
+
+/// Which threads wait to be taken on, and what may be spent on that.
+#[derive(Debug)]
+pub struct Newcomers {
+    /// Those that wait, the youngest last.
+    waiting: Vec<Newcomer>,
+    /// CPU time that may be spent, seconds; below zero where more was than there was.
+    left: f64,
+    /// What one costs about, seconds.
+    each: f64,
+    /// Threads that ended while there was no time for them.
+    pub missed: usize,
+}
+
+/// A thread that waits.
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    pid: u32,
+    tid: u32,
+    since: Time,
+    /// Whether it has stayed long enough, but there was no time for it.
+    put_off: bool,
+}
+
+impl Default for Newcomers {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), left: SAVED, each: 1e-4, missed: 0 }
+    }
+}
+
+impl Newcomers {
+    /// A thread was seen for the first time.
+    pub fn add(&mut self, pid: u32, tid: u32, since: Time) {
+        self.waiting.push(Newcomer { pid, tid, since, put_off: false });
+    }
+
+    /// These threads have ended.
+    pub fn remove(&mut self, tids: &[u32]) {
+        if self.waiting.is_empty() || tids.is_empty() {
+            return;
+        }
+        let gone: HashSet<u32> = tids.iter().copied().collect();
+        self.missed += self.waiting.extract_if(.., |n| gone.contains(&n.tid)).filter(|n| n.put_off).count();
+    }
+
+    /// Who is taken on now, in the order in which they were seen: process, thread. `interval` is the time since the
+    /// last look.
+    pub fn take(&mut self, at: Time, interval: Duration) -> Vec<(u32, u32)> {
+        let earned = interval.as_secs_f64() * BUDGET;
+        self.left = (self.left + earned).min(SAVED);
+        let stayed = |n: &Newcomer| interval >= RARE_LOOKS || at - n.since >= YOUNG;
+        let stayed = self.waiting.partition_point(stayed);
+        let spent_now = self.left.min(interval.as_secs_f64() * PART);
+        // One at least, whatever it costs, so that what one costs is known.
+        let affords = if self.left > 0.0 { ((spent_now / self.each) as usize).max(1) } else { 0 };
+        let first = stayed.saturating_sub(affords);
+        for newcomer in &mut self.waiting[..first] {
+            newcomer.put_off = true;
+        }
+        self.waiting.drain(first..stayed).map(|n| (n.pid, n.tid)).collect()
+    }
+
+    /// Taking on so many has cost so much.
+    pub fn spent(&mut self, number: usize, cost: Duration) {
+        if number > 0 {
+            self.left -= cost.as_secs_f64();
+            self.each += (cost.as_secs_f64() / number as f64 - self.each) / 4.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENTH: Duration = Duration::from_millis(100);
+
+    fn at(round: u64) -> Time {
+        Time::from_millis(100 * round)
+    }
+
+    #[test]
+    fn only_who_stays_is_taken_on() {
+        let mut newcomers = Newcomers::default();
+        newcomers.add(1, 11, at(0));
+        newcomers.add(1, 12, at(0));
+        assert_eq!(newcomers.take(at(0), TENTH), []);
+        newcomers.remove(&[11]);
+        assert_eq!(newcomers.take(Time::from_millis(49), Duration::from_millis(49)), []);
+        newcomers.add(1, 13, at(1));
+        assert_eq!(newcomers.take(at(1), TENTH), [(1, 12)]);
+        newcomers.add(1, 14, at(2));
+        assert_eq!(newcomers.take(at(2), Duration::from_millis(500)), [(1, 13), (1, 14)], "looks are rare");
+        assert_eq!(newcomers.missed, 0, "nobody was put off");
+    }
+
+    /// Forty threads in each tenth of a second, each of which lives for five seconds and costs 100 µs: a second of it
+    /// would cost 4 % of a CPU.
+    #[test]
+    fn a_storm_costs_no_more_than_its_budget() {
+        let (mut newcomers, mut taken, mut most) = (Newcomers::default(), Vec::new(), 0);
+        for round in 0..600 {
+            let born = |round| (40 * round..40 * round + 40).collect::<Vec<u32>>();
+            for tid in born(round) {
+                newcomers.add(1, tid, at(u64::from(round)));
+            }
+            if round >= 50 {
+                newcomers.remove(&born(round - 50));
+            }
+            let on = newcomers.take(at(u64::from(round)), TENTH);
+            newcomers.spent(on.len(), Duration::from_micros(100) * on.len() as u32);
+            most = most.max(on.len());
+            taken.extend(on.iter().map(|(_, tid)| (round, *tid)));
+        }
+        // 60 s at 0.6 %, and what was saved up before, at 100 µs each; of 24,000 that were born.
+        assert!((3_500..=4_700).contains(&taken.len()), "{}", taken.len());
+        assert!(most <= 200, "a fifth of the interval: {most}");
+        assert!(taken.iter().all(|(round, tid)| round - tid / 40 <= 2), "the youngest that have stayed");
+        assert!(newcomers.waiting.len() <= 50 * 40 && newcomers.missed > 10_000, "those that ended are not kept");
+    }
+
+    #[test]
+    fn a_thousand_that_come_at_once_are_taken_on_in_a_few_looks() {
+        let mut newcomers = Newcomers::default();
+        for tid in 0..1_000 {
+            newcomers.add(1, tid, at(0));
+        }
+        let mut taken = Vec::new();
+        for round in 1..=10 {
+            let on = newcomers.take(at(round), TENTH);
+            newcomers.spent(on.len(), Duration::from_micros(70) * on.len() as u32);
+            taken.push(on.len());
+        }
+        assert_eq!(taken.iter().sum::<usize>(), 1_000, "{taken:?}");
+        assert!(taken[0] >= 200 && taken[5..].iter().all(|n| *n == 0), "{taken:?}");
+    }
+}
