@@ -278,8 +278,9 @@ fn get(agent: &Agent, url: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stop;
     use super::super::tests::{closed, server as web_server};
-    use super::super::{stop, wire::tests::probe};
+    use super::super::wire::tests::{probe, redis, repeated};
     use super::*;
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
