@@ -6,7 +6,7 @@
 //! Or a crowd: many processes of sleeping threads, in which new ones are born all the time.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) {
 
 /// Ends with its standard input.
 fn until_the_end() -> ! {
-    println!("ready");
+    let _ = writeln!(std::io::stdout(), "ready"); // whoever has started it may be gone
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     std::process::exit(0);
 }
