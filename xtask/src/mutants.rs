@@ -53,7 +53,16 @@ const SCOPES: [Scope; 4] = [
         files: &["crates/cotenant-linux/src/undo/**"],
         tests: &["cotenant-linux"],
         what: &["--lib"],
-        filters: &["undo::", "tests::"],
+        filters: &[
+            "undo::",
+            "tests::agents::",
+            "tests::batches::",
+            "tests::crash::",
+            "tests::crowd::",
+            "tests::keepers::",
+            "tests::pauses::",
+            "tests::roster::",
+        ],
     },
     Scope {
         package: "cotenant-sim",
@@ -79,7 +88,10 @@ pub struct Args {
     /// Every change there is; takes about a day
     #[arg(long, conflicts_with = "sample")]
     all: bool,
-    /// Stop after about so many, to be continued
+    /// Only those of this package that were drawn; may be repeated
+    #[arg(long, value_name = "PACKAGE")]
+    only: Vec<String>,
+    /// Stop after so many, to be continued
     #[arg(long, value_name = "N")]
     at_most: Option<usize>,
     /// Only say what is known by now
@@ -103,6 +115,10 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     fastrand::Rng::with_seed(args.seed).shuffle(&mut sample);
     if !args.all {
         sample.truncate(args.sample);
+    }
+    if !args.only.is_empty() {
+        sample.retain(|mutant| args.only.iter().any(|package| package == mutant.scope.package));
+        ensure!(!sample.is_empty(), "nothing was drawn in {}", args.only.join(", "));
     }
     let mut log = Log::open(&trial.folder.join("outcomes.jsonl"))?;
     if !args.report {
