@@ -88,7 +88,7 @@ impl Policy for Qos {
             }
             wake_at = wake_at.min(state.next(config, now)).max(now + Duration::from_micros(100));
         }
-        Decision { watch_until: state.watch_until(), ..Decision::new(proposals, state, wake_at, Vec::new()) }
+        Decision { watch_until: state.trial_ends(), ..Decision::new(proposals, state, wake_at, Vec::new()) }
     }
 }
 

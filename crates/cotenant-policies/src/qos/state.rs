@@ -21,9 +21,6 @@ const KNOWN: Duration = Duration::from_millis(25);
 /// After programs begin to run all the time, look as often for this long, and ask servers more often.
 const TRIAL: Duration = Duration::from_secs(1);
 
-/// Pauses that tell whose doing a miss was take no longer than this.
-const BLAME: Duration = Duration::from_secs(5);
-
 /// Weight of a new speed alone against those before.
 const ALONE_WEIGHT: f64 = 0.1;
 
@@ -194,15 +191,9 @@ impl QosState {
         }
     }
 
-    /// When the trial of letting the low-priority programs run all the time ends.
-    fn trial_ends(&self) -> Option<Time> {
+    /// When the trial of letting the low-priority programs run all the time ends; servers are asked more often until then.
+    pub fn trial_ends(&self) -> Option<Time> {
         self.phase.filter(|phase| phase.duty >= 1.0).map(|_| self.tried + TRIAL)
-    }
-
-    /// Until when servers are asked more often: in trials, and in pauses that are to tell soon whose doing a miss was.
-    pub fn watch_until(&self) -> Option<Time> {
-        let blames = self.phase.filter(|phase| phase.why == Why::Blame);
-        blames.map_or_else(|| self.trial_ends(), |_| Some(self.began + BLAME))
     }
 
     /// When something is due.

@@ -218,7 +218,7 @@ impl Goals {
             account.direction = reading.map(|reading| reading.direction).or(account.direction);
             let answers = view.app(high.app).and_then(|app| app.latency_ns.as_ref());
             if let (Source::Latency(_), Some(answers)) = (&high.metric, answers) {
-                let watched = self.state.watch_until().is_some_and(|until| view.at <= until);
+                let watched = self.state.trial_ends().is_some_and(|until| view.at <= until);
                 let account = &mut account.answers[usize::from(watched)];
                 account.ns.add(answers);
                 account.seconds += view.interval.as_secs_f64();
