@@ -44,6 +44,7 @@ pages! {
     tutorial: "docs/tutorial.md",
     calibrate: "docs/how-to/calibrate.md",
     characterize: "docs/how-to/characterize.md",
+    compare: "docs/how-to/compare.md",
     qos: "docs/how-to/qos.md",
     read_a_decision: "docs/how-to/read-a-decision.md",
     read_a_report: "docs/how-to/read-a-report.md",
