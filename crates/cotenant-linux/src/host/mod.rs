@@ -27,7 +27,7 @@ use cotenant_model::{AppId, CpuSet, Host, Order, Outcome, Sample, Time, Topology
 use queue::{Gaps, Line, Queue};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -350,7 +350,9 @@ impl LinuxHost {
         app.ended = true;
         self.ended.push((id, code, at));
         if self.first == Some(id) {
-            self.exit_code = code;
+            // Who ends because its time is up has not failed.
+            let time_is_up = self.stopped && self.signal.is_none() && status.signal() == Some(libc::SIGTERM);
+            self.exit_code = if time_is_up { 0 } else { code };
         }
         self.full_due = Time::default(); // whether all of it is gone is looked at now
     }

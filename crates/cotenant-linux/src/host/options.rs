@@ -82,7 +82,7 @@ pub enum StartError {
 #[derive(Clone, Debug, Default)]
 pub struct Finish {
     /// The exit code of the first application's command, 128 + signal where a signal ended it; 0 where it was not
-    /// started here.
+    /// started here, or ended because the time of the run was up.
     pub exit_code: u8,
     /// The last signal that asked to stop: the commands have got it, too.
     pub signal: Option<i32>,
