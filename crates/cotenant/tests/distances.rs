@@ -143,7 +143,7 @@ fn what_calibrate_found_is_this_machines_distance() {
     let (code, table, why) = said(&out);
     assert_eq!(code, Some(0), "{why}");
     if topology.nodes().len() == 1 {
-        let expected = "memory_latency             left out: one memory node: ";
+        let expected = "memory_latency  left out: one memory node: ";
         assert!(table.contains(expected), "{table}");
     }
     let mut files = fs::read_dir(data.join("cotenant/machines")).unwrap();

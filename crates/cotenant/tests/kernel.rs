@@ -92,7 +92,7 @@ fn a_rate_that_cannot_be_reached_is_reported() {
     let report = json(&output);
     assert_eq!(report["rate"], 1e12);
     assert!(report["per_second"].as_f64().unwrap() < 1e12);
-    assert!(stderr(&output).contains("of the rate of 1e12 per second and thread"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("of the rate of 1.000 T per second and thread"), "{}", stderr(&output));
 }
 
 #[test]

@@ -4,9 +4,9 @@ use super::NOBODY;
 use crate::qos::phase::{Phase, Why};
 use crate::qos::settings::QosConfig;
 use cotenant_model::policy::Ctx;
-use cotenant_model::{Action, CpuId, CpuSet, Proposal, Reason, Signal, TaskView, Time, Topology, View};
+use cotenant_model::{Action, CpuId, CpuSet, Proposal, Reason, Signal, TaskId, TaskView, Time, Topology, View};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// High-priority programs own a CPU on which they run for at least this share of the time.
@@ -30,6 +30,9 @@ pub struct Away {
     since_s: f64,
     /// Where the others were sent.
     sent: Option<(CpuSet, Time)>,
+    /// Which of their threads were.
+    #[serde(default)]
+    there: BTreeSet<TaskId>,
 }
 
 impl Away {
@@ -64,8 +67,8 @@ impl Away {
         }
     }
 
-    /// Moves the low-priority programs away where a phase that begins now answers contention, and lets them run
-    /// anywhere without one. Naps and limits keep what is then left to be kept.
+    /// Moves the low-priority programs away where a phase that begins now answers contention, their later threads too,
+    /// and lets them run anywhere without one. Naps and limits keep what is then left to be kept.
     pub(in crate::qos) fn proposals(
         &mut self,
         ctx: &Ctx<'_>,
@@ -78,18 +81,25 @@ impl Away {
         let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
         let Some((phase, began)) = phase else {
             let back = self.sent.take().is_some();
+            self.there.clear();
             let release = |task: &TaskView| Proposal {
                 action: Action::Release { task: task.info.id },
                 reason: Reason::new("place", NOBODY),
             };
             return low.filter(|_| back).map(release).collect();
         };
-        if began != now || !matches!(phase.why, Why::Contention | Why::Decrease) {
-            return Vec::new();
+        let answers = began == now && matches!(phase.why, Why::Contention | Why::Decrease) && self.send(ctx, now);
+        let why = match answers {
+            true => format!("{}contention", phase.figures()),
+            false => "as the rest of its program".to_owned(),
+        };
+        if answers {
+            self.there.clear();
         }
-        let Some(contexts) = self.send(ctx, now) else { return Vec::new() };
+        let Some((contexts, _)) = &self.sent else { return Vec::new() };
+        self.there.retain(|task| view.task(*task).is_some());
         let reason = Reason {
-            what: format!("{}contention: away from the programs of high priority", phase.figures()).into(),
+            what: format!("{why}: away from the programs of high priority").into(),
             app: config.beneficiary(&phase),
             ..Reason::new("place", "")
         };
@@ -98,19 +108,20 @@ impl Away {
             let action = Action::Place { task: task.info.id, contexts };
             Proposal { action, reason: reason.clone() }
         };
-        low.filter(|task| task.info.allowed.intersects(&contexts)).map(place).collect()
+        let goes = |task: &&TaskView| task.info.allowed.intersects(contexts) && self.there.insert(task.info.id);
+        low.filter(goes).map(place).collect()
     }
 
-    /// Where the others run from now on, if not where they do already.
-    fn send(&mut self, ctx: &Ctx<'_>, now: Time) -> Option<CpuSet> {
+    /// Decides where the others run from now on; whether that is another place than before.
+    fn send(&mut self, ctx: &Ctx<'_>, now: Time) -> bool {
         if self.sent.as_ref().is_some_and(|(_, at)| now - *at < LASTS) {
-            return None;
+            return false;
         }
         let theirs: CpuSet = self.theirs.iter().filter(|(_, share)| **share >= THEIRS).map(|(cpu, _)| *cpu).collect();
-        let place = place(ctx.topology, &theirs, self.running.ceil() as usize)?;
+        let Some(place) = place(ctx.topology, &theirs, self.running.ceil() as usize) else { return false };
         let new = self.sent.as_ref().is_none_or(|(before, _)| *before != place);
-        self.sent = Some((place.clone(), now));
-        new.then_some(place)
+        self.sent = Some((place, now));
+        new
     }
 
     /// Where the others were sent.

@@ -47,6 +47,21 @@ fn another_place_comes_before_naps() {
 }
 
 #[test]
+fn a_thread_that_comes_later_goes_where_its_program_is() {
+    let mut plant = Plant { topology: machine(2, 1, 2, 1), another_at: Time::from_secs(3), ..Plant::new(0.4, 6) };
+    plant.allowed = Some(plant.topology.usable().clone());
+    let mut config = with(config("tracking", "progress", false), |qos| qos.place = true);
+    config.pin = cotenant_model::pin::Pin::Cpu;
+    run(&mut plant, &config);
+    let contexts = plant.topology.packages()[1].clone();
+    let [first, later] = [1, 2].map(|id| Action::Place { task: TaskId(id), contexts: contexts.clone() });
+    let moves: Vec<&Action> = plant.actions.iter().filter(|action| action.task().is_some()).collect();
+    assert_eq!(moves, [&first, &later], "each of them once");
+    let why = "place: as the rest of its program: away from the programs of high priority";
+    assert!(plant.reasons.iter().any(|reason| reason == why), "{:?}", plant.reasons);
+}
+
+#[test]
 fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
     use Outcome::{Applied, Denied, NotThisMachine};
     let cases = [

@@ -47,6 +47,8 @@ struct Plant {
     /// Where threads are told: that of the first on CPU 0, that of the second where it is allowed; they are in each
     /// other's way on one package.
     allowed: Option<CpuSet>,
+    /// When the second one starts another thread, which does nothing.
+    another_at: Time,
     /// What the user allows the second one.
     mask: Option<CpuSet>,
     /// What becomes of naps, and of limits.
@@ -80,6 +82,7 @@ impl Plant {
             reasons: Vec::new(),
             rounds: 0,
             allowed: None,
+            another_at: Time(u64::MAX),
             mask: None,
             outcomes: [Outcome::Applied; 2],
             of_caches: Outcome::NotThisMachine,
@@ -131,16 +134,18 @@ impl Host for Plant {
         };
         let low = AppSample { id: AppId(1), name: "low".into(), ..AppSample::default() };
         let apps = [(self.now < self.high_ends).then_some(high), Some(low)].into_iter().flatten().collect();
-        let thread = |id: u32, cpu, seconds: f64| {
+        let thread = |id: u32, app, cpu, seconds: f64| {
             let mut counters = Counters::default();
             counters.set(Signal::CpuTime, Count::exact((seconds * 1e9) as u64));
-            let mask = self.mask.clone().filter(|_| id == 1);
+            let mask = self.mask.clone().filter(|_| app == 1);
             let allowed = mask.unwrap_or_else(|| self.topology.usable().clone());
-            let info = TaskInfo { id: TaskId(id), app: AppId(id), allowed, ..TaskInfo::default() };
+            let info = TaskInfo { id: TaskId(id), app: AppId(app), allowed, ..TaskInfo::default() };
             TaskSample { info: Arc::new(info), cpu, counters, ..TaskSample::default() }
         };
         let tasks = self.allowed.as_ref().map(|allowed| {
-            vec![thread(0, Some(CpuId(0)), self.now.as_secs_f64()), thread(1, allowed.first(), self.ran_s)]
+            let first = thread(0, 0, Some(CpuId(0)), self.now.as_secs_f64());
+            let another = (self.now >= self.another_at).then(|| thread(2, 1, allowed.first(), 0.0));
+            [first, thread(1, 1, allowed.first(), self.ran_s)].into_iter().chain(another).collect()
         });
         Ok(Sample { at: self.now, apps, tasks: tasks.unwrap_or_default(), ..Sample::default() })
     }
@@ -169,7 +174,7 @@ impl Host for Plant {
                 Action::LimitCaches { app: AppId(1), permille } => {
                     self.cache_share = permille.map_or(1.0, |permille| f64::from(permille) / 1e3);
                 }
-                Action::Place { task: TaskId(1), .. } => self.allowed = Some(order.affinity.clone()),
+                Action::Place { task: TaskId(1 | 2), .. } => self.allowed = Some(order.affinity.clone()),
                 Action::Release { task: TaskId(1) } => self.allowed = Some(self.topology.usable().clone()),
                 ref other => panic!("{other:?}"),
             }
