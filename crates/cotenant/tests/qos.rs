@@ -521,14 +521,16 @@ fn a_speed_that_is_never_known_throttles_nobody_for_long() {
     assert_eq!((code, &json["exit_code"]), (Some(4), &4.into()), "{json:#}");
 }
 
-/// A server does not end with its shell: it has something to write first.
+/// A server does not end with its shell: it has something to write first. What it starts behind many others is not
+/// overlooked.
 #[test]
 fn a_run_of_some_time_ends_behind_all_that_it_has_started() {
     let folder = TempDir::new("qos-time-programs");
     let told = folder.path().join("server").display().to_string();
-    let server = format!("trap \"sleep 1; echo over >{told}\" TERM; sleep 1000 & wait");
+    let many = "for i in 1 2 3 4 5 6 7 8 9 10; do (:); done";
+    let server = format!("trap \"sleep 1; echo over >{told}\" TERM; sleep 1.1; {many}; sleep 1000 & wait");
     let high = format!("sh -c '{server}' & wait");
-    let words = ["--high", &high, "--low", "exec sleep 1000", "--metric", "cmd:echo 1,every=20ms", "--time", "1s"];
+    let words = ["--high", &high, "--low", "exec sleep 1000", "--metric", "cmd:echo 1,every=20ms", "--time", "1500ms"];
     let (json, _) = summary(&words);
     assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
 }

@@ -366,6 +366,12 @@ impl LinuxHost {
         self.signal_throttled(signal);
     }
 
+    /// Finds whoever has come since the last look, which may be long ago: nobody who is to be signalled is overlooked.
+    fn look_for_all(&mut self) {
+        self.observer.list_soon();
+        let _ = self.look(self.now()); // what fails here fails in the next round
+    }
+
     /// Signals what the commands in our own session have started: a shell does not pass signals on.
     fn signal_descendants(&self, signal: i32) {
         for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.child.is_some()) {
@@ -463,6 +469,7 @@ impl LinuxHost {
             });
         }
         self.signal = Some(signal);
+        self.look_for_all();
         self.signal_throttled(signal);
         let started = self.apps.values().any(|app| app.child.is_some());
         match self.options.until {
@@ -551,7 +558,7 @@ impl Host for LinuxHost {
             let due = self.act.as_mut().and_then(|act| act.due(now));
             if let Some(after) = self.options.after.filter(|after| !self.stopped && now >= Time::default() + *after) {
                 self.stopped = true;
-                let _ = self.look(now); // at who has come since the last one; what fails here fails in the next round
+                self.look_for_all();
                 self.notes.add(format!("the programs were asked to end after {} s", after.as_secs_f64()));
                 self.ask_to_end(libc::SIGTERM);
             }

@@ -171,10 +171,7 @@ impl LinuxHost {
 
     /// Ends all jobs: politely, then not.
     pub(super) fn wind_up(&mut self) -> Wake {
-        // A job's first process may end sooner than those that it has started, and the last look may be long ago.
-        let at = self.now();
-        self.observer.list_soon();
-        let _ = self.look(at);
+        self.look_for_all(); // a job's first process may end sooner than those that it has started
         // What has ended by now has done so by itself.
         let mut twice = false;
         while let Ok(event) = self.waiter.wait(Some(Instant::now())) {
