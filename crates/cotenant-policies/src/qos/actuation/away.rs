@@ -89,12 +89,10 @@ impl Away {
             return low.filter(|_| back).map(release).collect();
         };
         let answers = began == now && matches!(phase.why, Why::Contention | Why::Decrease) && self.send(ctx, now);
-        let why = match answers {
-            true => format!("{}contention", phase.figures()),
-            false => "as the rest of its program".to_owned(),
-        };
+        let mut why = "as the rest of its program".to_owned();
         if answers {
             self.there.clear();
+            why = format!("{}contention", phase.figures());
         }
         let Some((contexts, _)) = &self.sent else { return Vec::new() };
         self.there.retain(|task| view.task(*task).is_some());
