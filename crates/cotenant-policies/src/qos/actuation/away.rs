@@ -6,7 +6,7 @@ use crate::qos::settings::QosConfig;
 use cotenant_model::policy::Ctx;
 use cotenant_model::{Action, CpuId, CpuSet, Proposal, Reason, Signal, TaskId, TaskView, Time, Topology, View};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// High-priority programs own a CPU on which they run for at least this share of the time.
@@ -30,9 +30,9 @@ pub struct Away {
     since_s: f64,
     /// Where the others were sent.
     sent: Option<(CpuSet, Time)>,
-    /// Which of their threads were.
+    /// The newest thread by then: those with a greater id came later.
     #[serde(default)]
-    there: BTreeSet<TaskId>,
+    newest: Option<TaskId>,
 }
 
 impl Away {
@@ -81,7 +81,6 @@ impl Away {
         let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
         let Some((phase, began)) = phase else {
             let back = self.sent.take().is_some();
-            self.there.clear();
             let release = |task: &TaskView| Proposal {
                 action: Action::Release { task: task.info.id },
                 reason: Reason::new("place", NOBODY),
@@ -89,13 +88,13 @@ impl Away {
             return low.filter(|_| back).map(release).collect();
         };
         let answers = began == now && matches!(phase.why, Why::Contention | Why::Decrease) && self.send(ctx, now);
-        let mut why = "as the rest of its program".to_owned();
-        if answers {
-            self.there.clear();
-            why = format!("{}contention", phase.figures());
-        }
+        let (why, newest) = match self.newest {
+            _ if answers => (format!("{}contention", phase.figures()), None),
+            Some(newest) => ("as the rest of its program".to_owned(), Some(newest)),
+            None => return Vec::new(),
+        };
         let Some((contexts, _)) = &self.sent else { return Vec::new() };
-        self.there.retain(|task| view.task(*task).is_some());
+        self.newest = view.tasks.last().map(|task| task.info.id).max(newest);
         let reason = Reason {
             what: format!("{why}: away from the programs of high priority").into(),
             app: config.beneficiary(&phase),
@@ -106,7 +105,7 @@ impl Away {
             let action = Action::Place { task: task.info.id, contexts };
             Proposal { action, reason: reason.clone() }
         };
-        let goes = |task: &&TaskView| task.info.allowed.intersects(contexts) && self.there.insert(task.info.id);
+        let goes = |task: &&TaskView| task.info.allowed.intersects(contexts) && Some(task.info.id) > newest;
         low.filter(goes).map(place).collect()
     }
 
