@@ -22,7 +22,8 @@ await grep -q 'limit in force: cpu.idle 1' /tmp/cotenant
 await grep -q 'more is tried' /tmp/cotenant
 limit_is max || fail "it is limited though nothing is wrong"
 masks_are "$spin" 0-3 || { show; fail "it was sent away though nothing is wrong"; }
-await idle_is 0 # who does no harm runs beside the others in the end
+await grep -q 'at the goal' /tmp/cotenant
+idle_is 1 || fail "who gets the CPU that it wants in the background need not leave it"
 
 # From now on the goal is missed wherever and however little it runs. First it is sent where the other program does not run: to the other
 # package.

@@ -103,6 +103,9 @@ pub struct SteadyState {
     /// Pauses in a row that were made for such and did not confirm them.
     #[serde(default)]
     unconfirmed: u32,
+    /// The figures of the bad moment for which the present pause tells whose doing it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accused_by: Option<Held>,
     /// Whether they run beside the others, not in the background.
     #[serde(default)]
     beside: bool,
@@ -208,7 +211,7 @@ impl Steady {
         let threshold = if why == Why::Increase { self.goal * (1.0 + self.hold) } else { self.goal };
         let held = Held::new(high, Figure::Kept, speed, threshold);
         if state.accused.is_some() {
-            state.pause = true;
+            (state.pause, state.accused_by) = (true, held);
             return (Phase { lasts: Lasts::Readings(1), why: Why::Blame, ..self.pause(&state) }.by(held), state);
         }
         self.go_on(state, why, held)
@@ -234,14 +237,15 @@ impl Steady {
 
     fn after_pause(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         state.pause = false;
-        let why = if let Some((duty, trial)) = state.accused.take() {
+        let held = state.accused_by.take();
+        let (why, held) = if let Some((duty, trial)) = state.accused.take() {
             // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
             if self.is_others_doing(&mut state, seen, trial) {
-                Why::Hold
+                (Why::Hold, None)
             } else {
                 let before = state.before.take();
                 state.retreat(before.unwrap_or(duty).max(self.least));
-                Why::Decrease
+                (Why::Decrease, held)
             }
         } else {
             // Single answers are known, and will soon tell where that is too much.
@@ -249,9 +253,9 @@ impl Steady {
                 state.duty = 1.0;
             }
             state.measured(seen);
-            if state.doubling { Why::Increase } else { Why::Hold }
+            (if state.doubling { Why::Increase } else { Why::Hold }, None)
         };
-        self.go_on(state, why, None)
+        self.go_on(state, why, held)
     }
 
     /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less

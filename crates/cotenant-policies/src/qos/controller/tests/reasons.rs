@@ -154,6 +154,9 @@ fn figures_that_decided_are_told() {
         "",
     ];
     assert_eq!(figures("steady", &[100.0, 99.0, 92.0, 80.0, NONE]), expected);
+    // A lower duty behind a pause that told whose doing it was goes by what that was made for.
+    let told = figures("steady", &[100.0, 99.0, 99.0, 80.0, 100.0]);
+    assert_eq!(told[3..], ["{app} kept 0.800 of its speed alone < 0.900"; 2]);
     // The pause left 0.2 · (0.9225 − 0.9) s as credit, the turn 0.2 · 0.05 s: 0.1 · (1 + 0.0145 / 0.4) may be lost.
     let expected = ["", "", "", "", "{app} lost 0.050 of its speed alone < 0.104"];
     assert_eq!(figures("tracking", &[60.0, 80.0, 99.0, 100.0, 95.0]), expected);
