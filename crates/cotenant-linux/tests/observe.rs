@@ -303,8 +303,8 @@ fn of_many_processes_some_are_looked_at_in_each_round() {
         })
         .collect();
     shown.last_id(4_040);
-    let found = [10, 11, 12, 13].map(&mut update);
-    assert_eq!(found.each_ref().map(Vec::len), [16, 16, 8, 0], "{found:?}");
+    let found = [10, 11, 12, 13, 14, 15].map(&mut update);
+    assert_eq!(found.each_ref().map(Vec::len), [8, 8, 8, 8, 8, 0], "{found:?}");
     assert_eq!(found.concat().into_iter().collect::<BTreeSet<_>>(), newcomers);
 }
 

@@ -1,6 +1,6 @@
 //! What the whole of Cotenant costs, its guardian included: CPU time in percent of one core at an interval of 100 ms,
 //! and memory, on a program of 1,000 threads of which 100 or all run; beside `perf stat -I 100 -p` on the same
-//! program. What a tool needs to begin is left out: its time counts from two seconds after its start. `auto` samples
+//! program. What a tool needs to begin is left out: its time counts from 15 seconds after its start. `auto` samples
 //! less often than each 100 ms where nothing can be decided, as without a PMU; `static` moves all threads once, and
 //! then looks after them.
 //!
@@ -21,7 +21,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const SETTLE: Duration = Duration::from_secs(2);
+/// Looks at processes get rarer in the first seconds.
+const SETTLE: Duration = Duration::from_secs(15);
 const THREADS: usize = 1_000;
 
 fn main() {

@@ -46,7 +46,7 @@ const FULL_EVERY: Duration = Duration::from_secs(10);
 
 /// Processes whose threads are counted in one update, and those at which a slow look is made: of more, each has its
 /// turn.
-const COUNTED_AT_MOST: usize = 16;
+const COUNTED_AT_MOST: usize = 8;
 const SLOW_AT_MOST: usize = 8;
 
 /// Up to so many threads, listing all of them costs no more than finding out which are new and which are gone.
