@@ -43,8 +43,8 @@ impl Limit {
 const COMMAND_LINE: u64 = 64 << 10;
 const ARGUMENTS: usize = 256;
 
-/// Bytes of a program of which symbols are read. The largest with debug information have 2 to 3 GB; what has holes can
-/// claim any length.
+/// Bytes of a program of which parts are read or mapped. The largest with debug information have 2 to 3 GB; what has
+/// holes can claim any length.
 const PROGRAM: u64 = 4 << 30;
 
 /// Bytes of one line. The kernel's longest ends with a path of 4096 bytes, each of which may be escaped by four.

@@ -36,6 +36,15 @@ impl Mapping {
         Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::InvalidData)?, bytes })
     }
 
+    /// What it holds, for as long as this process lives. A file that is cut meanwhile ends the process that reads
+    /// behind its end: for children that may.
+    pub fn forever(self) -> &'static [u8] {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the mapping is readable for its length and is never unmapped. Whoever writes to the file changes
+        // the bytes below the slice, which are taken as they come and are no addresses of ours.
+        unsafe { std::slice::from_raw_parts(this.at.as_ptr(), this.bytes) }
+    }
+
     /// Where it begins. Valid as long as `self`.
     pub fn start<T>(&self) -> *mut T {
         self.at.as_ptr().cast()

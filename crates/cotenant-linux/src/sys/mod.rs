@@ -2,6 +2,7 @@
 
 pub mod cgroups;
 mod clocks;
+mod confined;
 mod files;
 pub mod launch;
 mod mapping;
@@ -15,6 +16,7 @@ pub mod waiter;
 mod waiting;
 
 pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time};
+pub use confined::{Failed, confined};
 pub use files::{
     Lock, flock, is_tmpfs, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking, write_some,
 };

@@ -6,17 +6,22 @@ use cotenant_cli::messages::{count, tell};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::perf::plan;
 use cotenant_linux::sense::perf::sampling::{
-    self, Cost, Events, PER_SECOND, Sampler, SourceLine, Symbols, Unavailable,
+    self, Cost, Events, PER_SECOND, Sampler, SourceLine, Unavailable, source_lines,
 };
 use cotenant_measure::characterize::contention::line_signals;
 use cotenant_model::Topology;
 use cotenant_model::region::found::Model;
 use cotenant_model::region::sampled::{Profile, Sampled};
+use std::iter;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the buffers are read.
 const READ: Duration = Duration::from_millis(100);
+/// For reading the symbols of all files: what ran decides how many there are.
+const SYMBOLS: Duration = Duration::from_secs(300);
+/// Files without symbols that are named.
+const UNREAD: usize = 5;
 /// Samples of a program's time below which its scores are rough: of a function with a tenth of it, a tenth off.
 const FEW: f64 = 1_000.0;
 
@@ -45,7 +50,10 @@ pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Mo
         );
     }
     if !args.quiet {
-        unread.iter().for_each(tell);
+        unread.iter().take(UNREAD).for_each(tell);
+        if unread.len() > UNREAD {
+            tell(format_args!("no symbols of {} more", count((unread.len() - UNREAD) as u64, "file")));
+        }
         remarks(&found, events, total.ns);
     }
     Ok(Found {
@@ -89,11 +97,13 @@ fn profile(found: &sampling::Found) -> (Profile, Vec<String>) {
         last_lines: cost.last_lines * found.last_factor,
     };
     let (mut profile, mut unread) = (Profile::default(), Vec::new());
+    let until = Instant::now() + SYMBOLS;
     profile.add_elsewhere(scaled(&found.places.elsewhere));
     for (file, at) in &found.places.files {
-        let symbols = Symbols::of(file).map_err(|why| unread.push(format!("no symbols: {why}"))).ok();
-        for (offset, cost) in at {
-            let source = symbols.as_ref().map(|symbols| symbols.at(*offset)).unwrap_or_default();
+        let offsets: Vec<u64> = at.keys().copied().collect();
+        let lines = source_lines(file, &offsets, until).map_err(|why| unread.push(format!("no symbols: {why}")));
+        for (cost, source) in at.values().zip(lines.into_iter().flatten().chain(iter::repeat_with(SourceLine::default)))
+        {
             match name(&source) {
                 Some(function) => profile.add(function, source.file.as_deref(), source.line, scaled(cost)),
                 None => profile.add_elsewhere(scaled(cost)),
