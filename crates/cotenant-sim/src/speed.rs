@@ -1,6 +1,7 @@
 //! How fast everything runs together: the fixed point between speeds and the queues before what is shared.
 
 use crate::machine::SimMachine;
+use cotenant_model::number;
 
 /// What one running thread demands, for given miss ratios and places.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,7 +62,8 @@ impl Use {
 /// The iteration did not settle: no number, but its state.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "speeds did not settle after {rounds} rounds at {at_s:.6} s: they still change by {change:.1e} (waits in ns: {waits}); report the scenario, or check its figures"
+    "speeds did not settle after {rounds} rounds at {at_s:.6} s: they still change by {} (waits in ns: {waits}); report the scenario, or check its figures",
+    number::significant(*change, 2)
 )]
 pub struct Unsettled {
     /// Rounds tried.

@@ -607,6 +607,38 @@ fn policies_decide_on_every_shipped_machine() {
     assert!(!text(&published.stderr).contains("no thresholds of its own"), "the file has the paper's");
 }
 
+#[test]
+fn topo_shows_the_distances_that_decide_derives() {
+    let folder = Folder::new("derived");
+    let snapshot = folder.file("snapshot.json");
+    fs::write(&snapshot, r#"{"interval_s": 0.1, "tasks": []}"#).unwrap();
+    let machines = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines")).unwrap();
+    let mut derived = 0;
+    for machine in machines.map(|entry| entry.unwrap().path()) {
+        let machine = machine.file_stem().unwrap().to_str().unwrap().to_owned();
+        let told = |words: &[&str]| {
+            let said = text(&run(words).stderr);
+            said.lines().filter(|line| line.contains("no distances of its own")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let topo = ["topo", "--json", "--from", &machine];
+        let decided = told(&["decide", "--machine", &machine, "--snapshot", &snapshot, "--policy", "weighted"]);
+        assert_eq!(told(&topo), decided, "{machine}");
+        let topo = json(&run(&topo));
+        assert_eq!(topo["distances"].is_object(), topo["numa_nodes"].as_u64() > Some(1), "{machine}: {topo:#}");
+        let source = topo["distances"]["source"].as_str().unwrap_or_default();
+        assert_eq!(source.starts_with("derived from memory_ns"), !decided.is_empty(), "{machine}: {source}");
+        derived += decided.len();
+    }
+    assert!(derived > 3, "of most machines the file has none");
+    let profile = folder.file("profile.toml");
+    let rows = "{ cpus = '0-47,96-143', ns = [90, 200] }, { cpus = '48-95,144-191', ns = [200, 90] }";
+    fs::write(&profile, format!("[memory_latency]\nnodes = [0, 1]\nrows = [{rows}]\n")).unwrap();
+    let measured = run(&["topo", "--json", "--from", "epyc-9454-2s", "--profile", &profile]);
+    let said = text(&measured.stderr);
+    assert!(measured.status.success() && !said.contains("derived"), "what a profile has is not: {said}");
+    assert_eq!(json(&measured)["distances"]["rows"][0][1], 200.0);
+}
+
 #[allow(clippy::too_many_lines)] // a table
 #[test]
 fn wrong_input_gets_one_line_with_place_and_remedy() {

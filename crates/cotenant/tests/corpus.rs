@@ -200,11 +200,14 @@ fn without(paths: &[&[&str]], state: &policy::State) -> policy::State {
     serde_json::from_value(json).unwrap()
 }
 
-/// The state has the figures of reasons, all of them; a text has as many of their digits as show why.
+/// The state has the figures of reasons, all of them; a text has as many of their digits as show why, and prefixes
+/// where it had exponents.
 fn without_figures(mut decision: Decision) -> Decision {
     for reason in decision.proposals.iter_mut().map(|proposal| &mut proposal.reason) {
         let is_number = |word: &str| word.trim_end_matches(';').parse::<f64>().is_ok();
-        let words = reason.what.split(' ').map(|word| if is_number(word) { "#" } else { word });
+        let is_prefix = |word: &str| ["k", "M", "G", "T", "P"].contains(&word.trim_end_matches(';'));
+        let words = reason.what.split(' ').filter(|word| !is_prefix(word));
+        let words = words.map(|word| if is_number(word) { "#" } else { word });
         reason.what = words.collect::<Vec<_>>().join(" ").into();
     }
     decision

@@ -4,6 +4,7 @@ use super::cases::{App, Case, mixes, standalone};
 use super::joint::Joint;
 use super::lab::{Arm, Lab, Run, RunTotals, Static};
 use super::row::{Found, Row, claim, effect, geometric, highest, level, listed, lowest, mean, percent, row, tally};
+use cotenant_model::number;
 use cotenant_sim::optimum::Label;
 use std::collections::BTreeMap;
 
@@ -192,10 +193,11 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     let note = format!(
         "{} Slower under SAM than under Linux: {lost}. No policy can gain more over Linux here than the best static mapping, at most {room:.0} % \
          (its own phases apart). Of {} applications that Table 1 has moved for coherence, SAM leaves {rests} alone; in {below} of them a thread's \
-         inter-socket events under Linux, the mean over the run, stay below the threshold ({threshold:.1e}): with its threads halved between the sockets, about half of \
+         inter-socket events under Linux, the mean over the run, stay below the threshold ({}): with its threads halved between the sockets, about half of \
          an application's transfers cross, and waiting for memory and for transfers makes its cycles more.",
         base(lab, standalone())?,
-        told.len()
+        told.len(),
+        number::significant(threshold, 2)
     );
     Ok(Found::new(rows, verdict, note))
 }

@@ -1,5 +1,6 @@
 //! Pictures of what was measured: standalone SVG.
 
+use cotenant_model::number;
 use cotenant_model::profile::calibration::Curve;
 use cotenant_model::topology::hidden::Latencies;
 use std::fmt::Write;
@@ -182,7 +183,8 @@ fn ceiling(value: f64) -> f64 {
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        1e4.. | ..1e-3 => format!("{value:.1e}"),
+        1e4.. => number::significant(value, 2).replace(".0 ", " "),
+        ..1e-3 => number::significant(value, 2).trim_end_matches('0').to_owned(),
         100.0.. => format!("{value:.0}"),
         _ => format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned(),
     }
@@ -228,8 +230,8 @@ mod tests {
         assert_eq!(ticks(&[-0.02, 0.9]), (false, "-0.2 0 0.2 0.4 0.6 0.8 1".into()));
         assert_eq!(ticks(&[1.0, 2.0, 16.0]), (false, "0 5 10 15 20".into()));
         assert_eq!(ticks(&[1.0, 96.0]), (true, "1 2 5 10 20 50 100".into()));
-        assert_eq!(ticks(&[3e-5, 3e-3]), (true, "2.0e-5 5.0e-5 1.0e-4 2.0e-4 5.0e-4 0.001 0.002 0.005".into()));
-        assert_eq!(ticks(&[1.0, 1e6]).1, "1 10 100 1000 1.0e4 1.0e5 1.0e6");
+        assert_eq!(ticks(&[3e-5, 3e-3]), (true, "0.00002 0.00005 0.0001 0.0002 0.0005 0.001 0.002 0.005".into()));
+        assert_eq!(ticks(&[1.0, 1e6]).1, "1 10 100 1000 10 k 100 k 1 M");
         let axis = Axis::of([1.0, 100.0].into_iter(), &[]);
         assert!((axis.at(10.0) - 0.5).abs() < 1e-9 && axis.at(1.0) == 0.0 && (axis.at(100.0) - 1.0).abs() < 1e-9);
         assert_eq!(Axis::of([].into_iter(), &[]).ticks, [0.0, 1.0]);

@@ -92,7 +92,7 @@ impl fmt::Display for Held {
         let Self { figure, value, threshold, .. } = *self;
         let relation = if value < threshold { '<' } else { '≥' };
         let [value, threshold] = number::apart([value, threshold], 3, |value, digits| match figure {
-            Figure::Speed => format!("{value:.digits$e}"), // as in recordings of every release
+            Figure::Speed => number::significant(value, digits + 1),
             Figure::Kept | Figure::Lost => format!("{value:.digits$}"),
         });
         match figure {

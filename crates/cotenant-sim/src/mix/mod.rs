@@ -9,6 +9,7 @@ mod held;
 use crate::app::{LINE, Phase};
 use crate::machine::SimMachine;
 use crate::speed::{Demand, Unsettled, Use, solve};
+use cotenant_model::number;
 use thiserror::Error;
 
 /// One program's share of a steady state.
@@ -70,7 +71,8 @@ pub enum MixError {
     Unsettled(#[from] Unsettled),
     /// The fixed point was not reached.
     #[error(
-        "no steady state after {rounds} rounds: bytes held still change by {change:.1e} of the cache (held: {held:?})"
+        "no steady state after {rounds} rounds: bytes held still change by {} of the cache (held: {held:?})",
+        number::significant(*change, 2)
     )]
     Unsteady {
         /// Rounds tried.

@@ -9,6 +9,7 @@ use cotenant_linux::sense::topology::archive;
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::{render, report, svg};
+use cotenant_sim::derived;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -66,19 +67,23 @@ fn own_profile(topology: &Topology) -> MachineProfile {
 /// # Errors
 /// Where the machine cannot be had or a file cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let found = machine_arg::resolve(args.from.as_deref()).map_err(|e| match args.from {
+    let mut found = machine_arg::resolve(args.from.as_deref()).map_err(|e| match args.from {
         Some(_) => usage(e.to_string()),
         None => e.into(),
     })?;
     for note in &found.notes {
         tell(note);
     }
+    let derived = derived::complete(&mut found.machine);
+    let derived = derived.map_err(|e| usage(format!("machine {}:{e}", found.machine.name)))?.distances;
+    let before = found.machine.topology.parts().distances.clone();
     let profile = match &args.profile {
         Some(path) => settings::read_profile(path)?,
         None if found.is_live => own_profile(&found.machine.topology),
         None => MachineProfile::default(),
     };
     let topology = &calibrated::measured(&profile, found.machine.topology)?;
+    derived.iter().filter(|_| topology.parts().distances == before).for_each(tell);
     if let Some(path) = &args.svg {
         fs::write(path, svg::svg(topology))
             .with_context(|| format!("{}: the picture cannot be written", path.display()))?;

@@ -9,6 +9,7 @@ pub use plane::{Cell, MOST, heatmap, points};
 
 use super::escape::escape;
 use anyhow::{Result, anyhow};
+use cotenant_model::number;
 use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
@@ -96,8 +97,7 @@ fn font(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// A number for an axis or a table: four significant digits at most, with an SI prefix or exponent where it is far
-/// from one.
+/// A number for an axis or a table: four significant digits at most, with an SI prefix where it is large.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -110,7 +110,7 @@ pub fn short(value: f64) -> String {
     };
     match size {
         _ if !value.is_finite() => value.to_string(),
-        _ if !(1e-3..1e15).contains(&size) => format!("{value:.2e}"),
+        _ if !(1e-3..1e15).contains(&size) => number::significant(value, 3),
         _ if size >= 1e9 => trimmed(2, value / 1e9, " G"),
         _ if size >= 1e6 => trimmed(2, value / 1e6, " M"),
         _ if size >= 1e4 => trimmed(1, value / 1e3, " k"),
@@ -370,10 +370,10 @@ mod tests {
             (12_345.0, "12.3 k"),
             (7.5e7, "75 M"),
             (2.2e9, "2.2 G"),
-            (2.5e-4, "2.50e-4"),
+            (2.5e-4, "0.000250"),
             (-3.0, "-3"),
             (100.0, "100"),
-            (1e18, "1.00e18"),
+            (1e18, "1000 P"),
             (f64::NAN, "NaN"),
         ] {
             assert_eq!(short(value), text);

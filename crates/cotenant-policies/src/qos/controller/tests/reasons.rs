@@ -126,18 +126,19 @@ fn what_decided_by_a_hair_shows_why() {
     let told = |figure, value, threshold| Held::new(0, figure, value, threshold).unwrap().to_string();
     assert_eq!(told(Figure::Kept, 0.899_96, 0.9), "{app} kept 0.89996 of its speed alone < 0.90000");
     assert_eq!(told(Figure::Lost, 0.1, 0.1), "{app} lost 0.100 of its speed alone ≥ 0.100");
-    assert_eq!(told(Figure::Speed, 3_178.8e3, 3_178.9e3), "{app} had a speed of 3.1788e6 < 3.1789e6");
+    assert_eq!(told(Figure::Speed, 3.871e7, 1e17), "{app} had a speed of 38.71 M < 100.0 P");
+    assert_eq!(told(Figure::Speed, 3_178.8e3, 3_178.9e3), "{app} had a speed of 3.1788 M < 3.1789 M");
 }
 
 #[test]
 fn figures_that_decided_are_told() {
     // Thresholds 0.5 and 1.0; a nap tells nothing.
     let expected = [
-        "{app} had a speed of 4.000e-1 < 5.000e-1",
+        "{app} had a speed of 0.4000 < 0.5000",
         "",
-        "{app} had a speed of 7.000e-1 < 1.000e0",
+        "{app} had a speed of 0.7000 < 1.000",
         "",
-        "{app} had a speed of 1.200e0 ≥ 1.000e0",
+        "{app} had a speed of 1.200 ≥ 1.000",
         "",
     ];
     assert_eq!(figures("utilisation-biased", &[0.4, 9.0, 0.7, 9.0, 1.2, NONE]), expected);
