@@ -508,6 +508,23 @@ fn a_run_that_is_too_short_to_judge_says_so() {
     assert_eq!((&json["exit_code"], code), (&4.into(), Some(4)), "{json:#}");
 }
 
+/// Each reading is an eighth below the one before: whatever the speed alone is, what follows is slower.
+#[test]
+fn a_missed_goal_is_an_exit_code_where_it_is_asked_for() {
+    let folder = TempDir::new("qos-missed");
+    let count = folder.path().join("count").display().to_string();
+    fs::write(&count, "1000000000000000000").unwrap();
+    let slower = format!("cmd:n=$(($(cat {count}) * 7 / 8)); echo $n >{count}; echo $n,every=50ms");
+    for (metric, verdict, code) in [(&*slower, "goal missed", 3), ("cmd:echo 5,every=50ms", "goal kept", 143)] {
+        let state = State::new("qos-strict");
+        let words = ["qos", "-v", "--high", "sleep 1000", "--low", "exec sleep 1000", "--strict", "--metric", metric];
+        let mut run = Run::of(state.cotenant(&words), TempDir::new("qos-strict-programs"));
+        run.hear(&[&format!("high sleep: {verdict}, ")]);
+        let (said, ended) = run.terminate();
+        assert_eq!(ended, Some(code), "{verdict}: {said:?}");
+    }
+}
+
 #[test]
 fn a_speed_that_is_never_known_throttles_nobody_for_long() {
     let metric = "cmd:false,every=20ms,timeout=20ms";
