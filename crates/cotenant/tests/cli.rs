@@ -177,6 +177,7 @@ fn the_summary_says_what_was_seen_and_recorded() {
     let out = run(&["record", "-o", &file, "--interval", "1h", "--", "true"]);
     let stderr = text(&out.stderr);
     assert!(stderr.contains("before the first round was over"), "{stderr}");
+    assert!(stderr.contains(" s after Cotenant was ready (which took "), "a slow start is told apart: {stderr}");
     assert!(stderr.contains(&file) && stderr.contains("cotenant why"), "{stderr}");
     let out = run(&["run", "--json", "--record", &file, "--", "true"]);
     let summary: Value = serde_json::from_slice(&out.stderr).unwrap();

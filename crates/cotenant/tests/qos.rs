@@ -546,8 +546,8 @@ fn a_run_of_some_time_ends_behind_all_that_it_has_started() {
     let told = folder.path().join("server").display().to_string();
     let many = "for i in 1 2 3 4 5 6 7 8 9 10; do (:); done";
     let server = format!("trap \"sleep 1; echo over >{told}\" TERM; sleep 1.1; {many}; sleep 1000 & wait");
-    // With standard error in its hands, this test itself would wait for it.
-    let high = format!("sh -c '{server}' 2>/dev/null & wait");
+    // With our pipes in its hands, this test itself would wait for it.
+    let high = format!("sh -c '{server}' >/dev/null 2>&1 & wait");
     let words = ["--high", &high, "--low", "exec sleep 1000", "--metric", "cmd:echo 1,every=20ms", "--time", "1500ms"];
     let (json, _) = summary(&words);
     assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
