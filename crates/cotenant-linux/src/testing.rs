@@ -65,15 +65,15 @@ pub fn elf(sections: &[Section<'_>]) -> Vec<u8> {
         table.extend([link as u32, 0].map(u32::to_le_bytes).concat());
         table.extend([1_u64, 24].map(u64::to_le_bytes).concat());
     };
-    let named = sections.iter().map(|(name, ..)| {
+    let starts = sections.iter().map(|(name, ..)| {
         let at = names.len();
         names.extend(name.bytes().chain([0]));
         at
     });
-    let named: Vec<usize> = named.collect();
+    let starts: Vec<usize> = starts.collect();
     add(1, 3, 0, bytes.len(), names.len() as u64, 0);
     bytes.extend(&names);
-    for ((_, kind, flags, content, claimed), name) in sections.iter().zip(named) {
+    for ((_, kind, flags, content, claimed), name) in sections.iter().zip(starts) {
         add(name, *kind, *flags, bytes.len(), (*claimed).max(content.len() as u64), strings);
         bytes.extend(*content);
     }

@@ -74,7 +74,7 @@ fn child(memory: u64, mut answer: File, work: impl FnOnce() -> Vec<u8>) -> ! {
         check(unsafe { libc::dup2(null, 2) })?;
         answer.write_all(&work())
     }));
-    let code = if matches!(done, Ok(Ok(()))) { 0 } else { 1 };
+    let code = i32::from(!matches!(done, Ok(Ok(()))));
     // SAFETY: ends this process at once; what its parent would do at its end is the parent's.
     unsafe { libc::_exit(code) }
 }

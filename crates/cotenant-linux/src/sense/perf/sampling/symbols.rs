@@ -139,7 +139,7 @@ impl Symbols {
             found.line = place.and_then(|place| place.line).filter(|line| *line > 0);
         }
         if found.function.is_none()
-            && let Some(name) = self.names.containing(address).map(|symbol| symbol.name())
+            && let Some(name) = self.names.containing(address).map(SymbolMapName::name)
         {
             found.shown = Some(readable(name, None));
             found.function = Some(name.to_owned());
@@ -353,7 +353,7 @@ mod tests {
         let symbol = |name: u32, length: u64| {
             [&name.to_le_bytes()[..], &[0x12, 0, 1, 0], &0x1000_u64.to_le_bytes(), &length.to_le_bytes()].concat()
         };
-        let names = [&b"\0f\0"[..], &[b'x'; NAME + 1], b"\0"].concat();
+        let names = [&b"\0f\0"[..], &b"x".repeat(NAME + 1), b"\0"].concat();
         let with = |table: &[u8], claimed| {
             let (strings, table) = ((".strtab", 3, 0, &names[..], 0), [&[0; 24], table].concat());
             elf(&[strings, (".symtab", 2, 0, &table, claimed)])
