@@ -5,7 +5,7 @@
 
 pub mod group;
 mod sessions;
-mod threads;
+pub(crate) mod threads;
 
 use crate::act::groups::LimitError;
 use crate::notes::Notes;

@@ -10,7 +10,7 @@ use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Autogroup {
     fn set(&self, nice: i32, patience: Duration) -> io::Result<()> {
         let begin = Instant::now();
         loop {
-            match around("background.session", || self.file.write_all_at(nice.to_string().as_bytes(), 0)) {
+            match around("background.session", || (&self.file).write_all(nice.to_string().as_bytes())) {
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock && begin.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -118,6 +118,8 @@ fn give_back(
 pub struct Weights {
     /// With their nice values before.
     ours: BTreeMap<u64, i32>,
+    /// Of these, those that have it only from the next look on.
+    waiting: BTreeSet<u64>,
     /// Left alone.
     left: BTreeSet<u64>,
 }
@@ -132,6 +134,7 @@ impl Weights {
     pub fn tend(&mut self, journal: &mut Journal, on: bool, pids: &BTreeSet<u32>, notes: &mut Notes) {
         if !on {
             self.left.clear();
+            self.waiting.clear();
             return self.give_back(journal, pids.iter().copied(), Duration::ZERO, notes);
         }
         let mut others = None;
@@ -139,7 +142,8 @@ impl Weights {
             let Some(group) = Autogroup::open(*pid, true) else { continue };
             let (id, nice) = (group.id, group.nice);
             // Below 0 it may take privileges to get back there.
-            if self.ours.contains_key(&id) || self.left.contains(&id) || !(0..LEAST).contains(&nice) {
+            let known = self.ours.contains_key(&id) && !self.waiting.contains(&id);
+            if known || self.left.contains(&id) || !(0..LEAST).contains(&nice) {
                 continue;
             }
             self.left.insert(id);
@@ -160,10 +164,11 @@ impl Weights {
                 continue;
             }
             match group.set(LEAST, Duration::ZERO) {
-                Ok(()) => drop(self.ours.insert(id, nice)),
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {} // at the next look
+                Ok(()) => drop(self.waiting.remove(&id)),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => drop(self.waiting.insert(id)),
                 Err(_) => continue,
             }
+            self.ours.insert(id, nice);
             self.left.remove(&id);
         }
     }

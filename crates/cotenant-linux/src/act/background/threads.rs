@@ -186,7 +186,7 @@ fn give_back(journal: &mut Journal, id: Identity, pid: u32, original: Class, not
 
 /// Whether we have CAP_SYS_NICE as the kernel asks for it: found out on a thread of its own, which needs it to take
 /// back both that and a flag of its own. Limits do not help with the flag.
-fn is_privileged() -> bool {
+pub fn is_privileged() -> bool {
     static PRIVILEGED: OnceLock<bool> = OnceLock::new();
     let set = |policy| sys::setscheduler(0, policy).is_ok();
     let tried = move || set(libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK) && set(libc::SCHED_OTHER);
