@@ -21,8 +21,7 @@ pub fn getscheduler(tid: u32) -> io::Result<c_int> {
 pub fn setscheduler(tid: u32, policy: c_int) -> io::Result<()> {
     let priority: c_int = 0;
     // SAFETY: the kernel's `struct sched_param` is one int, which outlives the call.
-    let result =
-        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid.cast_signed(), policy, &raw const priority) };
+    let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid.cast_signed(), policy, &raw const priority) };
     check_long(result).map(|_| ())
 }
 
@@ -31,9 +30,7 @@ pub fn setscheduler(tid: u32, policy: c_int) -> io::Result<()> {
 pub fn may_leave_idle(pid: u32, tid: u32) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: nothing is set; the limit is writable.
-    let read = check(unsafe {
-        libc::prlimit(pid.cast_signed(), libc::RLIMIT_NICE, std::ptr::null(), &raw mut limit)
-    });
+    let read = check(unsafe { libc::prlimit(pid.cast_signed(), libc::RLIMIT_NICE, std::ptr::null(), &raw mut limit) });
     // SAFETY: takes no pointers. The call itself, unlike libc's wrapper, tells 20 − nice: the limit that permits it.
     let needed = check_long(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, tid.cast_signed()) });
     read.is_ok() && needed.is_ok_and(|needed| limit.rlim_cur >= needed.cast_unsigned())

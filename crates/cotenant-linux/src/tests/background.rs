@@ -1,21 +1,26 @@
 //! The background without a control group: scheduling policies and the weight of sessions come back, whoever dies.
 
-use super::roles::{Subject, command, dying, infos, journal, journals, say};
+use super::roles::{Subject, command, dying, host_command, infos, journal, journals, options, say};
 use crate::act::background::Background;
 use crate::act::background::threads::is_privileged;
 use crate::act::restore;
+use crate::act::throttle::Enforcer;
 use crate::fault;
+use crate::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use crate::notes::Notes;
+use crate::sense::processes::Target;
+use crate::sense::topology;
 use crate::sys;
 use crate::sys::thread::{self, numbers_in};
 use crate::testing::{Player, TempDir, eventually, kills, pass};
+use cotenant_model::{Action, AppId, CpuSet, Host, Order, Reason};
 use std::ffi::c_int;
 use std::fs;
 use std::io;
 use std::os::unix::fs::chown;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What an ordinary user is here.
@@ -123,10 +128,14 @@ impl Case {
         self.policies().iter().all(|p| *p == policy)
     }
 
-    /// All is as before, and `restore` finds nothing to do.
-    fn is_undone(&self, case: &str) {
+    fn is_as_before(&self, case: &str) {
         let as_before = || self.all_have(libc::SCHED_OTHER) && self.nice().is_none_or(|nice| nice == 0);
         eventually(&format!("{case}: {:?}, nice {:?}", self.policies(), self.nice()), as_before);
+    }
+
+    /// All is as before, and `restore` finds nothing to do.
+    fn is_undone(&self, case: &str) {
+        self.is_as_before(case);
         eventually(&format!("{case}: the guardian has finished"), || journals(&self.state()) == 0);
         let report = restore(&self.state());
         assert_eq!((report.restored, report.failed), (0, 0), "{case}: {report:?}");
@@ -185,7 +194,7 @@ fn threads_and_their_session_go_to_the_background_and_come_back() {
     if !privileged() {
         return;
     }
-    let mut case = Case::new(3);
+    let case = Case::new(3);
     // A batch program stays one, and so does one that lets its children begin anew.
     sys::setscheduler(case.subject.tids[1], libc::SCHED_BATCH).unwrap();
     sys::setscheduler(case.subject.tids[2], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
@@ -283,7 +292,10 @@ fn a_policy_that_somebody_else_has_set_stays() {
         } else {
             player.say("");
             let said = player.hear("end");
-            assert!(said.contains("keeps scheduling policy 3 of another agent") && said.contains("failed: 0"), "{said}");
+            assert!(
+                said.contains("keeps scheduling policy 3 of another agent") && said.contains("failed: 0"),
+                "{said}"
+            );
         }
         assert_eq!(case.policies(), [libc::SCHED_BATCH, libc::SCHED_OTHER]);
     }
@@ -377,5 +389,70 @@ fn random_kills_leave_nobody_in_the_background() {
         pass(moment);
         player.kill();
         case.is_undone(&format!("{:?}, killed after {moment:?}", case.user));
+    }
+}
+
+/// Has one program that it starts and one that runs already, `PID`, in the background, until they go: `STATE_DIR PID`.
+pub fn minder(args: &[String]) {
+    let [state_dir, pid] = args else { panic!("usage: STATE_DIR PID") };
+    let journal = Some(options(Path::new(state_dir)));
+    let attached = AppSpec {
+        throttled: Some(Enforcer::Auto),
+        ..AppSpec::new("attached".into(), What::Running(Target::Trees(vec![pid.parse().unwrap()])))
+    };
+    let mut sleeper = Command::new("sleep");
+    sleeper.arg("1000").stdin(Stdio::null()).stdout(Stdio::null());
+    let started = AppSpec { throttled: Some(Enforcer::Auto), ..AppSpec::command("started".into(), sleeper) };
+    let options = HostOptions { act: true, until: Until::Asked, journal, ..HostOptions::default() };
+    let mut host = LinuxHost::new(&topology::live().unwrap().topology, vec![attached, started], options).unwrap();
+    let mut lines = std::io::stdin().lines();
+    let (attached, started) = (AppId(0), AppId(1));
+    for on in [true, false, true] {
+        let pid = host.sample().unwrap().tasks.iter().find(|task| task.info.app == started).unwrap().info.pid;
+        let orders = [attached, started].map(|app| Order {
+            action: Action::Background { app, on },
+            affinity: CpuSet::new(),
+            reason: Reason::new("test", "test"),
+        });
+        let outcomes = host.apply(&orders);
+        let limits: Vec<_> = host.slept().into_iter().map(|slept| slept.limit.unwrap_or_default()).collect();
+        say(&format!("turned {pid} {outcomes:?} {limits:?} {:?}", host.notes()));
+        lines.next();
+    }
+    host.remove(attached);
+    say("removed");
+    lines.next();
+    host.ask_to_end(libc::SIGTERM);
+    say(&format!("end {:?}", host.finish()));
+}
+
+/// As root what is started has a group, and what is attached has none; without one, both have neither.
+#[test]
+fn programs_of_a_host_go_to_the_background_and_come_back() {
+    let cases = [is_privileged().then(|| Case::new(1)), Case::of_nobody(1, 0)];
+    for case in cases.into_iter().flatten().filter(|_| by_session()) {
+        let pid = case.subject.player.pid().to_string();
+        let mut command = host_command("minder", &[case.state().to_str().unwrap(), &pid]);
+        if let Some(user) = case.user {
+            become_user(&mut command, user);
+        }
+        let mut minder = Player::start(command);
+        let mut started = 0;
+        for on in [true, false, true] {
+            let said = minder.hear("turned");
+            assert!(said.contains("[Applied, Applied]"), "{said}");
+            started = said.split(' ').next().unwrap().parse().unwrap();
+            let idle = if case.user.is_none() { "SCHED_IDLE and " } else { "" };
+            assert!(said.contains(&format!(r#"["{idle}autogroup nice 19", ""#)) == on, "{said}");
+            assert!(case.all_have(if on && case.user.is_none() { libc::SCHED_IDLE } else { libc::SCHED_OTHER }));
+            minder.say("");
+        }
+        minder.hear("removed");
+        case.is_as_before("removed");
+        minder.say("");
+        let said = minder.hear("end");
+        assert!(said.contains("failed: 0") && minder.end().success(), "{said}");
+        eventually("it has ended", || thread::process_stat(started).is_none());
+        case.is_undone("ended");
     }
 }

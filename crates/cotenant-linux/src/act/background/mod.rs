@@ -53,9 +53,11 @@ impl Background {
     /// Brings those that were born since, and those that could not be changed before, to what is to be. `foreign`: we
     /// have not started them.
     pub fn tend(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>], foreign: bool, notes: &mut Notes) {
-        let pids: BTreeSet<u32> = tasks.iter().map(|info| info.pid).collect();
-        // First: only those whose claims are had are touched.
+        // First: it finds out who may be touched.
         self.threads.tend(journal, self.on, foreign, tasks, notes);
+        let barred: BTreeSet<u32> =
+            tasks.iter().filter(|info| self.threads.is_barred(info)).map(|info| info.pid).collect();
+        let pids = tasks.iter().map(|info| info.pid).filter(|pid| !barred.contains(pid)).collect();
         self.sessions.tend(journal, self.on, &pids, notes);
     }
 

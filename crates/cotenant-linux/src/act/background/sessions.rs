@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// The nice value with the least weight.
 const LEAST: i32 = 19;
 
+/// Sessions that have ended are forgotten where there are more than so many.
+const ENDED: usize = 16;
+
 /// Without privileges the kernel takes some ten writes a second from all users together.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -76,8 +79,12 @@ fn of_others(pids: &BTreeSet<u32>) -> BTreeSet<u64> {
         let lives = process_stat(*pid).is_some_and(|stat| !stat.is_dead());
         lives && !line.by_ref().take_while(|pid| *pid > 0).any(|pid| pids.contains(&pid))
     };
-    let others = numbers_in("/proc").into_iter().filter(is_other);
-    others.filter_map(|pid| Some(Autogroup::open(pid, false)?.id)).collect()
+    ids(numbers_in("/proc").into_iter().filter(is_other)).collect()
+}
+
+/// The autogroups of these processes.
+fn ids(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = u64> {
+    pids.into_iter().filter_map(|pid| Some(Autogroup::open(pid, false)?.id))
 }
 
 /// What became of a session's weight.
@@ -136,6 +143,11 @@ impl Weights {
             self.left.clear();
             self.waiting.clear();
             return self.give_back(journal, pids.iter().copied(), Duration::ZERO, notes);
+        }
+        if self.ours.len() > pids.len() + ENDED {
+            let living: BTreeSet<u64> = ids(numbers_in("/proc")).collect();
+            let ended = self.ours.extract_if(.., |id, _| !living.contains(id));
+            ended.for_each(|(id, _)| journal.strike(&SessionRecord::Left(id)));
         }
         let mut others = None;
         for pid in pids {
@@ -255,8 +267,7 @@ impl Effect for Sessions {
     }
 
     fn essential(&self, _: Vec<SessionRecord>, living: &Living) -> Vec<SessionRecord> {
-        let live: BTreeSet<u64> =
-            living.processes.iter().filter_map(|pid| Some(Autogroup::open(*pid, false)?.id)).collect();
+        let live: BTreeSet<u64> = ids(living.processes.iter().copied()).collect();
         let needed = self.0.iter().filter(|(id, _)| live.contains(id));
         needed.map(|(id, nice)| SessionRecord::Least(*id, *nice)).collect()
     }
@@ -275,7 +286,9 @@ impl Effect for Sessions {
                     report.notes.push(format!("autogroup {id} keeps nice {nice}, which another agent has given it"));
                 }
                 Some(Became::Failed(pid, why)) => {
-                    report.fail(format!("process {pid} has little CPU time still: {why}; echo 0 > /proc/{pid}/autogroup"));
+                    report.fail(format!(
+                        "process {pid} has little CPU time still: {why}; echo 0 > /proc/{pid}/autogroup"
+                    ));
                 }
                 None => report.gone += 1,
             }

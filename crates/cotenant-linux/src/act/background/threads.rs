@@ -76,8 +76,10 @@ enum Thread {
     Own,
     /// It has `SCHED_IDLE` because of us, and this before.
     Idle { pid: u32, original: Class },
-    /// It is left alone: another agent has changed it, or it may not be touched.
+    /// Its policy is left alone: another agent has changed it, or it could not be taken back.
     Left,
+    /// It may not be touched at all.
+    Barred,
 }
 
 /// Threads of one application.
@@ -90,20 +92,18 @@ impl Policies {
         self.0.values().any(|thread| matches!(thread, Thread::Idle { .. }))
     }
 
+    /// Whether it may not be touched.
+    pub fn is_barred(&self, info: &TaskInfo) -> bool {
+        matches!(self.0.get(&(info.tid, info.start_ticks)), Some(Thread::Barred))
+    }
+
     /// Whether they were ever looked at.
     pub fn is_used(&self) -> bool {
         !self.0.is_empty()
     }
 
     /// Gives all of these threads `SCHED_IDLE`, or their own policy back.
-    pub fn tend(
-        &mut self,
-        journal: &mut Journal,
-        on: bool,
-        foreign: bool,
-        tasks: &[Arc<TaskInfo>],
-        notes: &mut Notes,
-    ) {
+    pub fn tend(&mut self, journal: &mut Journal, on: bool, foreign: bool, tasks: &[Arc<TaskInfo>], notes: &mut Notes) {
         let there: BTreeSet<Identity> = tasks.iter().map(|info| (info.tid, info.start_ticks)).collect();
         self.0.retain(|id, _| there.contains(id));
         for info in tasks {
@@ -120,8 +120,8 @@ impl Policies {
                 Thread::Idle { pid, original } if !on => give_back(journal, id, pid, original, notes),
                 Thread::Own if on && matches!(current.plain(), libc::SCHED_OTHER | libc::SCHED_BATCH) => {
                     set(journal, info, current, foreign).unwrap_or_else(|why| {
-                        notes.extend(why.map(|why| format!("{} ({}) is left alone: {why}", info.comm, info.pid)));
-                        Thread::Left
+                        notes.add(format!("{} ({}) is left alone: {why}", info.comm, info.pid));
+                        Thread::Barred
                     })
                 }
                 known => known,
@@ -155,19 +155,23 @@ fn newcomer(journal: &mut Journal, info: &TaskInfo, current: Class) -> Thread {
     Thread::Idle { pid: info.pid, original }
 }
 
-/// Why not, where people may want to know it.
-fn set(journal: &mut Journal, info: &TaskInfo, own: Class, foreign: bool) -> Result<Thread, Option<String>> {
-    let why = |why: SetError| (!matches!(why, SetError::Gone | SetError::Recycled)).then(|| why.to_string());
+/// Gives a thread `SCHED_IDLE`.
+///
+/// # Errors
+/// Why it may not be touched.
+fn set(journal: &mut Journal, info: &TaskInfo, own: Class, foreign: bool) -> Result<Thread, String> {
     let id = (info.tid, info.start_ticks);
-    let held = Held::open_exactly(info.pid, info.tid, info.start_ticks).map_err(why)?;
+    let Ok(held) = Held::open_exactly(info.pid, info.tid, info.start_ticks) else { return Ok(Thread::Own) };
+    if foreign { journal.may_touch(&held) } else { journal.admits(&held) }?;
     if !is_privileged() && !sys::may_leave_idle(info.pid, info.tid) {
-        return Err(None); // that there is no background at all is said once for all of them
+        return Ok(Thread::Left);
     }
-    if foreign { journal.may_touch(&held) } else { journal.admits(&held) }.map_err(Some)?;
-    let record = ClassRecord::set(id, info.pid, held.stat.session, own, own.idle());
-    journal.announce(&record).map_err(Some)?;
-    around("background.thread", || held.set_policy(own.idle().0)).map_err(why)?;
-    Ok(Thread::Idle { pid: info.pid, original: own })
+    journal.announce(&ClassRecord::set(id, info.pid, held.stat.session, own, own.idle()))?;
+    match around("background.thread", || held.set_policy(own.idle().0)) {
+        Ok(()) => Ok(Thread::Idle { pid: info.pid, original: own }),
+        Err(SetError::Gone | SetError::Recycled) => Ok(Thread::Own),
+        Err(why) => Err(why.to_string()),
+    }
 }
 
 fn give_back(journal: &mut Journal, id: Identity, pid: u32, original: Class, notes: &mut Notes) -> Thread {
@@ -190,5 +194,6 @@ pub fn is_privileged() -> bool {
     static PRIVILEGED: OnceLock<bool> = OnceLock::new();
     let set = |policy| sys::setscheduler(0, policy).is_ok();
     let tried = move || set(libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK) && set(libc::SCHED_OTHER);
-    *PRIVILEGED.get_or_init(|| std::thread::Builder::new().spawn(tried).is_ok_and(|tried| tried.join().is_ok_and(|t| t)))
+    *PRIVILEGED
+        .get_or_init(|| std::thread::Builder::new().spawn(tried).is_ok_and(|tried| tried.join().is_ok_and(|t| t)))
 }

@@ -191,8 +191,8 @@ impl<S: Setting> Settings<S> {
     /// The same for a task whose parents have died: by the session, or any session where `sid` is `None`.
     fn inherited_by_orphan(&self, sid: Option<u32>, born: u64, set: &S) -> Option<&S> {
         let marks = self.marks.values().flatten();
-        let mut fitting = marks
-            .filter(|m| m.set == *set && m.original != m.set && sid.is_none_or(|s| s == m.sid) && born >= m.since);
+        let mut fitting =
+            marks.filter(|m| m.set == *set && m.original != m.set && sid.is_none_or(|s| s == m.sid) && born >= m.since);
         fitting.next().map(|m| &m.original)
     }
 }
