@@ -125,7 +125,7 @@ impl Case {
     }
 
     fn all_have(&self, policy: c_int) -> bool {
-        self.policies().iter().all(|p| *p == policy)
+        self.policies().iter().all(|p| p & !libc::SCHED_RESET_ON_FORK == policy)
     }
 
     fn is_as_before(&self, case: &str) {
@@ -133,12 +133,17 @@ impl Case {
         eventually(&format!("{case}: {:?}, nice {:?}", self.policies(), self.nice()), as_before);
     }
 
-    /// All is as before, and `restore` finds nothing to do.
+    /// All is as before, and `restore` finds nothing to do, where we may call it.
     fn is_undone(&self, case: &str) {
         self.is_as_before(case);
-        eventually(&format!("{case}: the guardian has finished"), || journals(&self.state()) == 0);
-        let report = restore(&self.state());
-        assert_eq!((report.restored, report.failed), (0, 0), "{case}: {report:?}");
+        // Drafts, of compaction, are left where it was interrupted.
+        let journals = || fs::read_dir(self.state()).unwrap().map(|entry| entry.unwrap().path());
+        let at_work = |path: &Path| path.extension().is_none() && path.to_string_lossy().contains("/journal-");
+        eventually(&format!("{case}: the guardian has finished"), || !journals().any(|path| at_work(&path)));
+        if self.user.is_none() {
+            let report = restore(&self.state());
+            assert_eq!((report.restored, report.failed), (0, 0), "{case}: {report:?}");
+        }
     }
 }
 
@@ -251,6 +256,8 @@ fn whoever_is_killed_the_background_is_taken_back() {
     for both in [false, true] {
         for what in ["thread", "fork", "orphan"] {
             let mut case = Case::new(2);
+            // Children do not inherit the flag.
+            sys::setscheduler(case.subject.tids[0], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
             let mut player = case.start(&["on", "hold"]);
             let guardian: u32 = player.hear("hold").parse().unwrap();
             let born = case.subject.act(what, 0);
@@ -378,7 +385,7 @@ fn random_kills_leave_nobody_in_the_background() {
         None => privileged().then(|| Case::new(3)),
         Some(limit) => Case::of_nobody(3, limit),
     });
-    let mut steps = vec!["on", "hold"]; // before, a journal may have no guardian yet
+    let mut steps = vec!["on", "hold"];
     steps.extend(["off", "on"].repeat(4_000));
     for (case, moment) in
         cases.iter().flatten().flat_map(|case| kills(5, Duration::from_millis(30)).map(move |moment| (case, moment)))
