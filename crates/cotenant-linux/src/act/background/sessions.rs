@@ -87,37 +87,31 @@ fn ids(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = u64> {
     pids.into_iter().filter_map(|pid| Some(Autogroup::open(pid, false)?.id))
 }
 
-/// What became of a session's weight.
-enum Became {
-    Restored,
-    Unchanged,
-    /// Another agent has changed it.
-    Foreign(i32),
-    Failed(u32, io::Error),
-}
-
-/// Gives sessions their weight back: those that any of these processes are in.
+/// Gives sessions their weight back: those that any of these processes are in. What nice value each had, or why it
+/// cannot be changed.
 fn give_back(
     ours: &BTreeMap<u64, i32>,
     pids: impl IntoIterator<Item = u32>,
     patience: Duration,
-) -> BTreeMap<u64, Became> {
-    let mut done = BTreeMap::new();
+) -> BTreeMap<u64, Result<i32, String>> {
+    let mut had = BTreeMap::new();
     let mut pids = pids.into_iter();
-    while done.len() < ours.len()
+    while had.len() < ours.len()
         && let Some(pid) = pids.next()
     {
-        let Some(Autogroup { id, .. }) = Autogroup::open(pid, false) else { continue };
-        let (Some(original), false) = (ours.get(&id), done.contains_key(&id)) else { continue };
-        let Some(group) = Autogroup::open(pid, true).filter(|group| group.id == id) else { continue };
-        let became = match group.nice {
-            LEAST => group.set(*original, patience).map_or_else(|why| Became::Failed(pid, why), |()| Became::Restored),
-            nice if nice == *original => Became::Unchanged,
-            nice => Became::Foreign(nice),
-        };
-        done.insert(id, became);
+        let Some(group) = Autogroup::open(pid, true).filter(|group| !had.contains_key(&group.id)) else { continue };
+        let Some(original) = ours.get(&group.id) else { continue };
+        let set = if group.nice == LEAST { group.set(*original, patience) } else { Ok(()) };
+        let failed =
+            |why| format!("process {pid} gets little CPU time: {why}; echo {original} > /proc/{pid}/autogroup");
+        had.insert(group.id, set.map(|()| group.nice).map_err(failed));
     }
-    done
+    had
+}
+
+/// What people are told of a session that somebody else has changed.
+fn foreign(id: u64, nice: i32) -> String {
+    format!("autogroup {id} keeps nice {nice}, which another agent has given it")
 }
 
 /// Sessions of one application that have the least weight.
@@ -201,12 +195,12 @@ impl Weights {
             return;
         }
         let anybody = std::iter::once("/proc").flat_map(numbers_in); // listed where these do not do
-        let became = give_back(&self.ours, pids.into_iter().chain(anybody), patience);
-        self.ours.retain(|id, _| match became.get(id) {
-            Some(Became::Failed(..)) => true,
-            became => {
-                if let Some(Became::Foreign(nice)) = became {
-                    notes.add(format!("autogroup {id} keeps nice {nice}, which another agent has given it"));
+        let had = give_back(&self.ours, pids.into_iter().chain(anybody), patience);
+        self.ours.retain(|id, original| match had.get(id) {
+            Some(Err(_)) => true, // again at the next look, or at the end of all
+            had => {
+                if let Some(Ok(nice)) = had.filter(|had| ![Ok(LEAST), Ok(*original)].contains(had)) {
+                    notes.add(foreign(*id, *nice));
                 }
                 journal.strike(&SessionRecord::Left(*id));
                 false
@@ -276,21 +270,17 @@ impl Effect for Sessions {
         if self.0.is_empty() {
             return;
         }
-        let mut became = give_back(&self.0, numbers_in("/proc"), PATIENCE);
-        for id in self.0.keys() {
-            match became.remove(id) {
-                Some(Became::Restored) => report.restored += 1,
-                Some(Became::Unchanged) => report.unchanged += 1,
-                Some(Became::Foreign(nice)) => {
-                    report.foreign += 1;
-                    report.notes.push(format!("autogroup {id} keeps nice {nice}, which another agent has given it"));
-                }
-                Some(Became::Failed(pid, why)) => {
-                    report.fail(format!(
-                        "process {pid} has little CPU time still: {why}; echo 0 > /proc/{pid}/autogroup"
-                    ));
-                }
+        let mut had = give_back(&self.0, numbers_in("/proc"), PATIENCE);
+        for (id, original) in &self.0 {
+            match had.remove(id) {
                 None => report.gone += 1,
+                Some(Ok(LEAST)) => report.restored += 1,
+                Some(Ok(nice)) if nice == *original => report.unchanged += 1,
+                Some(Ok(nice)) => {
+                    report.foreign += 1;
+                    report.notes.push(foreign(*id, nice));
+                }
+                Some(Err(why)) => report.fail(why),
             }
         }
     }
