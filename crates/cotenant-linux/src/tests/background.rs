@@ -75,7 +75,7 @@ impl Case {
         Self { dir: TempDir::new("background"), subject: Subject::in_own_session(threads), user: None }
     }
 
-    /// The same as an ordinary user with that RLIMIT_NICE; `None`, announced, where we cannot become that.
+    /// The same as an ordinary user with that `RLIMIT_NICE`; `None`, announced, where we cannot become that.
     fn of_nobody(threads: usize, limit: u64) -> Option<Self> {
         if sys::euid() != 0 {
             eprintln!("skipped: only root can start a process as another user");
@@ -147,7 +147,7 @@ impl Case {
     }
 }
 
-/// Lets a command run as that user, with that RLIMIT_NICE.
+/// Lets a command run as that user, with that `RLIMIT_NICE`.
 fn become_user(command: &mut Command, (user, limit): (u32, u64)) {
     let done = |result: c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: between fork and exec it makes async-signal-safe system calls alone; the limit is the closure's own.

@@ -140,8 +140,10 @@ impl Weights {
         }
         if self.ours.len() > pids.len() + ENDED {
             let living: BTreeSet<u64> = ids(numbers_in("/proc")).collect();
-            let ended = self.ours.extract_if(.., |id, _| !living.contains(id));
-            ended.for_each(|(id, _)| journal.strike(&SessionRecord::Left(id)));
+            for id in self.ours.keys().filter(|id| !living.contains(id)) {
+                journal.strike(&SessionRecord::Left(*id));
+            }
+            self.ours.retain(|id, _| living.contains(id));
         }
         let mut others = None;
         for pid in pids {

@@ -1,5 +1,5 @@
-//! `SCHED_IDLE`, thread by thread. Only where it can be taken back: anybody may enter it, but only who has CAP_SYS_NICE,
-//! or a process whose RLIMIT_NICE permits its nice value, may leave it.
+//! `SCHED_IDLE`, thread by thread. Only where it can be taken back: anybody may enter it, but only who has
+//! `CAP_SYS_NICE`, or a process whose `RLIMIT_NICE` permits its nice value, may leave it.
 
 use crate::act::inherited::{Setting, SettingRecord, Settings};
 use crate::fault::around;
@@ -188,7 +188,7 @@ fn give_back(journal: &mut Journal, id: Identity, pid: u32, original: Class, not
     }
 }
 
-/// Whether we have CAP_SYS_NICE as the kernel asks for it: found out on a thread of its own, which needs it to take
+/// Whether we have `CAP_SYS_NICE` as the kernel asks for it: found out on a thread of its own, which needs it to take
 /// back both that and a flag of its own. Limits do not help with the flag.
 pub fn is_privileged() -> bool {
     static PRIVILEGED: OnceLock<bool> = OnceLock::new();

@@ -151,19 +151,19 @@ impl<S: Setting> Default for Settings<S> {
 }
 
 impl<S: Setting> Settings<S> {
-    /// What a task of process `pid`, a child of `ppid`, had before, if it was born with `set` because of us. `owner`:
+    /// What a task of process `pid`, a child of `parent`, had before, if it was born with `set` because of us. `owner`:
     /// this Cotenant.
-    pub fn before(&self, owner: Identity, [pid, ppid]: [u32; 2], start_ticks: u64, set: &S) -> Option<S> {
+    pub fn before(&self, owner: Identity, [pid, parent]: [u32; 2], start_ticks: u64, set: &S) -> Option<S> {
         self.ever_set.contains(set).then_some(())?;
         let from = |pid: u32| {
             self.knows_process(pid).then_some(())?;
             self.inherited(pid, process_stat(pid)?.start_ticks, Some(start_ticks), set)
         };
         let orphan = || {
-            let adopted = ppid == owner.0 && pid != ppid;
+            let adopted = parent == owner.0 && pid != parent;
             adopted.then(|| self.inherited_by_orphan(None, start_ticks, set)).flatten()
         };
-        let mut ancestors = std::iter::successors(Some(ppid), |pid| Some(process_stat(*pid)?.ppid));
+        let mut ancestors = std::iter::successors(Some(parent), |pid| Some(process_stat(*pid)?.ppid));
         from(pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 0).find_map(from)).or_else(orphan).cloned()
     }
 
