@@ -21,6 +21,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What an ordinary user is here.
@@ -257,7 +258,9 @@ fn whoever_is_killed_the_background_is_taken_back() {
         for what in ["thread", "fork", "orphan"] {
             let mut case = Case::new(2);
             // Children do not inherit the flag.
-            sys::setscheduler(case.subject.tids[0], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
+            for tid in numbers_in(&format!("/proc/{}/task", case.subject.player.pid())) {
+                sys::setscheduler(tid, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
+            }
             let mut player = case.start(&["on", "hold"]);
             let guardian: u32 = player.hear("hold").parse().unwrap();
             let born = case.subject.act(what, 0);
@@ -312,8 +315,23 @@ fn a_policy_that_somebody_else_has_set_stays() {
 fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     // Without the limit SCHED_IDLE could not be left any more.
     let Some(case) = Case::of_nobody(2, 0) else { return };
-    let mut player = case.start(&["on", "await", "hold", "end"]);
-    let said = player.hear("on");
+    // Somebody else uses up what ordinary users may write to weights of sessions, until it was tried once.
+    let mut player = case.start(&["hold", "on", "await", "hold", "end"]);
+    player.hear("hold");
+    let (tried, file) = (AtomicBool::new(false), format!("/proc/{}/autogroup", case.subject.player.pid()));
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !tried.load(Ordering::Relaxed) {
+                let _ = fs::write(&file, "0");
+                pass(Duration::from_millis(10));
+            }
+        });
+        pass(Duration::from_millis(20));
+        player.say("");
+        let said = player.hear("on");
+        tried.store(true, Ordering::Relaxed);
+        said
+    });
     player.hear("hold");
     assert!(case.all_have(libc::SCHED_OTHER), "{said}");
     if by_session() {
