@@ -38,6 +38,9 @@ pub const PAUSE_STEPS: &[&str] = &["pause.group", "pause.stop", "pause.cont", "r
 /// Steps of limiting CPU time, see [`crate::act::cpu_time`]; a process that undoes reaches `resume.group`.
 pub const QUOTA_STEPS: &[&str] = &["quota.make", "quota.set", "quota.end"];
 
+/// Steps of the background without a control group, see [`crate::act::background`]; undoing reaches the latter.
+pub const BACKGROUND_STEPS: &[&str] = &["background.thread", "background.session"];
+
 /// Crash points that only a guardian reaches; it also reaches the `restore.*` and `journal.remove.*` ones.
 pub const GUARDIAN_POINTS: &[&str] =
     &["guardian.start", "guardian.detached", "guardian.announced", "guardian.end.seen", "guardian.locked"];
@@ -75,7 +78,7 @@ mod injection {
 
 #[cfg(any(test, feature = "fault-injection"))]
 mod injection {
-    use super::{FIRED_VAR, GUARDIAN_POINTS, PAUSE_STEPS, QUOTA_STEPS, STEPS, VAR};
+    use super::{BACKGROUND_STEPS, FIRED_VAR, GUARDIAN_POINTS, PAUSE_STEPS, QUOTA_STEPS, STEPS, VAR};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -113,7 +116,7 @@ mod injection {
     }
 
     pub fn step(step: &str, side: &str) {
-        let known = [STEPS, PAUSE_STEPS, QUOTA_STEPS].iter().any(|steps| steps.contains(&step));
+        let known = [STEPS, PAUSE_STEPS, QUOTA_STEPS, BACKGROUND_STEPS].iter().any(|steps| steps.contains(&step));
         debug_assert!(known, "unregistered step {step}");
         die_at(&format!("{step}.{side}"));
     }

@@ -1,10 +1,11 @@
 //! Acting: one actuator per effect. What is to be undone is announced to the [`Journal`] before it is done.
 
-mod background;
+pub(crate) mod background;
 mod bandwidth;
 mod caches;
 pub(crate) mod cpu_time;
 mod groups;
+mod inherited;
 pub mod nap;
 mod pages;
 pub mod pause;
@@ -32,8 +33,13 @@ use throttle::{Enforcer, Slept, Throttle};
 /// undone.
 ///
 /// Naps of programs with marks end by themselves, and pages stay where they were brought.
-pub const EFFECTS: Table =
-    &[Kind::of::<groups::Groups>(), Kind::of::<pause::Stopped>(), Kind::of::<placement::Masks>()];
+pub const EFFECTS: Table = &[
+    Kind::of::<groups::Groups>(),
+    Kind::of::<pause::Stopped>(),
+    Kind::of::<background::Sessions>(),
+    Kind::of::<background::Classes>(),
+    Kind::of::<placement::Masks>(),
+];
 
 /// Undoes all that killed Cotenants of this user have left.
 pub fn restore(state_dir: &Path) -> RestoreReport {
@@ -166,6 +172,10 @@ impl Actuators {
         for (app, throttle) in &mut self.throttles {
             let processes = processes.get(app).map_or(&[][..], Vec::as_slice);
             throttle.look(&mut self.journal, now, processes, &ran);
+            if throttle.tends_threads() {
+                let tasks = sample.tasks.iter().map(|task| &task.info).filter(|info| info.app == *app);
+                throttle.tend_threads(&mut self.journal, &tasks.cloned().collect::<Vec<_>>());
+            }
         }
     }
 
@@ -184,7 +194,12 @@ impl Actuators {
     /// Lets an application act on a signal; false where nothing is known of it here.
     pub fn signal(&mut self, now: Time, app: AppId, signal: i32, observer: &Observer) -> bool {
         let throttle = self.throttles.get_mut(&app);
-        throttle.map(|throttle| throttle.signal(now, signal, &members(throttle, app, observer))).is_some()
+        let tasks: Vec<_> = observer.tasks_of(app).cloned().collect();
+        throttle
+            .map(|throttle| {
+                throttle.signal(&mut self.journal, now, signal, &members(throttle, app, observer), &tasks);
+            })
+            .is_some()
     }
 
     /// Whether any application is throttled, or may be.
@@ -231,7 +246,9 @@ impl Actuators {
         match order.action {
             Action::Limit { cpu_permille, .. } => throttle.limit(cpu_permille),
             Action::LimitCaches { permille, .. } => throttle.limit_caches(permille),
-            Action::Background { on, .. } => throttle.background(on),
+            Action::Background { on, .. } => {
+                throttle.background(&mut self.journal, on, &observer.tasks_of(app).cloned().collect::<Vec<_>>())
+            }
             _ => Outcome::NotThisMachine,
         }
     }

@@ -1,7 +1,7 @@
 //! Throttling one application: all actuators that act on it as a whole, and how long it slept.
 
 use crate::FsRoot;
-use crate::act::background;
+use crate::act::background::{self, Background};
 use crate::act::caches::{Limited, Resctrl};
 use crate::act::cpu_time::Quota;
 use crate::act::groups::LimitError;
@@ -12,9 +12,10 @@ use crate::sense::processes::{Process, Target};
 use crate::sys::thread::{Held, Identity};
 use crate::sys::waiter::asks_to_stop;
 use crate::undo::Journal;
-use cotenant_model::{Outcome, Time};
+use cotenant_model::{Outcome, TaskInfo, Time};
 use serde::Serialize;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Shorter pauses are not made by signals: they arrive late by about as much.
@@ -78,6 +79,8 @@ pub struct Throttle {
     job: Option<Job>,
     cpu_time: Option<Quota>,
     caches: Option<Limited>,
+    /// Where there is no group of CPU time.
+    background: Background,
     marks: Marks,
     /// Whether it naps from inside.
     inside: bool,
@@ -307,18 +310,38 @@ impl Throttle {
         note(set, &mut self.written.caches, &mut self.notes)
     }
 
-    /// Lets it run only where nobody else wants the CPU, or beside the others again.
-    pub fn background(&mut self, on: bool) -> Outcome {
-        let Some(quota) = self.cpu_time.as_ref().filter(|_| self.enforcer == Enforcer::Auto) else {
+    /// Lets it run only where nobody else wants the CPU, or beside the others again; `tasks` are all of its threads.
+    pub fn background(&mut self, journal: &mut Journal, on: bool, tasks: &[Arc<TaskInfo>]) -> Outcome {
+        if self.enforcer != Enforcer::Auto {
             return Outcome::NotThisMachine;
-        };
+        }
         let on = on && !self.ending;
-        let set = background::set(&quota.group, on).map(|text| on.then_some(text));
+        let set = match &self.cpu_time {
+            Some(quota) => background::group::set(&quota.group, on).map(|text| on.then_some(text)),
+            None => self.background.turn(journal, on, tasks, self.root.is_none(), &mut self.notes),
+        };
         note(set, &mut self.written.background, &mut self.notes)
     }
 
+    /// Whether [`Throttle::tend_threads`] has anything to do.
+    pub fn tends_threads(&self) -> bool {
+        self.background.is_used()
+    }
+
+    /// Takes those of its threads to the background, or back, that were born since.
+    pub fn tend_threads(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>]) {
+        self.background.tend(journal, tasks, self.root.is_none(), &mut self.notes);
+    }
+
     /// Passes a signal on and resumes it: a frozen program does not end.
-    pub fn signal(&mut self, now: Time, signal: i32, members: &[Identity]) {
+    pub fn signal(
+        &mut self,
+        journal: &mut Journal,
+        now: Time,
+        signal: i32,
+        members: &[Identity],
+        tasks: &[Arc<TaskInfo>],
+    ) {
         if asks_to_stop(signal) || signal == libc::SIGKILL {
             self.ending = true;
             self.waits = false;
@@ -330,7 +353,7 @@ impl Throttle {
             self.limit(None);
         }
         if self.written.background.is_some() {
-            self.background(false);
+            self.background(journal, false, tasks);
         }
         if let Some(job) = &self.job {
             job.signal(signal, members);
@@ -377,7 +400,7 @@ impl Throttle {
     /// Lets it run and is done with it; lines about what could not be undone, which undoing at the end tries
     /// again.
     pub fn end(self, journal: &mut Journal) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes = self.background.end(journal);
         if let Some(mut job) = self.job {
             let lent = self.cpu_time.as_ref().is_some_and(Quota::is_v2);
             let ended = if lent { job.resume() } else { job.end(journal) };

@@ -23,7 +23,12 @@ pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
 /// The control group that this process is in, from the root of the version 2 hierarchy (`None`) or of the version 1
 /// hierarchy with that controller.
 pub fn own(root: &Path, v1_controller: Option<&str>) -> Option<String> {
-    let groups = bounded::text(root.join("proc/self/cgroup"), Limit::Value).ok()?;
+    of(root, "self", v1_controller)
+}
+
+/// The same of any process.
+pub fn of(root: &Path, pid: &str, v1_controller: Option<&str>) -> Option<String> {
+    let groups = bounded::text(root.join(format!("proc/{pid}/cgroup")), Limit::Value).ok()?;
     groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let is = controllers.split(',').any(|name| name == v1_controller.unwrap_or_default());

@@ -1,6 +1,7 @@
 //! Safe wrappers of the system calls that the standard library does not offer, by theme. Nothing here decides anything.
 
 pub mod cgroups;
+mod classes;
 mod clocks;
 mod confined;
 mod files;
@@ -15,6 +16,7 @@ pub mod thread;
 pub mod waiter;
 mod waiting;
 
+pub use classes::{getscheduler, may_leave_idle, setscheduler};
 pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time};
 pub use confined::{Failed, confined};
 pub use files::{

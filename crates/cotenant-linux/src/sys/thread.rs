@@ -6,6 +6,7 @@ use crate::sys;
 use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
 use cotenant_model::{CpuId, CpuSet};
+use std::ffi::c_int;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -106,7 +107,7 @@ impl Held {
     /// # Errors
     /// [`SetError`].
     pub fn set(&self, mask: &CpuSet) -> Result<CpuSet, SetError> {
-        self.verified(sys::setaffinity(self.tid, mask))
+        self.verified(sys::setaffinity(self.tid, mask).and_then(|()| sys::getaffinity(self.tid)))
     }
 
     /// Gives it the freedom of its whole cpuset, now and later; returns the mask that holds then.
@@ -114,12 +115,19 @@ impl Held {
     /// # Errors
     /// [`SetError`].
     pub fn set_free(&self) -> Result<CpuSet, SetError> {
-        self.verified(sys::setaffinity_all(self.tid))
+        self.verified(sys::setaffinity_all(self.tid).and_then(|()| sys::getaffinity(self.tid)))
     }
 
-    fn verified(&self, result: io::Result<()>) -> Result<CpuSet, SetError> {
-        result.map_err(SetError::from_errno)?;
-        let holds = self.mask()?;
+    /// Gives it a scheduling policy, see [`sys::setscheduler`].
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub fn set_policy(&self, policy: c_int) -> Result<(), SetError> {
+        self.verified(sys::setscheduler(self.tid, policy))
+    }
+
+    fn verified<T>(&self, result: io::Result<T>) -> Result<T, SetError> {
+        let holds = result.map_err(SetError::from_errno)?;
         match read_stat(&self.stat_file) {
             Ok(_) => Ok(holds),
             Err(_) if PathBuf::from(format!("/proc/{}", self.tid)).exists() => Err(SetError::Recycled),

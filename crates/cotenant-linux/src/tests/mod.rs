@@ -4,6 +4,7 @@
 //! *applier* that places them, and the guardian that the applier starts.
 
 mod agents;
+mod background;
 mod batches;
 mod crash;
 mod crowd;

@@ -35,6 +35,8 @@ fn role() {
         }
         "subject" => subject(args[0].parse().unwrap()),
         "applier" => applier(&args),
+        "backgrounder" => super::background::backgrounder(&args),
+        "minder" => super::background::minder(&args),
         "batcher" => super::batches::batcher(&args),
         "keeper" => super::keepers::keeper(&args),
         "roster" => super::roster::roster(&args),

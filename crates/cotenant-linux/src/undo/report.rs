@@ -3,15 +3,15 @@
 /// What undoing came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RestoreReport {
-    /// Tasks that have their own mask again.
+    /// Tasks that have their own mask or scheduling policy again, and sessions that have their own weight.
     pub restored: usize,
-    /// Of these, tasks that Cotenant had never seen: born under a mask of ours.
+    /// Of these, tasks that Cotenant had never seen: born under one of ours.
     pub inherited: usize,
     /// Tasks that had it already.
     pub unchanged: usize,
     /// Tasks that have ended.
     pub gone: usize,
-    /// Tasks that were left alone because another agent has changed their mask since.
+    /// Tasks that were left alone because another agent has changed it since.
     pub foreign: usize,
     /// Tasks that could not be changed.
     pub failed: usize,

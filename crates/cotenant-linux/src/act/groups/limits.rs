@@ -18,6 +18,13 @@ pub enum LimitError {
     /// There is no resctrl.
     #[error("resctrl is not mounted here, or limits nothing; see cotenant doctor, or use --means auto")]
     NoResctrl,
+    /// Neither a control group, nor `SCHED_IDLE`, nor a session with less weight.
+    #[error(
+        "programs cannot run in the background here: there is no control group with the cpu controller for them, \
+         SCHED_IDLE could not be taken back (CAP_SYS_NICE, or a hard limit of nice values: prlimit --nice=40), \
+         and the kernel does not portion out CPU time to their sessions; they nap instead"
+    )]
+    NoBackground,
     /// A file of the group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),

@@ -12,11 +12,10 @@ use crate::sys::thread::{self, Held, Identity, Leaves, SetError, process_stat};
 use crate::undo::{ClaimError, Journal};
 use backoff::{BackOff, Verdict};
 use cotenant_model::{CpuSet, Outcome, TaskInfo, Time};
-use masks::MaskRecord;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-pub use masks::Masks;
+pub use masks::{MaskRecord, Masks};
 
 /// Tasks whose mask is looked at per [`Placement::tend`], in turn: a few microseconds.
 const LOOKED_AT_PER_ROUND: usize = 8;
@@ -77,12 +76,13 @@ impl Placement {
         if let Some(state) = self.tasks.get(&id) {
             return state.original.clone();
         }
-        match inherited(journal, task) {
+        let kin = [task.pid, task.ppid];
+        match journal.outstanding::<Masks>().before(journal.owner(), kin, task.start_ticks, &task.mask) {
             None => task.mask.clone(),
             Some(original) => {
                 let sid = process_stat(task.pid).map_or(0, |s| s.session);
                 // Where the journal cannot take it, the walk at the end finds it through its creator.
-                let _ = journal.write(&set(id, task.pid, sid, &original, &task.mask));
+                let _ = journal.write(&MaskRecord::set(id, task.pid, sid, original.clone(), task.mask.clone()));
                 journal.claim_along(task.pid);
                 let (ours, asked) = (Some(task.mask.clone()), task.mask.clone());
                 let new = TaskState { pid: task.pid, original: original.clone(), ours, asked, ..TaskState::default() };
@@ -255,43 +255,21 @@ impl Placement {
             )));
         }
         journal.begin().map_err(Refusal::Nothing)?;
-        journal.write(&set(id, held.pid, held.stat.session, &original, wanted)).map_err(|e| {
+        let record = |mask: &CpuSet| MaskRecord::set(id, held.pid, held.stat.session, original.clone(), mask.clone());
+        journal.write(&record(wanted)).map_err(|e| {
             Refusal::Nothing(format!("nothing is changed: the journal cannot be written ({e}); make room for it"))
         })?;
         let holds = around("set", || held.set(wanted))?;
         around("readback", || {
             if holds != *wanted {
                 // The kernel has cut it. Where this record is lost, undoing finds out by asking what it leaves.
-                let _ = journal.write(&set(id, held.pid, held.stat.session, &original, &holds));
+                let _ = journal.write(&record(&holds));
             }
         });
         let state = self.tasks.get_mut(&id).expect("entered above");
         (state.ours, state.asked) = (Some(holds), wanted.clone());
         Ok(Outcome::Applied)
     }
-}
-
-/// The mask of a task that was born under a mask of ours, before that.
-fn inherited(journal: &Journal, task: &NewTask) -> Option<CpuSet> {
-    let masks = journal.outstanding::<Masks>();
-    masks.knows_mask(&task.mask).then_some(())?;
-    let from = |pid: u32| {
-        masks.knows_process(pid).then_some(())?;
-        let leader = process_stat(pid)?.start_ticks;
-        masks.inherited(pid, leader, Some(task.start_ticks), &task.mask)
-    };
-    let orphan = || {
-        let adopted = task.ppid == journal.owner().0 && task.pid != task.ppid;
-        adopted.then(|| masks.inherited_by_orphan(None, task.start_ticks, &task.mask)).flatten()
-    };
-    let mut ancestors = std::iter::successors(Some(task.ppid), |pid| Some(process_stat(*pid)?.ppid));
-    from(task.pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 0).find_map(from)).or_else(orphan).cloned()
-}
-
-/// A mask is about to be set, or has been found to hold because of us.
-fn set(id: Identity, pid: u32, sid: u32, original: &CpuSet, set: &CpuSet) -> MaskRecord {
-    let (original, set) = (original.clone(), set.clone());
-    MaskRecord::Set { id, pid, sid, at: sys::boot_ticks(), original, set }
 }
 
 /// Why an order was not carried out.

@@ -1,5 +1,4 @@
-//! The background: programs that we start run only where nobody else wants the CPU. By the group of their CPU time, see
-//! [`super::cpu_time`].
+//! The background by the control group in which a program was started, see [`crate::act::cpu_time`].
 
 use crate::act::groups::{Group, Hierarchy, LimitError};
 

@@ -1,19 +1,17 @@
-//! Giving every task back the mask that it had, where the one that it has now is ours.
+//! Giving every task back what it had, where what it has now is ours.
 
-use super::{Entry, Masks};
+use super::{Entry, Setting, Settings};
 use crate::fault::around;
-use crate::sys;
 use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};
 use crate::undo::{RestoreReport, Undoer};
-use cotenant_model::CpuSet;
 use cotenant_model::proc_text::TaskStat;
 use std::collections::{HashMap, HashSet};
 
 /// Rounds through `/proc` at most. A program that forks faster than it can be walked would keep us forever otherwise.
 const MAX_PASSES: u32 = 100;
 
-pub(super) struct Undoing<'a> {
-    masks: &'a Masks,
+pub(super) struct Undoing<'a, S: Setting> {
+    settings: &'a Settings<S>,
     by: &'a Undoer<'a>,
     report: &'a mut RestoreReport,
     /// Tasks that need no further look.
@@ -22,16 +20,16 @@ pub(super) struct Undoing<'a> {
     alive: HashSet<u32>,
 }
 
-impl<'a> Undoing<'a> {
-    pub fn new(masks: &'a Masks, by: &'a Undoer<'a>, report: &'a mut RestoreReport) -> Self {
-        Self { masks, by, report, done: HashSet::new(), alive: HashSet::new() }
+impl<'a, S: Setting> Undoing<'a, S> {
+    pub fn new(settings: &'a Settings<S>, by: &'a Undoer<'a>, report: &'a mut RestoreReport) -> Self {
+        Self { settings, by, report, done: HashSet::new(), alive: HashSet::new() }
     }
 
     pub fn undo(mut self) {
-        let (masks, of_process) = (self.masks, |id: &Identity, task: &Entry| id.0 == task.pid);
+        let (settings, of_process) = (self.settings, |id: &Identity, task: &Entry<S>| id.0 == task.pid);
         // Leaders last: whether one is an exec's survivor shows in its threads being gone.
         for leaders in [false, true] {
-            for (id, task) in masks.tasks.iter().filter(|(id, task)| of_process(id, task) == leaders) {
+            for (id, task) in settings.tasks.iter().filter(|(id, task)| of_process(id, task) == leaders) {
                 self.known_task(*id, task);
             }
         }
@@ -40,10 +38,10 @@ impl<'a> Undoing<'a> {
         }
     }
 
-    /// A task whose mask was set.
-    fn known_task(&mut self, id: Identity, entry: &Entry) {
+    /// A task of which it was set.
+    fn known_task(&mut self, id: Identity, entry: &Entry<S>) {
         let held = around("restore.read", || Held::open_exactly(entry.pid, id.0, id.1));
-        let (held, current) = match held.and_then(|h| h.mask().map(|m| (h, m))) {
+        let (held, current) = match held.and_then(|h| of(h.tid).map(|s| (h, s))) {
             Ok(both) => both,
             Err(SetError::Gone | SetError::Recycled) => return self.report.gone += 1,
             Err(e) => return self.failed(id.0, &e),
@@ -64,38 +62,39 @@ impl<'a> Undoing<'a> {
         } else {
             self.report.foreign += 1;
             self.report.notes.push(format!(
-                "task {} ({}) keeps the mask {current}, which another agent has given it",
-                held.tid, held.stat.comm
+                "task {} ({}) keeps the {} {current}, which another agent has given it",
+                held.tid,
+                held.stat.comm,
+                S::NAME
             ));
         }
     }
 
-    /// The mask to go back to, where the current one is ours: one that we set, what the kernel leaves of one, or one
-    /// that another thread of its process brought along through an exec.
-    fn original_of(&self, held: &Held, entry: &Entry, current: &CpuSet) -> Option<CpuSet> {
+    /// What to go back to, where the current one is ours: one that we set, what the kernel leaves of one, or one that
+    /// another thread of its process brought along through an exec.
+    fn original_of(&self, held: &Held, entry: &Entry<S>, current: &S) -> Option<S> {
         if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| set == current) {
             return Some(original.clone());
         }
-        // A mask that was set a second time is not entered again: the one that holds need not be the last.
-        let left = |set: &CpuSet| held.leaves(set, current).is_some_and(|leaves| leaves.of(set, current));
-        if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| left(set)) {
+        // One that was set a second time is not entered again: the one that holds need not be the last.
+        if let Some((_, original)) = entry.set.iter().rev().find(|(set, _)| set.has_become(current, held)) {
             return Some(original.clone());
         }
         let survivor = held.tid == held.pid && !self.alive.contains(&held.pid);
-        survivor.then(|| self.masks.inherited(held.pid, held.stat.start_ticks, None, current).cloned()).flatten()
+        survivor.then(|| self.settings.inherited(held.pid, held.stat.start_ticks, None, current).cloned()).flatten()
     }
 
-    /// Whether the task has its mask back.
-    fn give_back(&mut self, held: &Held, original: &CpuSet) -> bool {
-        match around("restore.set", || give(held, original)) {
-            Ok(_) => {
+    /// Whether the task has its own back.
+    fn give_back(&mut self, held: &Held, original: &S) -> bool {
+        match around("restore.set", || original.give(held)) {
+            Ok(()) => {
                 self.report.restored += 1;
                 return true;
             }
             Err(SetError::Gone | SetError::Recycled) => self.report.gone += 1,
             Err(e) => {
                 self.failed(held.tid, &e);
-                self.report.notes.push(format!("remedy: as root, taskset -pc {original} {}", held.tid));
+                self.report.notes.push(format!("remedy: as root, {}", original.remedy(held.tid)));
             }
         }
         false
@@ -105,7 +104,7 @@ impl<'a> Undoing<'a> {
         self.report.fail(format!("task {tid} could not be restored: {e}"));
     }
 
-    /// Walks `/proc` for tasks that inherited a mask of ours without having been seen; whether there was one. A task
+    /// Walks `/proc` for tasks that inherited what we set without having been seen; whether there was one. A task
     /// that has been given back can have forked just before, hence passes until one finds nothing.
     fn pass(&mut self) -> bool {
         let stats: HashMap<u32, TaskStat> = numbers_in("/proc")
@@ -116,7 +115,7 @@ impl<'a> Undoing<'a> {
         let mut found = false;
         for (&pid, leader) in &stats {
             let kin = Kin { pid, leader, ancestors: ancestors(pid, &stats), orphan: self.orphan(leader, &stats) };
-            if kin.orphan == Orphan::No && !kin.ancestors.iter().any(|(a, _)| self.masks.knows_process(*a)) {
+            if kin.orphan == Orphan::No && !kin.ancestors.iter().any(|(a, _)| self.settings.knows_process(*a)) {
                 continue;
             }
             for tid in numbers_in(&format!("/proc/{pid}/task")) {
@@ -126,7 +125,7 @@ impl<'a> Undoing<'a> {
         found
     }
 
-    /// Whether a process has lost a parent whose mask may have been set.
+    /// Whether a process has lost a parent of which it may have been set.
     fn orphan(&self, leader: &TaskStat, stats: &HashMap<u32, TaskStat>) -> Orphan {
         let parent = stats.get(&leader.ppid);
         if leader.ppid == self.by.owner.0 && parent.is_none_or(|p| p.start_ticks == self.by.owner.1) {
@@ -134,25 +133,25 @@ impl<'a> Undoing<'a> {
         }
         // A session is inherited; only a process that init or a subreaper has adopted has its parent in another.
         let adopted = parent.is_none_or(|p| p.session != leader.session);
-        if adopted && self.masks.knows_session(leader.session) { Orphan::OfSession } else { Orphan::No }
+        if adopted && self.settings.knows_session(leader.session) { Orphan::OfSession } else { Orphan::No }
     }
 
     fn unknown_task(&mut self, tid: u32, kin: &Kin<'_>) -> bool {
-        let Ok(current) = sys::getaffinity(tid) else { return false };
-        let (masks, pid) = (self.masks, kin.pid);
+        let Ok(current) = of::<S>(tid) else { return false };
+        let (settings, pid) = (self.settings, kin.pid);
         let survivor = tid == pid && !self.alive.contains(&pid);
         let candidate = |born: u64| {
-            let exec = || masks.inherited(pid, kin.leader.start_ticks, None, &current);
+            let exec = || settings.inherited(pid, kin.leader.start_ticks, None, &current);
             let by_birth =
-                || kin.ancestors.iter().find_map(|(a, start)| masks.inherited(*a, *start, Some(born), &current));
+                || kin.ancestors.iter().find_map(|(a, start)| settings.inherited(*a, *start, Some(born), &current));
             let orphan = || match kin.orphan {
                 Orphan::No => None,
-                Orphan::OfOwner => masks.inherited_by_orphan(None, born, &current),
-                Orphan::OfSession => masks.inherited_by_orphan(Some(kin.leader.session), born, &current),
+                Orphan::OfOwner => settings.inherited_by_orphan(None, born, &current),
+                Orphan::OfSession => settings.inherited_by_orphan(Some(kin.leader.session), born, &current),
             };
             survivor.then(exec).flatten().or_else(by_birth).or_else(orphan).cloned()
         };
-        // A first look without opening anything: most tasks have a mask of their own.
+        // A first look without opening anything: most tasks have their own.
         if candidate(u64::MAX).is_none() {
             return false;
         }
@@ -161,7 +160,7 @@ impl<'a> Undoing<'a> {
             return false;
         }
         let Some(original) = candidate(held.stat.start_ticks) else { return false };
-        if held.mask().ok().as_ref() != Some(&current) {
+        if of(tid).ok().as_ref() != Some(&current) {
             return true; // it moves: look again in the next pass
         }
         self.done.insert((tid, held.stat.start_ticks));
@@ -178,7 +177,7 @@ enum Orphan {
     No,
     /// By a descendant of the Cotenant that wrote the journal.
     OfOwner,
-    /// By some process of a session in which we have set masks.
+    /// By some process of a session in which we have set it.
     OfSession,
 }
 
@@ -203,18 +202,6 @@ fn ancestors(pid: u32, stats: &HashMap<u32, TaskStat>) -> Vec<(u32, u64)> {
     chain
 }
 
-/// Gives a task its mask back; returns the one that holds then. A task that was free to run anywhere in its cpuset
-/// becomes that again, whatever the cpuset will be, instead of being tied to the CPUs that happen to be in it now; so
-/// does one for whose mask the cpuset has no CPU left.
-///
-/// # Errors
-/// [`SetError`].
-pub fn give(held: &Held, original: &CpuSet) -> Result<CpuSet, SetError> {
-    if held.cpuset().is_some_and(|cpuset| cpuset.is_subset(original)) {
-        return held.set_free();
-    }
-    match held.set(original) {
-        Err(SetError::OutsideCpuset) => held.set_free(),
-        other => other,
-    }
+fn of<S: Setting>(tid: u32) -> Result<S, SetError> {
+    S::of(tid).map_err(SetError::from_errno)
 }

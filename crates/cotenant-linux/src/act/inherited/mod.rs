@@ -1,21 +1,53 @@
-//! The masks that were set, and so what every task's mask was before.
+//! Settings of threads that children inherit, masks first of all: which were set, and so what each was before.
 
 mod undoing;
 
-use crate::sys::thread::{Held, Identity};
+use crate::sys;
+use crate::sys::thread::{Held, Identity, SetError, process_stat};
 use crate::undo::{Effect, Living, Record, RestoreReport, Undoer, number};
-use cotenant_model::CpuSet;
 use std::collections::hash_map::{self, HashMap};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::hash::Hash;
+use std::io;
 use undoing::Undoing;
 
-pub(super) use undoing::give;
+/// A setting of a thread that its children inherit.
+pub trait Setting: Clone + fmt::Debug + fmt::Display + Eq + Hash + 'static {
+    /// How the lines of a journal begin in which it is set, and left.
+    const WORDS: [&'static str; 2];
+    /// What people call it.
+    const NAME: &'static str;
 
-/// A mask is set, or left.
+    /// Reads what was displayed.
+    fn parse(word: &str) -> Option<Self>;
+
+    /// That of a thread.
+    ///
+    /// # Errors
+    /// `ESRCH` where it is gone.
+    fn of(tid: u32) -> io::Result<Self>;
+
+    /// Whether `current` is what the kernel has left of this since it was set.
+    fn has_become(&self, current: &Self, held: &Held) -> bool;
+
+    /// What children get of it.
+    fn passed_on(&self) -> Self;
+
+    /// Gives a thread its own back.
+    ///
+    /// # Errors
+    /// [`SetError`]
+    fn give(&self, held: &Held) -> Result<(), SetError>;
+
+    /// What people can do where that is refused.
+    fn remedy(&self, tid: u32) -> String;
+}
+
+/// A setting is set, or left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MaskRecord {
-    /// A mask is about to be set, or has been found to hold because of us.
+pub enum SettingRecord<S> {
+    /// One is about to be set, or has been found to hold because of us.
     Set {
         /// The thread.
         id: Identity,
@@ -25,65 +57,74 @@ pub enum MaskRecord {
         sid: u32,
         /// Now, in clock ticks since boot.
         at: u64,
-        /// The mask to go back to.
-        original: CpuSet,
-        /// The mask that we set.
-        set: CpuSet,
+        /// What to go back to.
+        original: S,
+        /// What we set.
+        set: S,
     },
-    /// The task has its own mask again, or another agent has taken it over: not ours to undo.
+    /// The task has its own again, or another agent has taken it over: not ours to undo.
     Left(Identity),
 }
 
-impl fmt::Display for MaskRecord {
+impl<S> SettingRecord<S> {
+    /// That a thread is about to get this, or was found to have it because of us.
+    pub fn set(id: Identity, pid: u32, sid: u32, original: S, set: S) -> Self {
+        Self::Set { id, pid, sid, at: sys::boot_ticks(), original, set }
+    }
+}
+
+impl<S: Setting> fmt::Display for SettingRecord<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [is_set, is_left] = S::WORDS;
         match self {
             Self::Set { id: (tid, start), pid, sid, at, original, set } => {
-                write!(f, "set {tid} {start} {pid} {sid} {at} {original} {set}")
+                write!(f, "{is_set} {tid} {start} {pid} {sid} {at} {original} {set}")
             }
-            Self::Left((tid, start)) => write!(f, "left {tid} {start}"),
+            Self::Left((tid, start)) => write!(f, "{is_left} {tid} {start}"),
         }
     }
 }
 
-impl Record for MaskRecord {
-    type Effect = Masks;
+impl<S: Setting> Record for SettingRecord<S> {
+    type Effect = Settings<S>;
 
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let kind = words.next()?;
         let mut word = || words.next();
+        let [is_set, is_left] = S::WORDS;
         let record = match kind {
-            "set" => Self::Set {
+            _ if kind == is_set => Self::Set {
                 id: (number(word())?, number(word())?),
                 pid: number(word())?,
                 sid: number(word())?,
                 at: number(word())?,
-                original: CpuSet::parse_list(word()?).ok()?,
-                set: CpuSet::parse_list(word()?).ok()?,
+                original: S::parse(word()?)?,
+                set: S::parse(word()?)?,
             },
-            "left" => Self::Left((number(word())?, number(word())?)),
+            _ if kind == is_left => Self::Left((number(word())?, number(word())?)),
             _ => return None,
         };
         words.next().is_none().then_some(record)
     }
 }
 
-/// What is known of a task whose mask Cotenant has set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+/// What is known of a task of which Cotenant has set it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry<S> {
     /// Process id.
-    pub pid: u32,
-    /// Each mask that was set, oldest first, with the mask to go back to.
-    pub set: Vec<(CpuSet, CpuSet)>,
-    /// Whether it has been given back, or left to another agent that changed its mask.
-    pub left: bool,
+    pid: u32,
+    /// Each that was set, oldest first, with what to go back to.
+    set: Vec<(S, S)>,
+    /// Whether it has been given back, or left to another agent that changed it.
+    left: bool,
 }
 
-/// A mask that was set somewhere in a process: whoever is born there inherits it.
+/// What was set somewhere in a process: whoever is born there inherits it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mark {
-    set: CpuSet,
-    original: CpuSet,
+struct Mark<S> {
+    set: S,
+    original: S,
     /// Session of the process.
     sid: u32,
     /// When it was set first, in ticks since boot. Whoever was born before has not inherited it.
@@ -93,82 +134,95 @@ struct Mark {
     youngest: u64,
 }
 
-/// All masks that Cotenant has set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Masks {
+/// All that Cotenant has set of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings<S: Setting> {
     /// By identity; ordered so that undoing has one order.
-    pub tasks: BTreeMap<Identity, Entry>,
-    marks: HashMap<u32, Vec<Mark>>,
-    /// Every mask that was ever set: most tasks have none of them, and need no look at their ancestors.
-    ever_set: HashSet<CpuSet>,
+    tasks: BTreeMap<Identity, Entry<S>>,
+    marks: HashMap<u32, Vec<Mark<S>>>,
+    /// What was ever set: most tasks have none of that, and need no look at their ancestors.
+    ever_set: HashSet<S>,
 }
 
-impl Masks {
-    /// Whether that mask was ever set on anybody.
-    pub fn knows_mask(&self, mask: &CpuSet) -> bool {
-        self.ever_set.contains(mask)
+impl<S: Setting> Default for Settings<S> {
+    fn default() -> Self {
+        Self { tasks: BTreeMap::new(), marks: HashMap::new(), ever_set: HashSet::new() }
+    }
+}
+
+impl<S: Setting> Settings<S> {
+    /// What a task of process `pid`, a child of `parent`, had before, if it was born with `set` because of us. `owner`:
+    /// this Cotenant.
+    pub fn before(&self, owner: Identity, [pid, parent]: [u32; 2], start_ticks: u64, set: &S) -> Option<S> {
+        self.ever_set.contains(set).then_some(())?;
+        let from = |pid: u32| {
+            self.knows_process(pid).then_some(())?;
+            self.inherited(pid, process_stat(pid)?.start_ticks, Some(start_ticks), set)
+        };
+        let orphan = || {
+            let adopted = parent == owner.0 && pid != parent;
+            adopted.then(|| self.inherited_by_orphan(None, start_ticks, set)).flatten()
+        };
+        let mut ancestors = std::iter::successors(Some(parent), |pid| Some(process_stat(*pid)?.ppid));
+        from(pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 0).find_map(from)).or_else(orphan).cloned()
     }
 
-    /// Whether a mask was ever set in the process `pid`.
-    pub fn knows_process(&self, pid: u32) -> bool {
+    /// Whether anything was ever set in the process `pid`.
+    fn knows_process(&self, pid: u32) -> bool {
         self.marks.contains_key(&pid)
     }
 
-    /// Whether a mask was ever set in the session `sid`.
-    pub fn knows_session(&self, sid: u32) -> bool {
+    /// Whether anything was ever set in the session `sid`.
+    fn knows_session(&self, sid: u32) -> bool {
         self.marks.values().flatten().any(|m| m.sid == sid)
     }
 
-    /// What a task had before, if it inherited `mask` from a thread of process `pid`, whose leader started at
+    /// What a task had before, if it inherited `set` from a thread of process `pid`, whose leader started at
     /// `leader_start`, by being born at `born`; `None` as birth stands for a thread that survived an exec as the
     /// leader, whatever its start time.
-    pub fn inherited(&self, pid: u32, leader_start: u64, born: Option<u64>, mask: &CpuSet) -> Option<&CpuSet> {
+    fn inherited(&self, pid: u32, leader_start: u64, born: Option<u64>, set: &S) -> Option<&S> {
         let marks = self.marks.get(&pid)?.iter().rev();
         let mut fitting = marks.filter(|m| {
-            m.set == *mask && m.original != m.set && m.youngest >= leader_start && born.is_none_or(|b| b >= m.since)
+            m.set == *set && m.original != m.set && m.youngest >= leader_start && born.is_none_or(|b| b >= m.since)
         });
         fitting.next().map(|m| &m.original)
     }
 
     /// The same for a task whose parents have died: by the session, or any session where `sid` is `None`.
-    pub fn inherited_by_orphan(&self, sid: Option<u32>, born: u64, mask: &CpuSet) -> Option<&CpuSet> {
+    fn inherited_by_orphan(&self, sid: Option<u32>, born: u64, set: &S) -> Option<&S> {
         let marks = self.marks.values().flatten();
-        let mut fitting = marks
-            .filter(|m| m.set == *mask && m.original != m.set && sid.is_none_or(|s| s == m.sid) && born >= m.since);
+        let mut fitting =
+            marks.filter(|m| m.set == *set && m.original != m.set && sid.is_none_or(|s| s == m.sid) && born >= m.since);
         fitting.next().map(|m| &m.original)
     }
 }
 
-impl Effect for Masks {
-    type Record = MaskRecord;
+impl<S: Setting> Effect for Settings<S> {
+    type Record = SettingRecord<S>;
 
-    fn enter(&mut self, record: &MaskRecord) {
+    fn enter(&mut self, record: &SettingRecord<S>) {
         match record {
-            MaskRecord::Set { id, pid, sid, at, original, set } => {
-                self.ever_set.insert(set.clone());
-                let entry = self.tasks.entry(*id).or_default();
+            SettingRecord::Set { id, pid, sid, at, original, set } => {
+                let fresh = || Entry { pid: *pid, set: Vec::new(), left: false };
+                let entry = self.tasks.entry(*id).or_insert_with(fresh);
                 if entry.left {
-                    *entry = Entry::default();
+                    *entry = fresh();
                 }
                 entry.pid = *pid;
                 entry.set.retain(|(s, _)| s != set);
                 entry.set.push((set.clone(), original.clone()));
+                let (set, original) = (set.passed_on(), original.passed_on());
+                self.ever_set.insert(set.clone());
                 let marks = self.marks.entry(*pid).or_default();
-                match marks.iter_mut().find(|m| m.set == *set && m.original == *original && m.sid == *sid) {
+                match marks.iter_mut().find(|m| m.set == set && m.original == original && m.sid == *sid) {
                     Some(mark) => {
                         mark.since = mark.since.min(*at);
                         mark.youngest = mark.youngest.max(id.1);
                     }
-                    None => marks.push(Mark {
-                        set: set.clone(),
-                        original: original.clone(),
-                        sid: *sid,
-                        since: *at,
-                        youngest: id.1,
-                    }),
+                    None => marks.push(Mark { set, original, sid: *sid, since: *at, youngest: id.1 }),
                 }
             }
-            MaskRecord::Left(id) => {
+            SettingRecord::Left(id) => {
                 if let Some(entry) = self.tasks.get_mut(id) {
                     entry.left = true;
                 }
@@ -176,13 +230,13 @@ impl Effect for Masks {
         }
     }
 
-    fn knows(&self, record: &MaskRecord) -> bool {
-        let MaskRecord::Set { id, original, set, .. } = record else { return false };
+    fn knows(&self, record: &SettingRecord<S>) -> bool {
+        let SettingRecord::Set { id, original, set, .. } = record else { return false };
         let entry = self.tasks.get(id).filter(|entry| !entry.left);
         entry.is_some_and(|entry| entry.set.iter().any(|(s, o)| s == set && o == original))
     }
 
-    fn essential(&self, records: Vec<MaskRecord>, living: &Living) -> Vec<MaskRecord> {
+    fn essential(&self, records: Vec<SettingRecord<S>>, living: &Living) -> Vec<SettingRecord<S>> {
         let lives = |id| self.tasks.get(&id).is_some_and(|task| Held::open_exactly(task.pid, id.0, id.1).is_ok());
         essential(records, lives, living)
     }
@@ -194,20 +248,24 @@ impl Effect for Masks {
     }
 }
 
-/// The records of living tasks; of dead tasks in living processes, whose threads may have inherited their masks; and
+/// The records of living tasks; of dead tasks in living processes, whose threads may have inherited from them; and
 /// one per session, for orphans. Order is kept.
-fn essential(records: Vec<MaskRecord>, task_lives: impl Fn(Identity) -> bool, living: &Living) -> Vec<MaskRecord> {
+fn essential<S: Setting>(
+    records: Vec<SettingRecord<S>>,
+    task_lives: impl Fn(Identity) -> bool,
+    living: &Living,
+) -> Vec<SettingRecord<S>> {
     let mut kept: HashMap<_, usize> = HashMap::new();
-    let mut keep: Vec<MaskRecord> = Vec::new();
+    let mut keep: Vec<SettingRecord<S>> = Vec::new();
     // Backwards, so that of many the youngest is kept; with the time of the oldest, it stands for all.
     for record in records.into_iter().rev() {
         match &record {
-            MaskRecord::Left(id) if !task_lives(*id) => continue,
-            MaskRecord::Set { id, pid, sid, at, set, original } if !task_lives(*id) => {
+            SettingRecord::Left(id) if !task_lives(*id) => continue,
+            SettingRecord::Set { id, pid, sid, at, set, original } if !task_lives(*id) => {
                 let kin = if living.processes.contains(pid) { (*pid, 0) } else { (0, *sid) };
                 let earlier = kept.entry((kin, set.clone(), original.clone()));
                 if let hash_map::Entry::Occupied(younger) = &earlier {
-                    if let MaskRecord::Set { at: since, .. } = &mut keep[*younger.get()] {
+                    if let SettingRecord::Set { at: since, .. } = &mut keep[*younger.get()] {
                         *since = *at;
                     }
                     continue;
@@ -228,6 +286,8 @@ fn essential(records: Vec<MaskRecord>, task_lives: impl Fn(Identity) -> bool, li
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::act::placement::{MaskRecord, Masks};
+    use cotenant_model::CpuSet;
 
     fn set(list: &str) -> CpuSet {
         CpuSet::parse_list(list).unwrap()

@@ -1,0 +1,483 @@
+//! The background without a control group: scheduling policies and the weight of sessions come back, whoever dies.
+
+use super::roles::{Subject, command, dying, host_command, infos, journal, journals, options, say};
+use crate::act::background::Background;
+use crate::act::background::threads::is_privileged;
+use crate::act::restore;
+use crate::act::throttle::Enforcer;
+use crate::fault;
+use crate::host::{AppSpec, HostOptions, LinuxHost, Until, What};
+use crate::notes::Notes;
+use crate::sense::processes::Target;
+use crate::sense::topology;
+use crate::sys;
+use crate::sys::thread::{self, numbers_in};
+use crate::testing::{Player, TempDir, eventually, kills, pass};
+use cotenant_model::{Action, AppId, CpuSet, Host, Order, Reason};
+use std::ffi::c_int;
+use std::fs;
+use std::io;
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What an ordinary user is here.
+const NOBODY: u32 = 65_534;
+
+/// Takes the threads of a process to the background and back: `STATE_DIR PID STEP…`. Each step says what is in force.
+/// `hold` waits for a line, where `PID` is a process that belongs to it from then on.
+pub fn backgrounder(args: &[String]) {
+    let [state_dir, pid, steps @ ..] = args else { panic!("usage: STATE_DIR PID STEP…") };
+    let (mut pids, mut notes) = (vec![pid.parse::<u32>().unwrap()], Notes::default());
+    let (mut journal, mut background) = (journal(Path::new(state_dir)), Background::default());
+    let mut lines = std::io::stdin().lines();
+    for step in steps {
+        let threads = |pid: &u32| infos(*pid, &numbers_in(&format!("/proc/{pid}/task")));
+        let tasks: Vec<_> = pids.iter().flat_map(threads).collect();
+        journal.tend();
+        match step.as_str() {
+            "on" | "off" => {
+                let turned = background.turn(&mut journal, step == "on", &tasks, true, &mut notes);
+                say(&format!("{step} {turned:?} {:?}", notes.iter().collect::<Vec<_>>()));
+            }
+            // Others may have used up what ordinary users may write.
+            "await" => eventually("its session has it", || {
+                background.tend(&mut journal, &tasks, true, &mut notes);
+                nice(pids[0]).is_none_or(|nice| nice == 19) || !by_session()
+            }),
+            "look" => background.tend(&mut journal, &tasks, true, &mut notes),
+            "hold" => {
+                say(&format!("hold {}", journal.guardian().unwrap_or(0)));
+                let line = lines.next().unwrap_or_else(|| Ok(String::new())).unwrap();
+                pids.extend(line.parse::<u32>());
+            }
+            "end" => {
+                notes.extend(background.end(&mut journal));
+                let notes: Vec<_> = notes.iter().collect();
+                return say(&format!("end {notes:?} {:?}", journal.finish()));
+            }
+            other => panic!("no step {other}"),
+        }
+    }
+}
+
+/// A process and its state folder, in a session of its own unless said otherwise.
+struct Case {
+    dir: TempDir,
+    subject: Subject,
+    user: Option<(u32, u64)>,
+}
+
+impl Case {
+    fn new(threads: usize) -> Self {
+        Self { dir: TempDir::new("background"), subject: Subject::in_own_session(threads), user: None }
+    }
+
+    /// The same as an ordinary user with that `RLIMIT_NICE`; `None`, announced, where we cannot become that.
+    fn of_nobody(threads: usize, limit: u64) -> Option<Self> {
+        if sys::euid() != 0 {
+            eprintln!("skipped: only root can start a process as another user");
+            return None;
+        }
+        let mut probe = Command::new("true");
+        become_user(&mut probe, (NOBODY, limit));
+        if let Err(why) = probe.status() {
+            eprintln!("skipped in part: no ordinary user with RLIMIT_NICE {limit} here ({why})");
+            return None;
+        }
+        let dir = TempDir::new("background-nobody");
+        chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        let mut command = command("subject", &[&threads.to_string()]);
+        become_user(&mut command, (NOBODY, limit));
+        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+        unsafe {
+            command.pre_exec(sys::setsid);
+        }
+        Some(Self { dir, subject: Subject::from_command(command), user: Some((NOBODY, limit)) })
+    }
+
+    fn state(&self) -> std::path::PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn command(&self, steps: &[&str]) -> Command {
+        let (state, pid) = (self.state(), self.subject.player.pid().to_string());
+        let args: Vec<&str> = [state.to_str().unwrap(), &pid].into_iter().chain(steps.iter().copied()).collect();
+        let mut command = command("backgrounder", &args);
+        if let Some(user) = self.user {
+            become_user(&mut command, user);
+        }
+        command
+    }
+
+    fn start(&self, steps: &[&str]) -> Player {
+        Player::start(self.command(steps))
+    }
+
+    fn policies(&self) -> Vec<c_int> {
+        self.subject.tids.iter().map(|tid| policy(*tid)).collect()
+    }
+
+    fn nice(&self) -> Option<i32> {
+        nice(self.subject.player.pid())
+    }
+
+    fn all_have(&self, policy: c_int) -> bool {
+        self.policies().iter().all(|p| p & !libc::SCHED_RESET_ON_FORK == policy)
+    }
+
+    fn is_as_before(&self, case: &str) {
+        let as_before = || self.all_have(libc::SCHED_OTHER) && self.nice().is_none_or(|nice| nice == 0);
+        eventually(&format!("{case}: {:?}, nice {:?}", self.policies(), self.nice()), as_before);
+    }
+
+    /// All is as before, and `restore` finds nothing to do, where we may call it.
+    fn is_undone(&self, case: &str) {
+        self.is_as_before(case);
+        // Drafts, of compaction, are left where it was interrupted.
+        let journals = || fs::read_dir(self.state()).unwrap().map(|entry| entry.unwrap().path());
+        let at_work = |path: &Path| path.extension().is_none() && path.to_string_lossy().contains("/journal-");
+        eventually(&format!("{case}: the guardian has finished"), || !journals().any(|path| at_work(&path)));
+        if self.user.is_none() {
+            let report = restore(&self.state());
+            assert_eq!((report.restored, report.failed), (0, 0), "{case}: {report:?}");
+        }
+    }
+}
+
+/// Lets a command run as that user, with that `RLIMIT_NICE`.
+fn become_user(command: &mut Command, (user, limit): (u32, u64)) {
+    let done = |result: c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: between fork and exec it makes async-signal-safe system calls alone; the limit is the closure's own.
+    unsafe {
+        command.pre_exec(move || {
+            let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+            done(libc::setrlimit(libc::RLIMIT_NICE, &raw const limit))?;
+            done(libc::setgroups(0, std::ptr::null()))?;
+            done(libc::setgid(user))?;
+            done(libc::setuid(user))
+        });
+    }
+}
+
+fn policy(tid: u32) -> c_int {
+    sys::getscheduler(tid).unwrap()
+}
+
+/// The nice value of a process' session, where it has one.
+fn nice(pid: u32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()?;
+    text.trim().rsplit_once(' ')?.1.parse().ok()
+}
+
+/// Whether CPU time is portioned out by session here; said aloud where not.
+fn by_session() -> bool {
+    let enabled = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+    let by_session = enabled.is_ok_and(|text| text.trim() == "1")
+        && fs::read_to_string("/proc/self/cgroup").is_ok_and(|groups| {
+            // Good enough for a test: all hierarchies with the controller, or the only one.
+            groups.lines().all(|line| !(line.contains(":cpu") || line.starts_with("0::")) || line.ends_with(":/"))
+        });
+    if !by_session {
+        eprintln!("skipped in part: no autogroups here");
+    }
+    by_session
+}
+
+/// Whether we may take threads out of `SCHED_IDLE`; said aloud where not.
+fn privileged() -> bool {
+    if !is_privileged() {
+        eprintln!("skipped: SCHED_IDLE cannot be taken back by this user");
+    }
+    is_privileged()
+}
+
+#[test]
+fn threads_and_their_session_go_to_the_background_and_come_back() {
+    if !privileged() {
+        return;
+    }
+    let case = Case::new(3);
+    // A batch program stays one, and so does one that lets its children begin anew.
+    sys::setscheduler(case.subject.tids[1], libc::SCHED_BATCH).unwrap();
+    sys::setscheduler(case.subject.tids[2], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
+    let before = case.policies();
+    let mut player = case.start(&["on", "hold", "off", "hold", "on", "hold", "end"]);
+    let said = player.hear("on");
+    let means = if by_session() { "SCHED_IDLE and autogroup nice 19" } else { "SCHED_IDLE" };
+    assert!(said.contains(&format!("Ok(Some({means:?}))")), "{said}");
+    player.hear("hold");
+    let idle = libc::SCHED_IDLE;
+    assert_eq!(case.policies(), [idle, idle, idle | libc::SCHED_RESET_ON_FORK]);
+    assert_eq!(case.nice(), by_session().then_some(19).or(case.nice()));
+    player.say("");
+    player.hear("hold");
+    assert_eq!((case.policies(), case.nice().unwrap_or_default()), (before.clone(), 0));
+    player.say("");
+    player.hear("hold");
+    assert_eq!(policy(case.subject.tids[0]), idle);
+    player.say("");
+    let said = player.hear("end");
+    assert!(said.contains("[] ") && said.contains("failed: 0"), "{said}");
+    assert!(player.end().success());
+    assert_eq!((case.policies(), case.nice().unwrap_or_default()), (before, 0));
+    assert_eq!(journals(&case.state()), 0);
+}
+
+/// Who was seen there, and who was not: at the next look after it was turned off, however late that comes.
+#[test]
+fn who_was_born_in_the_background_comes_back_too() {
+    if !privileged() {
+        return;
+    }
+    let mut case = Case::new(2);
+    let mut player = case.start(&["on", "hold", "look", "hold", "off", "look", "hold", "end"]);
+    player.hear("hold");
+    let seen = case.subject.act("thread", 0);
+    player.say("");
+    player.hear("hold");
+    let (thread, child) = (case.subject.act("thread", 0), case.subject.act("fork", 1));
+    assert_eq!([seen, thread, child].map(policy), [libc::SCHED_IDLE; 3]);
+    player.say(&child.to_string());
+    player.hear("hold");
+    assert_eq!([seen, thread, child].map(policy), [libc::SCHED_OTHER; 3]);
+    sys::kill(child, libc::SIGKILL).unwrap();
+    player.say("");
+    assert!(player.hear("end").contains("failed: 0"));
+}
+
+#[test]
+fn whoever_is_killed_the_background_is_taken_back() {
+    if !privileged() {
+        return;
+    }
+    for both in [false, true] {
+        for what in ["thread", "fork", "orphan"] {
+            let mut case = Case::new(2);
+            // Children do not inherit the flag.
+            for tid in numbers_in(&format!("/proc/{}/task", case.subject.player.pid())) {
+                sys::setscheduler(tid, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
+            }
+            let mut player = case.start(&["on", "hold"]);
+            let guardian: u32 = player.hear("hold").parse().unwrap();
+            let born = case.subject.act(what, 0);
+            assert_eq!(policy(born), libc::SCHED_IDLE, "{what}");
+            if both {
+                sys::kill(guardian, libc::SIGKILL).unwrap();
+            }
+            player.kill();
+            if both {
+                eventually("the guardian is dead", || thread::process_stat(guardian).is_none_or(|s| s.is_dead()));
+                assert!(case.all_have(libc::SCHED_IDLE));
+                let report = restore(&case.state());
+                // The workers, the newborn and the main thread, and the session.
+                assert!(report.restored >= 4 && report.inherited >= 1 && report.failed == 0, "{what}: {report:?}");
+            }
+            case.is_undone(what);
+            assert_eq!(policy(born), libc::SCHED_OTHER, "{what}, both: {both}");
+            sys::kill(if what == "thread" { case.subject.player.pid() } else { born }, libc::SIGKILL).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_policy_that_somebody_else_has_set_stays() {
+    if !privileged() {
+        return;
+    }
+    for killed in [false, true] {
+        let case = Case::new(2);
+        let mut player = case.start(&["on", "hold", "off", "end"]);
+        let guardian: u32 = player.hear("hold").parse().unwrap();
+        sys::setscheduler(case.subject.tids[0], libc::SCHED_BATCH).unwrap();
+        if killed {
+            sys::kill(guardian, libc::SIGKILL).unwrap();
+            player.kill();
+            let report = restore(&case.state());
+            assert_eq!((report.foreign, report.failed), (1, 0), "{report:?}");
+            assert!(report.notes.concat().contains("keeps the scheduling policy 3"), "{report:?}");
+        } else {
+            player.say("");
+            let said = player.hear("end");
+            assert!(
+                said.contains("keeps scheduling policy 3 of another agent") && said.contains("failed: 0"),
+                "{said}"
+            );
+        }
+        assert_eq!(case.policies(), [libc::SCHED_BATCH, libc::SCHED_OTHER]);
+    }
+}
+
+#[test]
+fn an_ordinary_user_gets_only_what_can_be_taken_back() {
+    // Without the limit SCHED_IDLE could not be left any more.
+    let Some(case) = Case::of_nobody(2, 0) else { return };
+    // Somebody else uses up what ordinary users may write to weights of sessions, until it was tried once.
+    let mut player = case.start(&["hold", "on", "await", "hold", "end"]);
+    player.hear("hold");
+    let (tried, file) = (AtomicBool::new(false), format!("/proc/{}/autogroup", case.subject.player.pid()));
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !tried.load(Ordering::Relaxed) {
+                let _ = fs::write(&file, "0");
+                pass(Duration::from_millis(10));
+            }
+        });
+        pass(Duration::from_millis(20));
+        player.say("");
+        let said = player.hear("on");
+        tried.store(true, Ordering::Relaxed);
+        said
+    });
+    player.hear("hold");
+    assert!(case.all_have(libc::SCHED_OTHER), "{said}");
+    if by_session() {
+        assert!(said.contains(r#"Ok(Some("autogroup nice 19")) []"#), "{said}");
+        assert_eq!(case.nice(), Some(19));
+    } else {
+        assert!(said.contains("NoBackground"), "{said}");
+    }
+    player.say("");
+    let said = player.hear("end");
+    assert!(said.contains("failed: 0"), "{said}");
+    case.is_undone("without the limit");
+
+    // With it, it can, by the guardian as well.
+    let Some(case) = Case::of_nobody(2, 20) else { return };
+    let mut player = case.start(&["on", "hold"]);
+    let said = player.hear("on");
+    player.hear("hold");
+    assert!(said.contains(r#"Ok(Some("SCHED_IDLE"#) && case.all_have(libc::SCHED_IDLE), "{said}");
+    player.kill();
+    case.is_undone("with the limit");
+}
+
+#[test]
+fn a_session_that_others_share_keeps_its_weight() {
+    if !privileged() || !by_session() {
+        return;
+    }
+    // In the session of the tests.
+    let case = Case { subject: Subject::new(1), ..Case::new(1) };
+    let before = case.nice();
+    let mut player = case.start(&["on", "hold", "end"]);
+    let said = player.hear("on");
+    assert!(said.contains(r#"Ok(Some("SCHED_IDLE"))"#) && said.contains("shares its session"), "{said}");
+    player.hear("hold");
+    assert_eq!((case.nice(), case.policies()), (before, vec![libc::SCHED_IDLE]));
+    player.say("");
+    player.hear("end");
+    assert_eq!(case.policies(), [libc::SCHED_OTHER]);
+}
+
+#[test]
+fn dying_at_any_point_leaves_nobody_in_the_background() {
+    if !privileged() {
+        return;
+    }
+    let case = Case::new(1);
+    let steps = ["on", "off", "on", "end"];
+    let reached = |point: &String| by_session() || !point.starts_with("background.session");
+    for point in fault::points(fault::BACKGROUND_STEPS).filter(reached) {
+        for n in 1.. {
+            let (fired, what) = (case.dir.path().join("fired"), format!("{point}, time {n}"));
+            let mut player = Player::start(dying(case.command(&steps), &format!("main:{point}:{n}"), &fired));
+            let status = player.end();
+            case.is_undone(&what);
+            if fs::remove_file(&fired).is_err() {
+                assert!(status.success() && n > 1, "{what}: {status}");
+                break;
+            }
+            assert_eq!(status.signal(), Some(libc::SIGKILL), "{what}");
+        }
+    }
+}
+
+#[test]
+fn random_kills_leave_nobody_in_the_background() {
+    let limit = [None, Some(0), Some(20)];
+    let cases = limit.map(|limit| match limit {
+        None => privileged().then(|| Case::new(3)),
+        Some(limit) => Case::of_nobody(3, limit),
+    });
+    let mut steps = vec!["on", "hold"];
+    steps.extend(["off", "on"].repeat(4_000));
+    for (case, moment) in
+        cases.iter().flatten().flat_map(|case| kills(5, Duration::from_millis(30)).map(move |moment| (case, moment)))
+    {
+        let mut player = case.start(&steps);
+        player.hear("hold");
+        player.say("");
+        pass(moment);
+        player.kill();
+        case.is_undone(&format!("{:?}, killed after {moment:?}", case.user));
+    }
+}
+
+/// Has one program that it starts and one that runs already, `PID`, in the background, until they go: `STATE_DIR PID`.
+pub fn minder(args: &[String]) {
+    let [state_dir, pid] = args else { panic!("usage: STATE_DIR PID") };
+    let journal = Some(options(Path::new(state_dir)));
+    let attached = AppSpec {
+        throttled: Some(Enforcer::Auto),
+        ..AppSpec::new("attached".into(), What::Running(Target::Trees(vec![pid.parse().unwrap()])))
+    };
+    let mut sleeper = Command::new("sleep");
+    sleeper.arg("1000").stdin(Stdio::null()).stdout(Stdio::null());
+    let started = AppSpec { throttled: Some(Enforcer::Auto), ..AppSpec::command("started".into(), sleeper) };
+    let options = HostOptions { act: true, until: Until::Asked, journal, ..HostOptions::default() };
+    let mut host = LinuxHost::new(&topology::live().unwrap().topology, vec![attached, started], options).unwrap();
+    let mut lines = std::io::stdin().lines();
+    let (attached, started) = (AppId(0), AppId(1));
+    for on in [true, false, true] {
+        let pid = host.sample().unwrap().tasks.iter().find(|task| task.info.app == started).unwrap().info.pid;
+        let orders = [attached, started].map(|app| Order {
+            action: Action::Background { app, on },
+            affinity: CpuSet::new(),
+            reason: Reason::new("test", "test"),
+        });
+        let outcomes = host.apply(&orders);
+        let limits: Vec<_> = host.slept().into_iter().map(|slept| slept.limit.unwrap_or_default()).collect();
+        say(&format!("turned {pid} {outcomes:?} {limits:?} {:?}", host.notes()));
+        lines.next();
+    }
+    host.remove(attached);
+    say("removed");
+    lines.next();
+    host.ask_to_end(libc::SIGTERM);
+    say(&format!("end {:?}", host.finish()));
+}
+
+/// As root what is started has a group, and what is attached has none; without one, both have neither.
+#[test]
+fn programs_of_a_host_go_to_the_background_and_come_back() {
+    let cases = [is_privileged().then(|| Case::new(1)), Case::of_nobody(1, 0)];
+    for case in cases.into_iter().flatten().filter(|_| by_session()) {
+        let pid = case.subject.player.pid().to_string();
+        let mut command = host_command("minder", &[case.state().to_str().unwrap(), &pid]);
+        if let Some(user) = case.user {
+            become_user(&mut command, user);
+        }
+        let mut minder = Player::start(command);
+        let mut started = 0;
+        for on in [true, false, true] {
+            let said = minder.hear("turned");
+            assert!(said.contains("[Applied, Applied]"), "{said}");
+            started = said.split(' ').next().unwrap().parse().unwrap();
+            let idle = if case.user.is_none() { "SCHED_IDLE and " } else { "" };
+            assert!(said.contains(&format!(r#"["{idle}autogroup nice 19", ""#)) == on, "{said}");
+            assert!(case.all_have(if on && case.user.is_none() { libc::SCHED_IDLE } else { libc::SCHED_OTHER }));
+            minder.say("");
+        }
+        minder.hear("removed");
+        case.is_as_before("removed");
+        minder.say("");
+        let said = minder.hear("end");
+        assert!(said.contains("failed: 0") && minder.end().success(), "{said}");
+        eventually("it has ended", || thread::process_stat(started).is_none());
+        case.is_undone("ended");
+    }
+}
