@@ -54,6 +54,29 @@ fn a_machine_is_read_and_wrong_figures_are_refused() {
     );
 }
 
+/// `docs/reference/simulator.md`: half of the memory's bandwidth between two nodes, 0.11 of its latency and a tenth of
+/// the cache's at half load.
+#[test]
+fn what_a_machine_file_leaves_out_follows_from_the_rest() {
+    let m = machine(&MACHINE.replace(", link_gbs = 15", ", llc_gbs = 200, llc_ns = 20")).unwrap();
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
+    for (name, bytes_per_s, queue_s) in [("node 1", 40e9, 8.8e-9), ("link 0-1", 20e9, 8.8e-9), ("llc 1", 200e9, 2e-9)] {
+        let station = m.stations.iter().find(|station| station.name == name).unwrap();
+        assert!(near(station.high, bytes_per_s) && near(station.queue_s, queue_s), "{station:?}");
+    }
+    assert!(m.guesses.contains(&"link_gbs = 20".to_owned()), "{:?}", m.guesses);
+}
+
+/// Policies get as distances, in ns, what the simulator goes by: 80 and 60 more.
+#[test]
+fn distances_are_derived_in_nanoseconds() {
+    let mut machine = Machine::parse(MACHINE).unwrap();
+    let derived = crate::derived::complete(&mut machine).unwrap();
+    assert!(derived.distances.unwrap().ends_with("derived, not measured (memory_ns, remote_ns of its file)"));
+    let distances = machine.topology.parts().distances.clone().unwrap();
+    assert_eq!(distances.rows, [[80.0, 140.0], [140.0, 80.0]]);
+}
+
 /// On SAM's machine, whose transfers were measured on its elder sister: 114.3 − 29.9 ns apart are 185.7 cycles at 2.2
 /// GHz; 5 % are lost with one transfer every 21 of these, 3,899 cycles: 2.56e-4 per cycle. The paper found 2.5e-4 by
 /// measuring (§2.1).

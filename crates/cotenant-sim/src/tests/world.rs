@@ -185,6 +185,17 @@ fn a_program_alone_settles_at_its_steady_state() {
     }
 }
 
+/// 3·10⁹ instructions of 2 cycles each at 2 GHz, whoever else there is, and whenever it would come.
+#[test]
+fn alone_a_program_takes_what_its_instructions_take() {
+    let s = scenario(
+        "machine = 'two'\n[program.counts]\ncpi = 2\nllc_apki = 0\nfootprint_bytes = 1e4\nmiss_ratio = [[1e3, 0.0]]\n[[app]]\nprogram = 'counts'\ninstructions = 3e9\narrival_s = 1\nruns = 2\n\
+         [[app]]\nprogram = 'lbm06'\nthreads = 8\nwork_s = 1\n",
+    );
+    let alone = s.alone(0, s.kernel, 1).unwrap();
+    assert!((alone / 3.0 - 1.0).abs() < 1e-3, "{alone}");
+}
+
 #[test]
 fn no_static_mapping_beats_the_optimum() {
     let s = scenario(
