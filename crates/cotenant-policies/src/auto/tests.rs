@@ -250,6 +250,21 @@ fn a_calm_machine_is_left_alone_and_sampled_less_often() {
     assert_eq!((decision.wake_at - Time::from_millis(world.now_ms)).as_millis(), 100, "a signal above its threshold");
 }
 
+/// Each brings in 40 M lines a second, and a package stands 75 M.
+#[test]
+fn two_on_one_package_are_not_calm_where_they_fill_its_memory_bandwidth() {
+    let world = World::new([1_000, 1_100], 0);
+    let World { topology, machine, apps, config, .. } = &world;
+    let ctx = Ctx { topology, machine, apps, config };
+    for (cpu, expected) in [(1, false), (2, true)] {
+        let task = |builder: ViewBuilder, id, cpu| {
+            builder.task(id, 0, cpu).cycles(CYCLES).signal(Signal::LlcMisses, 40_000 * INTERVAL_MS)
+        };
+        let view = task(task(ViewBuilder::new(topology), 1, 0), 2, cpu).view();
+        assert_eq!(calm(&ctx, &view), expected, "CPU {cpu}");
+    }
+}
+
 #[test]
 fn proposals_that_need_held_room_are_held_too() {
     // stage 1 waits: its task 1 stays on CPU 0, so stage 3 may not put task 2 there; task 3 to CPU 3 is free to go.
