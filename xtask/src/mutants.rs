@@ -202,8 +202,8 @@ impl Trial {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v \"$0\"; exec \"$@\"", &MEMORY_KIB.to_string()]).arg(program);
         command.current_dir(self.tree()).env("CARGO_TARGET_DIR", self.folder.join("target"));
-        // Incremental builds of one crate, without what only debuggers read, and a little optimised, for the simulator's
-        // tests compute a lot; the same cases of properties each time.
+        // Incremental builds of one crate, without what only debuggers read, and a little optimised, for the
+        // simulator's tests compute a lot; the same cases of properties each time.
         command.envs([
             ("CARGO_INCREMENTAL", "1"),
             ("CARGO_PROFILE_DEV_DEBUG", "0"),

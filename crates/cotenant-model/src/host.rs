@@ -151,9 +151,9 @@ pub fn drive(
     drive_all(host, &[Rule::all(policy, ctx)], mode, observer)
 }
 
-/// Drives a host until it exits, or no rule is to decide any more: wait → sample → view → decide → apply. Each rule decides when it is due, by what
-/// happened since its own last decision, about what it owns: of orders about anything else its policy hears that they
-/// were denied.
+/// Drives a host until it exits, or no rule is to decide any more: wait → sample → view → decide → apply. Each rule
+/// decides when it is due, by what happened since its own last decision, about what it owns: of orders about anything
+/// else its policy hears that they were denied.
 ///
 /// # Errors
 /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.

@@ -9,7 +9,8 @@
 //! pairs, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are hardly in each other's way, one
 //! core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
 //! `sledge-large`, compilations, stress-ng, two computing programs, `xz -T2`. `compute/compute`, which have nothing to
-//! share, shows what `cotenant qos` itself costs both. What is not installed is left out, and said so. Root: groups of version 1 are made.
+//! share, shows what `cotenant qos` itself costs both. What is not installed is left out, and said so.
+//! Root: groups of version 1 are made.
 //!
 //! With CPUs to spare, the common case: `redis-10`, `postgres-30` and so on are clients that ask at random moments, 10,
 //! 30 or 60 % as often as the server answers when it is asked all the time; an answer counts from its moment on.
@@ -101,10 +102,9 @@ fn client(words: &str) -> std::io::Result<()> {
     let [rate, seconds] = said(words).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut server = TcpStream::connect(("127.0.0.1", PORT))?;
     server.set_nodelay(true)?;
-    let (begin, mut due, mut random, mut took) = (Instant::now(), 0.0, 1_u64, Vec::new());
+    let (begin, mut due, mut random, mut took) = (Instant::now(), 0.0, fastrand::Rng::with_seed(1), Vec::new());
     loop {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        due -= (((random >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln() / rate;
+        due -= (1.0 - random.f64()).ln() / rate;
         if due > seconds {
             break;
         }

@@ -469,7 +469,9 @@ impl LinuxHost {
             });
         }
         self.signal = Some(signal);
-        self.look_for_all();
+        if asks_to_stop(signal) && self.options.until == Until::AllEnd {
+            self.look_for_all();
+        }
         self.signal_throttled(signal);
         let started = self.apps.values().any(|app| app.child.is_some());
         match self.options.until {

@@ -104,7 +104,11 @@ impl Case {
     }
 
     fn command(&self, steps: &[&str]) -> Command {
-        let (state, pid) = (self.state(), self.subject.player.pid().to_string());
+        self.command_for(self.subject.player.pid(), steps)
+    }
+
+    fn command_for(&self, pid: u32, steps: &[&str]) -> Command {
+        let (state, pid) = (self.state(), pid.to_string());
         let args: Vec<&str> = [state.to_str().unwrap(), &pid].into_iter().chain(steps.iter().copied()).collect();
         let mut command = command("backgrounder", &args);
         if let Some(user) = self.user {
@@ -360,17 +364,18 @@ fn a_session_that_others_share_keeps_its_weight() {
     if !privileged() || !by_session() {
         return;
     }
-    // In the session of the tests.
-    let case = Case { subject: Subject::new(1), ..Case::new(1) };
-    let before = case.nice();
-    let mut player = case.start(&["on", "hold", "end"]);
+    // Not in that of the tests, which has no weight where nobody has begun a session.
+    let mut case = Case::new(1);
+    let child = case.subject.act("fork", 0);
+    let mut player = Player::start(case.command_for(child, &["on", "hold", "end"]));
     let said = player.hear("on");
     assert!(said.contains(r#"Ok(Some("SCHED_IDLE"))"#) && said.contains("shares its session"), "{said}");
     player.hear("hold");
-    assert_eq!((case.nice(), case.policies()), (before, vec![libc::SCHED_IDLE]));
+    assert_eq!((nice(child), policy(child)), (Some(0), libc::SCHED_IDLE));
     player.say("");
     player.hear("end");
-    assert_eq!(case.policies(), [libc::SCHED_OTHER]);
+    assert_eq!(policy(child), libc::SCHED_OTHER);
+    sys::kill(child, libc::SIGKILL).unwrap();
 }
 
 #[test]

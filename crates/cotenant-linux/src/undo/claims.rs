@@ -176,7 +176,8 @@ impl Claims {
         });
     }
 
-    /// Reads all claims, those that ended among them, and lets `change` edit them under the lock; writes them where it says so.
+    /// Reads all claims, those that ended among them, and lets `change` edit them under the lock; writes them where it
+    /// says so.
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
         state_dir::secure_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));

@@ -1,5 +1,6 @@
 //! Malformed input: mutated versions of good input, of which a parser may refuse any and must survive all.
 
+use fastrand::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Gives a parser mutated versions of good inputs: `usual` of them, or as many as `COTENANT_INPUTS` says. They are the
@@ -11,30 +12,13 @@ pub fn survives(parser: &str, good: &[Vec<u8>], usual: u64, parse: impl Fn(&[u8]
     let asked = std::env::var("COTENANT_INPUTS").ok().and_then(|number| number.parse().ok());
     let inputs = asked.unwrap_or(usual);
     for n in 0..inputs {
-        let mut random = Random(n ^ u64::from(crc32fast::hash(parser.as_bytes())) << 32);
-        let (seed, other) = (&good[random.below(good.len())], &good[random.below(good.len())]);
+        let mut random = Rng::with_seed(n ^ u64::from(crc32fast::hash(parser.as_bytes())) << 32);
+        let (seed, other) = (&good[random.usize(..good.len())], &good[random.usize(..good.len())]);
         let input = mutate(seed, other, &mut random);
         let survived = catch_unwind(AssertUnwindSafe(|| parse(&input))).is_ok();
         assert!(survived, "{parser}: input {n} is not survived: {}", input.escape_ascii());
     }
     eprintln!("{parser}: {inputs} inputs survived");
-}
-
-/// Splitmix64 (Steele, Lea and Flood, OOPSLA'14).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
 }
 
 /// Numbers and pieces at which parsers stumble.
@@ -70,14 +54,14 @@ const PIECES: &[&[u8]] = &[
     b"&#x41;",
 ];
 
-fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
+fn mutate(seed: &[u8], other: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=random.below(4) {
-        let (at, length) = (random.below(bytes.len()), 1 + random.below(16));
+    for _ in 0..=random.usize(..4) {
+        let (at, length) = (random.usize(..=bytes.len()), 1 + random.usize(..16));
         let end = (at + length).min(bytes.len());
-        match random.below(8) {
-            0 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
-            1 if !bytes.is_empty() => bytes[at] = random.next() as u8,
+        match random.usize(..8) {
+            0 if at < end => bytes[at] ^= 1 << random.usize(..8),
+            1 if at < end => bytes[at] = random.u8(..),
             2 => drop(bytes.drain(at..end)),
             3 => bytes.truncate(at),
             4 => {
@@ -85,18 +69,18 @@ fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
                 bytes.splice(at..at, again);
             }
             5 => {
-                let piece = PIECES[random.below(PIECES.len())];
+                let piece = PIECES[random.usize(..PIECES.len())];
                 bytes.splice(at..at, piece.iter().copied());
             }
             6 => {
                 // A number becomes another one.
                 let from = bytes[at..].iter().position(u8::is_ascii_digit).map_or(at, |i| at + i);
                 let digits = bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
-                let number = PIECES[random.below(8)];
+                let number = PIECES[random.usize(..8)];
                 bytes.splice(from..from + digits, number.iter().copied());
             }
             _ => {
-                let from = random.below(other.len());
+                let from = random.usize(..=other.len());
                 let piece = &other[from..(from + length).min(other.len())];
                 bytes.splice(at..at, piece.iter().copied());
             }

@@ -191,7 +191,8 @@ impl QosState {
         }
     }
 
-    /// When the trial of letting the low-priority programs run all the time ends; servers are asked more often until then.
+    /// When the trial of letting the low-priority programs run all the time ends; servers are asked more often until
+    /// then.
     pub fn trial_ends(&self) -> Option<Time> {
         self.phase.filter(|phase| phase.duty >= 1.0).map(|_| self.tried + TRIAL)
     }

@@ -160,11 +160,10 @@ fn check(args: &Args, setup: &Setup, length: Duration, metrics: &[MetricArg]) ->
     if metrics.iter().filter(|metric| matches!(metric.source, Source::Latency(_))).count() > 1 {
         return Err(usage("only one --metric can be of latencies or of a server that is asked; compare once for each"));
     }
-    let interval = setup.deciders[0].config.interval;
-    let (given, least) = (length, interval * INTERVALS);
-    if length < interval * INTERVALS {
+    let least = setup.deciders[0].config.interval * INTERVALS;
+    if length < least {
         return Err(usage(format!(
-            "--windows {given:?}: a window has {INTERVALS} decisions at least; give {least:?} or more"
+            "--windows {length:?}: a window has {INTERVALS} decisions at least; give {least:?} or more"
         )));
     }
     let slow = metrics.iter().flat_map(|metric| &metric.outside);
@@ -173,7 +172,7 @@ fn check(args: &Args, setup: &Setup, length: Duration, metrics: &[MetricArg]) ->
         .filter(|slow| length.saturating_sub(settling(length)) < slow.every * READINGS)
     {
         Some(slow) => Err(usage(format!(
-            "--windows {given:?}: too short for {}, which is read every {:?}; give {:?} or more, or read it more often \
+            "--windows {length:?}: too short for {}, which is read every {:?}; give {:?} or more, or read it more often \
              (every=TIME)",
             slow.name,
             slow.every,

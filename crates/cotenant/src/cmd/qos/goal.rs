@@ -1,6 +1,6 @@
 //! Whether the high-priority programs kept their goal: measured in pieces of the run, whose scatter gives an interval.
-//! Of latencies it is the quantile of all answers of the run: a few bad seconds make a p99 of a minute, and hardly show in
-//! the mean of its readings.
+//! Of latencies it is the quantile of all answers of the run: a few bad seconds make a p99 of a minute, and hardly show
+//! in the mean of its readings.
 
 use crate::run::progress::Unit;
 use cotenant_model::histogram::Bucket;
@@ -370,8 +370,8 @@ mod tests {
         assert!((estimate.value - mean.value).abs() < 1e-9 && (estimate.half_width - mean.half_width).abs() < 1e-9);
     }
 
-    /// A minute of 200 µs, but for one second, or two, in which half of the answers take 4 ms: the mean of the readings of
-    /// each second would be within 4 % of 200 µs both times.
+    /// A minute of 200 µs, but for one second, or two, in which half of the answers take 4 ms: the mean of the readings
+    /// of each second would be within 4 % of 200 µs both times.
     #[test]
     fn a_quantile_is_that_of_all_answers() {
         let of = |us: f64, count: u64| Histogram::new([Bucket { low: us * 1e3, high: us * 1e3 + 1.0, count }]);
@@ -391,7 +391,8 @@ mod tests {
         }
     }
 
-    /// The mean of each second's reading is 96 % of the speed alone, and 1.7 % of all answers take 4 ms instead of 200 µs.
+    /// The mean of each second's reading is 96 % of the speed alone, and 1.7 % of all answers take 4 ms instead of
+    /// 200 µs.
     #[test]
     fn a_goal_is_judged_by_all_answers() {
         let high = vec![High { app: AppId(0), metric: Source::from("latency_p99_s".to_owned()) }];

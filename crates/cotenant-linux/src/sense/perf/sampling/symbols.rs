@@ -1,7 +1,7 @@
 //! From places in files to functions and lines, by the files' symbols and debug information.
 //!
-//! A program that is watched decides what stands in its file. Parsers of debug information recurse as deeply as it does,
-//! take many times its memory, and as long as it likes; so a child reads it ([`confined`]).
+//! A program that is watched decides what stands in its file. Parsers of debug information recurse as deeply as it
+//! does, take many times its memory, and as long as it likes; so a child reads it ([`confined`]).
 
 use super::record::MappedFile;
 use crate::bounded;
