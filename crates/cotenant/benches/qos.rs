@@ -6,7 +6,7 @@
 //! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone
 //! for half of that, and every figure is a ratio to the mean of the two runs alone right before and behind it: shared
 //! hosts give memory more or less speed from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
-//! pairs, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are hardly in each other's way, one
+//! pairs, `COTENANT_BENCH_WAYS` (as `background,naps`) ways, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are hardly in each other's way, one
 //! core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
 //! `sledge-large`, compilations, stress-ng, two computing programs, `xz -T2`. `compute/compute`, which have nothing to
 //! share, shows what `cotenant qos` itself costs both. What is not installed is left out, and said so.
@@ -338,6 +338,9 @@ fn main() {
     let number = |name: &str, default: f64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     let (runs, seconds) = (number("COTENANT_BENCH_RUNS", 5.0) as usize, number("COTENANT_BENCH_SECONDS", 10.0));
     let (only, cpus) = (std::env::var("COTENANT_BENCH_ONLY").ok(), std::env::var("COTENANT_BENCH_CPUS").ok());
+    let ways = std::env::var("COTENANT_BENCH_WAYS").ok();
+    let chosen = |way: &&str| ways.as_ref().is_none_or(|ways| ways.split(',').any(|name| name == *way));
+    let ways: Vec<&str> = WAYS.into_iter().filter(chosen).collect();
     let Some(groups) = Groups::make() else {
         eprintln!(
             "skipped: control groups of version 1 cannot be made here; run as root where cpu and cpuacct are mounted apart"
@@ -373,8 +376,8 @@ fn main() {
             let taken = stolen();
             for round in 0..runs {
                 let Some(mut before) = run(quiet, line, "alone", &groups, cpus.as_deref()) else { continue };
-                for i in 0..WAYS.len() {
-                    let way = WAYS[(i + round) % WAYS.len()];
+                for i in 0..ways.len() {
+                    let way = ways[(i + round) % ways.len()];
                     let beside = run(high, line, way, &groups, cpus.as_deref());
                     let Some(behind) = run(quiet, line, "alone", &groups, cpus.as_deref()) else { break };
                     if let Some([speed, p99, batch, monitor]) = beside {

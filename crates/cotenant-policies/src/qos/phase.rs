@@ -15,6 +15,9 @@ const SURE: f64 = 2.0;
 /// This many answers beyond the goal are no chance among a few dozen.
 const ALARMING: f64 = 3.0;
 
+/// So many that may be beyond the goal are of a long time.
+const MANY: f64 = 10.0;
+
 /// What the low-priority programs do for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
@@ -190,59 +193,91 @@ pub(super) fn usable(speed: Option<f64>) -> Option<f64> {
     speed.filter(|speed| cotenant_model::speed::usable(*speed))
 }
 
-/// How many latencies are beyond the goal for their quantile, over how many may be. Single latencies tell more than
+/// How many latencies are beyond the goal for their quantile, against how many may be. Single latencies tell more than
 /// their quantile does: while few are disturbed, their number is in proportion to the time in which others disturb
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Excess {
-    /// As it was seen; 1 is at the goal.
-    pub seen: f64,
     /// How many were beyond it.
     beyond: f64,
+    /// How many may be.
+    may: f64,
     /// Distance from the goal, in standard deviations.
     deviations: f64,
-    /// At most, given how few were seen.
-    pub most: f64,
-    /// How many more than may be were beyond it; below 0: fewer.
+    /// How many more than may be were beyond it, without what is chance; below 0: fewer.
     pub over: f64,
+    /// Whether it is surely more than alone, as far as that is known.
+    worse: bool,
+    /// Whether all answers since the last pause say so.
+    lasting: bool,
 }
 
 impl Excess {
     /// Where `beyond` of `count` latencies are beyond the goal for their quantile `q` (0–1).
     pub fn of(beyond: f64, count: u64, q: f64) -> Self {
         let may = (1.0 - q) * count as f64;
+        let deviations = (beyond - may).abs() / (q * may).sqrt();
+        Self { beyond, may, deviations, over: beyond - may, worse: true, lasting: false }
+    }
+
+    /// The same next to what was beyond the goal alone, of which few answers tell, and in all the time since.
+    pub fn against(self, alone: &Self, since: &Self) -> Self {
+        let bound = (alone.seen().sqrt() + SURE * alone.deviation()).powi(2);
+        let over = self.over.min((self.beyond - bound * self.may).max(0.0));
+        let lasting = since.may >= MANY && since.beyond > since.may && since.is_worse_than(alone);
+        Self { over, worse: self.is_worse_than(alone), lasting, ..self }
+    }
+
+    /// Whether any latencies were seen.
+    pub fn is_any(&self) -> bool {
+        self.may > 0.0
+    }
+
+    /// Of those that may be, the share that was beyond it; 1 is at the goal.
+    pub fn seen(&self) -> f64 {
+        self.beyond / self.may
+    }
+
+    /// That share at most, given how few were seen.
+    pub fn most(&self) -> f64 {
         // A count of k is up to k + 1 + 2 √(k + 1) at nearly 95 %: exactly 3.0, 4.7, 6.3, 7.8 for k = 0, 1, 2, 3
         // (Poisson, one-sided).
-        let most = beyond + 1.0 + SURE * (beyond + 1.0).sqrt();
-        Self {
-            seen: beyond / may,
-            beyond,
-            deviations: (beyond - may).abs() / (q * may).sqrt(),
-            most: most / may,
-            over: beyond - may,
-        }
+        (self.beyond + 1.0 + SURE * (self.beyond + 1.0).sqrt()) / self.may
+    }
+
+    /// Standard deviation of the square root of that share: the roots of counts have one of a half, whatever the count.
+    fn deviation(&self) -> f64 {
+        0.5 / self.may.sqrt()
     }
 
     /// Whether it is certain on which side of the goal this is.
     pub fn is_sure(&self) -> bool {
-        self.deviations >= SURE
+        self.deviations >= SURE && (self.worse || self.beyond <= self.may)
     }
 
-    /// Whether this is no chance, however often it is asked: square roots of counts have a deviation of a half,
-    /// whatever the count.
+    /// Whether it is certain that the goal is missed, and not so alone.
+    pub fn is_missed(&self) -> bool {
+        self.lasting || self.worse && self.beyond > self.may
+    }
+
+    /// Whether that is no chance: in this moment, or by all the time since the last pause.
+    pub fn is_certain(&self) -> bool {
+        self.lasting || self.is_alarming()
+    }
+
+    /// Whether this is no chance, however often it is asked.
     pub fn is_alarming(&self) -> bool {
-        self.beyond >= ALARMING && 2.0 * (self.beyond.sqrt() - (self.beyond / self.seen).sqrt()) >= 1.3 * SURE
+        let deviations = (self.seen().sqrt() - 1.0) / self.deviation();
+        self.worse && self.beyond >= ALARMING && deviations >= 1.3 * SURE
     }
 
-    /// Whether surely a larger share of the answers is beyond it than in `other`, where some were: by the square roots
-    /// of both shares.
+    /// Whether surely a larger share of the answers is beyond it than in `other`, by the square roots of both shares.
     pub fn is_worse_than(&self, other: &Self) -> bool {
-        let variance = |excess: &Self| 0.25 * excess.seen / excess.beyond.max(1.0);
-        self.seen.sqrt() - other.seen.sqrt() >= SURE * (variance(self) + variance(other)).sqrt()
+        self.seen().sqrt() - other.seen().sqrt() >= SURE * self.deviation().hypot(other.deviation())
     }
 
     /// Whether the goal is likely enough kept, where a miss would soon be seen.
     pub fn is_likely_kept(&self) -> bool {
-        self.seen <= 0.5
+        self.seen() <= 0.5
     }
 }

@@ -47,6 +47,9 @@ pub struct Gathered {
     /// How many came in a second of the last of these.
     #[serde(default)]
     pace: Option<f64>,
+    /// Those since the last pause, where the low-priority programs have run all the time since.
+    #[serde(default)]
+    ran: Histogram,
 }
 
 impl Gathered {
@@ -65,6 +68,9 @@ impl Gathered {
             return None;
         }
         let begin = *self.since.get_or_insert(since);
+        if !wanted.full {
+            self.ran = Histogram::default();
+        }
         if let Some(latencies) = latencies {
             self.histogram.add(latencies);
         }
@@ -73,7 +79,15 @@ impl Gathered {
         let (count, value) = (self.histogram.count(), self.histogram.quantile(q).map(|ns| 1e9 / ns));
         let excess = alone.or(value).zip(goal).map(|(alone, goal)| {
             let edge_ns = 1e9 / (alone * goal);
-            let mut excess = Excess::of(self.histogram.above(edge_ns), count, q);
+            let of = |all: &[&Histogram]| {
+                let beyond = all.iter().map(|histogram| histogram.above(edge_ns)).sum();
+                Excess::of(beyond, all.iter().map(|histogram| histogram.count()).sum(), q)
+            };
+            let mut excess = of(&[&self.histogram]);
+            let pauses = of(&[&self.pauses[0], &self.pauses[1]]);
+            if full && pauses.is_any() {
+                excess = excess.against(&pauses, &of(&[&self.histogram, &self.ran]));
+            }
             // Where a server was asked more often, each answer stands for less of the time.
             let share = self.pace.map_or(1.0, |pace| (pace * window.as_secs_f64() / count.max(1) as f64).min(1.0));
             excess.over *= share;
@@ -81,11 +95,12 @@ impl Gathered {
         });
         let compared = excess.filter(|_| alone.is_some());
         if !compared.is_some_and(|excess| full && excess.is_alarming()) {
-            // Programs that run all the time are soon stopped where that was a mistake. A pause that tells whose doing
-            // a miss was pays back what it cost, and takes its time until it says that the low-priority programs were
-            // not the cause.
+            // Programs that run all the time are soon stopped where that was a mistake. A pause that pays back what
+            // was beyond the goal takes its time until it says that the low-priority programs were not the cause; one
+            // that tells whose doing a miss was is compared with that.
             let enough = |excess: Excess| match why {
-                Why::Blame | Why::MakeUp if excess.over > 0.0 => excess.is_alarming(),
+                Why::Blame => true,
+                Why::MakeUp if excess.over > 0.0 => excess.is_alarming(),
                 _ => excess.is_sure() || full && excess.is_likely_kept(),
             };
             let unsure = compared.is_some_and(|excess| !enough(excess));
@@ -95,6 +110,9 @@ impl Gathered {
             }
         }
         let histogram = self.begin();
+        if full {
+            self.ran.add(&histogram);
+        }
         if why == Why::Baseline {
             self.pace = Some(count as f64 / window.as_secs_f64());
         }
@@ -112,14 +130,9 @@ impl Gathered {
 
     /// The speed alone by all pauses, this one among them.
     fn note_pause(&mut self, histogram: Histogram, q: f64) -> Option<f64> {
-        let all = |pauses: &[Histogram; 2]| {
-            let mut all = pauses[0].clone();
-            all.add(&pauses[1]);
-            all.quantile(q)
-        };
         // A long pause without any that slow: it is another load.
         let is_faster = histogram.count() as f64 * (1.0 - q) >= FEW
-            && all(&self.pauses).is_some_and(|before| histogram.above(before) <= 0.0);
+            && self.all_pauses().quantile(q).is_some_and(|before| histogram.above(before) <= 0.0);
         if is_faster {
             self.pauses = [histogram, Histogram::default()];
         } else {
@@ -128,7 +141,13 @@ impl Gathered {
                 self.pauses[1] = std::mem::take(&mut self.pauses[0]);
             }
         }
-        all(&self.pauses).map(|ns| 1e9 / ns)
+        self.all_pauses().quantile(q).map(|ns| 1e9 / ns)
+    }
+
+    fn all_pauses(&self) -> Histogram {
+        let mut all = self.pauses[0].clone();
+        all.add(&self.pauses[1]);
+        all
     }
 }
 

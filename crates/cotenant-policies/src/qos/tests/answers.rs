@@ -236,22 +236,24 @@ fn in_the_background_nobody_is_waited_for() {
 }
 
 /// With CPUs to spare it gets nearly all that is idle in the background, and beside the server only what the server's
-/// clients wait for. (Where that is tried nevertheless, alarms and pauses leave it 0.55 of 20 s.)
+/// clients wait for. The speed alone takes 3 s; a p99 that is slow by chance takes nothing.
 #[test]
 fn with_cpus_to_spare_nobody_runs_beside_the_server() {
     let config = Config { interval: MS(100), ..config("steady", "latency_p99_s", false) };
     let config = with(config, |qos| qos.climb = true);
-    let mut rows = Vec::new();
-    for seed in 1..=12 {
-        let harm = Harm { waits: 0.05, ..ALONE };
-        let mut plant = Server { gets: Some(0.9), random: seed * 7_919, ..Server::new(harm, 100.0, 20) };
-        driven(&mut plant, &config);
-        assert!(plant.beside_s < 0.2, "seed {seed}: beside it for {} s", plant.beside_s);
-        rows.push(plant.came());
+    for (seconds, least) in [(20, 0.8), (42, 0.88)] {
+        let mut rows = Vec::new();
+        for seed in 1..=12 {
+            let harm = Harm { waits: 0.05, ..ALONE };
+            let mut plant = Server { gets: Some(0.9), random: seed * 7_919, ..Server::new(harm, 100.0, seconds) };
+            driven(&mut plant, &config);
+            assert!(plant.beside_s < 0.2, "seed {seed}: beside it for {} s", plant.beside_s);
+            rows.push(plant.came());
+        }
+        let mean = |of: fn(&(f64, f64)) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
+        let (kept, ran) = (mean(|row| row.0), mean(|row| row.1));
+        assert!(kept >= 0.95 && ran >= least, "{seconds} s: kept {kept}, ran {ran}");
     }
-    let mean = |of: fn(&(f64, f64)) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
-    let (kept, ran) = (mean(|row| row.0), mean(|row| row.1));
-    assert!(kept >= 0.95 && ran >= 0.75, "kept {kept}, ran {ran}");
 }
 
 /// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the
@@ -270,8 +272,8 @@ fn learning_leaves_the_goal_in_sight() {
         (harm(0.3, 0.0, 0.0), true, 12, 0.87, 0.8),
         // Where there is no background a duty of 0.02 keeps it; what was beyond it while that was found out is made up
         // for within a minute.
-        (harm(0.0, 0.3, 3_000.0), false, 60, 0.9, 0.85),
-        (harm(0.0, 0.3, 3_000.0), false, 20, 0.88, 0.75),
+        (harm(0.0, 0.3, 3_000.0), false, 60, 0.9, 0.72),
+        (harm(0.0, 0.3, 3_000.0), false, 20, 0.88, 0.7),
         // Alone nearly as many are beyond the goal as may be: a thousandth is all that is left, and who is beside it
         // takes more than that.
         (Harm { tail: 0.02, ..harm(0.0, 0.3, 3_000.0) }, true, 60, 0.88, 0.78),

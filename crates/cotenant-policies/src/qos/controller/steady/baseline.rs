@@ -17,11 +17,13 @@ impl SteadyState {
         self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
     }
 
-    /// Enters what was beyond the goal.
-    pub(super) fn note(&mut self, seen: &PhaseResult) {
+    /// Enters what was beyond the goal; `spared`: only what was not, since nobody is suspected.
+    pub(super) fn note(&mut self, seen: &PhaseResult, spared: bool) {
+        let most = if spared { 0.0 } else { f64::INFINITY };
         self.owed.resize(seen.excess.len(), 0.0);
         for (owed, excess) in self.owed.iter_mut().zip(&seen.excess) {
-            *owed = (*owed + excess.map_or(0.0, |excess| excess.over)).clamp(-ACCOUNT[0], ACCOUNT[1]);
+            let over = excess.map_or(0.0, |excess| excess.over).min(most);
+            *owed = (*owed + over).clamp(-ACCOUNT[0], ACCOUNT[1]);
         }
     }
 

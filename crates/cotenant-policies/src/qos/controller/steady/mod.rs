@@ -153,11 +153,12 @@ impl Steady {
             return (Phase { background, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
         }
         state.unknown = 0;
-        state.note(seen);
         if state.pause {
+            state.note(seen, false);
             return self.after_pause(state, seen);
         }
         if state.making_up {
+            state.note(seen, false);
             self.is_others_doing(&mut state, seen, None);
             return self.go_on(state, Why::Hold, None);
         }
@@ -165,13 +166,21 @@ impl Steady {
             return self.measure(state); // known now, unknown in the pause
         };
         let excess = seen.excess.get(high).copied().flatten();
-        let (missed, ample) = (speed < self.goal, speed >= self.goal * (1.0 + self.hold));
-        state.since += 1;
-        state.faster = if speed >= FASTER { state.faster + 1 } else { 0 };
-        let far = excess.map_or(1.0, |excess| excess.seen.recip());
-        let decrease = if state.doubling { 0.5 } else { self.decrease };
         let (full, hardly) = (state.duty >= 1.0, state.duty <= HARDLY);
-        let mut why = if missed && full {
+        let missed = speed < self.goal && !(full && excess.is_some_and(|excess| !excess.is_missed()));
+        // Others that nobody here sees make it slow for a second now and then, and of many readings some are slow by
+        // chance: who runs all the time is suspected by a second one, or by one that is no chance at all.
+        let suspected = state.misses > 0 || excess.is_none_or(|excess| excess.is_certain());
+        let ample = speed >= self.goal * (1.0 + self.hold);
+        state.since += 1;
+        // In the background that is usual where CPUs are to spare: one that never idles wakes sooner.
+        let usual = full && !state.beside && excess.is_some();
+        state.faster = if speed >= FASTER && !usual { state.faster + 1 } else { 0 };
+        let far = excess.map_or(1.0, |excess| excess.seen().recip());
+        let decrease = if state.doubling { 0.5 } else { self.decrease };
+        let mut why = if missed && full && !suspected {
+            Why::Hold
+        } else if missed && full {
             state.accused = Some((decrease * far, excess));
             Why::Decrease
         } else if missed && state.beside {
@@ -182,13 +191,14 @@ impl Steady {
             state.duty = (state.duty * decrease.min(far)).max(self.least);
             Why::Decrease
         } else if ample && state.duty < 1.0 {
-            let sure = excess.is_some_and(|excess| excess.most <= 1.0);
+            let sure = excess.is_some_and(|excess| excess.most() <= 1.0);
             let step = if state.doubling || sure { state.duty } else { self.increase.min(state.duty / 2.0) };
             state.duty = (state.duty + step).min(1.0);
             Why::Increase
         } else {
             Why::Hold
         };
+        state.note(seen, full && state.accused.is_none());
         state.missed = if missed && hardly { state.missed + 1 } else { 0 };
         state.misses = if missed { state.misses + 1 } else { 0 };
         state.doubling &= why == Why::Increase;
@@ -258,18 +268,16 @@ impl Steady {
         self.go_on(state, why, held)
     }
 
-    /// Whether somebody else makes it slow: the goal is missed in a pause as well, and surely so, or not surely less
-    /// than in `trial`.
+    /// Whether somebody else makes it slow: in a pause surely, or not surely less than in `trial`; by speeds alone, the
+    /// goal is missed in the pause as well.
     fn is_others_doing(&self, state: &mut SteadyState, seen: &PhaseResult, trial: Option<Excess>) -> bool {
         let Some((high, speed)) = state.relative(seen) else { return false };
-        if speed >= self.goal {
-            return false;
-        }
-        state.slow += 1;
+        let missed = speed < self.goal;
         let others = match (trial, seen.excess.get(high).copied().flatten()) {
-            (_, None) => true,
+            (_, None) => missed,
             (trial, Some(pause)) => pause.is_alarming() || trial.is_some_and(|trial| !trial.is_worse_than(&pause)),
         };
+        state.slow += u32::from(missed);
         if others || state.slow >= DOUBT {
             state.owed.clear();
         }

@@ -19,13 +19,46 @@ fn following_answers<T>(readings: &[(f64, f64)], what: impl Fn(Phase) -> T) -> V
 #[test]
 fn steady_goes_by_how_many_answers_are_beyond_the_goal() {
     let duties = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.duty * 1e4).round() / 1e4);
-    // Alone, and all the time at once: 7 beyond, 1.75 times as many as may be. Whose doing? None in a pause: 0.5 /
-    // 1.75. None there: at most three, so twice as much is tried. Two, at most 6.5: by 0.05. 7, the first miss behind
-    // one that was kept: by 0.7 alone, and the three too many were had ahead. Again 7: 1 / 1.75 of what was, behind a
-    // pause without any.
-    let tried = [(100.0, 0.0), (50.0, 7.0), (99.0, 0.0)];
+    // Alone, and all the time at once: 7 beyond, 1.75 times as many as may be, which is 1.3 deviations and may be
+    // chance once. Again: whose doing? None in a pause: 0.7 / 1.75. None there: at most three, so twice as much is
+    // tried. Two, at most 6.5: by 0.05. 7, the first miss behind one that was kept: by 0.7 alone, and the three too
+    // many were had ahead. Again 7: 1 / 1.75 of what was, behind a pause without any.
+    let tried = [(100.0, 0.0), (50.0, 7.0), (50.0, 7.0), (99.0, 0.0)];
     let climbs = [(95.0, 0.0), (95.0, 2.0), (50.0, 7.0), (50.0, 7.0), (99.0, 0.0)];
-    assert_eq!(duties(&[&tried[..], &climbs].concat()), [1.0, 0.0, 0.2857, 0.5714, 0.6214, 0.435, 0.0, 0.2486]);
+    assert_eq!(duties(&[&tried[..], &climbs].concat()), [1.0, 1.0, 0.0, 0.4, 0.8, 0.85, 0.595, 0.0, 0.34]);
+}
+
+/// 7 of 400 are 1.3 deviations beyond the goal, 14 are 3.5.
+#[test]
+fn one_slow_reading_may_be_chance() {
+    let asks = |readings: &[f64]| {
+        let readings: Vec<(f64, f64)> =
+            readings.iter().map(|beyond| (if *beyond > 4.0 { 50.0 } else { 100.0 }, *beyond)).collect();
+        following_answers(&readings, |phase| phase.why == Why::Blame)
+    };
+    assert_eq!(asks(&[0.0, 7.0, 0.0, 7.0, 0.0]), [false; 5]);
+    assert_eq!(asks(&[0.0, 7.0, 7.0]), [false, false, true]);
+    assert_eq!(asks(&[0.0, 14.0]), [false, true]);
+}
+
+#[test]
+fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
+    // Alone 2 of 300, of which three may be: a share of 0.667, and of 1.94 at most, (√0.667 + 2 · 0.5 / √3)².
+    let alone = Excess::of(2.0, 300, 0.99);
+    let of = |beyond: f64, since: (f64, u64)| {
+        Excess::of(beyond, 500, 0.99).against(&alone, &Excess::of(since.0, since.1, 0.99))
+    };
+    // 9 of 500, of which 9.7 may be by that: √1.8 − √0.667 is 0.53 < 0.73, two deviations of both. 16: 0.97, and 6.3
+    // too many.
+    let told = |excess: Excess| (excess.is_missed(), excess.is_certain(), (excess.over * 10.0).round() / 10.0);
+    let short = (9.0, 500);
+    assert_eq!([9.0, 16.0].map(|beyond| told(of(beyond, short))), [(false, false, 0.0), (true, true, 6.3)]);
+    // Fewer than may be count in full.
+    assert_eq!(told(of(1.0, short)), (false, false, -4.0));
+    // All since the last pause: √1.5 − √0.667 is 0.41 < 0.62, √2.25 − √0.667 is 0.68. Nine of which may be are too
+    // few.
+    let since = [(30.0, 2_000), (45.0, 2_000), (20.0, 900)].map(|since| of(5.0, since).is_certain());
+    assert_eq!(since, [false, true, false]);
 }
 
 #[test]
