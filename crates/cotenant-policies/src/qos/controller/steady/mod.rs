@@ -8,7 +8,7 @@
 //!   start ──▶ Baseline ──▶ Run ↺ missed: the duty falls, or back to the background
 //!                ▲          │
 //!                ├──────────┤ 60 readings, misses at the least duty, or faster than alone again and again
-//!                │          ├── missed at a duty of 1 ──────────▶ Blame ──▶ Run, throttled if the pause keeps the goal
+//!                │          ├── surely missed at a duty of 1 ───▶ Blame ──▶ Run, throttled if the pause does better
 //!                │          └── more answers beyond than may be ─▶ MakeUp ↺ until they are made up for ──▶ Run
 //!   No speed known, in any phase: they run for a second, and it goes on as after Run. Where none was ever known, they
 //!   run beside the others after five such seconds.
