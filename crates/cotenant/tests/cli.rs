@@ -540,8 +540,10 @@ fn the_machine_is_described() {
     let doctor = json(&run(&["doctor", "--json"]));
     assert_eq!(doctor["cpus"], json(&run(&["topo", "--json"]))["cpus"]);
     assert!(doctor["tier"]["tier"].is_string() && doctor["capabilities"].is_array() && doctor["rivals"].is_array());
-    let progress = doctor["capabilities"].as_array().unwrap().iter().find(|c| c["name"] == "progress reports");
-    assert_eq!(progress.unwrap()["standing"], "available");
+    let capability =
+        |name: &str| doctor["capabilities"].as_array().unwrap().iter().find(|c| c["name"] == name).unwrap();
+    assert_eq!(capability("progress reports")["standing"], "available");
+    assert!(!capability("background")["found"].as_str().unwrap().is_empty());
     let no_files = "ulimit -f 0; \"$0\" doctor | grep -A2 'progress reports'";
     let limited = Command::new("sh").args(["-c", no_files, env!("CARGO_BIN_EXE_cotenant")]).output().unwrap();
     let told = text(&limited.stdout);

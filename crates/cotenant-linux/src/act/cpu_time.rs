@@ -95,7 +95,7 @@ fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
 
 /// The hierarchy, the group below which one with a limit can be made, and ours, to which its members go in the end:
 /// tried.
-fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
+pub fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
         let home = groups::home(hierarchy)?;
         let parent = parents(hierarchy, &home).find(|parent| works(hierarchy, parent, &home))?.to_owned();

@@ -1,6 +1,6 @@
 //! Acting: one actuator per effect. What is to be undone is announced to the [`Journal`] before it is done.
 
-pub(crate) mod background;
+pub mod background;
 mod bandwidth;
 mod caches;
 pub(crate) mod cpu_time;

@@ -1,8 +1,8 @@
 //! The background without a control group: scheduling policies and the weight of sessions come back, whoever dies.
 
 use super::roles::{Subject, command, dying, host_command, infos, journal, journals, options, say};
-use crate::act::background::Background;
 use crate::act::background::threads::is_privileged;
+use crate::act::background::{Background, capability};
 use crate::act::restore;
 use crate::act::throttle::Enforcer;
 use crate::fault;
@@ -48,6 +48,7 @@ pub fn backgrounder(args: &[String]) {
                 background.tend(&mut journal, &tasks, true, &mut notes);
                 nice(pids[0]).is_none_or(|nice| nice == 19) || !by_session()
             }),
+            "doctor" => say(&format!("doctor {}", capability().found)),
             "look" => background.tend(&mut journal, &tasks, true, &mut notes),
             "hold" => {
                 say(&format!("hold {}", journal.guardian().unwrap_or(0)));
@@ -209,9 +210,10 @@ fn threads_and_their_session_go_to_the_background_and_come_back() {
     sys::setscheduler(case.subject.tids[1], libc::SCHED_BATCH).unwrap();
     sys::setscheduler(case.subject.tids[2], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
     let before = case.policies();
-    let mut player = case.start(&["on", "hold", "off", "hold", "on", "hold", "end"]);
-    let said = player.hear("on");
+    let mut player = case.start(&["doctor", "on", "hold", "off", "hold", "on", "hold", "end"]);
+    let (told, said) = (player.hear("doctor"), player.hear("on"));
     let means = if by_session() { "SCHED_IDLE and autogroup nice 19" } else { "SCHED_IDLE" };
+    assert!(told.trim_end_matches(" for others").ends_with(means), "{told}");
     assert!(said.contains(&format!("Ok(Some({means:?}))")), "{said}");
     player.hear("hold");
     let idle = libc::SCHED_IDLE;
@@ -320,7 +322,9 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     // Without the limit SCHED_IDLE could not be left any more.
     let Some(case) = Case::of_nobody(2, 0) else { return };
     // Somebody else uses up what ordinary users may write to weights of sessions, until it was tried once.
-    let mut player = case.start(&["hold", "on", "await", "hold", "end"]);
+    let mut player = case.start(&["doctor", "hold", "on", "await", "hold", "end"]);
+    let told = player.hear("doctor");
+    assert_eq!(told, if by_session() { "autogroup nice 19" } else { "nothing that can be taken back" });
     player.hear("hold");
     let (tried, file) = (AtomicBool::new(false), format!("/proc/{}/autogroup", case.subject.player.pid()));
     let said = std::thread::scope(|scope| {
@@ -351,7 +355,8 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
 
     // With it, it can, by the guardian as well.
     let Some(case) = Case::of_nobody(2, 20) else { return };
-    let mut player = case.start(&["on", "hold"]);
+    let mut player = case.start(&["doctor", "on", "hold"]);
+    assert!(player.hear("doctor").starts_with("SCHED_IDLE"));
     let said = player.hear("on");
     player.hear("hold");
     assert!(said.contains(r#"Ok(Some("SCHED_IDLE"#) && case.all_have(libc::SCHED_IDLE), "{said}");

@@ -4,6 +4,7 @@
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::messages::count;
+use cotenant_linux::act::background;
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
 use cotenant_linux::sense::doctor;
@@ -53,7 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let root = Path::new("/");
     let tier = probe_tier(&topology)?;
     let mut capabilities = doctor::detect(root);
-    capabilities.push(progress::capability());
+    capabilities.extend([background::capability(), progress::capability()]);
     let policies = advice(&tier, &topology);
     let report = Report {
         packages: topology.packages().len(),

@@ -1,6 +1,8 @@
 //! The background by the control group in which a program was started, see [`crate::act::cpu_time`].
 
-use crate::act::groups::{Group, Hierarchy, LimitError};
+use crate::act::cpu_time;
+use crate::act::groups::{self, Group, Hierarchy, LimitError};
+use std::cell::Cell;
 
 /// Lets the members of a group run only where nobody else wants the CPU (`cpu.idle`, Linux 5.15; before that the least
 /// weight), or beside the others again. Others are those in groups beside it: control groups share the CPU level by
@@ -9,12 +11,30 @@ use crate::act::groups::{Group, Hierarchy, LimitError};
 /// # Errors
 /// Where the kernel refuses.
 pub fn set(group: &Group, on: bool) -> Result<String, LimitError> {
-    let weight =
-        if group.hierarchy == Hierarchy::V2 { ("cpu.weight", ["100", "1"]) } else { ("cpu.shares", ["1024", "2"]) };
-    let idle = ("cpu.idle", ["0", "1"]);
-    let (file, values) = if group.path.join(idle.0).exists() { idle } else { weight };
+    let (file, values) = switch(group);
     group.limit(file, values[usize::from(on)])?;
     Ok(format!("{file} {}", values[usize::from(on)]))
+}
+
+/// The file, and what is written to it beside the others and in the background.
+fn switch(group: &Group) -> (&'static str, [&'static str; 2]) {
+    let idle = ("cpu.idle", ["0", "1"]);
+    match group.hierarchy {
+        _ if group.path.join(idle.0).exists() => idle,
+        Hierarchy::V2 => ("cpu.weight", ["100", "1"]),
+        _ => ("cpu.shares", ["1024", "2"]),
+    }
+}
+
+/// That file, where programs that we start have a group: found out on one that is removed at once.
+pub fn file_here() -> Option<&'static str> {
+    let (hierarchy, parent, home) = cpu_time::place()?;
+    let file = Cell::new("");
+    let works = groups::works(hierarchy, &parent, &home, |probe| {
+        file.set(switch(probe).0);
+        true
+    });
+    works.then(|| file.get())
 }
 
 #[cfg(test)]
@@ -40,6 +60,7 @@ mod tests {
             let (file, value) = said.split_once(' ').unwrap();
             assert_eq!(fs::read_to_string(path.join(file)).unwrap().trim(), value);
             assert!(["cpu.idle 1", "cpu.weight 1", "cpu.shares 2"].contains(&said.as_str()) == on, "{on}: {said}");
+            assert_eq!(file_here(), Some(file));
         }
         set(&quota.group, true).unwrap();
         quota.end(&mut journal).unwrap();

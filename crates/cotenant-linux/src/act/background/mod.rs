@@ -9,6 +9,8 @@ pub(crate) mod threads;
 
 use crate::act::groups::LimitError;
 use crate::notes::Notes;
+use crate::sense::capability::{Capability, Standing};
+use crate::sys;
 use crate::undo::Journal;
 use cotenant_model::TaskInfo;
 use sessions::Weights;
@@ -18,6 +20,38 @@ use threads::Policies;
 
 pub use sessions::Sessions;
 pub use threads::Classes;
+
+/// By which of these means programs run in the background here, tried; of those that run already what counts of limits
+/// is their own.
+pub fn capability() -> Capability {
+    let idle = threads::is_privileged() || sys::may_leave_idle(0, 0);
+    describe(group::file_here(), idle, sessions::by_session(std::process::id()))
+}
+
+fn describe(group: Option<&str>, idle: bool, by_session: bool) -> Capability {
+    let others = means(idle, by_session);
+    let (standing, cost) = match (idle, by_session, group) {
+        (true, ..) => (Standing::Available, ""),
+        (_, true, _) => (Standing::Limited, "programs that share a session with others run beside these"),
+        (.., Some(_)) => (Standing::Limited, "low-priority programs that run already nap instead"),
+        _ => (Standing::Missing, "low-priority programs nap instead"),
+    };
+    let found = match (group, &others[..]) {
+        (None, "") => "nothing that can be taken back".to_owned(),
+        (None, others) => others.to_owned(),
+        (Some(file), "") => format!("{file} for programs that Cotenant starts, nothing for others"),
+        (Some(file), others) => format!("{file} for programs that Cotenant starts, {others} for others"),
+    };
+    let remedy = "SCHED_IDLE: ulimit -e 20 for the programs (LimitNICE=20 in a unit, \"hard nice 0\" in \
+                  limits.conf), or setcap cap_sys_nice+ep on the cotenant binary";
+    Capability::new("background", standing, found, cost, remedy)
+}
+
+/// What there is without a group, as people read it.
+fn means(idle: bool, by_session: bool) -> String {
+    let means = [idle.then_some("SCHED_IDLE"), by_session.then_some("autogroup nice 19")];
+    means.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
 
 /// The background of one application that has no group of CPU time.
 #[derive(Debug, Default)]
@@ -45,9 +79,8 @@ impl Background {
         if !on {
             return Ok(None);
         }
-        let means = [self.threads.any().then_some("SCHED_IDLE"), self.sessions.any().then_some("autogroup nice 19")];
-        let means: Vec<&str> = means.into_iter().flatten().collect();
-        if means.is_empty() { Err(LimitError::NoBackground) } else { Ok(Some(means.join(" and "))) }
+        let means = means(self.threads.any(), self.sessions.any());
+        if means.is_empty() { Err(LimitError::NoBackground) } else { Ok(Some(means)) }
     }
 
     /// Brings those that were born since, and those that could not be changed before, to what is to be. `foreign`: we
@@ -72,5 +105,27 @@ impl Background {
         self.threads.end(journal, &mut notes);
         self.sessions.end(journal, &mut notes);
         notes.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_missing_has_a_cost_and_a_remedy() {
+        for (group, idle, by_session, standing, parts) in [
+            (Some("cpu.idle"), true, true, Standing::Available, ["cpu.idle for", "SCHED_IDLE and autogroup nice 19"]),
+            (None, true, false, Standing::Available, ["SCHED_IDLE", ""]),
+            (None, false, true, Standing::Limited, ["autogroup nice 19", "share a session"]),
+            (Some("cpu.shares"), false, false, Standing::Limited, ["cpu.shares for", "run already nap"]),
+            (None, false, false, Standing::Missing, ["nothing", "nap instead"]),
+        ] {
+            let found = describe(group, idle, by_session);
+            assert_eq!(found.standing, standing, "{found:?}");
+            let said = format!("{}; {}", found.found, found.cost);
+            assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+            assert_eq!(found.remedy.contains("ulimit -e 20"), !idle, "{found:?}");
+        }
     }
 }

@@ -56,7 +56,7 @@ impl Autogroup {
 }
 
 /// Whether a process gets its CPU time by its session.
-fn by_session(pid: u32) -> bool {
+pub fn by_session(pid: u32) -> bool {
     let enabled = bounded::text("/proc/sys/kernel/sched_autogroup_enabled", Limit::Value);
     let root = Path::new("/");
     let group = |controller| {
