@@ -19,7 +19,7 @@ macro_rules! scripts {
 #[rustfmt::skip] // one a line says no more
 pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
-    "partitions", "freezer", "hotplug", "rival", "quota", "naps", "ladder", "refused", "mappings", "damon",
+    "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings", "damon",
     "idle-pages", "counters", "single",
 ];
 
@@ -57,9 +57,9 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
 
 /// What init and the scenarios call.
 const APPLETS: &[&str] = &[
-    "awk", "cat", "cp", "cttyhack", "cut", "echo", "grep", "head", "kill", "killall", "ls", "mkdir", "mount", "nproc",
-    "pidof", "poweroff", "printf", "ps", "rm", "sed", "seq", "setsid", "sh", "sleep", "sort", "tail", "taskset", "tee",
-    "timeout", "tr", "true", "umount", "uname", "vi", "wc",
+    "awk", "cat", "chown", "cp", "cttyhack", "cut", "echo", "env", "grep", "head", "kill", "killall", "ls", "mkdir",
+    "mount", "nproc", "pidof", "poweroff", "printf", "ps", "rm", "sed", "seq", "setsid", "sh", "sleep", "sort", "su",
+    "tail", "taskset", "tee", "timeout", "tr", "true", "umount", "uname", "vi", "wc",
 ];
 
 #[derive(Default)]

@@ -1,0 +1,60 @@
+# The background of an ordinary user, who has no control group: SCHED_IDLE where the limit of nice values lets the program leave it again, and
+# the least weight of its session. However Cotenant ends, both are taken back.
+. /scenarios/lib.sh
+mkdir -p /etc /tmp/home
+echo 'user:x:1000:1000::/tmp/home:/bin/sh' >/etc/passwd
+chown 1000:1000 /tmp/home
+
+# limited N COMMAND: the user runs it in a session of its own, with that limit: 20 lets a program of nice 0 leave SCHED_IDLE.
+limited() { ulimit -e "$1"; exec setsid su -s /bin/sh user -c "exec $2"; }
+# Of the user, too: what `end_by` and `manage` call.
+cotenant() { (limited 0 "/bin/cotenant $*"); }
+manage() { limited 0 "/bin/cotenant $*" >/tmp/cotenant 2>&1 & cotenant=$!; }
+
+# stands POLICY NICE: all threads of $spin have this scheduling policy, field 41 of their stat lines, and its session this nice value.
+stands() {
+    for path in "/proc/$spin/task"/*; do
+        read -r line <"$path/stat"
+        set -- "$1" "$2" ${line##*) }
+        [ "${41}" = "$1" ] || return 1
+    done
+    read -r line <"/proc/$spin/autogroup"
+    [ "${line##* }" = "$2" ]
+}
+in_background() { stands 5 19; }
+
+doctor() { (limited "$1" '/bin/cotenant doctor' >/tmp/doctor) || fail "doctor failed"; }
+says() { grep -q "$1" /tmp/doctor || { cat /tmp/doctor; fail "doctor does not say '$1'"; }; }
+# Debian's kernels give sessions no weight unless asked to.
+echo 0 >/proc/sys/kernel/sched_autogroup_enabled
+doctor 0
+says '✗ background: nothing that can be taken back$'
+echo 1 >/proc/sys/kernel/sched_autogroup_enabled
+doctor 0
+says '~ background: autogroup nice 19$'
+says 'helps: SCHED_IDLE: ulimit -e 20'
+doctor 20
+says '✓ background: SCHED_IDLE and autogroup nice 19$'
+
+# begin LIMIT POLICY MEANS
+begin() {
+    limited "$1" 'env SPIN_BUSY=1 spin 0' & spin=$!
+    await has_workers "$spin" 1
+    stands 0 0 || fail "it does not begin as programs do"
+    manage qos -v --high "'sleep 1000'" --low-pid "$spin" --metric "'cmd:echo 100,every=500ms'"
+    await stands "$2" 19
+    await grep -q "limit in force: $3$" /tmp/cotenant
+}
+for way in term kill both; do
+    begin 20 5 'SCHED_IDLE and autogroup nice 19'
+    end_by $way in_background
+    await stands 0 0
+    await runs_freely "$spin"
+    kill -9 "$spin"; await gone "$spin"
+    killall sleep || true
+done
+
+# With a lower limit it could not be left any more, so nobody enters it.
+begin 19 0 'autogroup nice 19'
+end_cotenant
+await stands 0 0
