@@ -11,7 +11,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn cotenant() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    alone(Command::new(env!("CARGO_BIN_EXE_cotenant")))
+}
+
+/// For what might go on for ever if it is wrong: asked to end after a minute, with exit code 124.
+fn cotenant_for_a_minute() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_cotenant")]);
+    alone(command)
+}
+
+fn alone(mut command: Command) -> Command {
     // No settings of whoever runs the tests; below /proc nobody can make a folder, not even root by accident.
     command.env("XDG_CONFIG_HOME", "/proc/nonexistent").env_remove("XDG_DATA_HOME");
     command
@@ -741,7 +751,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
     let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-q", "-p", "2"], 1, "nothing could be managed")];
     let has_one = fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
     for (args, code, part) in cases.iter().chain(kernel_thread.iter().filter(|_| has_one)) {
-        let out = run(args);
+        let out = cotenant_for_a_minute().args(*args).stdin(Stdio::null()).output().unwrap();
         let stderr = text(&out.stderr);
         assert_eq!(out.status.code(), Some(*code), "{args:?}: {stderr}");
         assert!(stderr.contains(part), "{args:?}: {stderr}\nshould contain {part}");

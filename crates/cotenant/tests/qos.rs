@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use testing::{TempDir, eventually, kills, pass, spawn_fresh};
-use world::{Pin, State, all_have, comm, masks, signal};
+use world::{Manager, Pin, State, all_have, comm, masks, signal};
 
 /// Tells a copy of this test binary what to be: `high`, `busy`, `marked` or `plain`, and into which folder it writes
 /// its process id.
@@ -468,10 +468,9 @@ fn who_has_no_marks_is_told() {
 /// Everything that a run says, and its summary.
 fn summary(words: &[&str]) -> (serde_json::Value, Option<i32>) {
     let state = State::new("qos-summary");
-    let output = state.cotenant(&[&["qos", "--json"], words].concat()).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let (said, code) = Manager::start(state.cotenant(&[&["qos", "--json"], words].concat())).end();
     let json = said.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    (json.unwrap_or_else(|| panic!("{said}")), output.status.code())
+    (json.unwrap_or_else(|| panic!("{said}")), code)
 }
 
 #[test]
