@@ -233,10 +233,13 @@ fn one_class_is_no_choice() {
         world.run(5);
         assert!(world.reasons.is_empty() && world.has_note("there is one mapping class only"), "{:?}", world.notes);
     }
-    // Threads that sleep do not need a CPU.
-    let mut world = World::new(machine(1, 1, 2, 1), vec![(1, 0, 0.0, 0), (2, 0, 1.0, 0), (3, 0, 1.0, 1)], |_, _| 1.0);
-    world.run(5);
-    assert!(world.has_note("all mappings of 2 threads are alike here"), "{:?}", world.notes);
+    // Threads that sleep, or run for less than a tenth of the time, do not need a CPU.
+    for share in [0.0, 0.05] {
+        let threads = vec![(1, 0, share, 0), (2, 0, 1.0, 0), (3, 0, 1.0, 1)];
+        let mut world = World::new(machine(1, 1, 2, 1), threads, |_, _| 1.0);
+        world.run(5);
+        assert!(world.has_note("all mappings of 2 threads are alike here"), "{share}: {:?}", world.notes);
+    }
     let mut world = World::new(machine(1, 1, 2, 1), (0..3).map(|i| (i, 0, 1.0, 0)).collect(), |_, _| 1.0);
     world.run(5);
     assert!(world.has_note("3 busy threads do not have a CPU each"), "{:?}", world.notes);
