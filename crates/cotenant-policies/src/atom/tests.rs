@@ -319,17 +319,19 @@ fn cpus_that_others_keep_busy_are_nobodys_turn() {
 
 #[test]
 fn what_others_may_use_of_a_cpu_does_not_take_it_away() {
-    let classes = |part: f64| {
+    let classes = |busy: [f64; 4]| {
         let mut world = World::new(clovertown(), vec![(1, 0, 1.0, 0), (2, 0, 1.0, 1)], |_, _| 100.0);
         world.config.foreign_busy = 0.25;
-        world.foreign =
-            (0..8).map(|cpu| (cpu, [1.0, 1.0, part, part].get(cpu as usize).copied().unwrap_or(0.0))).collect();
+        world.foreign = (0..8).map(|cpu| (cpu, busy.get(cpu as usize).copied().unwrap_or(0.0))).collect();
         world.settings = "all".parse().unwrap();
         world.run(40);
         world.state.contest.unwrap().classes.into_iter().map(|c| c.cpus).collect::<Vec<_>>()
     };
-    assert_eq!(classes(0.25), classes(0.0));
-    assert_ne!(classes(0.375), classes(0.0));
+    let ours = classes([1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(classes([1.0, 1.0, 0.25, 0.25]), ours);
+    assert_ne!(classes([1.0, 1.0, 0.375, 0.375]), ours);
+    // Seen on CPU 1, the second thread ran on CPU 2: nobody else was busy.
+    assert_eq!(classes([1.0, 0.0, 1.0, 0.0]), ours);
 }
 
 #[test]
