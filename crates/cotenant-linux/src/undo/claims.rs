@@ -354,11 +354,15 @@ mod tests {
     #[test]
     fn what_cannot_be_claimed() {
         let dir = TempDir::new("unclaimable");
-        let mut ours = Claims::new(dir.path(), Here::read().unwrap(), thread::own().unwrap());
+        let here = Here::read().unwrap();
+        let mut ours = Claims::new(dir.path(), here.clone(), thread::own().unwrap());
         assert!(matches!(ours.claim(u32::MAX >> 1), Err(ClaimError::Gone)));
-        let file = dir.path().join("file");
-        fs::write(&file, "").unwrap();
-        let mut nowhere = Claims::new(&file, Here::read().unwrap(), thread::own().unwrap());
+        let no_folder = dir.path().join("file");
+        fs::write(&no_folder, "").unwrap();
+        let mut nowhere = Claims::new(&no_folder, here.clone(), thread::own().unwrap());
         assert!(matches!(nowhere.claim(std::process::id()), Err(ClaimError::File(_))));
+        fs::write(file(&dir, &here), b"\xff").unwrap();
+        assert!(matches!(ours.claim(std::process::id()), Err(ClaimError::File(_))));
+        assert_eq!(fs::read(file(&dir, &here)).unwrap(), b"\xff", "claims that cannot be read may be others'");
     }
 }

@@ -160,3 +160,34 @@ pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
     if file.metadata()?.uid() == sys::euid() { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_own_files_are_appended_to() {
+        let dir = TempDir::new("append");
+        let at = |name: &str| dir.path().join(name);
+        for text in ["one\n", "two\n"] {
+            append_own(&at("log")).unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(at("log")).unwrap(), "one\ntwo\n");
+        symlink("log", at("link")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        fs::hard_link(at("log"), at("hard")).unwrap();
+        for (name, why) in [
+            ("link", "it is a symbolic link; remove it"),
+            ("hard", "it is a hard link; remove it"),
+            // What cannot be made is not looked for: the kernel says why.
+            ("loop/log", "Too many levels of symbolic links"),
+            ("none/log", "No such file or directory"),
+        ] {
+            let told = append_own(&at(name)).unwrap_err().to_string();
+            assert!(told.starts_with(why), "{name}: {told}");
+        }
+    }
+}

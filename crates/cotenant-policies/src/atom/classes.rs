@@ -233,3 +233,23 @@ pub(super) fn seats(
     }
     seats
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::parts;
+    use cotenant_model::topology::Resource;
+
+    /// Four packages of two cores, two packages to a bus.
+    #[test]
+    fn what_hangs_on_one_bus_is_a_level() {
+        let mut parts = parts(4, 1, 2, 1);
+        let package = parts.resources.iter().find(|r| r.kind == Kind::Package).unwrap().clone();
+        let sets = |lists: &[&str]| lists.iter().map(|list| CpuSet::parse_list(list).unwrap()).collect::<Vec<_>>();
+        let buses = sets(&["0-3", "4-7"]);
+        let bus = |cpus: &CpuSet| Resource { kind: Kind::Bus, cpus: cpus.clone(), os_index: None, ..package.clone() };
+        parts.resources.extend(buses.iter().map(bus));
+        let levels = levels(&Topology::new(parts).unwrap());
+        assert_eq!(levels, [buses, sets(&["0-1", "2-3", "4-5", "6-7"])]);
+    }
+}

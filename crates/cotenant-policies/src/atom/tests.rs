@@ -179,10 +179,11 @@ fn the_best_class_wins_and_the_reason_says_so() {
 
 #[test]
 fn whatever_tells_the_speed_and_whichever_way_is_better() {
-    for told in [Told::Latency, Told::Instructions] {
+    // The second that a latency is of may end after a shorter turn, which then waits for it.
+    for (told, turn) in [(Told::Latency, "3s"), (Told::Instructions, "3s"), (Told::Latency, "800ms")] {
         let mut world = World::new(clovertown(), four(0, 1), apart);
         world.told = told;
-        world.settings = "turn=3s".parse().unwrap();
+        world.settings = format!("turn={turn}").parse().unwrap();
         world.run(80);
         assert_eq!(world.cpus(0), [0, 2, 4, 6], "{:?}", world.notes);
         assert!(world.has_note("won of 3"));
@@ -233,10 +234,13 @@ fn one_class_is_no_choice() {
         world.run(5);
         assert!(world.reasons.is_empty() && world.has_note("there is one mapping class only"), "{:?}", world.notes);
     }
-    // Threads that sleep do not need a CPU.
-    let mut world = World::new(machine(1, 1, 2, 1), vec![(1, 0, 0.0, 0), (2, 0, 1.0, 0), (3, 0, 1.0, 1)], |_, _| 1.0);
-    world.run(5);
-    assert!(world.has_note("all mappings of 2 threads are alike here"), "{:?}", world.notes);
+    // Threads that sleep, or run for less than a tenth of the time, do not need a CPU.
+    for share in [0.0, 0.05] {
+        let threads = vec![(1, 0, share, 0), (2, 0, 1.0, 0), (3, 0, 1.0, 1)];
+        let mut world = World::new(machine(1, 1, 2, 1), threads, |_, _| 1.0);
+        world.run(5);
+        assert!(world.has_note("all mappings of 2 threads are alike here"), "{share}: {:?}", world.notes);
+    }
     let mut world = World::new(machine(1, 1, 2, 1), (0..3).map(|i| (i, 0, 1.0, 0)).collect(), |_, _| 1.0);
     world.run(5);
     assert!(world.has_note("3 busy threads do not have a CPU each"), "{:?}", world.notes);
@@ -315,17 +319,19 @@ fn cpus_that_others_keep_busy_are_nobodys_turn() {
 
 #[test]
 fn what_others_may_use_of_a_cpu_does_not_take_it_away() {
-    let classes = |part: f64| {
+    let classes = |busy: [f64; 4]| {
         let mut world = World::new(clovertown(), vec![(1, 0, 1.0, 0), (2, 0, 1.0, 1)], |_, _| 100.0);
         world.config.foreign_busy = 0.25;
-        world.foreign =
-            (0..8).map(|cpu| (cpu, [1.0, 1.0, part, part].get(cpu as usize).copied().unwrap_or(0.0))).collect();
+        world.foreign = (0..8).map(|cpu| (cpu, busy.get(cpu as usize).copied().unwrap_or(0.0))).collect();
         world.settings = "all".parse().unwrap();
         world.run(40);
         world.state.contest.unwrap().classes.into_iter().map(|c| c.cpus).collect::<Vec<_>>()
     };
-    assert_eq!(classes(0.25), classes(0.0));
-    assert_ne!(classes(0.375), classes(0.0));
+    let ours = classes([1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(classes([1.0, 1.0, 0.25, 0.25]), ours);
+    assert_ne!(classes([1.0, 1.0, 0.375, 0.375]), ours);
+    // Seen on CPU 1, the second thread ran on CPU 2: nobody else was busy.
+    assert_eq!(classes([1.0, 0.0, 1.0, 0.0]), ours);
 }
 
 #[test]

@@ -338,6 +338,16 @@ fn a_job_takes_as_many_cpus_as_its_threads_ask_for() {
 }
 
 #[test]
+fn a_thread_asks_for_what_its_counters_tell() {
+    let topology = machine(1, 1, 4, 1);
+    let tasks = ViewBuilder::new(&topology).task(1, 0, 0).task(2, 0, 0).cycles(0).task(3, 0, 0).cycles(1_000);
+    // A quarter and half of 100 ms.
+    let tasks = tasks.task(4, 0, 0).signal(Signal::CpuTime, 25_000_000).signal(Signal::RunQueueWait, 50_000_000);
+    let asked: Vec<f64> = tasks.view().tasks.iter().map(wanted).collect();
+    assert_eq!(asked, [1.0, 0.0, 1.0, 0.75], "unknown; slept; ran; used and waited for");
+}
+
+#[test]
 fn a_job_that_starts_processes_all_the_time_has_a_rate() {
     let mut bench = bench(Quantum::Mas, &[Spec(2, 8.0, 0.0), Spec(1, 1.0, 0.0)]);
     bench.newborn = BTreeSet::from([1]);

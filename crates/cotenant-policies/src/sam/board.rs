@@ -44,8 +44,6 @@ pub(super) struct Board<'a> {
     idle: [Vec<u32>; 2],
     /// Per task: its CPU; [`NONE`] for tasks that hold no place.
     place: Vec<u32>,
-    /// Per unit of stage 1: crowded tasks.
-    crowd: Vec<u32>,
     /// All crowded tasks, and some that no longer are.
     crowded: Vec<u32>,
     /// More tasks ran than there are contexts: units are placed on, not contexts.
@@ -118,7 +116,6 @@ impl<'a> Board<'a> {
             |unit: usize| sharing.unit(unit).contexts.iter().filter(|c| !whole || rank[c.index()] == 0).count() as u32;
         let mut board = Self {
             room: (0..sharing.len()).map(takes).collect(),
-            crowd: vec![0; sharing.len()],
             levels: [sharing, memory],
             core_load: vec![0; topology.cores().len()],
             core_first: vec![FREE; topology.cores().len()],
@@ -138,9 +135,8 @@ impl<'a> Board<'a> {
             let allowed = &view.tasks[t as usize].info.allowed;
             if let Some(free) = board.free_beside(cpu, allowed) {
                 board.take(t, free);
-            } else if let Some(unit) = board.levels[0].of(cpu) {
+            } else {
                 board.crowded.push(t);
-                board.crowd[unit] += 1;
             }
         }
         board
@@ -281,27 +277,22 @@ impl<'a> Board<'a> {
         let from = CpuId(self.place[task]);
         let held = self.holds(task);
         self.take(task as u32, to);
-        let Some(unit) = self.levels[0].of(from) else { return };
         if !held {
-            self.crowd[unit] -= 1;
             return;
         }
         self.holder[from.index()] = self.vacant[from.index()];
-        if self.crowd[unit] > 0 {
-            let heir = self.crowded.iter().position(|&t| {
-                let cpu = CpuId(self.place[t as usize]);
-                !self.holds(t as usize)
-                    && self.levels.iter().all(|level| level.of(cpu) == level.of(from))
-                    && allowed(t as usize).contains(from)
-            });
-            if let Some(i) = heir {
-                let heir = self.crowded.remove(i);
-                self.crowd[unit] -= 1;
-                self.holder[from.index()] = heir;
-                self.place[heir as usize] = from.0;
-                self.look_at_core(from);
-                return;
-            }
+        let heir = self.crowded.iter().position(|&t| {
+            let cpu = CpuId(self.place[t as usize]);
+            !self.holds(t as usize)
+                && self.levels.iter().all(|level| level.of(cpu) == level.of(from))
+                && allowed(t as usize).contains(from)
+        });
+        if let Some(i) = heir {
+            let heir = self.crowded.remove(i);
+            self.holder[from.index()] = heir;
+            self.place[heir as usize] = from.0;
+            self.look_at_core(from);
+            return;
         }
         match self.vacant[from.index()] {
             FREE => self.shift_idle(from, 1),

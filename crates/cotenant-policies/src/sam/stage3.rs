@@ -22,14 +22,13 @@ pub(super) fn loads(round: &Round<'_>) -> Vec<f64> {
 pub(super) fn run(round: &mut Round<'_>) {
     let units = round.board.level(At::Memory).len();
     let mut loads = loads(round);
-    let limit = |round: &Round<'_>, unit: usize| round.limits.unit_bandwidth[unit];
-    if units < 2 || (0..units).all(|i| loads[i] <= limit(round, i)) {
+    if units < 2 || (0..units).all(|i| loads[i] <= round.limits.unit_bandwidth[i]) {
         return;
     }
     let mut sets = round.take_sets(At::Memory);
     for i in 0..units {
         for j in 0..units {
-            if i != j && loads[i] > limit(round, i) && loads[j] < limit(round, j) {
+            if i != j {
                 balance(round, &mut sets, &mut loads, i, j);
             }
         }

@@ -87,6 +87,20 @@ mod tests {
         }
     }
 
+    /// 5 MiB, of which 1 MiB stood in the measured private cache: an inclusive last level can hold all of them,
+    /// another one what a private cache of 2 MiB leaves. 1.5 MiB leave nothing of themselves.
+    #[test]
+    fn what_private_caches_hold_is_no_footprint() {
+        let measured = embedded().values().find(|p| p.phases[0].private_bytes == Some(MIB)).unwrap();
+        for (bytes, inclusive, footprint, here) in
+            [(0.25, true, 4.0, 5.0), (2.0, false, 4.0, 3.0), (2.0, false, 0.5, 1.0 / MIB)]
+        {
+            let phase = Phase { footprint_bytes: footprint * MIB, ..measured.phases[0].clone() };
+            let carried = Private { bytes: bytes * MIB, inclusive }.phase(&phase);
+            assert_eq!(carried.footprint_bytes, here * MIB, "{footprint} MiB, private {bytes} MiB");
+        }
+    }
+
     #[test]
     fn the_measured_core_changes_nothing() {
         let measured = Private { bytes: MIB, inclusive: false };

@@ -56,6 +56,18 @@ fn short_runs_are_refused() {
     }
 }
 
+/// A turn per millisecond: the policy is at fault, and its turns are counted.
+#[test]
+fn a_policy_that_is_asked_too_often_is_told_so() {
+    let mut s = scenario("machine = 'two'\npolicy = { quantum_ms = 1 }\n[[app]]\nprogram = 'cpu'\nwork_s = 10\n");
+    s.budget = Budget { at_once: 2_000, per_s: 0 };
+    let why = run(&s, "mas").unwrap_err().to_string();
+    let Some((_, told)) = why.split_once("the policy was asked ") else { panic!("{why}") };
+    let (turns, remedy) = told.split_once(" times; ").unwrap();
+    assert!((950..=1_050).contains(&turns.parse().unwrap()), "one for each step of a millisecond: {why}");
+    assert_eq!(remedy, "raise interval_ms or quantum_ms");
+}
+
 /// Numbers at and beyond the ends of what makes sense, in every place that takes one: each ends, within its budget of
 /// steps, in a result or a refusal.
 #[test]

@@ -32,6 +32,22 @@ fn latency_rises_with_the_load() {
     assert!(p99(20) < p99(80) && p99(80) < p99(150), "{} {} {}", p99(20), p99(80), p99(150));
 }
 
+/// 50 requests/s of 10 ms on one CPU: M/M/1 with sojourn times of rate 100 − 50 per second. Their median is ln 2 / 50
+/// s, their 99th percentile ln 100 / 50 s.
+#[test]
+fn latencies_are_those_of_the_queue() {
+    let s = scenario(
+        "machine = 'two'\n[[app]]\nprogram = 'cpu'\nwork_s = 5\nload = { requests_per_s = 50, instructions = 1e7 }\n",
+    );
+    let mut world: World = world(&s, "eevdf", 1);
+    world.advance(s.end, false).unwrap();
+    let latency = world.report().swap_remove(0).latency;
+    for (q, expected) in [(0.5, 0.01386), (0.99, 0.0921)] {
+        let seconds = latency.quantile(q).unwrap();
+        assert!((seconds / expected - 1.0).abs() < 0.03, "{q}: {seconds} s");
+    }
+}
+
 /// It works for as long as its requests take to come; where more come than it can serve, that is told, and nobody
 /// waits for nothing.
 #[test]

@@ -94,12 +94,21 @@ fn latencies_come_out_as_stated() {
             },
             |p: &crate::places::Places, a: usize, b: usize| p.package.of[a] != p.package.of[b],
         ];
-        let scenario = "machine = 'm'\n[program.share]\ncpi = 0.001\nllc_apki = 0\nfootprint_bytes = 64\nmiss_ratio = [[64, 0.0]]\n\
-                        coherence_pki = 1000\n[[app]]\nprogram = 'share'\nthreads = 2\ninstructions = 1e8\n";
+        // A line per instruction, and one per hundred.
+        let scenarios = [1, 100].map(|per_line| {
+            let text = format!(
+                "machine = 'm'\n[program.share]\ncpi = 0.001\nllc_apki = 0\nfootprint_bytes = 64\nmiss_ratio = [[64, 0.0]]\n\
+                 coherence_pki = {}\n[[app]]\nprogram = 'share'\nthreads = 2\ninstructions = 1e8\n",
+                1000 / per_line
+            );
+            (f64::from(per_line), text)
+        });
         for (kind, said) in kinds.iter().zip(sim.coherence_s) {
             let Some(&other) = places.cpus.iter().find(|c| kind(&places, first, **c)) else { continue };
-            let got = run(&text, scenario, &[&[first, other]]);
-            assert!(near(got, said * 1e9), "{name}: a line from CPU {other} takes {got} ns, not {}", said * 1e9);
+            for (per_line, scenario) in &scenarios {
+                let got = run(&text, scenario, &[&[first, other]]) * per_line;
+                assert!(near(got, said * 1e9), "{name}: a line from CPU {other} takes {got} ns, not {}", said * 1e9);
+            }
         }
     }
 }

@@ -204,6 +204,7 @@ fn orders_are_carried_out_or_answered() {
     let sample = host.sample().unwrap();
     let ids: BTreeMap<TaskId, Option<CpuId>> = sample.tasks.iter().map(|t| (t.info.id, t.cpu)).collect();
     assert_eq!(ids.len(), 2);
+    assert!(sample.tasks.iter().all(|t| t.info.tid > t.info.pid), "threads come after their process, as on Linux");
     let order = |task: TaskId, affinity: &str| Order {
         action: Action::Place { task, contexts: cpus(affinity) },
         affinity: cpus(affinity),

@@ -64,6 +64,23 @@ fn who_naps_sleeps_until_then_and_no_longer() {
 }
 
 #[test]
+fn who_wakes_goes_back_unless_its_cpu_is_taken() {
+    let s = scenario(&TWO.replace("threads = 2\n", ""));
+    let mut host = host(&s, ms(10_000));
+    pass(&mut host, ms(10));
+    let home = host.world.threads[0].cpu.unwrap();
+    for until in [30, 50, 70, 90] {
+        host.apply(&[nap(0, ms(until))]);
+        pass(&mut host, ms(until + 10));
+        assert_eq!(host.world.threads[0].cpu, Some(home));
+    }
+    host.apply(&[nap(0, ms(120))]);
+    host.world.set_mask(1, super::cpus(&home.to_string()));
+    pass(&mut host, ms(130));
+    assert!(host.world.threads[0].cpu.is_some_and(|cpu| cpu != home), "the other one is there");
+}
+
+#[test]
 fn who_is_limited_runs_for_its_share() {
     let s = scenario(
         &format!("{TWO}cpus = '0'\n")

@@ -132,10 +132,17 @@ fn requests_to_shared_lines_are_those_that_others_have() {
 fn pages_are_those_of_the_process() {
     let text = "machine = 'two'\n[program.a]\ncpi = 1\nllc_apki = 1\nfootprint_bytes = 4096e4\nmiss_ratio = [[1e3, 1.0]]\nshared = 0.5\n\
         [[app]]\nprogram = 'a'\nthreads = 8\nwork_s = 1\n";
-    let sample = until(&mut host(&scenario(text), Observation::default()), 100);
-    for t in &sample.tasks {
+    let mut host = host(&scenario(text), Observation::default());
+    for t in &until(&mut host, 100).tasks {
         assert_eq!(t.pages_by_node, Some(vec![(NodeId(0), 22_500), (NodeId(1), 22_500)]), "8 × 5,000 and 5,000");
     }
+    // Half of a thread's accesses are to what all have in common: of these half stay here, whoever's own pages go.
+    let first = &host.world.threads[0];
+    let (id, here) = (first.id, host.world.places.node.of[first.cpu.unwrap()]);
+    host.apply(&[bring(id, &[1 - here as u32])]);
+    until(&mut host, 300);
+    let pages = &host.world.threads[0].pages;
+    assert!((pages[here] - 0.25).abs() < 1e-3 && (pages[1 - here] - 0.75).abs() < 1e-3, "{pages:?}");
 }
 
 /// What became of a run under a policy: how many orders about pages, and where the first application's threads and

@@ -49,6 +49,9 @@ fn levels_are_read_and_wrong_figures_are_refused() {
     assert_eq!(near.bytes, [2_097_152.0; 4]);
     assert_eq!(m.private.map(|p| (p.bytes, p.inclusive)), Some((32_768.0, false)), "the L1");
     assert!(m.guesses.iter().all(|g| !g.contains("level 2")), "{:?}", m.guesses);
+    let code = sim(&MACHINE.replace("l1d:2", "l2i:1(size=1MiB) l1d:2").replace("core:1", "l1i:1(size=64KiB) core:1"));
+    let code = code.unwrap();
+    assert_eq!((code.near, code.private), (m.near, m.private), "caches of instructions hold no data");
     let guessed = sim(&MACHINE.replace(", caches = [{ level = 2, ns = 10 }]", "")).unwrap();
     assert!(guessed.guesses.contains(&"ns of level 2 = 10".to_owned()), "{:?}", guessed.guesses);
     for (from, to, message) in [

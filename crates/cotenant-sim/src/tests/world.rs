@@ -196,6 +196,23 @@ fn alone_a_program_takes_what_its_instructions_take() {
     assert!((alone / 3.0 - 1.0).abs() < 1e-3, "{alone}");
 }
 
+/// Each round 3·10⁸ instructions of a cycle and 10⁸ of five: 8·10⁸ cycles, 0.4 s at 2 GHz.
+#[test]
+fn phases_last_for_their_instructions() {
+    let phase = |instructions: f64, cpi: u32| {
+        format!(
+            "[[program.p.phase]]\ninstructions = {instructions:e}\ncpi = {cpi}\nllc_apki = 0\nfootprint_bytes = 1e4\nmiss_ratio = [[1e3, 0.0]]\n"
+        )
+    };
+    let s = scenario(&format!(
+        "machine = 'two'\n{}{}[[app]]\nprogram = 'p'\ninstructions = 8e8\n",
+        phase(3e8, 1),
+        phase(1e8, 5)
+    ));
+    let seconds = s.alone(0, s.kernel, 1).unwrap();
+    assert!((seconds / 0.8 - 1.0).abs() < 1e-3, "two rounds in {seconds} s");
+}
+
 #[test]
 fn no_static_mapping_beats_the_optimum() {
     let s = scenario(

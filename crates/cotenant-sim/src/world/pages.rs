@@ -34,7 +34,7 @@ impl World {
             if t.exists && t.id == m.id {
                 let app = &self.apps[t.app];
                 let shared = app.spec.program.shared;
-                let common = if shared > 0.0 { self.spread(t.app) } else { vec![0.0; t.pages.len()] };
+                let common = self.spread(t.app);
                 let own = |node: usize| f64::from(u8::from(m.nodes.contains(&node))) / m.nodes.len() as f64;
                 let wanted: Vec<f64> =
                     (0..t.pages.len()).map(|n| shared * common[n] + (1.0 - shared) * own(n)).collect();

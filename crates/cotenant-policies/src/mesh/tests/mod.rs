@@ -101,6 +101,8 @@ fn cores_are_doubled_last_and_masks_are_kept() {
     for seating in [search::brute_force(&board, &[bound.clone()]), search::assignment(&board, &[bound.clone()]).0] {
         assert_eq!(cpus(&board, &seating), [3]);
     }
+    let elsewhere = [Guest { allowed: CpuSet::parse_list("9").unwrap(), ..bound.clone() }];
+    assert!(search::assignment(&board, &elsewhere).0.is_empty(), "who may use none of these CPUs gets none");
     let three = [bound.clone(), bound.clone(), bound];
     let (seating, _) = search::assignment(&board, &three);
     assert_eq!(board.cost(&three, &seating).unseated, 1, "two contexts for three tasks");

@@ -58,6 +58,10 @@ fn s1_06_stops_where_nobody_can_make_way() {
     //  Had y to stay too, there is nothing to do.
     let mut s = scene("a n o x | c p q y").inter("ac").intra("nopq").allowed("x", "0-3").allowed("y", "4-7");
     assert_eq!(s.next(), "a n o x | c p q y");
+    // x would make way for c, but y for d may not: one of two is no closer together, so c does not come, either.
+    //     S0: a x y │ S1: c d z
+    let mut s = scene("a x y | c d z").inter("acd").allowed("y", "0-2").allowed("z", "3-5");
+    assert_eq!(s.next(), "a x y | c d z");
 }
 
 #[test]

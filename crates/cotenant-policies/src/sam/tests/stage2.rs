@@ -130,6 +130,14 @@ fn s2_11_pages_do_not_send_a_task_to_an_exhausted_node() {
         let mut s = s.count("o", Signal::LlcMisses, 6_000_000).count("m", Signal::LlcMisses, misses);
         assert_eq!(s.next(), after);
     }
+    // Nor its own: o would bring 4,000,000 to S1 in place of m's 1,000,000.
+    //     S0: n o │ S1: m q
+    for (misses, after) in [(3_500_000, "n m | o q"), (3_500_001, "n o | m q")] {
+        let s = scene("n o | m q").intra("n").remote("m").each("m", |a| a.pages = Some(vec![(0, 900)]));
+        let s = s.each("o", |a| a.pages = Some(vec![(1, 900)])).count("o", Signal::LlcMisses, 4_000_000);
+        let mut s = s.count("m", Signal::LlcMisses, 1_000_000).count("q", Signal::LlcMisses, misses);
+        assert_eq!(s.next(), after);
+    }
 }
 
 #[test]
