@@ -47,7 +47,7 @@ pub enum State {
 }
 
 /// Names that [`Controller::preset`] knows: the six configurations of tables 6.1 and 6.2, and ours.
-pub const PRESETS: [&str; 9] = [
+pub const PRESETS: [&str; 10] = [
     "utilisation-biased",
     "balanced",
     "qos-biased",
@@ -55,6 +55,7 @@ pub const PRESETS: [&str; 9] = [
     "relaxed-90",
     "conservative-80",
     "targeted",
+    "targeted-by-speed",
     "tracking",
     "steady",
 ];
@@ -72,6 +73,7 @@ impl Controller {
             "relaxed-90" => Self::Targeted(Targeted::paper(0.9, 1.0, ms(12))),
             "conservative-80" => Self::Targeted(Targeted::paper(0.8, 0.4, ms(9))),
             "targeted" => Self::Targeted(Targeted::new(goal)),
+            "targeted-by-speed" => Self::Targeted(Targeted::by_speed(goal)),
             "tracking" => Self::Tracking(Tracking::new(goal)),
             "steady" => Self::Steady(Steady::new(goal)),
             _ => return None,
