@@ -16,16 +16,39 @@ fn every_preset_has_its_name_and_its_goal() {
 
 #[test]
 fn simple_naps_by_the_bin_of_the_speed() {
-    // Table 6.1, runs of 10 ms. utilisation-biased: below 0.5 a nap of 20 ms, below 1.0 of 10 ms, else none: the run
-    // goes on.
-    let speeds = [0.4, 9.0, 0.5, 9.0, 0.99, 9.0, 1.0, 1.2];
-    let naps = |name| sequence(&preset(name), &speeds);
-    let (run, nap) = ((1.0, 10), |ms| (0.0, ms));
-    assert_eq!(naps("utilisation-biased"), [run, nap(20), run, nap(10), run, nap(10), run, run]);
+    // Table 6.1, runs of 2 ms, of which the second millisecond is the latest sample: the speed in the first (9) and in
+    // naps (8) says nothing. utilisation-biased: below 0.5 a nap of 4 ms, below 1.0 of 2 ms, else none: the run goes on.
+    let slow = [9.0, 0.4, 8.0, 9.0, 0.5, 8.0, 9.0, 0.99, 8.0];
+    let naps = |name, fast: &[f64]| sequence(&preset(name), &[&slow[..], fast].concat());
+    let turn = |ms| [(1.0, 1), (1.0, 1), (0.0, ms)];
+    let run = [(1.0, 1); 2];
+    let expected = [&turn(4)[..], &turn(2), &turn(2), &run, &run].concat();
+    assert_eq!(naps("utilisation-biased", &[9.0, 1.0, 9.0, 1.2]), expected);
     // balanced: thresholds 0.8 and 1.5. 0.4 and 0.5 are low, 0.99 is between them, and so are 1.0 and 1.2.
-    assert_eq!(naps("balanced"), [run, nap(20), run, nap(20), run, nap(10), run, nap(10)]);
-    // qos-biased: naps of 3, 2 and 1 times the run; the last nap is that behind 1.0, which is high.
-    assert_eq!(naps("qos-biased"), [run, nap(30), run, nap(20), run, nap(20), run, nap(10)]);
+    let fast = [9.0, 1.0, 8.0, 9.0, 1.2, 8.0];
+    assert_eq!(naps("balanced", &fast), [turn(4), turn(4), turn(2), turn(2), turn(2)].concat());
+    // qos-biased: naps of 3, 2 and 1 times the run; those behind 1.0 and 1.2, which are high, are of 2 ms.
+    assert_eq!(naps("qos-biased", &fast), [turn(6), turn(4), turn(4), turn(2), turn(2)].concat());
+    // Ours: runs of 10 ms, of which all counts.
+    let ours = Controller::Simple(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0]));
+    let expected = [(1.0, 10), (0.0, 20), (1.0, 10), (1.0, 10), (0.0, 10), (1.0, 10)];
+    assert_eq!(sequence(&ours, &[0.4, 9.0, 1.0, 0.5, 9.0, 1.2]), expected);
+}
+
+#[test]
+fn recordings_of_before_are_of_whole_runs() {
+    let before = r#"{"simple":{"low":0.5,"high":1.0,"naps":[2.0,1.0,0.0],"exec":{"secs":0,"nanos":10000000}}}"#;
+    let controller: Controller = serde_json::from_str(before).unwrap();
+    assert_eq!(controller, Controller::Simple(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])));
+    assert_eq!(serde_json::to_string(&controller).unwrap(), before);
+    // The state was a `true` behind a run.
+    let state = serde_json::from_str(r#"{"simple":true}"#).unwrap();
+    assert_eq!(controller.next(state, &PhaseResult::one(0.4)).0.lasts, Lasts::For(MS(20)));
+    // Naps of `targeted` were as long as the mean speed asked for.
+    let shortest = preset("targeted-by-speed");
+    let before = serde_json::to_string(&shortest).unwrap();
+    assert!(!before.contains("by_slowdown"), "{before}");
+    assert_eq!(serde_json::from_str::<Controller>(&before).unwrap(), shortest);
 }
 
 #[test]
@@ -98,9 +121,11 @@ fn the_program_that_suffers_most_decides() {
     let (phase, _) = controller.next(state, &speeds(&[Some(99.0), Some(5.25), None]));
     // Losses 0.01 and 0.25: 2 · (9/3 − 1) = 4 ms.
     assert_eq!((phase.duty, phase.lasts, phase.why), (0.0, Lasts::For(MS(4)), Why::Contention));
-    let (_, ran) = preset("balanced").start();
-    let (phase, _) = preset("balanced").next(ran, &speeds(&[Some(9.0), Some(0.7)]));
-    assert_eq!(phase.lasts, Lasts::For(MS(20)));
+    let balanced = preset("balanced");
+    let (_, run) = balanced.start();
+    let (_, sample) = balanced.next(run, &speeds(&[Some(9.0), Some(9.0)]));
+    let (phase, _) = balanced.next(sample, &speeds(&[Some(9.0), Some(0.7)]));
+    assert_eq!(phase.lasts, Lasts::For(MS(4)));
 }
 
 #[test]
