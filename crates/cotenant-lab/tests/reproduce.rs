@@ -288,7 +288,7 @@ fn naps_and_padding_are_studied_on_this_machine() {
     }
     assert!(of("tang-padding", "batch padded with 100 nops: its own rate").is_some(), "{results:?}");
     let row =
-        of("tang-qos-compile", "utilisation gained over no co-location, 10/20").expect("a batch program that naps");
+        of("tang-qos-compile", "utilisation gained over no co-location, mean").expect("a batch program that naps");
     assert!(row["paper"] == 36.0 && row["measured"].as_f64().unwrap() > 0.0, "{row}");
     // Without the pass it is one line.
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-pass");

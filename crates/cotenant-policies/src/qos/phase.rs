@@ -221,6 +221,7 @@ impl Excess {
     }
 
     /// The same next to what was beyond the goal alone, of which few answers tell, and in all the time since.
+    #[must_use]
     pub fn against(self, alone: &Self, since: &Self) -> Self {
         let bound = (alone.seen().sqrt() + SURE * alone.deviation()).powi(2);
         let over = self.over.min((self.beyond - bound * self.may).max(0.0));

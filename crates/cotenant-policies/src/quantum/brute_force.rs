@@ -96,11 +96,11 @@ proptest! {
         let specs: Vec<Spec> = jobs.iter().map(|&(t, rate, _)| Spec(t, f64::from(t * rate), 1.0)).collect();
         let mut bench = bench(policy, &specs);
         bench.apps = jobs.iter().enumerate().map(|(i, j)| (format!("app{i}"), degraded(f64::from(j.2) / 100.0))).collect();
-        // A fifth of the loss in percent for each job, from 5 % on (§5.3).
+        // A fifth of the loss in percent for each CPU of a job, from 5 % on (§5.3).
         let need = |j: usize| {
             let (threads, rate, percent) = jobs[j];
             let penalty = if policy == Quantum::Das && percent >= 5 { f64::from(percent) / 100.0 * 100.0 * 0.2 } else { 0.0 };
-            Candidate((f64::from(threads * rate) + penalty) * 1e6 / f64::from(threads), threads as usize)
+            Candidate((f64::from(rate) + penalty) * 1e6, threads as usize)
         };
         let mut queue: Vec<usize> = (0..specs.len()).collect();
         for _ in 0..4 {

@@ -25,8 +25,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Transactions per microsecond that each percent of a sensitive job's degradation adds to its need (TPDS §5.3: "a
-/// fifth"; the unit is inferred).
+/// Transactions per microsecond that each percent of a sensitive job's degradation adds to the need of each of its CPUs
+/// (TPDS §5.3: "a fifth"; the unit is inferred).
 const PENALTY_PER_PERCENT: f64 = 0.2;
 
 /// A quantum in which a job runs of which nobody has seen how many threads it has is so many times shorter: it may be
@@ -175,8 +175,8 @@ impl<'a> Round<'a> {
     }
 }
 
-/// What degradation adds to a job's need under `das`, transactions per second (TPDS §5.3), where so many transactions
-/// per second are the ideal average of all jobs.
+/// What degradation adds under `das` to the need of each CPU of a job, transactions per second (TPDS §5.3, whose jobs
+/// have one thread), where so many transactions per second are the ideal average of all jobs.
 fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>) -> f64 {
     // Its co-runners draw what its own traffic leaves of the average (§4.4).
     let read_off = || loss_under(profile.degradation.get("memory")?, (average? - job.misses?).max(0.0));

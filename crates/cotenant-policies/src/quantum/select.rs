@@ -86,7 +86,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     }
     let need = |i: usize, job: &Job| {
         let width = job.width.max(1) as f64;
-        per_cpu.map_or(0.0, |target| job.misses.map_or(target, |misses| (misses + penalty[i]) / width))
+        per_cpu.map_or(0.0, |target| job.misses.map_or(target, |misses| misses / width + penalty[i]))
     };
     let mut remain = per_cpu.unwrap_or(0.0) * cores as f64;
     let mut selection = Selection { chosen: BTreeMap::new(), target: per_cpu };
@@ -161,8 +161,9 @@ fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Op
     for ((job, profile), penalty) in jobs.iter().zip(profiles).zip(penalty) {
         let Some(misses) = job.misses else { continue };
         let alone = profile.and_then(|p| p.alone_s).unwrap_or(1.0);
-        transfers += (misses + penalty) * alone;
-        time += alone * job.width.max(1) as f64;
+        let width = job.width.max(1) as f64;
+        transfers += (misses + penalty * width) * alone;
+        time += alone * width;
     }
     (time > 0.0).then(|| transfers / time)
 }

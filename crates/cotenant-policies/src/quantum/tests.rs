@@ -246,6 +246,28 @@ fn das_counts_a_loss_of_five_percent() {
 }
 
 #[test]
+fn das_counts_each_thread_of_a_sensitive_job() {
+    let sensitive = AppProfile { average_traffic_loss: Some(0.30), ..AppProfile::default() };
+    // A job of four threads weighs as much as four jobs of one: 40 + 4 · 6, and 6 + 6, for six CPUs.
+    let four = [Spec(4, 40.0, 0.0), Spec(1, 6.0, 0.0), Spec(1, 6.0, 0.0)];
+    let single = [[Spec(1, 10.0, 0.0); 4].as_slice(), &four[1..]].concat();
+    for (jobs, who) in [(four.as_slice(), 1), (&single, 4)] {
+        let mut bench = bench(Quantum::Das, jobs);
+        bench.apps = (0..who).map(|j| (format!("app{j}"), sensitive.clone())).collect();
+        let decision = bench.turn();
+        let waits = decision.proposals.iter().filter(|p| matches!(p.action, Action::Pause { .. }));
+        let told: Vec<f64> = waits.map(|p| p.reason.evidence.unwrap().threshold / 1e6).collect();
+        assert!(told.len() == 2 && told.iter().all(|target| (target - 76.0 / 6.0).abs() < 1e-9), "{told:?}");
+    }
+    // Job 1 has two threads of 4, and 6 more each. (10 + 20 + 6 + 7)/5 = 8.6 per CPU, WIABW = 34.4. Head 0 (10):
+    // 24.4/3 = 8.1 → 3 (7, off by 1.1; 1 is off by 1.9); 17.4/2 = 8.7 → 1 (10 per CPU, off by 1.3; 2 by 2.7).
+    let mut bench = bench(Quantum::Das, &[Spec(1, 10.0, 0.0), Spec(2, 8.0, 0.0), Spec(1, 6.0, 0.0), Spec(1, 7.0, 0.0)]);
+    bench.apps = BTreeMap::from([("app1".into(), sensitive)]);
+    bench.turn();
+    assert_eq!(bench.running(), [0, 1, 3]);
+}
+
+#[test]
 fn das_finds_the_loss_at_the_batchs_own_traffic() {
     use cotenant_model::profile::{By, Loss, Pressure};
     let mut bench = bench(Quantum::Das, &EIGHT);

@@ -274,7 +274,7 @@ pub(super) fn simple(here: &Here) -> Result<Found> {
     rows.extend(statements_on_presets(label, &all, used.map(mean), speeds, "of as it is"));
     Ok(study.finish(
         rows,
-        "The paper's thresholds are IPCs; here they are shares of the speed alone, as if that were an IPC of 1, so that it runs without counters, too. Runs between naps are 10 ms: the paper does not say.",
+        "The paper's thresholds are IPCs; here they are shares of the speed alone, as if that were an IPC of 1, so that it runs without counters, too. Runs between naps are 10 ms, judged as a whole: programs report progress in batches. The paper's are 2 ms.",
     ))
 }
 

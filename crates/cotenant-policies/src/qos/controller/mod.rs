@@ -36,8 +36,8 @@ pub enum Controller {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Of `simple`: whether the last phase was a run.
-    Simple(bool),
+    /// Of `simple`: whether the last phase was a run whose speed counts, or a nap; `None`: the beginning of a run.
+    Simple(Option<bool>),
     /// Of `targeted`.
     Targeted(TargetedState),
     /// Of `tracking`.
@@ -47,7 +47,7 @@ pub enum State {
 }
 
 /// Names that [`Controller::preset`] knows: the six configurations of tables 6.1 and 6.2, and ours.
-pub const PRESETS: [&str; 9] = [
+pub const PRESETS: [&str; 10] = [
     "utilisation-biased",
     "balanced",
     "qos-biased",
@@ -55,6 +55,7 @@ pub const PRESETS: [&str; 9] = [
     "relaxed-90",
     "conservative-80",
     "targeted",
+    "targeted-by-speed",
     "tracking",
     "steady",
 ];
@@ -65,13 +66,14 @@ impl Controller {
     pub fn preset(name: &str, goal: f64) -> Option<Self> {
         let ms = Duration::from_millis;
         Some(match name {
-            "utilisation-biased" => Self::Simple(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])),
-            "balanced" => Self::Simple(Simple::new(0.8, 1.5, [2.0, 1.0, 0.0])),
-            "qos-biased" => Self::Simple(Simple::new(0.5, 1.0, [3.0, 2.0, 1.0])),
+            "utilisation-biased" => Self::Simple(Simple::paper(0.5, 1.0, [2.0, 1.0, 0.0])),
+            "balanced" => Self::Simple(Simple::paper(0.8, 1.5, [2.0, 1.0, 0.0])),
+            "qos-biased" => Self::Simple(Simple::paper(0.5, 1.0, [3.0, 2.0, 1.0])),
             "conservative-90" => Self::Targeted(Targeted::paper(0.9, 0.4, ms(6))),
             "relaxed-90" => Self::Targeted(Targeted::paper(0.9, 1.0, ms(12))),
             "conservative-80" => Self::Targeted(Targeted::paper(0.8, 0.4, ms(9))),
             "targeted" => Self::Targeted(Targeted::new(goal)),
+            "targeted-by-speed" => Self::Targeted(Targeted::by_speed(goal)),
             "tracking" => Self::Tracking(Tracking::new(goal)),
             "steady" => Self::Steady(Steady::new(goal)),
             _ => return None,
@@ -105,7 +107,7 @@ impl Controller {
     /// The first phase.
     pub fn start(&self) -> (Phase, State) {
         match self {
-            Self::Simple(simple) => (simple.run(), State::Simple(true)),
+            Self::Simple(simple) => with(simple.start(), State::Simple),
             Self::Targeted(targeted) => with(targeted.start(), State::Targeted),
             Self::Tracking(tracking) => with(tracking.start(), State::Tracking),
             Self::Steady(steady) => with(steady.start(), State::Steady),
@@ -115,10 +117,7 @@ impl Controller {
     /// The phase after one that went as `seen`. A state of another controller counts as none.
     pub fn next(&self, state: State, seen: &PhaseResult) -> (Phase, State) {
         match (self, state) {
-            (Self::Simple(simple), State::Simple(ran)) => {
-                let phase = if ran { simple.after_run(seen) } else { simple.run() };
-                (phase, State::Simple(phase.duty > 0.0))
-            }
+            (Self::Simple(simple), State::Simple(ran)) => with(simple.next(ran, seen), State::Simple),
             (Self::Targeted(targeted), State::Targeted(state)) => with(targeted.next(state, seen), State::Targeted),
             (Self::Tracking(tracking), State::Tracking(state)) => with(tracking.next(state, seen), State::Tracking),
             (Self::Steady(steady), State::Steady(state)) => with(steady.next(state, seen), State::Steady),

@@ -1,10 +1,11 @@
 //! Heuristic 1 (Algorithm 4): the slower the high-priority program, the longer the nap.
 //!
 //! ```text
-//!         slow: as long as its bin says
-//!   ┌─▶ Run ───────────────────────────▶ Nap ─┐
-//!   │    ↺ fast, or the speed is not known    │
-//!   └─────────────────────────────────────────┘
+//!         not judged     slow: as long as its bin says
+//!   ┌─▶ Run ────────▶ Sample ─────────────────────────▶ Nap ─┐
+//!   │    ▲               │ fast, or the speed is not known   │
+//!   │    └───────────────┘                                   │
+//!   └────────────────────────────────────────────────────────┘
 //! ```
 
 use crate::qos::phase::{Figure, Held, Phase, PhaseResult, Why, usable};
@@ -22,32 +23,59 @@ pub struct Simple {
     pub naps: [f64; 3],
     /// How long the low-priority programs run before the speed is judged.
     pub exec: Duration,
+    /// The latest part of that, whose speed it is; none: all of it (ours, and what recordings that do not say were made
+    /// with).
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub sample: Duration,
 }
 
+/// What the last phase was: a run whose speed counts, or a nap; `None`: the beginning of a run.
+pub(super) type Ran = Option<bool>;
+
 impl Simple {
-    /// With the execution time of 10 ms that §5.4 found better than 1 ms, since caches have to warm up after each nap.
-    /// (§6.3 gives none.)
-    pub fn new(low: f64, high: f64, naps: [f64; 3]) -> Self {
-        Self { low, high, naps, exec: Duration::from_millis(10) }
+    /// As in the paper: the engine comes after 2 ms of execution, and reads the latest sample of a monitor that takes one
+    /// each millisecond (§6.3.1).
+    pub fn paper(low: f64, high: f64, naps: [f64; 3]) -> Self {
+        let [exec, sample] = [2, 1].map(Duration::from_millis);
+        Self { exec, sample, ..Self::new(low, high, naps) }
     }
 
-    pub(super) fn run(&self) -> Phase {
-        Phase::new(1.0, self.exec, Why::Between)
+    /// Ours, for programs that report progress in batches: runs of 10 ms, judged as a whole.
+    pub fn new(low: f64, high: f64, naps: [f64; 3]) -> Self {
+        Self { low, high, naps, exec: Duration::from_millis(10), sample: Duration::ZERO }
+    }
+
+    pub(super) fn start(&self) -> (Phase, Ran) {
+        self.run(Why::Between, None)
+    }
+
+    pub(super) fn next(&self, ran: Ran, seen: &PhaseResult) -> (Phase, Ran) {
+        match ran {
+            None => (Phase::new(1.0, self.sample, Why::Between), Some(true)),
+            Some(true) => self.judge(seen),
+            Some(false) => self.start(),
+        }
+    }
+
+    fn run(&self, why: Why, held: Option<Held>) -> (Phase, Ran) {
+        let begins = self.exec.saturating_sub(self.sample);
+        let (length, ran) =
+            if self.sample.is_zero() || begins.is_zero() { (self.exec, Some(true)) } else { (begins, None) };
+        (Phase::new(1.0, length, why).by(held), ran)
     }
 
     /// The slowest program decides; one whose speed is unknown asks for nothing.
-    pub(super) fn after_run(&self, seen: &PhaseResult) -> Phase {
+    fn judge(&self, seen: &PhaseResult) -> (Phase, Ran) {
         let known = seen.speeds.iter().enumerate().filter_map(|(high, speed)| Some((high, usable(*speed)?)));
         let Some((high, speed)) = known.min_by(|a, b| a.1.total_cmp(&b.1)) else {
-            return Phase::new(1.0, self.exec, Why::Unknown);
+            return self.run(Why::Unknown, None);
         };
         let ratio = self.naps[usize::from(speed >= self.low) + usize::from(speed >= self.high)];
         let held = Held::new(high, Figure::Speed, speed, if speed < self.low { self.low } else { self.high });
-        let phase = if ratio > 0.0 {
-            Phase::nap(self.exec.mul_f64(ratio), Why::Contention)
+        if ratio > 0.0 {
+            (Phase::nap(self.exec.mul_f64(ratio), Why::Contention).by(held), Some(false))
         } else {
-            Phase::new(1.0, self.exec, Why::Fine)
-        };
-        phase.by(held)
+            self.run(Why::Fine, held)
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! Heuristic 2 (Algorithm 5): naps as long as the difference that they make asks for.
 //!
-//! Equation 6.1 is printed upside down; what follows from `mean speed = (exec·s_exec + nap·s_nap) / (exec + nap) ≥
-//! goal·s_nap` is `nap = exec · (Δ/(1 − goal) − 1)` with `Δ = (s_nap − s_exec)/s_nap`. Algorithm 5 compares Δ with
-//! `conservative_factor × QoS_goal`; only the allowed loss, `1 − goal`, makes sense there.
+//! Equation 6.1 with its left side turned round, `(1 − goal)/goal = (s_nap − s_exec)/s_exec · exec/(exec + nap)`, says
+//! that the mean slowdown is `1/goal`: `nap = exec · (goal/(1 − goal) · Δ/(1 − Δ) − 1)` with `Δ = (s_nap −
+//! s_exec)/s_nap`. As printed it would ask for a ten-fold slowdown at a goal of 90 % before anybody naps. Speed that is
+//! kept so is never less than the goal: a mean of slowdowns weighs the slow part more than a mean of speeds does.
+//! Algorithm 5 compares Δ with `conservative_factor × QoS_goal`; only the allowed loss, `1 − goal`, makes sense there.
+//! Between that threshold and the allowed loss the nap is below 0: the shortest one is taken.
 //!
 //! ```text
 //!                                               at least the threshold
@@ -33,6 +36,10 @@ pub struct Targeted {
     pub execution_counts: bool,
     /// Weight of a new measurement against those before, above 0 to 1; 1 = the paper's: the last one alone.
     pub weight: f64,
+    /// Whether naps are those of equation 6.1; else only as long as `mean speed ≥ goal · s_nap` asks for, `exec · (Δ/(1 −
+    /// goal) − 1)` (ours, and what recordings that do not say were made with).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_slowdown: bool,
 }
 
 /// State.
@@ -76,6 +83,7 @@ impl Targeted {
             exec: short,
             execution_counts: false,
             weight: 1.0,
+            by_slowdown: true,
         }
     }
 
@@ -90,7 +98,13 @@ impl Targeted {
             exec: ms(10),
             execution_counts: true,
             weight: 0.3,
+            by_slowdown: true,
         }
+    }
+
+    /// The same with the shortest naps that keep the goal.
+    pub fn by_speed(goal: f64) -> Self {
+        Self { by_slowdown: false, ..Self::new(goal) }
     }
 
     pub(super) fn start(&self) -> (Phase, TargetedState) {
@@ -123,11 +137,20 @@ impl Targeted {
                 let Some((_, delta)) = delta.filter(|(_, delta)| *delta >= least) else {
                     return Self::step(state, Step::Execute, Phase::new(1.0, self.execute_period, Why::Fine).by(held));
                 };
-                let wanted = self.exec.as_secs_f64() * (delta / (1.0 - self.goal) - 1.0);
-                let wanted = Duration::try_from_secs_f64(wanted.max(0.0)).unwrap_or(LONGEST_NAP);
-                Self::step(state, Step::Nap, Phase::nap(wanted.max(self.check_interval), Why::Contention).by(held))
+                let nap = self.nap(delta).max(self.check_interval);
+                Self::step(state, Step::Nap, Phase::nap(nap, Why::Contention).by(held))
             }
         }
+    }
+
+    /// How long a nap such a loss asks for.
+    fn nap(&self, delta: f64) -> Duration {
+        let times = if self.by_slowdown {
+            self.goal / (1.0 - self.goal) * delta / (1.0 - delta)
+        } else {
+            delta / (1.0 - self.goal)
+        };
+        Duration::try_from_secs_f64(self.exec.as_secs_f64() * (times - 1.0).max(0.0)).unwrap_or(LONGEST_NAP)
     }
 
     fn check(&self, state: TargetedState) -> (Phase, TargetedState) {

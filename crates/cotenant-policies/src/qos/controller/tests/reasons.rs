@@ -33,17 +33,17 @@ fn reasons(name: &str, speeds: &[f64]) -> Vec<String> {
 
 #[test]
 fn simple_says_why() {
-    // A run, then what follows from its speed: 0.4 and 0.7 are low or in the middle for all. What a nap says changes
-    // nothing.
-    let speeds = [0.4, 9.0, 0.7, 9.0, 1.2, 1.2, NONE, 0.4];
-    // Below 1.0 a nap; 1.2 is high, and high needs none: the run goes on, twice. Then nothing is known, and then it is
-    // low again.
-    let expected = [BETWEEN, CONTENTION, BETWEEN, CONTENTION, BETWEEN, FINE, FINE, UNKNOWN, CONTENTION];
-    assert_eq!(reasons("utilisation-biased", &speeds), expected);
+    // The beginning of a run, its latest sample, and what follows from that: 0.4 and 0.7 are low or in the middle for
+    // all. What a nap (8) and the beginning (9) say changes nothing. 1.2 is high, and nothing is known at last.
+    let slow = [9.0, 0.4, 8.0, 9.0, 0.7, 8.0, 9.0, 1.2];
+    let naps = [BETWEEN, BETWEEN, CONTENTION];
+    // Below 1.0 a nap; high needs none: the run goes on.
+    let expected = [&naps[..], &naps, &[BETWEEN, BETWEEN, FINE, BETWEEN, UNKNOWN]].concat();
+    assert_eq!(reasons("utilisation-biased", &[&slow[..], &[9.0, NONE]].concat()), expected);
     // 1.2 is in the middle up to 1.5; for qos-biased it is high, and even that is answered by a nap.
-    let expected = [BETWEEN, CONTENTION, BETWEEN, CONTENTION, BETWEEN, CONTENTION, BETWEEN, UNKNOWN, CONTENTION];
+    let expected = [&naps[..], &naps, &naps, &[BETWEEN, BETWEEN, UNKNOWN]].concat();
     for name in ["balanced", "qos-biased"] {
-        assert_eq!(reasons(name, &speeds), expected, "{name}");
+        assert_eq!(reasons(name, &[&slow[..], &[8.0, 9.0, NONE]].concat()), expected, "{name}");
     }
 }
 
@@ -132,16 +132,20 @@ fn what_decided_by_a_hair_shows_why() {
 
 #[test]
 fn figures_that_decided_are_told() {
-    // Thresholds 0.5 and 1.0; a nap tells nothing.
+    // Thresholds 0.5 and 1.0; a nap tells nothing, nor does the beginning of a run.
     let expected = [
+        "",
         "{app} had a speed of 0.4000 < 0.5000",
+        "",
         "",
         "{app} had a speed of 0.7000 < 1.000",
         "",
+        "",
         "{app} had a speed of 1.200 ≥ 1.000",
         "",
+        "",
     ];
-    assert_eq!(figures("utilisation-biased", &[0.4, 9.0, 0.7, 9.0, 1.2, NONE]), expected);
+    assert_eq!(figures("utilisation-biased", &[9.0, 0.4, 8.0, 9.0, 0.7, 8.0, 9.0, 1.2, 9.0, NONE]), expected);
     // A look, contention from 0.4 · 0.1 on, and none behind the nap.
     let expected =
         ["", "{app} lost 0.090 of its speed alone ≥ 0.040", "", "{app} lost 0.030 of its speed alone < 0.040"];
