@@ -48,14 +48,18 @@ pub struct Gathered {
     #[serde(default)]
     pace: Option<f64>,
     /// Those since the last pause, where the low-priority programs have run all the time since.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_empty")]
     ran: Histogram,
+}
+
+fn is_empty(histogram: &Histogram) -> bool {
+    histogram.count() == 0
 }
 
 impl Gathered {
     /// Whether nothing was seen yet.
     pub fn is_empty(&self) -> bool {
-        self.histogram.count() == 0
+        is_empty(&self.histogram)
     }
 
     /// Adds the latencies of an interval; a reading when there are enough.

@@ -131,3 +131,11 @@ fn what_does_not_fit_is_refused() {
         assert!(refusal.unwrap_err().to_string().contains(why));
     }
 }
+
+#[test]
+fn who_has_told_nothing_has_no_mean() {
+    let mut state = QosState::default();
+    assert_eq!(state.mean(0), None, "no such program");
+    state.total.pass(0.1, 1.0, 1);
+    assert_eq!(state.mean(0), None, "nothing is known of it yet");
+}
