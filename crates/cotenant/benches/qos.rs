@@ -6,8 +6,8 @@
 //! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone
 //! for half of that, and every figure is a ratio to the mean of the two runs alone right before and behind it: shared
 //! hosts give memory more or less speed from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
-//! pairs, `COTENANT_BENCH_WAYS` (as `background,naps`) ways, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: where two cores are hardly in each other's way, one
-//! core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
+//! pairs, `COTENANT_BENCH_WAYS` (as `background,naps`) ways, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs:
+//! where two cores are hardly in each other's way, one core shared by both is. High: a pointer chase, redis under redis-benchmark, `PostgreSQL` under pgbench; low:
 //! `sledge-large`, compilations, stress-ng, two computing programs, `xz -T2`. `compute/compute`, which have nothing to
 //! share, shows what `cotenant qos` itself costs both. What is not installed is left out, and said so.
 //! Root: groups of version 1 are made.

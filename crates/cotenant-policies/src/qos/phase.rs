@@ -15,8 +15,8 @@ const SURE: f64 = 2.0;
 /// This many answers beyond the goal are no chance among a few dozen.
 const ALARMING: f64 = 3.0;
 
-/// So many that may be beyond the goal are of a long time.
-const MANY: f64 = 10.0;
+/// Where so many may be beyond a quantile, what is beyond it tells enough for older answers not to be needed.
+pub(super) const MANY: f64 = 10.0;
 
 /// What the low-priority programs do for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,17 +1,19 @@
-# The background of an ordinary user, who has no control group: SCHED_IDLE where the limit of nice values lets the program leave it again, and
-# the least weight of its session. However Cotenant ends, both are taken back.
+# The background of an ordinary user, who has no control group: SCHED_IDLE where the limit of nice values lets the
+# program leave it again, and the least weight of its session. However Cotenant ends, both are taken back.
 . /scenarios/lib.sh
 mkdir -p /etc /tmp/home
 echo 'user:x:1000:1000::/tmp/home:/bin/sh' >/etc/passwd
 chown 1000:1000 /tmp/home
 
-# limited N COMMAND: the user runs it in a session of its own, with that limit: 20 lets a program of nice 0 leave SCHED_IDLE.
+# limited N COMMAND: the user runs it in a session of its own, with that limit: 20 lets a program of nice 0 leave
+# SCHED_IDLE.
 limited() { ulimit -e "$1"; exec setsid su -s /bin/sh user -c "exec $2"; }
 # Of the user, too: what `end_by` and `manage` call.
 cotenant() { (limited 0 "/bin/cotenant $*"); }
 manage() { limited 0 "/bin/cotenant $*" >/tmp/cotenant 2>&1 & cotenant=$!; }
 
-# stands POLICY NICE: all threads of $spin have this scheduling policy, field 41 of their stat lines, and its session this nice value.
+# stands POLICY NICE: all threads of $spin have this scheduling policy, field 41 of their stat lines, and its session
+# this nice value.
 stands() {
     for path in "/proc/$spin/task"/*; do
         read -r line <"$path/stat"

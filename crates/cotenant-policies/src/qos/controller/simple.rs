@@ -33,8 +33,8 @@ pub struct Simple {
 pub(super) type Ran = Option<bool>;
 
 impl Simple {
-    /// As in the paper: the engine comes after 2 ms of execution, and reads the latest sample of a monitor that takes one
-    /// each millisecond (§6.3.1).
+    /// As in the paper: the engine comes after 2 ms of execution, and reads the latest sample of a monitor that takes
+    /// one each millisecond (§6.3.1).
     pub fn paper(low: f64, high: f64, naps: [f64; 3]) -> Self {
         let [exec, sample] = [2, 1].map(Duration::from_millis);
         Self { exec, sample, ..Self::new(low, high, naps) }

@@ -36,8 +36,8 @@ pub struct Targeted {
     pub execution_counts: bool,
     /// Weight of a new measurement against those before, above 0 to 1; 1 = the paper's: the last one alone.
     pub weight: f64,
-    /// Whether naps are those of equation 6.1; else only as long as `mean speed ≥ goal · s_nap` asks for, `exec · (Δ/(1 −
-    /// goal) − 1)` (ours, and what recordings that do not say were made with).
+    /// Whether naps are those of equation 6.1; else only as long as `mean speed ≥ goal · s_nap` asks for,
+    /// `exec · (Δ/(1 − goal) − 1)` (ours, and what recordings that do not say were made with).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_slowdown: bool,
 }

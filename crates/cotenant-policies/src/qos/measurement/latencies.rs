@@ -1,7 +1,7 @@
 //! Latencies, gathered until they tell a speed.
 
 use super::Told;
-use crate::qos::phase::{Excess, Why};
+use crate::qos::phase::{Excess, MANY, Why};
 use cotenant_model::{Histogram, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -15,9 +15,6 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(5);
 
 /// Where this many are expected beyond a quantile, it is no chance (5 %) if none is.
 const FEW: f64 = 3.0;
-
-/// This many beyond it tell a quantile well enough for older ones to be forgotten.
-const MANY: f64 = 10.0;
 
 /// What a reading is for.
 #[derive(Clone, Copy, Debug)]

@@ -76,8 +76,8 @@ pub struct Args {
     pub strict: bool,
     /// What decides how long the others run: tracking, steady, targeted or targeted-by-speed; utilisation-biased,
     /// balanced or qos-biased (with --metric ipc); conservative-90, relaxed-90 or conservative-80; or
-    /// simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms if the metric is below LOW, below HIGH, or neither [default:
-    /// tracking; steady for latencies and metrics from outside]
+    /// simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms if the metric is below LOW, below HIGH, or neither
+    /// [default: tracking; steady for latencies and metrics from outside]
     #[arg(long, value_name = "NAME")]
     controller: Option<String>,
     /// How programs are throttled

@@ -17,7 +17,8 @@ fn every_preset_has_its_name_and_its_goal() {
 #[test]
 fn simple_naps_by_the_bin_of_the_speed() {
     // Table 6.1, runs of 2 ms, of which the second millisecond is the latest sample: the speed in the first (9) and in
-    // naps (8) says nothing. utilisation-biased: below 0.5 a nap of 4 ms, below 1.0 of 2 ms, else none: the run goes on.
+    // naps (8) says nothing. utilisation-biased: below 0.5 a nap of 4 ms, below 1.0 of 2 ms, else none: the run goes
+    // on.
     let slow = [9.0, 0.4, 8.0, 9.0, 0.5, 8.0, 9.0, 0.99, 8.0];
     let naps = |name, fast: &[f64]| sequence(&preset(name), &[&slow[..], fast].concat());
     let turn = |ms| [(1.0, 1), (1.0, 1), (0.0, ms)];
