@@ -65,20 +65,29 @@ pub fn backgrounder(args: &[String]) {
     }
 }
 
-/// A process and its state folder, in a session of its own unless said otherwise.
+/// A process and its state folder.
 struct Case {
     dir: TempDir,
     subject: Subject,
+    pid: u32,
     user: Option<(u32, u64)>,
 }
 
+/// Whose session it is in. That of its own has a weight where Linux shares CPUs session by session; one that others
+/// share keeps its weight, so there is `SCHED_IDLE` alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    Own,
+    Shared,
+}
+
 impl Case {
-    fn new(threads: usize) -> Self {
-        Self { dir: TempDir::new("background"), subject: Subject::in_own_session(threads), user: None }
+    fn new(session: Session, threads: usize) -> Self {
+        Self::of(session, threads, None, TempDir::new("background"))
     }
 
     /// The same as an ordinary user with that `RLIMIT_NICE`; `None`, announced, where we cannot become that.
-    fn of_nobody(threads: usize, limit: u64) -> Option<Self> {
+    fn of_nobody(session: Session, threads: usize, limit: u64) -> Option<Self> {
         if sys::euid() != 0 {
             eprintln!("skipped: only root can start a process as another user");
             return None;
@@ -91,13 +100,36 @@ impl Case {
         }
         let dir = TempDir::new("background-nobody");
         chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        Some(Self::of(session, threads, Some((NOBODY, limit)), dir))
+    }
+
+    fn of(session: Session, threads: usize, user: Option<(u32, u64)>, dir: TempDir) -> Self {
         let mut command = command("subject", &[&threads.to_string()]);
-        become_user(&mut command, (NOBODY, limit));
+        if session == Session::Shared {
+            command = child_of_a_shell(&command);
+        }
+        if let Some(user) = user {
+            become_user(&mut command, user);
+        }
         // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
         unsafe {
             command.pre_exec(sys::setsid);
         }
-        Some(Self { dir, subject: Subject::from_command(command), user: Some((NOBODY, limit)) })
+        let subject = Subject::from_command(command);
+        let status = fs::read_to_string(format!("/proc/{}/status", subject.tids[0])).unwrap();
+        let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:")).unwrap().trim().parse().unwrap();
+        Self { dir, subject, pid, user }
+    }
+
+    /// Whether the session's weight is its background; else `SCHED_IDLE` is.
+    fn by_weight(&self) -> bool {
+        self.pid == self.subject.player.pid() && by_session()
+    }
+
+    /// Whether all are in the background.
+    fn is_in_background(&self) -> bool {
+        let [policy, nice] = if self.by_weight() { [libc::SCHED_OTHER, 19] } else { [libc::SCHED_IDLE, 0] };
+        self.all_have(policy) && self.nice().is_none_or(|found| found == nice)
     }
 
     fn state(&self) -> std::path::PathBuf {
@@ -105,11 +137,7 @@ impl Case {
     }
 
     fn command(&self, steps: &[&str]) -> Command {
-        self.command_for(self.subject.player.pid(), steps)
-    }
-
-    fn command_for(&self, pid: u32, steps: &[&str]) -> Command {
-        let (state, pid) = (self.state(), pid.to_string());
+        let (state, pid) = (self.state(), self.pid.to_string());
         let args: Vec<&str> = [state.to_str().unwrap(), &pid].into_iter().chain(steps.iter().copied()).collect();
         let mut command = command("backgrounder", &args);
         if let Some(user) = self.user {
@@ -127,7 +155,7 @@ impl Case {
     }
 
     fn nice(&self) -> Option<i32> {
-        nice(self.subject.player.pid())
+        nice(self.pid)
     }
 
     fn all_have(&self, policy: c_int) -> bool {
@@ -151,6 +179,16 @@ impl Case {
             assert_eq!((report.restored, report.failed), (0, 0), "{case}: {report:?}");
         }
     }
+}
+
+/// The same as a child of a shell.
+fn child_of_a_shell(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    let exe = std::env::current_exe().unwrap(); // the shell's own would be /proc/self/exe
+    shell.args(["-c", r#""$@"; :"#, "sh"]).arg(exe).args(command.get_args());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell
 }
 
 /// Lets a command run as that user, with that `RLIMIT_NICE`.
@@ -201,36 +239,40 @@ fn privileged() -> bool {
 }
 
 #[test]
-fn threads_and_their_session_go_to_the_background_and_come_back() {
+fn threads_or_their_session_go_to_the_background_and_come_back() {
     if !privileged() {
         return;
     }
-    let case = Case::new(3);
-    // A batch program stays one, and so does one that lets its children begin anew.
-    sys::setscheduler(case.subject.tids[1], libc::SCHED_BATCH).unwrap();
-    sys::setscheduler(case.subject.tids[2], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
-    let before = case.policies();
-    let mut player = case.start(&["doctor", "on", "hold", "off", "hold", "on", "hold", "end"]);
-    let (told, said) = (player.hear("doctor"), player.hear("on"));
-    let means = if by_session() { "SCHED_IDLE and autogroup nice 19" } else { "SCHED_IDLE" };
-    assert!(told.trim_end_matches(" for others").ends_with(means), "{told}");
-    assert!(said.contains(&format!("Ok(Some({means:?}))")), "{said}");
-    player.hear("hold");
-    let idle = libc::SCHED_IDLE;
-    assert_eq!(case.policies(), [idle, idle, idle | libc::SCHED_RESET_ON_FORK]);
-    assert_eq!(case.nice(), by_session().then_some(19).or(case.nice()));
-    player.say("");
-    player.hear("hold");
-    assert_eq!((case.policies(), case.nice().unwrap_or_default()), (before.clone(), 0));
-    player.say("");
-    player.hear("hold");
-    assert_eq!(policy(case.subject.tids[0]), idle);
-    player.say("");
-    let said = player.hear("end");
-    assert!(said.contains("[] ") && said.contains("failed: 0"), "{said}");
-    assert!(player.end().success());
-    assert_eq!((case.policies(), case.nice().unwrap_or_default()), (before, 0));
-    assert_eq!(journals(&case.state()), 0);
+    for session in [Session::Own, Session::Shared] {
+        let case = Case::new(session, 3);
+        // A batch program stays one, and so does one that lets its children begin anew.
+        sys::setscheduler(case.subject.tids[1], libc::SCHED_BATCH).unwrap();
+        sys::setscheduler(case.subject.tids[2], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
+        let before = case.policies();
+        let idle = libc::SCHED_IDLE;
+        let (means, there) = if case.by_weight() {
+            ("autogroup nice 19", (before.clone(), Some(19)))
+        } else {
+            ("SCHED_IDLE", (vec![idle, idle, idle | libc::SCHED_RESET_ON_FORK], case.nice()))
+        };
+        let back = (before, case.nice());
+        let state = || (case.policies(), case.nice());
+        let mut player = case.start(&["doctor", "on", "hold", "off", "hold", "on", "hold", "end"]);
+        let (told, said) = (player.hear("doctor"), player.hear("on"));
+        assert!(told.contains(means), "{told}");
+        assert!(said.contains(&format!("Ok(Some({means:?}))")), "{said}");
+        for expected in [&there, &back, &there] {
+            player.hear("hold");
+            assert_eq!(state(), *expected, "{session:?}");
+            player.say("");
+        }
+        let said = player.hear("end");
+        assert!(said.contains("failed: 0"), "{said}");
+        assert_eq!(said.starts_with("[] "), case.by_weight() || !by_session(), "{said}");
+        assert!(player.end().success());
+        assert_eq!(state(), back);
+        assert_eq!(journals(&case.state()), 0);
+    }
 }
 
 /// Who was seen there, and who was not: at the next look after it was turned off, however late that comes.
@@ -239,7 +281,7 @@ fn who_was_born_in_the_background_comes_back_too() {
     if !privileged() {
         return;
     }
-    let mut case = Case::new(2);
+    let mut case = Case::new(Session::Shared, 2);
     let mut player = case.start(&["on", "hold", "look", "hold", "off", "look", "hold", "end"]);
     player.hear("hold");
     let seen = case.subject.act("thread", 0);
@@ -260,31 +302,35 @@ fn whoever_is_killed_the_background_is_taken_back() {
     if !privileged() {
         return;
     }
-    for both in [false, true] {
+    let ways = [Session::Own, Session::Shared].into_iter().flat_map(|s| [false, true].map(|both| (s, both)));
+    for (session, both) in ways {
         for what in ["thread", "fork", "orphan"] {
-            let mut case = Case::new(2);
+            let mut case = Case::new(session, 2);
+            let weight = case.by_weight();
             // Children do not inherit the flag.
-            for tid in numbers_in(&format!("/proc/{}/task", case.subject.player.pid())) {
+            for tid in numbers_in(&format!("/proc/{}/task", case.pid)) {
                 sys::setscheduler(tid, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
             }
             let mut player = case.start(&["on", "hold"]);
             let guardian: u32 = player.hear("hold").parse().unwrap();
             let born = case.subject.act(what, 0);
-            assert_eq!(policy(born), libc::SCHED_IDLE, "{what}");
+            assert_eq!((policy(born) == libc::SCHED_IDLE, nice(born) == Some(19)), (!weight, weight), "{what}");
             if both {
                 sys::kill(guardian, libc::SIGKILL).unwrap();
             }
             player.kill();
             if both {
                 eventually("the guardian is dead", || thread::process_stat(guardian).is_none_or(|s| s.is_dead()));
-                assert!(case.all_have(libc::SCHED_IDLE));
+                assert!(case.is_in_background());
                 let report = restore(&case.state());
-                // The workers, the newborn and the main thread, and the session.
-                assert!(report.restored >= 4 && report.inherited >= 1 && report.failed == 0, "{what}: {report:?}");
+                // The session; or the workers, the newborn and the main thread.
+                let all = if weight { 1 } else { 4 };
+                assert!(report.restored >= all && report.failed == 0, "{what}: {report:?}");
+                assert_eq!(report.inherited >= 1, !weight, "{what}: {report:?}");
             }
             case.is_undone(what);
-            assert_eq!(policy(born), libc::SCHED_OTHER, "{what}, both: {both}");
-            sys::kill(if what == "thread" { case.subject.player.pid() } else { born }, libc::SIGKILL).unwrap();
+            assert_eq!((policy(born), nice(born).unwrap_or(0)), (libc::SCHED_OTHER, 0), "{what}, both: {both}");
+            sys::kill(if what == "thread" { case.pid } else { born }, libc::SIGKILL).unwrap();
         }
     }
 }
@@ -295,7 +341,7 @@ fn a_policy_that_somebody_else_has_set_stays() {
         return;
     }
     for killed in [false, true] {
-        let case = Case::new(2);
+        let case = Case::new(Session::Shared, 2);
         let mut player = case.start(&["on", "hold", "off", "end"]);
         let guardian: u32 = player.hear("hold").parse().unwrap();
         sys::setscheduler(case.subject.tids[0], libc::SCHED_BATCH).unwrap();
@@ -320,13 +366,13 @@ fn a_policy_that_somebody_else_has_set_stays() {
 #[test]
 fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     // Without the limit SCHED_IDLE could not be left any more.
-    let Some(case) = Case::of_nobody(2, 0) else { return };
+    let Some(case) = Case::of_nobody(Session::Own, 2, 0) else { return };
     // Somebody else uses up what ordinary users may write to weights of sessions, until it was tried once.
     let mut player = case.start(&["doctor", "hold", "on", "await", "hold", "end"]);
     let told = player.hear("doctor");
     assert_eq!(told, if by_session() { "autogroup nice 19" } else { "nothing that can be taken back" });
     player.hear("hold");
-    let (tried, file) = (AtomicBool::new(false), format!("/proc/{}/autogroup", case.subject.player.pid()));
+    let (tried, file) = (AtomicBool::new(false), format!("/proc/{}/autogroup", case.pid));
     let said = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !tried.load(Ordering::Relaxed) {
@@ -354,9 +400,9 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     case.is_undone("without the limit");
 
     // With it, it can, by the guardian as well.
-    let Some(case) = Case::of_nobody(2, 20) else { return };
+    let Some(case) = Case::of_nobody(Session::Shared, 2, 20) else { return };
     let mut player = case.start(&["doctor", "on", "hold"]);
-    assert!(player.hear("doctor").starts_with("SCHED_IDLE"));
+    assert!(player.hear("doctor").ends_with("SCHED_IDLE"));
     let said = player.hear("on");
     player.hear("hold");
     assert!(said.contains(r#"Ok(Some("SCHED_IDLE"#) && case.all_have(libc::SCHED_IDLE), "{said}");
@@ -364,23 +410,21 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     case.is_undone("with the limit");
 }
 
+/// What others do with their sessions is theirs.
 #[test]
 fn a_session_that_others_share_keeps_its_weight() {
     if !privileged() || !by_session() {
         return;
     }
-    // Not in that of the tests, which has no weight where nobody has begun a session.
-    let mut case = Case::new(1);
-    let child = case.subject.act("fork", 0);
-    let mut player = Player::start(case.command_for(child, &["on", "hold", "end"]));
+    let case = Case::new(Session::Shared, 1);
+    let mut player = case.start(&["on", "hold", "end"]);
     let said = player.hear("on");
     assert!(said.contains(r#"Ok(Some("SCHED_IDLE"))"#) && said.contains("shares its session"), "{said}");
     player.hear("hold");
-    assert_eq!((nice(child), policy(child)), (Some(0), libc::SCHED_IDLE));
+    assert!(case.nice() == Some(0) && case.all_have(libc::SCHED_IDLE));
     player.say("");
     player.hear("end");
-    assert_eq!(policy(child), libc::SCHED_OTHER);
-    sys::kill(child, libc::SIGKILL).unwrap();
+    assert!(case.all_have(libc::SCHED_OTHER));
 }
 
 #[test]
@@ -388,10 +432,11 @@ fn dying_at_any_point_leaves_nobody_in_the_background() {
     if !privileged() {
         return;
     }
-    let case = Case::new(1);
+    let cases = [Session::Own, Session::Shared].map(|session| Case::new(session, 1));
     let steps = ["on", "off", "on", "end"];
     let reached = |point: &String| by_session() || !point.starts_with("background.session");
     for point in fault::points(fault::BACKGROUND_STEPS).filter(reached) {
+        let case = &cases[usize::from(!point.starts_with("background.session"))];
         for n in 1.. {
             let (fired, what) = (case.dir.path().join("fired"), format!("{point}, time {n}"));
             let mut player = Player::start(dying(case.command(&steps), &format!("main:{point}:{n}"), &fired));
@@ -408,11 +453,13 @@ fn dying_at_any_point_leaves_nobody_in_the_background() {
 
 #[test]
 fn random_kills_leave_nobody_in_the_background() {
-    let limit = [None, Some(0), Some(20)];
-    let cases = limit.map(|limit| match limit {
-        None => privileged().then(|| Case::new(3)),
-        Some(limit) => Case::of_nobody(3, limit),
-    });
+    let of_root = |session| privileged().then(|| Case::new(session, 3));
+    let cases = [
+        of_root(Session::Own),
+        of_root(Session::Shared),
+        Case::of_nobody(Session::Own, 3, 0),
+        Case::of_nobody(Session::Shared, 3, 20),
+    ];
     let mut steps = vec!["on", "hold"];
     steps.extend(["off", "on"].repeat(4_000));
     for (case, moment) in
@@ -461,12 +508,13 @@ pub fn minder(args: &[String]) {
     say(&format!("end {:?}", host.finish()));
 }
 
-/// As root what is started has a group, and what is attached has none; without one, both have neither.
+/// As root what is started has a group, and what is attached its session; an ordinary user has no groups.
 #[test]
 fn programs_of_a_host_go_to_the_background_and_come_back() {
-    let cases = [is_privileged().then(|| Case::new(1)), Case::of_nobody(1, 0)];
+    let own = Session::Own;
+    let cases = [is_privileged().then(|| Case::new(own, 1)), Case::of_nobody(own, 1, 0)];
     for case in cases.into_iter().flatten().filter(|_| by_session()) {
-        let pid = case.subject.player.pid().to_string();
+        let pid = case.pid.to_string();
         let mut command = host_command("minder", &[case.state().to_str().unwrap(), &pid]);
         if let Some(user) = case.user {
             become_user(&mut command, user);
@@ -477,9 +525,10 @@ fn programs_of_a_host_go_to_the_background_and_come_back() {
             let said = minder.hear("turned");
             assert!(said.contains("[Applied, Applied]"), "{said}");
             started = said.split(' ').next().unwrap().parse().unwrap();
-            let idle = if case.user.is_none() { "SCHED_IDLE and " } else { "" };
-            assert!(said.contains(&format!(r#"["{idle}autogroup nice 19", ""#)) == on, "{said}");
-            assert!(case.all_have(if on && case.user.is_none() { libc::SCHED_IDLE } else { libc::SCHED_OTHER }));
+            assert!(said.contains(r#"["autogroup nice 19", ""#) == on, "{said}");
+            // Others may have used up what ordinary users may write.
+            assert!(case.all_have(libc::SCHED_OTHER));
+            assert!(case.user.is_some() || case.nice() == Some(if on { 19 } else { 0 }), "{on}");
             minder.say("");
         }
         minder.hear("removed");

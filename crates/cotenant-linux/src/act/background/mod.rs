@@ -1,7 +1,8 @@
 //! The background: programs run only where nobody else wants the CPU. By the group of their CPU time where they have
-//! one, else by what can be had of these: each of their threads has `SCHED_IDLE`, and their sessions the least weight.
+//! one, else by the least weight of their sessions, else by `SCHED_IDLE` of each thread.
 //!
-//! Where the kernel portions out CPU time by session first (autogroup), `SCHED_IDLE` gives way within its session only.
+//! Not by both: where the kernel portions out CPU time by session first (autogroup), `SCHED_IDLE` gives way within its
+//! session only, and a CPU on which such threads alone run counts as idle, so whoever wakes up is sent there to wait.
 
 pub mod group;
 mod sessions;
@@ -29,7 +30,7 @@ pub fn capability() -> Capability {
 }
 
 fn describe(group: Option<&str>, idle: bool, by_session: bool) -> Capability {
-    let others = means(idle, by_session);
+    let others = means(idle, by_session, " or ");
     let (standing, cost) = match (idle, by_session, group) {
         (true, ..) => (Standing::Available, ""),
         (_, true, _) => (Standing::Limited, "programs that share a session with others run beside these"),
@@ -48,9 +49,9 @@ fn describe(group: Option<&str>, idle: bool, by_session: bool) -> Capability {
 }
 
 /// What there is without a group, as people read it.
-fn means(idle: bool, by_session: bool) -> String {
-    let means = [idle.then_some("SCHED_IDLE"), by_session.then_some("autogroup nice 19")];
-    means.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+fn means(idle: bool, by_session: bool, between: &str) -> String {
+    let means = [by_session.then_some("autogroup nice 19"), idle.then_some("SCHED_IDLE")];
+    means.into_iter().flatten().collect::<Vec<_>>().join(between)
 }
 
 /// The background of one application that has no group of CPU time.
@@ -79,19 +80,18 @@ impl Background {
         if !on {
             return Ok(None);
         }
-        let means = means(self.threads.any(), self.sessions.any());
+        let means = means(self.threads.any(), self.sessions.any(), " and ");
         if means.is_empty() { Err(LimitError::NoBackground) } else { Ok(Some(means)) }
     }
 
     /// Brings those that were born since, and those that could not be changed before, to what is to be. `foreign`: we
     /// have not started them.
     pub fn tend(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>], foreign: bool, notes: &mut Notes) {
-        // First: it finds out who may be touched.
-        self.threads.tend(journal, self.on, foreign, tasks, notes);
         let barred: BTreeSet<u32> =
             tasks.iter().filter(|info| self.threads.is_barred(info)).map(|info| info.pid).collect();
         let pids = tasks.iter().map(|info| info.pid).filter(|pid| !barred.contains(pid)).collect();
-        self.sessions.tend(journal, self.on, &pids, notes);
+        let light = self.sessions.tend(journal, self.on, foreign, &pids, notes);
+        self.threads.tend(journal, |info| self.on && !light.contains(&info.pid), foreign, tasks, notes);
     }
 
     /// Whether it has ever been turned on.
@@ -115,7 +115,13 @@ mod tests {
     #[test]
     fn whatever_is_missing_has_a_cost_and_a_remedy() {
         for (group, idle, by_session, standing, parts) in [
-            (Some("cpu.idle"), true, true, Standing::Available, ["cpu.idle for", "SCHED_IDLE and autogroup nice 19"]),
+            (
+                Some("cpu.idle"),
+                true,
+                true,
+                Standing::Available,
+                ["cpu.idle for", "autogroup nice 19 or SCHED_IDLE for others"],
+            ),
             (None, true, false, Standing::Available, ["SCHED_IDLE", ""]),
             (None, false, true, Standing::Limited, ["autogroup nice 19", "share a session"]),
             (Some("cpu.shares"), false, false, Standing::Limited, ["cpu.shares for", "run already nap"]),

@@ -5,7 +5,7 @@ use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::notes::Notes;
 use crate::sys::cgroups;
-use crate::sys::thread::{numbers_in, process_stat};
+use crate::sys::thread::{Held, numbers_in, process_stat};
 use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -109,6 +109,11 @@ fn give_back(
     had
 }
 
+fn may_touch(journal: &mut Journal, pid: u32, foreign: bool) -> bool {
+    let Ok(held) = Held::open(pid, pid) else { return false };
+    if foreign { journal.may_touch(&held) } else { journal.admits(&held) }.is_ok()
+}
+
 /// What people are told of a session that somebody else has changed.
 fn foreign(id: u64, nice: i32) -> String {
     format!("autogroup {id} keeps nice {nice}, which another agent has given it")
@@ -131,12 +136,22 @@ impl Weights {
         !self.ours.is_empty()
     }
 
-    /// Gives the sessions of these processes the least weight, or their own back.
-    pub fn tend(&mut self, journal: &mut Journal, on: bool, pids: &BTreeSet<u32>, notes: &mut Notes) {
+    /// Gives the sessions of these processes the least weight, or their own back. `foreign`: we have not started them.
+    /// Those whose sessions have it because of us, or will have.
+    pub fn tend(
+        &mut self,
+        journal: &mut Journal,
+        on: bool,
+        foreign: bool,
+        pids: &BTreeSet<u32>,
+        notes: &mut Notes,
+    ) -> BTreeSet<u32> {
+        let mut light = BTreeSet::new();
         if !on {
             self.left.clear();
             self.waiting.clear();
-            return self.give_back(journal, pids.iter().copied(), Duration::ZERO, notes);
+            self.give_back(journal, pids.iter().copied(), Duration::ZERO, notes);
+            return light;
         }
         if self.ours.len() > pids.len() + ENDED {
             let living: BTreeSet<u64> = ids(numbers_in("/proc")).collect();
@@ -149,9 +164,17 @@ impl Weights {
         for pid in pids {
             let Some(group) = Autogroup::open(*pid, true) else { continue };
             let (id, nice) = (group.id, group.nice);
+            let known = self.ours.contains_key(&id);
+            if known {
+                light.insert(*pid);
+            }
+            let waits = self.waiting.contains(&id);
             // Below 0 it may take privileges to get back there.
-            let known = self.ours.contains_key(&id) && !self.waiting.contains(&id);
-            if known || self.left.contains(&id) || !(0..LEAST).contains(&nice) {
+            if known && !waits || self.left.contains(&id) || !(0..LEAST).contains(&nice) {
+                continue;
+            }
+            // Why a process may not be touched is said of its threads.
+            if !known && !may_touch(journal, *pid, foreign) {
                 continue;
             }
             self.left.insert(id);
@@ -178,7 +201,9 @@ impl Weights {
             }
             self.ours.insert(id, nice);
             self.left.remove(&id);
+            light.insert(*pid);
         }
+        light
     }
 
     /// Gives all of them their own back.

@@ -102,13 +102,21 @@ impl Policies {
         !self.0.is_empty()
     }
 
-    /// Gives all of these threads `SCHED_IDLE`, or their own policy back.
-    pub fn tend(&mut self, journal: &mut Journal, on: bool, foreign: bool, tasks: &[Arc<TaskInfo>], notes: &mut Notes) {
+    /// Gives those of these threads `SCHED_IDLE` that `idle` says, and the others their own policy back.
+    pub fn tend(
+        &mut self,
+        journal: &mut Journal,
+        idle: impl Fn(&TaskInfo) -> bool,
+        foreign: bool,
+        tasks: &[Arc<TaskInfo>],
+        notes: &mut Notes,
+    ) {
         let there: BTreeSet<Identity> = tasks.iter().map(|info| (info.tid, info.start_ticks)).collect();
         self.0.retain(|id, _| there.contains(id));
         for info in tasks {
             let id = (info.tid, info.start_ticks);
             let Ok(current) = Class::of(info.tid) else { continue };
+            let on = idle(info);
             let thread = self.0.get(&id).copied().unwrap_or_else(|| newcomer(journal, info, current));
             let next = match thread {
                 Thread::Idle { .. } if current.plain() != libc::SCHED_IDLE => {
