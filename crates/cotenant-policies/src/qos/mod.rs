@@ -76,7 +76,7 @@ impl Policy for Qos {
             let low: Vec<AppId> = config.low.iter().copied().filter(|app| present(*app)).collect();
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
             state.ladder.note(ctx, config, view, results, state.phase);
-            let new = if needed { state.go_on(config, view, ctx.topology.usable().len(), now) } else { state.let_go() };
+            let new = if needed { state.go_on(config, view, ctx.topology, now) } else { state.let_go() };
             let steps = state.steps(config, new, now);
             if config.place {
                 let phase = state.phase.map(|phase| (phase, state.began));

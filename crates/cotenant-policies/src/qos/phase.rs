@@ -30,6 +30,9 @@ pub struct Phase {
     /// Whether they run in the background: only where no other program wants the CPU, as far as the kernel can do that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
+    /// Whether they run away from the high-priority programs, as far as there is room; only `steady` says so itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub aside: bool,
     /// The figures that decided, where any did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
@@ -38,7 +41,7 @@ pub struct Phase {
 impl Phase {
     /// A phase of fixed length.
     pub(super) fn new(duty: f64, lasts: Duration, why: Why) -> Self {
-        Self { duty, lasts: Lasts::For(lasts), why, held: None, background: false }
+        Self { duty, lasts: Lasts::For(lasts), why, held: None, background: false, aside: false }
     }
 
     /// A nap, cut to the longest that is allowed.
@@ -177,6 +180,8 @@ pub struct PhaseResult {
     pub alone: Vec<Option<f64>>,
     /// Of the CPU time that the low-priority programs wanted, the share that they had.
     pub taken: Option<f64>,
+    /// Whether they can go aside.
+    pub room: bool,
     /// Time between two batches of progress, where the phase showed that; the longest of all programs.
     pub grain: Option<Duration>,
 }

@@ -7,7 +7,7 @@ use super::measurement::{self, Gathered, QosSums, Sum, Taken, Wanted};
 use super::phase::{Lasts, Phase, Why};
 use super::settings::{High, QosConfig};
 use cotenant_model::speed::Source;
-use cotenant_model::{Reason, Time, View};
+use cotenant_model::{Reason, Time, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -78,19 +78,21 @@ impl QosState {
     }
 
     /// Goes on to the next phase where this one is over; whether it did.
-    pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, cpus: usize, now: Time) -> bool {
+    pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, topology: &Topology, now: Time) -> bool {
         let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
             let (phase, controller) = config.controller.start();
             self.begin(phase, controller, now, config);
             return true;
         };
         self.measure(config, view, phase);
-        self.taken.add(view, &config.low, cpus);
+        let cpus = topology.usable();
+        self.taken.add(view, &config.low, cpus.len());
         if !self.is_over(config, phase, now) {
             return false;
         }
         let Some(state) = self.controller.take() else { return false };
-        let seen = measurement::seen(&self.sums, self.taken);
+        let room = config.place && self.away.knows_threads() && cpus.len() > 1;
+        let seen = measurement::seen(&self.sums, self.taken, room);
         let before = self.alone.clone();
         if phase.duty <= 0.0 && state.alone().is_none() {
             self.note_alone(&seen.speeds);
@@ -111,7 +113,8 @@ impl QosState {
     }
 
     fn begin(&mut self, phase: Phase, controller: controller::State, now: Time, config: &QosConfig) {
-        let as_before = |before: Phase| (before.duty, before.background) == (phase.duty, phase.background);
+        let what = |phase: &Phase| (phase.duty, phase.background, phase.aside);
+        let as_before = |before: Phase| what(&before) == what(&phase);
         if !self.phase.is_some_and(as_before) {
             self.tried = now;
         }

@@ -1,6 +1,7 @@
 //! The mildest means: low-priority programs run where those of high priority do not, as far away as there is room.
 
 use super::NOBODY;
+use crate::qos::controller::Controller;
 use crate::qos::phase::{Phase, Why};
 use crate::qos::settings::QosConfig;
 use cotenant_model::policy::Ctx;
@@ -14,6 +15,10 @@ const THEIRS: f64 = 0.1;
 
 /// Weight of a new look at where programs run against the older ones.
 const WEIGHT: f64 = 0.2;
+
+/// CPUs left to the others, where all are theirs at times: for all that they want at once, as good as always. Their
+/// demand is the mean, and its deviation the root of it, as if they came and went by chance.
+const DEVIATIONS: f64 = 2.0;
 
 /// Programs may move: after this long, contention is answered by another place, if there is one.
 const LASTS: Duration = Duration::from_secs(5);
@@ -67,8 +72,14 @@ impl Away {
         }
     }
 
-    /// Moves the low-priority programs away where a phase that begins now answers contention, their later threads too,
-    /// and lets them run anywhere without one. Naps and limits keep what is then left to be kept.
+    /// Whether any thread of a low-priority program was seen running.
+    pub(in crate::qos) fn knows_threads(&self) -> bool {
+        self.running > 0.0
+    }
+
+    /// Moves the low-priority programs away where a phase says so, or answers contention and its controller leaves that
+    /// to us, their later threads too, and lets them run anywhere without one. Naps and limits keep what is then left to
+    /// be kept.
     pub(in crate::qos) fn proposals(
         &mut self,
         ctx: &Ctx<'_>,
@@ -79,15 +90,20 @@ impl Away {
     ) -> Vec<Proposal> {
         self.note(config, view);
         let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
-        let Some((phase, began)) = phase else {
+        let told = matches!(config.controller, Controller::Steady(_));
+        let Some((phase, began)) = phase.filter(|(phase, _)| phase.aside || !told) else {
             let back = self.sent.take().is_some();
-            let release = |task: &TaskView| Proposal {
-                action: Action::Release { task: task.info.id },
-                reason: Reason::new("place", NOBODY),
-            };
+            let reason = phase.map_or_else(
+                || Reason::new("place", NOBODY),
+                |(phase, _)| reason(config, &phase, format!("{}{}", phase.figures(), phase.why)),
+            );
+            let release =
+                |task: &TaskView| Proposal { action: Action::Release { task: task.info.id }, reason: reason.clone() };
             return low.filter(|_| back).map(release).collect();
         };
-        let answers = began == now && matches!(phase.why, Why::Contention | Why::Decrease) && self.send(ctx, now);
+        let contended = began == now && matches!(phase.why, Why::Contention | Why::Decrease);
+        let due = if told { self.sent.is_none() } else { contended };
+        let answers = due && self.send(ctx, now);
         let (why, newest) = match self.newest {
             _ if answers => (format!("{}contention", phase.figures()), None),
             Some(newest) => ("as the rest of its program".to_owned(), Some(newest)),
@@ -95,11 +111,7 @@ impl Away {
         };
         let Some((contexts, _)) = &self.sent else { return Vec::new() };
         self.newest = view.tasks.last().map(|task| task.info.id).max(newest);
-        let reason = Reason {
-            what: format!("{why}: away from the programs of high priority").into(),
-            app: config.beneficiary(&phase),
-            ..Reason::new("place", "")
-        };
+        let reason = reason(config, &phase, format!("{why}: away from the programs of high priority"));
         let place = |task: &TaskView| {
             let contexts = contexts.and(&task.info.allowed); // a thread that may not go there naps
             let action = Action::Place { task: task.info.id, contexts };
@@ -114,8 +126,7 @@ impl Away {
         if self.sent.as_ref().is_some_and(|(_, at)| now - *at < LASTS) {
             return false;
         }
-        let theirs: CpuSet = self.theirs.iter().filter(|(_, share)| **share >= THEIRS).map(|(cpu, _)| *cpu).collect();
-        let Some(place) = place(ctx.topology, &theirs, self.running.ceil() as usize) else { return false };
+        let Some(place) = place(ctx.topology, &self.theirs, self.running.ceil() as usize) else { return false };
         let new = self.sent.as_ref().is_none_or(|(before, _)| *before != place);
         self.sent = Some((place, now));
         new
@@ -127,14 +138,17 @@ impl Away {
     }
 }
 
-/// The CPUs that share no package with `theirs`; where these are fewer than the threads, those that share no last-level
-/// cache, no core, no CPU. `None` where nothing is left, or where all is.
-fn place(topology: &Topology, theirs: &CpuSet, threads: usize) -> Option<CpuSet> {
-    if theirs.is_empty() {
-        return None;
-    }
+fn reason(config: &QosConfig, phase: &Phase, what: String) -> Reason {
+    Reason { what: what.into(), app: config.beneficiary(phase), ..Reason::new("place", "") }
+}
+
+/// The CPUs that share no package with those on which others run for such `shares` of the time; where these are fewer
+/// than the threads, those that share no last-level cache, no core, no CPU, or all but as many as they need at once.
+/// `None` where nothing is left, or where all is.
+fn place(topology: &Topology, shares: &BTreeMap<CpuId, f64>, threads: usize) -> Option<CpuSet> {
+    let theirs: CpuSet = shares.iter().filter(|(_, share)| **share >= THEIRS).map(|(cpu, _)| *cpu).collect();
     let groups = |all: Vec<&CpuSet>| {
-        all.into_iter().filter(|group| group.intersects(theirs)).fold(theirs.clone(), |sum, group| sum.or(group))
+        all.into_iter().filter(|group| group.intersects(&theirs)).fold(theirs.clone(), |sum, group| sum.or(group))
     };
     let domains = topology.llc_domains().iter().map(|domain| &domain.cpus).collect();
     let near = [
@@ -143,9 +157,30 @@ fn place(topology: &Topology, theirs: &CpuSet, threads: usize) -> Option<CpuSet>
         groups(topology.cores().iter().collect()),
         theirs.clone(),
     ];
+    let near = near.into_iter().filter(|near| !near.is_empty()).chain(needed(topology, shares));
     let places: Vec<CpuSet> =
-        near.into_iter().map(|near| topology.usable().minus(&near)).filter(|place| !place.is_empty()).collect();
-    places.iter().find(|place| place.len() >= threads).or(places.last()).cloned()
+        near.map(|near| topology.usable().minus(&near)).filter(|place| !place.is_empty()).collect();
+    places.iter().find(|place| place.len() >= threads).or(places.iter().max_by_key(|place| place.len())).cloned()
+}
+
+/// Cores on which programs that run for such shares of the time find a CPU of their own as good as always, at most half
+/// of all. `None` where that cannot be enough, or nobody knows where they run.
+fn needed(topology: &Topology, shares: &BTreeMap<CpuId, f64>) -> Option<CpuSet> {
+    let (demand, half) = (shares.values().sum::<f64>(), topology.usable().len() / 2);
+    if shares.is_empty() || demand.ceil() > half as f64 {
+        return None;
+    }
+    let wanted = ((demand + DEVIATIONS * demand.sqrt()).ceil() as usize).clamp(1, half.max(1));
+    let ran = |cpus: &CpuSet| cpus.iter().filter_map(|cpu| shares.get(&cpu)).sum::<f64>();
+    let usable = |core: &CpuSet| core.and(topology.usable());
+    let mut cores: Vec<CpuSet> = topology.cores().iter().map(usable).filter(|core| core.len() <= half).collect();
+    if cores.is_empty() {
+        cores = topology.usable().iter().take(half).map(CpuSet::single).collect();
+    }
+    cores.sort_by(|a, b| ran(b).total_cmp(&ran(a)));
+    let enough = |left: &CpuSet, core: &CpuSet| left.len() < wanted && left.len() + core.len() <= half;
+    let left = cores.iter().fold(CpuSet::new(), |left, core| if enough(&left, core) { left.or(core) } else { left });
+    (!left.is_empty()).then_some(left)
 }
 
 #[cfg(test)]
@@ -161,6 +196,8 @@ mod tests {
     #[test]
     fn as_far_away_as_there_is_room() {
         let topology = machine(2, 1, 2, 2);
+        let all = |cpus: &CpuSet, share: f64| cpus.iter().map(|cpu| (cpu, share)).collect::<BTreeMap<_, _>>();
+        let place = |topology, cpus: &CpuSet, threads| place(topology, &all(cpus, 1.0), threads);
         let core = topology.cores()[0].clone();
         let package = topology.packages()[0].clone();
         let one = core.first().map(CpuSet::single).unwrap();
@@ -171,5 +208,31 @@ mod tests {
         assert_eq!(place(&topology, &package, 1), Some(topology.packages()[1].clone()));
         assert_eq!(place(&topology, topology.usable(), 1), None, "they run everywhere");
         assert_eq!(place(&topology, &cpus(""), 1), None, "nobody knows where");
+    }
+
+    /// Demand 0.16 and twice its root 0.8 make one CPU; 0.64 and 1.6 three, of cores of two four; 4 of 8 CPUs are half of
+    /// them, and more cannot be enough.
+    #[test]
+    fn who_runs_everywhere_keeps_as_many_cpus_as_he_needs_at_once() {
+        let every = |topology: &Topology, demand: f64| {
+            let share = demand / topology.usable().len() as f64;
+            place(topology, &topology.usable().iter().map(|cpu| (cpu, share)).collect(), 90)
+        };
+        let (two, smt) = (machine(1, 1, 2, 1), machine(2, 1, 2, 2));
+        let all = |topology: &Topology, cores: usize| {
+            topology.cores()[..cores].iter().fold(topology.usable().clone(), |left, core| left.minus(core))
+        };
+        assert_eq!(every(&two, 0.16), Some(all(&two, 1)));
+        assert_eq!(every(&two, 0.9), Some(all(&two, 1)));
+        assert_eq!(every(&two, 1.1), None);
+        assert_eq!(every(&smt, 0.16), Some(all(&smt, 1)));
+        assert_eq!(every(&smt, 0.64), Some(all(&smt, 2)));
+        assert_eq!(every(&smt, 4.0), Some(all(&smt, 2)));
+        assert_eq!(every(&smt, 4.1), None);
+        assert_eq!(every(&machine(1, 1, 1, 1), 0.1), None);
+        assert_eq!(every(&machine(1, 1, 1, 2), 0.1).map(|place| place.len()), Some(1));
+        // The core on which they run most.
+        let mostly = [(0, 0.01), (1, 0.09)].map(|(cpu, share)| (CpuId(cpu), share)).into();
+        assert_eq!(place(&two, &mostly, 2), Some(cpus("0")));
     }
 }

@@ -106,8 +106,9 @@ impl Taken {
 }
 
 /// What the controller is told of a phase.
-pub fn seen(sums: &[Sum], taken: Taken) -> PhaseResult {
+pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
     PhaseResult {
+        room,
         taken: taken.share(),
         speeds: sums.iter().map(Sum::mean).collect(),
         counted: sums.iter().map(Sum::counted).collect(),

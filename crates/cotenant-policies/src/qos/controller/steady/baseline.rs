@@ -10,11 +10,12 @@ const BASELINE_WEIGHT: f64 = 0.5;
 const ACCOUNT: [f64; 2] = [3.0, 10.0];
 
 impl SteadyState {
-    /// What was tried last did not do: in the background again where they were beside the others, else for this share
-    /// of the time.
-    pub(super) fn retreat(&mut self, duty: f64) {
+    /// What was tried last did not do: in the background again where they were beside the others, else aside where
+    /// there is room, else for this share of the time.
+    pub(super) fn retreat(&mut self, duty: f64, room: bool) {
         self.wait = [(self.wait[1] * 2).clamp(WAIT[0], WAIT[1]); 2];
-        self.duty = if std::mem::take(&mut self.beside) { 1.0 } else { duty };
+        let milder = std::mem::take(&mut self.beside) || room && !std::mem::replace(&mut self.aside, true);
+        self.duty = if milder { 1.0 } else { duty };
     }
 
     /// Enters what was beyond the goal; `spared`: only what was not, since nobody is suspected.

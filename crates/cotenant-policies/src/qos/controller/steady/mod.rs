@@ -1,11 +1,11 @@
 //! For metrics with long windows, such as a p99 over a second (ours): the duty of the low-priority programs by additive
 //! increase and multiplicative decrease, from a baseline that pauses measure. They run in the background, since
 //! latencies suffer most where a request has to wait for a CPU; beside the high-priority programs only where the goal
-//! is kept although they run all the time.
+//! is kept although they run all the time, and on fewer CPUs where it is not.
 //!
 //! ```text
-//!                           goal kept: the duty rises, up to the background all the time, then beside the others
-//!   start ──▶ Baseline ──▶ Run ↺ missed: the duty falls, or back to the background
+//!                           goal kept: the duty rises, up to all the time, then on all CPUs, then beside the others
+//!   start ──▶ Baseline ──▶ Run ↺ missed: back to the background, then aside, then the duty falls
 //!                ▲          │
 //!                ├──────────┤ 60 readings, misses at the least duty, or faster than alone again and again
 //!                │          ├── surely missed at a duty of 1 ───▶ Blame ──▶ Run, throttled if the pause does better
@@ -43,6 +43,9 @@ const WAIT: [u32; 2] = [4, 64];
 /// Who gets this share of the CPU time that it wants in the background does not run beside the others: what there is
 /// more to have is theirs, and with CPUs to spare they would wait for time slices.
 const ENOUGH: f64 = 0.5;
+
+/// Who gets this share of it aside has nothing to gain elsewhere.
+const ALL: f64 = 0.9;
 
 /// Parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,6 +112,9 @@ pub struct SteadyState {
     /// Whether they run beside the others, not in the background.
     #[serde(default)]
     beside: bool,
+    /// Whether they run away from the others, on fewer CPUs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    aside: bool,
     /// Readings until that is tried again, and as many as there were to be.
     #[serde(default)]
     wait: [u32; 2],
@@ -150,7 +156,7 @@ impl Steady {
                 state.unknown = state.unknown.saturating_add(1);
             }
             let background = !state.beside && state.unknown <= UNKNOWNS;
-            return (Phase { background, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
+            return (Phase { background, aside: state.aside, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
         }
         state.unknown = 0;
         if state.pause {
@@ -184,7 +190,7 @@ impl Steady {
             state.accused = Some((decrease * far, excess));
             Why::Decrease
         } else if missed && state.beside {
-            state.retreat(1.0);
+            state.retreat(1.0, seen.room);
             Why::Decrease
         } else if missed {
             let far = if state.doubling || state.misses > 0 { far } else { 1.0 };
@@ -205,7 +211,7 @@ impl Steady {
         if full && !missed {
             state.before = None;
         }
-        let worth = seen.taken.is_none_or(|share| share < ENOUGH);
+        let worth = seen.taken.is_none_or(|share| share < if state.aside { ALL } else { ENOUGH });
         let may = !state.beside && if full { ample && worth } else { excess.is_some() };
         let tries = may && !missed && state.wait[0] == 0;
         state.wait[0] = state.wait[0].saturating_sub(u32::from(may));
@@ -234,10 +240,12 @@ impl Steady {
         (if state.making_up { pause } else { together(&state, why) }.by(held), state)
     }
 
-    /// All the time in the background, then beside the others: where single answers soon tell that it is too much, at
-    /// once, else by steps.
+    /// All the time in the background, then on all CPUs, then beside the others: where single answers soon tell that it
+    /// is too much, at once, else by steps.
     fn try_more(&self, state: &mut SteadyState, full: bool, told: bool) {
-        if full {
+        if full && std::mem::take(&mut state.aside) {
+            state.wait[0] = state.wait[1];
+        } else if full {
             state.beside = true;
             (state.doubling, state.duty) = if told { (false, 1.0) } else { (true, self.first) };
         } else {
@@ -254,7 +262,7 @@ impl Steady {
                 (Why::Hold, None)
             } else {
                 let before = state.before.take();
-                state.retreat(before.unwrap_or(duty).max(self.least));
+                state.retreat(before.unwrap_or(duty).max(self.least), seen.room);
                 (Why::Decrease, held)
             }
         } else {
@@ -302,5 +310,6 @@ fn is_zero(n: &u32) -> bool {
 }
 
 fn together(state: &SteadyState, why: Why) -> Phase {
-    Phase { duty: state.duty, lasts: Lasts::Readings(1), why, held: None, background: !state.beside }
+    let SteadyState { duty, beside, aside, .. } = *state;
+    Phase { duty, lasts: Lasts::Readings(1), why, held: None, background: !beside, aside }
 }
