@@ -164,13 +164,13 @@ fn place(topology: &Topology, shares: &BTreeMap<CpuId, f64>, threads: usize) -> 
 }
 
 /// Cores on which programs that run for such shares of the time find a CPU of their own as good as always, at most half
-/// of all. `None` where that cannot be enough, or nobody knows where they run.
+/// of all. `None` where that cannot be enough.
 fn needed(topology: &Topology, shares: &BTreeMap<CpuId, f64>) -> Option<CpuSet> {
     let (demand, half) = (shares.values().sum::<f64>(), topology.usable().len() / 2);
-    if shares.is_empty() || demand.ceil() > half as f64 {
+    if half == 0 || demand.ceil() > half as f64 {
         return None;
     }
-    let wanted = ((demand + DEVIATIONS * demand.sqrt()).ceil() as usize).clamp(1, half.max(1));
+    let wanted = ((demand + DEVIATIONS * demand.sqrt()).ceil() as usize).clamp(1, half);
     let ran = |cpus: &CpuSet| cpus.iter().filter_map(|cpu| shares.get(&cpu)).sum::<f64>();
     let usable = |core: &CpuSet| core.and(topology.usable());
     let mut cores: Vec<CpuSet> = topology.cores().iter().map(usable).filter(|core| core.len() <= half).collect();
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(place(&topology, &one, 90), Some(topology.usable().minus(&one)), "as many as there are");
         assert_eq!(place(&topology, &package, 1), Some(topology.packages()[1].clone()));
         assert_eq!(place(&topology, topology.usable(), 1), None, "they run everywhere");
-        assert_eq!(place(&topology, &cpus(""), 1), None, "nobody knows where");
+        assert_eq!(place(&topology, &cpus(""), 1), Some(topology.usable().minus(&core)), "nobody knows where");
     }
 
     /// Demand 0.16 and twice its root 0.8 make one CPU; 0.64 and 1.6 three, of cores of two four; 4 of 8 CPUs are half of

@@ -11,6 +11,8 @@ struct Harm {
     waits: f64,
     /// For so long on average, microseconds.
     wait_us: f64,
+    /// Whether they do so in the background, too, unless a CPU is left free.
+    crowds: bool,
     /// Share of the questions that wait so in the first 10 ms of each run, whoever else would let them through.
     starts: f64,
     /// Share of the questions that wait for half a millisecond on average, whoever runs.
@@ -21,7 +23,8 @@ struct Harm {
 }
 
 /// Nobody else is there.
-const ALONE: Harm = Harm { slower: 0.0, waits: 0.0, wait_us: 3_000.0, starts: 0.0, tail: 0.0, spells_s: f64::INFINITY };
+const ALONE: Harm =
+    Harm { slower: 0.0, waits: 0.0, wait_us: 3_000.0, crowds: false, starts: 0.0, tail: 0.0, spells_s: f64::INFINITY };
 
 /// A server that takes 100 µs for an answer alone, with a deviation of 0.3 in logarithms, and is asked at random
 /// moments.
@@ -38,6 +41,8 @@ struct Server {
     /// Naps behind runs.
     naps: u32,
     background: bool,
+    /// Whether a CPU is left free.
+    aside: bool,
     ran_s: f64,
     /// Of the CPU time that it wants, the share that it gets in the background, where threads are looked at, and how
     /// long it ran beside the server.
@@ -69,6 +74,7 @@ impl Server {
             spell: (true, 0.0),
             naps: 0,
             background: false,
+            aside: false,
             ran_s: 0.0,
             gets: None,
             beside_s: 0.0,
@@ -94,7 +100,8 @@ impl Server {
         let normal = (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos();
         let alone_us = 100.0 * (0.3 * normal).exp();
         let starts = runs && self.now < self.since + MS(10) && self.uniform() < self.harm.starts;
-        let waits = starts || runs && !self.background && self.uniform() < self.harm.waits;
+        let there = runs && (!self.background || self.harm.crowds && !self.aside);
+        let waits = starts || there && self.uniform() < self.harm.waits;
         let wait_us = if waits { -self.uniform().ln() * self.harm.wait_us } else { 0.0 };
         let tail = self.harm.tail > 0.0 && self.uniform() < self.harm.tail;
         let wait_us = wait_us - if tail { self.uniform().ln() * 500.0 } else { 0.0 };
@@ -152,7 +159,8 @@ impl Host for Server {
             let ns = |share: f64| Count::exact((self.ran_s * share * 1e9) as u64);
             counters.set(Signal::CpuTime, ns(gets));
             counters.set(Signal::RunQueueWait, ns(1.0 - gets));
-            let info = TaskInfo { id: TaskId(id), app: AppId(1), ..TaskInfo::default() };
+            let allowed = self.topology.usable().clone();
+            let info = TaskInfo { id: TaskId(id), app: AppId(1), allowed, ..TaskInfo::default() };
             TaskSample { info: Arc::new(info), counters, ..TaskSample::default() }
         };
         let tasks = self.gets.map_or_else(Vec::new, |gets| vec![thread(0, gets), thread(1, gets)]);
@@ -171,6 +179,8 @@ impl Host for Server {
                     self.napping_until = until;
                 }
                 Action::Background { on, .. } => self.background = on,
+                Action::Place { ref contexts, .. } => self.aside = contexts.len() == 1,
+                Action::Release { .. } => self.aside = false,
                 _ => return Outcome::NotThisMachine,
             }
             Outcome::Applied
@@ -254,6 +264,30 @@ fn with_cpus_to_spare_nobody_runs_beside_the_server() {
         let (kept, ran) = (mean(|row| row.0), mean(|row| row.1));
         assert!(kept >= 0.95 && ran >= least, "{seconds} s: kept {kept}, ran {ran}");
     }
+}
+
+/// Where only a CPU that is really idle lets nobody wait, the other one leaves one of two free: it runs for most of the
+/// time on the other, and would nap for nearly all of it otherwise.
+#[test]
+fn a_cpu_is_left_free_before_anybody_naps() {
+    let harm = Harm { waits: 0.1, crowds: true, ..ALONE };
+    let rows = |place: bool| {
+        let config = Config { interval: MS(100), ..config("steady", "latency_p99_s", false) };
+        let mut config = with(config, |qos| (qos.climb, qos.place) = (true, place));
+        config.pin = cotenant_model::pin::Pin::Cpu;
+        let run = |seed: u64| {
+            let mut plant = Server { gets: Some(0.9), random: seed * 7_919, ..Server::new(harm, 100.0, 42) };
+            driven(&mut plant, &config);
+            plant.came()
+        };
+        let mut rows: Vec<(f64, f64)> = (1..=12).map(run).collect();
+        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+        (rows[6].0, rows.iter().map(|row| row.1).sum::<f64>() / 12.0)
+    };
+    let (kept, ran) = rows(true);
+    assert!(kept >= 0.88 && ran >= 0.6, "kept {kept}, ran {ran}");
+    let (kept, ran) = rows(false);
+    assert!(ran < 0.3, "without: kept {kept}, ran {ran}");
 }
 
 /// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the

@@ -65,6 +65,41 @@ fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
     assert_eq!(phases(&[&until[..], &[80.0]].concat())[7..], [(0.0, false, true), (1.0, false, false)]);
 }
 
+/// Between the background and naps: away from the others, and back where that was not the cause.
+#[test]
+fn steady_goes_aside_before_anybody_naps() {
+    let controller = preset("steady");
+    let (_, mut state) = controller.start();
+    let mut next = |speed: f64, taken: f64| {
+        let seen = PhaseResult { room: true, taken: Some(taken), ..PhaseResult::one(speed) };
+        let (phase, after) = controller.next(state.clone(), &seen);
+        state = after;
+        (phase.duty, phase.aside)
+    };
+    let (pause, aside, all) = (0.0, (1.0, true), (1.0, false));
+    // Alone; above the goal at 0.25 and 0.5, below it at 1, and it is their doing: aside. Four times above the goal
+    // there, with half of the CPU time that they want, until all CPUs are tried again; four times eight, once that was
+    // too much.
+    for (speed, taken, expected) in [
+        (100.0, 0.9, (0.25, false)),
+        (99.0, 0.9, (0.5, false)),
+        (99.0, 0.9, all),
+        (80.0, 0.9, (pause, false)),
+        (99.0, 0.9, aside),
+    ] {
+        assert_eq!(next(speed, taken), expected);
+    }
+    let readings_aside = |next: &mut dyn FnMut(f64, f64) -> (f64, bool)| (1..).find(|_| next(99.0, 0.5) == all);
+    assert_eq!(readings_aside(&mut next), Some(5));
+    assert_eq!([next(80.0, 0.9), next(99.0, 0.9)], [(pause, false), aside]);
+    assert_eq!(readings_aside(&mut next), Some(9));
+    // Who gets all that he wants there stays.
+    assert_eq!([next(80.0, 0.9), next(99.0, 0.9)], [(pause, false), aside]);
+    assert!((0..60).all(|_| next(99.0, 0.95).1));
+    // If that does not do either, they nap: the duty falls.
+    assert_eq!([next(80.0, 0.95), next(99.0, 0.95)], [(pause, true), (0.7, true)]);
+}
+
 #[test]
 fn steady_measures_its_baseline_again() {
     let controller = preset("steady");
