@@ -73,6 +73,6 @@ done
 limited 19 'env SPIN_BUSY=1 spin 0' & spin=$!
 await has_workers "$spin" 1
 manage qos -v --high "'sleep 1000'" --low-pid "$spin" --metric "'cmd:echo 100,every=500ms'"
-await grep -q 'cannot run in the background here' /tmp/cotenant
+await grep -q 'at the goal' /tmp/cotenant
 stands 0 0 || fail "it entered what it cannot leave"
 end_cotenant
