@@ -40,9 +40,10 @@ const HARDLY: f64 = 0.05;
 /// time that it did not do.
 const WAIT: [u32; 2] = [4, 64];
 
-/// Who gets this share of the CPU time that it wants in the background does not run beside the others: what there is
-/// more to have is theirs, and with CPUs to spare they would wait for time slices.
-const ENOUGH: f64 = 0.5;
+/// Who gets this share of the CPU time that it wants in the background does not run beside the others: all that is idle
+/// it has, and what there is more to have is theirs. Beside an open queue at 60 % of what the server can answer, one
+/// trial of that makes hundreds wait.
+const ENOUGH: f64 = 0.1;
 
 /// Who gets this share of it aside has nothing to gain elsewhere.
 const ALL: f64 = 0.9;
