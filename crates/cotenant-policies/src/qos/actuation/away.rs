@@ -103,7 +103,7 @@ impl Away {
         };
         let contended = began == now && matches!(phase.why, Why::Contention | Why::Decrease);
         let due = if told { self.sent.is_none() } else { contended };
-        let answers = due && self.send(ctx, now);
+        let answers = due && self.send(ctx, told, now);
         let (why, newest) = match self.newest {
             _ if answers => (format!("{}contention", phase.figures()), None),
             Some(newest) => ("as the rest of its program".to_owned(), Some(newest)),
@@ -122,11 +122,12 @@ impl Away {
     }
 
     /// Decides where the others run from now on; whether that is another place than before.
-    fn send(&mut self, ctx: &Ctx<'_>, now: Time) -> bool {
+    fn send(&mut self, ctx: &Ctx<'_>, leave_free: bool, now: Time) -> bool {
         if self.sent.as_ref().is_some_and(|(_, at)| now - *at < LASTS) {
             return false;
         }
-        let Some(place) = place(ctx.topology, &self.theirs, self.running.ceil() as usize) else { return false };
+        let threads = self.running.ceil() as usize;
+        let Some(place) = place(ctx.topology, &self.theirs, threads, leave_free) else { return false };
         let new = self.sent.as_ref().is_none_or(|(before, _)| *before != place);
         self.sent = Some((place, now));
         new
@@ -143,9 +144,9 @@ fn reason(config: &QosConfig, phase: &Phase, what: String) -> Reason {
 }
 
 /// The CPUs that share no package with those on which others run for such `shares` of the time; where these are fewer
-/// than the threads, those that share no last-level cache, no core, no CPU, or all but as many as they need at once.
-/// `None` where nothing is left, or where all is.
-fn place(topology: &Topology, shares: &BTreeMap<CpuId, f64>, threads: usize) -> Option<CpuSet> {
+/// than the threads, those that share no last-level cache, no core, no CPU; if told to leave CPUs free, all but as many
+/// as the others need at once. `None` where nothing is left, or where all is.
+fn place(topology: &Topology, shares: &BTreeMap<CpuId, f64>, threads: usize, leave_free: bool) -> Option<CpuSet> {
     let theirs: CpuSet = shares.iter().filter(|(_, share)| **share >= THEIRS).map(|(cpu, _)| *cpu).collect();
     let groups = |all: Vec<&CpuSet>| {
         all.into_iter().filter(|group| group.intersects(&theirs)).fold(theirs.clone(), |sum, group| sum.or(group))
@@ -157,7 +158,7 @@ fn place(topology: &Topology, shares: &BTreeMap<CpuId, f64>, threads: usize) -> 
         groups(topology.cores().iter().collect()),
         theirs.clone(),
     ];
-    let near = near.into_iter().filter(|near| !near.is_empty()).chain(needed(topology, shares));
+    let near = near.into_iter().filter(|near| !near.is_empty()).chain(needed(topology, shares).filter(|_| leave_free));
     let places: Vec<CpuSet> =
         near.map(|near| topology.usable().minus(&near)).filter(|place| !place.is_empty()).collect();
     places.iter().find(|place| place.len() >= threads).or(places.iter().max_by_key(|place| place.len())).cloned()
@@ -197,7 +198,7 @@ mod tests {
     fn as_far_away_as_there_is_room() {
         let topology = machine(2, 1, 2, 2);
         let all = |cpus: &CpuSet, share: f64| cpus.iter().map(|cpu| (cpu, share)).collect::<BTreeMap<_, _>>();
-        let place = |topology, cpus: &CpuSet, threads| place(topology, &all(cpus, 1.0), threads);
+        let place = |topology, cpus: &CpuSet, threads| place(topology, &all(cpus, 1.0), threads, false);
         let core = topology.cores()[0].clone();
         let package = topology.packages()[0].clone();
         let one = core.first().map(CpuSet::single).unwrap();
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(place(&topology, &one, 90), Some(topology.usable().minus(&one)), "as many as there are");
         assert_eq!(place(&topology, &package, 1), Some(topology.packages()[1].clone()));
         assert_eq!(place(&topology, topology.usable(), 1), None, "they run everywhere");
-        assert_eq!(place(&topology, &cpus(""), 1), Some(topology.usable().minus(&core)), "nobody knows where");
+        assert_eq!(place(&topology, &cpus(""), 1), None, "nobody knows where");
     }
 
     /// Demand 0.16 and twice its root 0.8 make one CPU; 0.64 and 1.6 three, of cores of two four; 4 of 8 CPUs are half of
@@ -216,7 +217,7 @@ mod tests {
     fn who_runs_everywhere_keeps_as_many_cpus_as_he_needs_at_once() {
         let every = |topology: &Topology, demand: f64| {
             let share = demand / topology.usable().len() as f64;
-            place(topology, &topology.usable().iter().map(|cpu| (cpu, share)).collect(), 90)
+            place(topology, &topology.usable().iter().map(|cpu| (cpu, share)).collect(), 90, true)
         };
         let (two, smt) = (machine(1, 1, 2, 1), machine(2, 1, 2, 2));
         let all = |topology: &Topology, cores: usize| {
@@ -233,6 +234,7 @@ mod tests {
         assert_eq!(every(&machine(1, 1, 1, 2), 0.1).map(|place| place.len()), Some(1));
         // The core on which they run most.
         let mostly = [(0, 0.01), (1, 0.09)].map(|(cpu, share)| (CpuId(cpu), share)).into();
-        assert_eq!(place(&two, &mostly, 2), Some(cpus("0")));
+        assert_eq!(place(&two, &mostly, 2, true), Some(cpus("0")));
+        assert_eq!(place(&two, &mostly, 2, false), None, "unless told to");
     }
 }
