@@ -2,7 +2,7 @@
 
 use cotenant_model::TaskId;
 use cotenant_model::policy::settings::value;
-use cotenant_model::policy::{Config, Settings, State};
+use cotenant_model::policy::{Config, Needs, Settings, State};
 use cotenant_policies::sam::Origin;
 use cotenant_policies::{
     Atom, AtomConfig, CoSchedule, Dino, Numad, NumadState, Qos, QuantumSettings, Sam, SamConfig, SamState, Static,
@@ -94,6 +94,31 @@ fn names_lead_to_sections() {
     assert_eq!(registry.section("qos"), Ok("qos"));
     assert!(registry.section("auto").unwrap_err().contains("those of sam and atom"));
     assert!(registry.section("nope").unwrap_err().starts_with("there is no policy 'nope'; known: none, static"));
+}
+
+/// Hosts ask for it before the first round, and nobody else does.
+#[test]
+fn what_policies_need() {
+    let needs = |name: &str| {
+        let Needs { task_changes, pauses, profiles, pages, accesses } =
+            standard().make(name, &Config::default()).unwrap().needs();
+        let all = [task_changes, pauses, profiles, pages, accesses]
+            .into_iter()
+            .zip(["hurry", "pauses", "profiles", "pages", "accesses"]);
+        all.filter(|(needed, _)| *needed).map(|(_, what)| what).collect::<Vec<_>>().join(" ")
+    };
+    for (names, expected) in [
+        ("none dino", ""),
+        ("static", "hurry"),
+        ("heuristic resense resense-sum", "hurry profiles"),
+        ("fifo mas cas das", "hurry pauses profiles"),
+        ("atom", "hurry profiles pages"),
+        ("sam numad auto", "pages"),
+        ("weighted brute-force assignment", "hurry pages accesses"),
+        ("overhead", "pages accesses"),
+    ] {
+        names.split(' ').for_each(|name| assert_eq!(needs(name), expected, "{name}"));
+    }
 }
 
 /// What recordings held before settings were one map.

@@ -206,13 +206,18 @@ fn a_panic_leaves_nothing() {
         return;
     }
     let (dir, subject) = (TempDir::new("panic"), Subject::new(2));
-    let mut command = applier_of(&subject, dir.path(), &["flip", "panic"]);
+    let mut command = applier_of(&subject, dir.path(), &["flip", "hold", "panic"]);
     let mut applier = Player::start({
         command.stderr(std::process::Stdio::null());
         command
     });
+    let guardian = applier.hear("hold").parse().unwrap();
+    stop(guardian);
+    applier.say("");
     assert_eq!(applier.end().code(), Some(101), "libtest's code for a panic");
-    assert!(subject.is_as_before(), "undone while unwinding, without waiting for the guardian");
+    let undone = subject.is_as_before();
+    let _ = sys::kill(guardian, libc::SIGCONT); // if it was not dismissed
+    assert!(undone, "while unwinding, without the guardian");
     assert_eq!(journals(dir.path()), 0);
 }
 

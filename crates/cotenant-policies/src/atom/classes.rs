@@ -237,19 +237,33 @@ pub(super) fn seats(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::testing::parts;
-    use cotenant_model::topology::Resource;
+    use cotenant_model::testing::{clovertown, machine, parts};
+    use cotenant_model::topology::{Parts, Resource};
 
-    /// Four packages of two cores, two packages to a bus.
     #[test]
-    fn what_hangs_on_one_bus_is_a_level() {
-        let mut parts = parts(4, 1, 2, 1);
-        let package = parts.resources.iter().find(|r| r.kind == Kind::Package).unwrap().clone();
-        let sets = |lists: &[&str]| lists.iter().map(|list| CpuSet::parse_list(list).unwrap()).collect::<Vec<_>>();
-        let buses = sets(&["0-3", "4-7"]);
-        let bus = |cpus: &CpuSet| Resource { kind: Kind::Bus, cpus: cpus.clone(), os_index: None, ..package.clone() };
-        parts.resources.extend(buses.iter().map(bus));
-        let levels = levels(&Topology::new(parts).unwrap());
-        assert_eq!(levels, [buses, sets(&["0-1", "2-3", "4-5", "6-7"])]);
+    fn levels_are_those_that_tell_cpus_apart_each_once_the_largest_parts_first() {
+        let set = |list: &str| CpuSet::parse_list(list).unwrap();
+        let with = |mut parts: Parts, kind, lists: &[&str]| {
+            let like = parts.resources[0].clone();
+            parts.resources.extend(lists.iter().map(|list| Resource { kind, cpus: set(list), ..like.clone() }));
+            parts
+        };
+        let build = |parts| Topology::new(parts).unwrap();
+        let mut memory_only = parts(2, 1, 2, 1);
+        (memory_only.nodes[0].cpus, memory_only.nodes[1].cpus) = (set("0-3"), CpuSet::new());
+        for (topology, expected) in [
+            (machine(1, 1, 4, 1), vec![]),
+            (machine(2, 1, 2, 1), vec!["0-1 2-3"]),
+            (machine(2, 2, 1, 2), vec!["0-1,4-5 2-3,6-7", "0,4 1,5 2,6 3,7"]),
+            (machine(2, 2, 2, 1), vec!["0-3 4-7", "0-1 2-3 4-5 6-7"]),
+            (clovertown(), vec!["0-3 4-7", "0-1 2-3 4-5 6-7"]),
+            (build(with(parts(4, 1, 2, 1), Kind::Bus, &["0-3", "4-7"])), vec!["0-3 4-7", "0-1 2-3 4-5 6-7"]),
+            (build(with(parts(2, 1, 2, 1), Kind::Bus, &["1,3", "0,2"])), vec!["0-1 2-3", "0,2 1,3"]),
+            (build(with(parts(2, 1, 2, 1), Kind::Cache(CacheType::Data), &["0,2", "1,3"])), vec!["0-1 2-3"]),
+            (build(memory_only), vec!["0-1 2-3"]),
+        ] {
+            let text = |parts: &Vec<CpuSet>| parts.iter().map(CpuSet::to_string).collect::<Vec<_>>().join(" ");
+            assert_eq!(levels(&topology).iter().map(text).collect::<Vec<_>>(), expected);
+        }
     }
 }

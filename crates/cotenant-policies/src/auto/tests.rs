@@ -11,8 +11,8 @@ use cotenant_model::topology::Topology;
 const INTERVAL_MS: u64 = 100;
 const CYCLES: u64 = 220_000_000;
 
-/// Wants task 1 on package 1 (CPU 2), in stage 1; remembers how often it was asked.
-struct Wish;
+/// Wants task 1 on a CPU, in stage 1.
+struct Wish(u32);
 
 impl Policy for Wish {
     const SECTION: &'static str = "wish";
@@ -23,11 +23,12 @@ impl Policy for Wish {
         "wish"
     }
     fn decide(&self, _: &Ctx<'_>, view: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
-        let away = view.tasks[0].cpu != Some(CpuId(2));
+        let wanted = CpuId(self.0);
         let place = Proposal {
-            action: Action::Place { task: TaskId(1), contexts: CpuSet::single(CpuId(2)) },
+            action: Action::Place { task: TaskId(1), contexts: CpuSet::single(wanted) },
             reason: Reason::new("stage 1", "wished"),
         };
+        let away = view.tasks[0].cpu != Some(wanted);
         Decision::new(away.then_some(place).into_iter().collect(), (), now, Vec::new())
     }
 }
@@ -67,7 +68,7 @@ impl World {
             machine: MachineProfile { thresholds: Some(thresholds), ..MachineProfile::default() },
             apps: BTreeMap::new(),
             config: Config::default(),
-            policy: Auto::new(Box::new(Wish), AtomConfig::default()),
+            policy: Auto::new(Box::new(Wish(2)), AtomConfig::default()),
             state: AutoState::default(),
             outcomes: Vec::new(),
             cpu: 0,
@@ -209,6 +210,37 @@ fn undoing_returns_to_the_placement_before() {
 }
 
 #[test]
+fn what_was_undone_is_not_returned_to() {
+    let mut world = World::new([1_000, 1_100], 0);
+    world.run(30); // kept on CPU 2
+    world.policy = Auto::new(Box::new(Wish(3)), AtomConfig::default()); // which is no faster
+    let undo = |world: &mut World| world.step().proposals.into_iter().find(|p| p.reason.stage == "undo");
+    let undone: Vec<Action> = (0..200).filter_map(|_| Some(undo(&mut world)?.action)).collect();
+    let back = Action::Place { task: TaskId(1), contexts: CpuSet::single(CpuId(2)) };
+    assert_eq!(undone, [back.clone(), back], "not to CPU 3 the second time");
+}
+
+/// Recordings hold these words: what was measured by one measure is not compared with another after a restart.
+#[test]
+fn a_series_says_what_it_measures() {
+    let topology = machine(2, 1, 2, 1);
+    let mut view = two_threads([0, 1], Time::from_millis(100), true, &topology);
+    let mut says = |change: fn(&mut View)| {
+        change(&mut view);
+        let (series, _) = speed_of(&view, &view.apps[0]).unwrap();
+        serde_json::to_string(&series).unwrap()
+    };
+    assert_eq!(says(|_| ()), r#"{"progress":true,"logs":[]}"#);
+    assert_eq!(says(|view| view.apps[0].progress_per_s = None), r#"{"progress":false,"logs":[]}"#);
+    let metric = |view: &mut View| {
+        let (direction, window) = (Direction::LowerIsBetter, view.interval);
+        let reading = Reading { value: 0.01, direction, window, count: 1, at: view.at };
+        view.apps[0].metrics.push(("p99".to_owned(), reading));
+    };
+    assert_eq!(says(metric), r#"{"metric":"p99","progress":false,"logs":[]}"#);
+}
+
+#[test]
 fn a_denied_change_is_no_trial() {
     let mut world = World::new([1_000, 1_100], 0);
     world.outcome = Outcome::Denied;
@@ -289,10 +321,10 @@ fn coherence_inside_the_socket_may_be_derived() {
     let ctx = Ctx { topology: &topology, machine: &world.machine, apps: &world.apps, config: &world.config };
     let task =
         ViewBuilder::new(&topology).task(1, 0, 0).cycles(CYCLES).signal(Signal::Inter, 1).signal(Signal::LlcMisses, 5);
-    assert!(obstacle(&Wish, &ctx, &task.clone().view()).unwrap().contains("needed: the signals intra"));
+    assert!(obstacle(&Wish(2), &ctx, &task.clone().view()).unwrap().contains("needed: the signals intra"));
     let parts = [(Signal::PrivateMisses, 30), (Signal::LlcHits, 10), (Signal::LlcLoadMisses, 5)];
     let view = parts.into_iter().fold(task, |t, (signal, count)| t.signal(signal, count)).view();
-    assert_eq!(obstacle(&Wish, &ctx, &view), None);
+    assert_eq!(obstacle(&Wish(2), &ctx, &view), None);
 }
 
 /// Progress per second of two threads on two packages of two CPUs, 10 % more where they are apart.

@@ -99,13 +99,8 @@ impl Bench {
         let (machine, config) = (MachineProfile::default(), Config::default());
         let ctx = Ctx { topology: &self.topology, machine: &machine, apps: &self.apps, config: &config };
         let view = self.view();
-        let decision = CoSchedule { quantum: self.policy, settings: QuantumSettings::default() }.decide(
-            &ctx,
-            &view,
-            &self.last,
-            std::mem::take(&mut self.state),
-            view.at,
-        );
+        let policy = CoSchedule { quantum: self.policy, settings: QuantumSettings::default() };
+        let decision = policy.decide(&ctx, &view, &self.last, std::mem::take(&mut self.state), view.at);
         self.state = decision.state.clone();
         self.last.clear();
         for action in decision.proposals.iter().map(|p| p.action.clone()) {
@@ -117,6 +112,10 @@ impl Bench {
                 _ => drop(self.paused.remove(&task)),
             }
             self.last.push(ActionOutcome { action, outcome });
+        }
+        let running = self.running();
+        for &job in self.jobs.keys().filter(|_| denied.is_empty()) {
+            assert_eq!(policy.runs(&self.state, AppId(job)), Some(running.contains(&job)), "job {job}");
         }
         decision
     }

@@ -13,11 +13,9 @@ pub(super) const STAGE: &str = "stage 1";
 /// Sizes of a unit's sets; kept up to date while tasks move.
 #[derive(Clone, Default)]
 struct Counts {
-    /// |inter|
-    inter: u32,
     /// |inter| + |intra|
     sharers: u32,
-    /// Members of inter that have not moved.
+    /// Members of inter that have not moved: who comes here comes to them.
     movers: u32,
     /// Sharers that were brought here in the last round.
     settling: u32,
@@ -41,7 +39,7 @@ pub(super) fn run(round: &mut Round<'_>) {
         for i in 0..units {
             for j in 0..units {
                 let package = |u: usize| round.board.level(At::Sharing).unit(u).package;
-                if i != j && (package(i) == package(j)) == same_package && counts[i].inter > 0 {
+                if i != j && (package(i) == package(j)) == same_package && counts[i].movers > 0 {
                     draw(round, &mut sets, &mut counts, i, j);
                 }
             }
@@ -57,7 +55,6 @@ fn count(round: &Round<'_>, units: usize) -> Vec<Counts> {
         let Some(unit) = task.unit(At::Sharing) else { continue };
         match task.class {
             Class::Inter => {
-                counts[unit].inter += 1;
                 counts[unit].sharers += 1;
                 counts[unit].movers += 1;
             }
@@ -145,9 +142,7 @@ fn take(round: &mut Round<'_>, sets: &mut Sets, counts: &mut [Counts], i: usize,
         }
         counts[i].drew = true;
         counts[j].movers -= 1;
-        counts[j].inter -= 1;
         counts[j].sharers -= 1;
-        counts[i].inter += 1;
         counts[i].sharers += 1;
     }
 }

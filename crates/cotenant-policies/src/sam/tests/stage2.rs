@@ -141,6 +141,27 @@ fn s2_11_pages_do_not_send_a_task_to_an_exhausted_node() {
 }
 
 #[test]
+fn s2_11b_what_went_home_leaves_room_and_takes_some() {
+    // m leaves S0 at 6,000,000 of 7,500,000 misses, and p comes in its place if it brings no more than the rest.
+    //     S0: o m . │ S1: p . .
+    let start = |drawing: &str, strays: &str, home: &[(char, u32)]| {
+        let mut s = scene(drawing).remote(strays);
+        home.iter().for_each(|(name, node)| s.actor(*name).pages = Some(vec![(*node, 900)]));
+        s.count("o", Signal::LlcMisses, 6_000_000).count("m", Signal::LlcMisses, 1_000_000)
+    };
+    for (misses, after) in [(1_500_000, "o p . | . m ."), (1_500_001, "o . . | p m .")] {
+        let mut s = start("o m . | p . .", "mp", &[('m', 1), ('p', 0)]).count("p", Signal::LlcMisses, misses);
+        assert_eq!(s.next(), after);
+    }
+    // m and p both come to S0: p only while there is room for it beside m.
+    //     S0: o . . │ S1: m p .
+    for (misses, after) in [(500_000, "o m p | . . ."), (500_001, "o m . | . p .")] {
+        let mut s = start("o . . | m p .", "mp", &[('m', 0), ('p', 0)]).count("p", Signal::LlcMisses, misses);
+        assert_eq!(s.next(), after);
+    }
+}
+
+#[test]
 fn s2_12_pages_do_not_drive_out_a_task_from_its_own() {
     // x y of S0 are CPU-bound; x's pages are there, y's are nowhere known.
     //     S0: x y │ S1: m .
