@@ -407,3 +407,49 @@ fn per_core(topology: &Topology, local_ns: f64, hop_ns: f64) -> Option<Vec<Vec<f
     };
     Some((0..size).map(|cpu| row(cpu).unwrap_or_else(|| vec![local_ns / 1e9; nodes])).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::parts;
+    use cotenant_model::topology::{Distances, MemoryNode, Parts};
+
+    /// Nanoseconds from node to node: 100 at home, 60 more elsewhere, 5 per hop.
+    #[test]
+    fn latencies_follow_from_what_is_known() {
+        use DistanceUnit::{Hops, Nanoseconds, Slit};
+        let with = |unit, rows: &[&[f64]], mut parts: Parts| {
+            let rows = rows.iter().map(|row| row.to_vec()).collect();
+            parts.distances = Some(Distances { unit, rows, source: None });
+            parts
+        };
+        let (two, three, cores) = (parts(2, 1, 1, 1), parts(3, 1, 1, 1), parts(2, 1, 2, 1));
+        // A third node without CPUs.
+        let mut more = cores.clone();
+        more.nodes.push(MemoryNode { id: cotenant_model::NodeId(2), cpus: CpuSet::new(), ..more.nodes[0].clone() });
+        let per_core: [&[f64]; 4] = [&[80.0, 130.0], &[90.0, 120.0], &[130.0, 80.0], &[150.0, 70.0]];
+        let to_three: [&[f64]; 4] = [&[0.0, 3.0, 1.0], &[2.0, 3.0, 1.0], &[4.0, 0.0, 1.0], &[4.0, 2.0, 2.0]];
+        let cases: [(Parts, &[&[f64]]); 8] = [
+            (Parts { distances: None, ..two.clone() }, &[&[100.0, 160.0], &[160.0, 100.0]]),
+            (with(Slit, &[&[10.0, 12.0], &[20.0, 10.0]], two.clone()), &[&[100.0, 160.0], &[160.0, 100.0]]),
+            // It tells nothing of the other node.
+            (with(Slit, &[&[10.0, 10.0], &[10.0, 10.0]], two.clone()), &[&[100.0, 160.0], &[160.0, 100.0]]),
+            (
+                with(Slit, &[&[10.0, 20.0, 35.0], &[20.0, 10.0, 20.0], &[35.0, 20.0, 15.0]], three),
+                &[&[100.0, 160.0, 250.0], &[160.0, 100.0, 160.0], &[340.0, 160.0, 100.0]],
+            ),
+            (with(Hops, &[&[0.0, 2.0], &[3.0, 0.0]], two.clone()), &[&[100.0, 110.0], &[115.0, 100.0]]),
+            (with(Nanoseconds, &[&[80.0, 130.0], &[131.0, 81.0]], two), &[&[80.0, 130.0], &[131.0, 81.0]]),
+            // One row per core: the mean over those of a node.
+            (with(Nanoseconds, &per_core, cores), &[&[85.0, 125.0], &[140.0, 75.0]]),
+            (with(Hops, &to_three, more), &[&[105.0, 115.0, 105.0], &[120.0, 105.0, 107.5], &[100.0; 3]]),
+        ];
+        for (parts, expected) in cases {
+            let nodes = parts.nodes.len();
+            let got = latencies(&Topology::new(parts).unwrap(), nodes, 100.0, 60.0, 5.0);
+            let ns: Vec<Vec<f64>> =
+                got.iter().map(|row| row.iter().map(|s| (s * 1e12).round() / 1e3).collect()).collect();
+            assert_eq!(ns, expected);
+        }
+    }
+}

@@ -354,7 +354,7 @@ impl Policy for CoSchedule {
     }
 
     fn runs(&self, state: &QuantumState, app: AppId) -> Option<bool> {
-        Option::None
+        Some(state.runs(app))
     }
 
     fn decide(

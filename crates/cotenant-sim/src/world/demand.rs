@@ -264,3 +264,159 @@ impl World {
         self.demands.extend(copying);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::{Curve, Phase, Program};
+    use crate::kernel::Kernel;
+    use crate::machine::SimMachine;
+    use crate::world::{AppSpec, Load};
+    use cotenant_model::machine::Machine;
+    use std::sync::Arc;
+
+    /// Three packages of two L3s of two L2s of two cores of two contexts: CPUs 0-1 are a core, 0-3 an L2, 0-7 an L3,
+    /// 0-15 a package. Stations: 3 nodes, 9 links, 12 L2s, 6 L3s.
+    const MACHINE: &str = "\
+name = 'm'
+description = 'every level shared'
+source = 'test'
+clock_hz = 1e9
+topology = { synthetic = 'package:3 [numa] l3:2(size=8MiB) l2:2(size=1MiB) core:2 pu:2' }
+[simulator]
+memory_gbs = 40
+memory_ns = 100
+remote_ns = 50
+llc_ns = 20
+llc_gbs = 100
+caches = [{ level = 2, ns = 8, gbs = 200 }]
+coherence_ns = [10, 20, 40]
+smt = 0.5
+lines_in_flight = 4";
+
+    fn program(barrier: bool) -> Arc<Program> {
+        let phase = Phase {
+            instructions: None,
+            cpi: 2.0,
+            llc_apki: 100.0,
+            llc_mlp: 2.0,
+            mlp: 3.0,
+            footprint_bytes: 4e6,
+            writeback_ratio: 0.25,
+            miss_ratio: Curve::new(vec![(1e5, 0.8), (5e5, 0.4), (4.5e6, 0.2)]).unwrap(),
+            private_bytes: None,
+            row_locality: 0.75,
+            coherence_pki: 12.0,
+        };
+        Arc::new(Program { phases: vec![phase], shared: 0.5, barrier, pages: crate::app::Pages::default() })
+    }
+
+    /// Application 0 on a core, on the other L2 of its L3, on the other L3 of its package and on two cores of the next
+    /// package; 1, which serves requests, on a CPU of that and elsewhere; 2 alone.
+    fn world() -> World {
+        let mut machine = SimMachine::new(&Machine::parse(MACHINE).unwrap()).unwrap();
+        machine.bus_of = (0..48).map(|cpu| Some(90 + cpu / 16)).collect();
+        let spec = |name: &str, threads, barrier| AppSpec::new(name, program(barrier), threads, 1e9);
+        let load = Load { requests_per_s: 1e3, instructions: 2e5 };
+        let specs = vec![spec("a", 6, true), AppSpec { load: Some(load), ..spec("b", 2, false) }, spec("c", 1, false)];
+        let mut world = World::new(Arc::new(machine), specs, Kernel::new("eevdf".parse().unwrap()), 1);
+        for (thread, cpu) in world.threads.iter_mut().zip([0, 1, 4, 8, 16, 18, 16, 32, 20]) {
+            (thread.cpu, thread.exists) = (Some(cpu), true);
+            thread.pages = vec![0.75, 0.25, 0.0];
+        }
+        (world.apps[0].limit, world.apps[2].limit) = (Some(4.5), Some(2.0));
+        world
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+    }
+
+    /// Transfers per 1,000 instructions by distance, of 12 that are spread over five partners; nanoseconds without
+    /// caches and memory; and the time that each may have.
+    #[test]
+    fn transfers_contexts_and_limits_by_hand() {
+        let mut world = world();
+        world.demand();
+        for (thread, [intra, near_by, inter], ns, share, limit) in [
+            // A sibling computes on the other context, which is no transfer.
+            (0, [2.4, 2.4, 4.8], 4.0 + 0.024 + 0.048 + 0.192, 0.75, Some(0.75)),
+            (2, [4.8, 2.4, 4.8], 2.0 + 0.048 + 0.048 + 0.192, 0.75, Some(0.75)),
+            (3, [0.0, 7.2, 4.8], 2.0 + 0.144 + 0.192, 0.75, Some(0.75)),
+            // Half of a CPU; the other half is no sibling.
+            (4, [2.4, 0.0, 9.6], 2.0 + 0.024 + 0.384, 0.5, Some(0.75)),
+            (6, [0.0, 0.0, 12.0], 2.0 + 0.48, 0.5, None),
+            // Nobody to share with.
+            (8, [0.0; 3], 2.0, 1.0, Some(1.0)),
+        ] {
+            let (per, demand) = (&world.per[thread], &world.demands[thread]);
+            let got = [per.intra, per.near, per.inter, per.busy_s + coherence_s(per)];
+            let expected = [intra / 1e3, near_by / 1e3, inter / 1e3, ns / 1e9];
+            assert!(got.iter().zip(expected).all(|(a, b)| near(*a, b)), "{thread}: {got:?}, not {expected:?}");
+            assert!(near(world.fixed[thread].0, ns / 1e9), "{thread}: {:?}", world.fixed[thread]);
+            assert_eq!((demand.share, demand.limit), (share, limit), "{thread}");
+            assert_eq!(demand.team, (thread < 6).then_some(0), "{thread}");
+        }
+        assert_eq!([world.per[0].shared, world.per[8].shared], [0.5, 0.0], "alone nothing is held in common");
+    }
+
+    fn coherence_s(per: &PerInstruction) -> f64 {
+        per.intra * 10e-9 + per.near * 20e-9 + per.inter * 40e-9
+    }
+
+    /// What thread 0 asks of each level, and of all that lies between.
+    #[test]
+    fn a_thread_by_hand() {
+        let mut world = world();
+        for (thread, [near, held]) in world.threads.iter_mut().zip([[2e5, 5e5], [1e5, 3e5], [7e5, 4e5], [9e5, 9e5]]) {
+            (thread.near, thread.held) = (vec![near], held);
+        }
+        world.demand();
+        let (per, demand) = (&world.per[0], &world.demands[0]);
+        // 0.1 lines per instruction. Of the L2 it can use 0.2 MB and half of its sibling's 0.1: 65 % miss. Of the L3
+        // 0.5 and half of 0.7, and 0.25 before it: 37 %.
+        let expected = [0.1, 0.065, 0.065, 0.037, 0.25, 0.25];
+        let got = [per.requests, per.second, per.accesses, per.misses, per.writebacks, per.remote];
+        assert!(got.iter().zip(expected).all(|(a, b)| near(*a, b)), "{got:?}");
+        assert!(near(per.nearer[0], 2.5e5));
+        // Half of 4 MB is its own; of the other half a third, for three of them hold it in the L3, and two in the L2.
+        assert!(near(per.bound, 2e6 + 2e6 / 3.0) && near(per.near_bound[0], 3e6), "{per:?}");
+        // Hits: 0.035 of 8 ns and 0.028 of 20, two at a time; misses: 0.02775 of 100 ns and 0.00925 of 150, three.
+        let base_ns = 4.264 + 0.14 + 0.28 + 0.925 + 0.4625;
+        assert!(near(demand.base_s, base_ns / 1e9), "{demand:?}");
+        assert!(near(demand.floor_s, (0.02775 * 100.0 + 0.00925 * 150.0) / 4.0 / 1e9), "{demand:?}");
+        // Lines, and how many of them wait; a quarter of those from memory is written back.
+        let (local, remote) = (0.02775, 0.00925);
+        let memory = |station, lines: f64| (station, lines * 1.25, lines / 3.0, lines / 4.0, 0.75);
+        let uses = [
+            (3 + 1, 0.0048, 0.0048, 0.0, 1.0),             // link 0-1
+            (90, 0.0024 + 2.0 * 0.0048, 0.0072, 0.0, 1.0), // bus
+            (12, 0.1, 0.035 / 2.0, 0.0, 1.0),              // L2
+            (24, 0.065, 0.028 / 2.0, 0.0, 1.0),            // L3
+            memory(0, local),
+            memory(90, local),
+            memory(1, remote),
+            memory(3 + 3, remote), // link 1-0
+            memory(90, remote),
+        ];
+        assert_eq!(demand.uses.len(), uses.len(), "{demand:?}");
+        for (got, (station, lines, waits, floor, locality)) in demand.uses.iter().zip(uses) {
+            let same = [(got.bytes, lines * 64.0), (got.waits, waits), (got.floor, floor), (got.locality, locality)];
+            assert!(
+                got.station == station && same.iter().all(|(a, b)| near(*a, *b)),
+                "{got:?}, not {station}: {same:?}"
+            );
+        }
+    }
+
+    /// 1,000 requests per second of 200,000 instructions, two threads; with a backlog, as fast as they can.
+    #[test]
+    fn requests_limit_who_serves_them() {
+        let mut world = world();
+        for (backlog, cap) in [(0.0, Some(1e8)), (1.0, Some(1e8)), (1.5, None)] {
+            world.apps[1].latency.backlog = backlog;
+            world.demand();
+            assert_eq!((world.demands[6].cap, world.demands[0].cap), (cap, None), "{backlog}");
+        }
+    }
+}

@@ -234,3 +234,26 @@ impl QosSums {
         of(&self.alones) + of(&self.pending) * alone
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A weight of 2 since the last measurement of the speed alone; afterwards it is 100, or what was entered stands.
+    #[test]
+    fn the_speed_alone_is_entered_where_it_changes() {
+        for (before, now, expected) in [
+            (None, None, 2.0 * 100.0),
+            (Some(3.0), Some(3.0), 2.0 * 100.0),
+            (Some(3.0), Some(5.0), 2.0 * 4.0),
+            (None, Some(5.0), 2.0 * 5.0),
+            (Some(3.0), None, 2.0 * 3.0),
+        ] {
+            let mut sums = QosSums::default();
+            sums.pass(1.0, 0.5, 1);
+            sums.add(0, &Told { speed: 7.0, weight: 2.0, since: Time(0), readings: 1, excess: None, alone: None });
+            sums.settle(&[before], &[now]);
+            assert_eq!(sums.alone(0, 100.0), expected, "{before:?} to {now:?}");
+        }
+    }
+}
