@@ -452,4 +452,33 @@ mod tests {
             assert_eq!(ns, expected);
         }
     }
+
+    /// 30 ns apart where there are packages, 10 where there are caches; 24 GB/s, of lines that are read and half as
+    /// many written, minus 20 %; 50 ns to the next node, or none.
+    #[test]
+    fn thresholds_by_hand() {
+        let sim = |topology: &str| {
+            let text = format!(
+                "name = 'm'\ndescription = 'd'\nsource = 's'\nclock_hz = 1e9\ntopology = {{ synthetic = '{topology}' }}\n\
+                 [simulator]\nmemory_gbs = 48\nmemory_gbs_scattered = 24\nmemory_ns = 100\nremote_ns = 50\n\
+                 coherence_ns = [10, 20, 40]\n"
+            );
+            SimMachine::new(&Machine::parse(&text).unwrap()).unwrap()
+        };
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+        let mut two = sim("package:2 [numa] l3:2(size=8MiB) core:2 pu:1");
+        let one = sim("[numa] package:1 l3:2(size=8MiB) core:2 pu:1");
+        for (m, apart, remote) in [(&two, 30.0, Some(0.05 / 50.0)), (&one, 10.0, None)] {
+            let t = m.thresholds().unwrap();
+            assert!(near(t.coherence_per_cycle, 1.0 / (21.0 * apart)), "{t:?}");
+            assert!(near(t.socket_bandwidth_per_s, 0.8 * 24e9 / 96.0) && t.remote_per_cycle == remote, "{t:?}");
+        }
+        // A bus carries less.
+        two.bus_of[0] = Some(two.stations.len());
+        two.stations.push(Station::new("bus".into(), 12.0, 12.0, 1.0));
+        assert!(near(two.thresholds().unwrap().socket_bandwidth_per_s, 0.8 * 12e9 / 96.0));
+        assert_eq!(sim("[numa] package:1 l3:1(size=8MiB) core:2 pu:1").thresholds(), None, "nothing is apart");
+        two.coherence_s[2] = two.coherence_s[0];
+        assert_eq!(two.thresholds(), None, "it costs nothing to be apart");
+    }
 }

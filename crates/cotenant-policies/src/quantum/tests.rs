@@ -23,6 +23,8 @@ pub(super) struct Bench {
     state: QuantumState,
     last: Vec<ActionOutcome>,
     paused: BTreeSet<u32>,
+    /// Where tasks were placed.
+    placed: BTreeMap<u32, CpuSet>,
     /// Parts of a CPU that a task uses and waits for while it runs; else it uses a whole one.
     asks: BTreeMap<u32, (f64, f64)>,
     /// Tasks that were born in the last quantum.
@@ -45,6 +47,7 @@ pub(super) fn bench(policy: Quantum, jobs: &[Spec]) -> Bench {
         state: QuantumState::default(),
         last: Vec::new(),
         paused: BTreeSet::new(),
+        placed: BTreeMap::new(),
         asks: BTreeMap::new(),
         newborn: BTreeSet::new(),
         l2_lines: BTreeMap::new(),
@@ -106,18 +109,39 @@ impl Bench {
         for action in decision.proposals.iter().map(|p| p.action.clone()) {
             let task = action.task().unwrap().0;
             let outcome = if denied.contains(&task) { Outcome::Denied } else { Outcome::Applied };
-            match (outcome, &action) {
-                (Outcome::Denied, _) => {}
-                (_, Action::Pause { .. }) => drop(self.paused.insert(task)),
-                _ => drop(self.paused.remove(&task)),
+            match &action {
+                _ if outcome == Outcome::Denied => {}
+                Action::Pause { .. } => drop(self.paused.insert(task)),
+                action => {
+                    self.paused.remove(&task);
+                    self.placed.remove(&task);
+                    if let Action::Place { contexts, .. } = action {
+                        self.placed.insert(task, contexts.clone());
+                    }
+                }
             }
             self.last.push(ActionOutcome { action, outcome });
         }
-        let running = self.running();
-        for &job in self.jobs.keys().filter(|_| denied.is_empty()) {
-            assert_eq!(policy.runs(&self.state, AppId(job)), Some(running.contains(&job)), "job {job}");
+        if denied.is_empty() {
+            self.check(policy);
         }
         decision
+    }
+
+    /// What was done is what is wanted: hosts ask who runs, and tasks stand where their job is to be.
+    fn check(&self, policy: CoSchedule) {
+        let running = self.running();
+        for (&job, spec) in &self.jobs {
+            assert_eq!(policy.runs(&self.state, AppId(job)), Some(running.contains(&job)), "job {job}");
+            let Some(cpus) = self.state.jobs.iter().find(|j| j.app == AppId(job) && j.runs).map(|j| &j.cpus) else {
+                continue;
+            };
+            let allowed = self.allowed.get(&job).map_or_else(|| cpus.clone(), |list| CpuSet::parse_list(list).unwrap());
+            let wanted = Some(cpus.and(&allowed)).filter(|cpus| !cpus.is_empty());
+            for id in (10 * job..).take(spec.0 as usize).filter(|id| !self.state.unplaceable.contains(&TaskId(*id))) {
+                assert_eq!(self.placed.get(&id), wanted.as_ref(), "task {id}");
+            }
+        }
     }
 
     /// The jobs of which no task is paused.

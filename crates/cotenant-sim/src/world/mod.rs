@@ -14,6 +14,8 @@ mod occupy;
 mod pages;
 mod report;
 mod stand;
+#[cfg(test)]
+mod tests;
 
 pub use budget::{Budget, Endless, Halt};
 pub use report::{AppReport, Latency};
