@@ -155,6 +155,7 @@ impl Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::testing::ViewBuilder;
 
     #[test]
     fn pauses_add_up_until_one_is_faster() {
@@ -173,5 +174,45 @@ mod tests {
         // A hundred that are fast tell nothing yet, three hundred do.
         close(p99_ms(&[(1, 100)]), 50.0 + 14.8 / 20.0);
         close(p99_ms(&[(1, 300)]), 1.99);
+    }
+
+    /// Every second, so many answers that take 10 ms. A reading is the mean over its seconds, from its beginning on.
+    #[test]
+    fn a_reading_takes_its_time_and_its_answers() {
+        let topology = cotenant_model::testing::machine(1, 1, 1, 1);
+        let second = Duration::from_secs(1);
+        let wanted = |from: u64, readings, why| Wanted {
+            from: Time::from_millis(from),
+            readings,
+            alone: None,
+            goal: None,
+            full: false,
+            why,
+        };
+        let first = Why::Baseline;
+        for (wanted, counts, expected) in [
+            (wanted(0, 1, first), vec![100], Some((1, 0))),
+            (wanted(0, 1, first), vec![99], None),
+            (wanted(0, 1, first), vec![50, 50], Some((2, 0))),
+            (wanted(0, 2, first), vec![200], None),
+            (wanted(0, 2, first), vec![200, 0], Some((2, 0))),
+            (wanted(0, 2, first), vec![100, 99], None),
+            // What began before does not count.
+            (wanted(1, 1, first), vec![100], None),
+            (wanted(1, 1, first), vec![100, 60, 40], Some((2, 1_000))),
+        ] {
+            let mut gathered = Gathered::default();
+            let mut told = None;
+            for (ms, count) in (1_000..).step_by(1_000).zip(&counts) {
+                let view = ViewBuilder::new(&topology).interval(second).at(Time::from_millis(ms)).view();
+                let answers = Histogram::new([(1e7, 1e7 + 1.0, *count).into()]);
+                assert!(told.is_none(), "{wanted:?} {counts:?}: it comes with the last");
+                told = gathered.add(&view, Some(&answers), 0.5, &wanted);
+            }
+            let told = told.map(|told| (told.weight, (told.speed / told.weight).round(), told.since, told.readings));
+            let expected = expected.map(|(s, ms)| (f64::from(s), 100.0, Time::from_millis(ms), wanted.readings));
+            assert_eq!(told, expected, "{wanted:?} {counts:?}");
+            assert_eq!(gathered.is_empty(), told.is_some() || counts == [100] && wanted.from > Time(0));
+        }
     }
 }
