@@ -178,3 +178,75 @@ pub fn map_text(mapping: &[Slot]) -> String {
     let letters: Vec<char> = std::iter::once('X').chain(('A'..='Z').filter(|c| *c != 'X')).chain('a'..='z').collect();
     mapping.iter().map(|slot| if *slot == FREE { '.' } else { letters[*slot as usize % letters.len()] }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::AppResult;
+
+    /// Two applications that take 1 and 4 s alone; each pair is their times with one seed.
+    fn outcomes(times: &[[f64; 2]]) -> Vec<Outcome> {
+        let app = |time_s: &f64| AppResult {
+            name: String::new(),
+            time_s: *time_s,
+            runs: 1,
+            latency: Latency::default(),
+            cost_s: 1.0,
+        };
+        let one = |times: &[f64; 2]| Outcome {
+            makespan_s: 0.0,
+            apps: times.iter().map(app).collect(),
+            migrations: 0,
+            access_distance: None,
+            places: Vec::new(),
+        };
+        times.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_batch_by_hand() {
+        let series =
+            |times: &[[f64; 2]]| Series { name: String::new(), outcomes: outcomes(times), best: None, search_s: 0.0 };
+        // Progress: the square roots of 1/2 · 1/2, 1/2 · 1/8.
+        let batch = Batch { alone_s: vec![1.0, 4.0], linux: outcomes(&[[2.0, 8.0], [2.0, 32.0]]), series: Vec::new() };
+        // 1/2 · 1 and 1/2 · 1/2; then the same with each seed.
+        let (ours, once) = (series(&[[2.0, 4.0], [2.0, 8.0]]), series(&[[2.0, 8.0]]));
+        assert_eq!((batch.times(&ours), batch.times(&once)), (vec![2.0, 6.0], vec![2.0, 8.0]));
+        assert_eq!(batch.times(&series(&[])), [0.0, 0.0]);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a}, not {b}");
+        near(batch.over_linux(&ours).unwrap().value, 2.0f64.sqrt().midpoint(2.0) - 1.0);
+        near(batch.over_linux(&once).unwrap().value, 1.0f64.midpoint(2.0) - 1.0);
+        // The best of Linux's seeds makes half.
+        near(batch.over_linux_best(&ours), 0.5f64.sqrt().midpoint(0.5) / 0.5 - 1.0);
+        near(batch.over_linux_best(&once), 0.0);
+        let linux = Batch { linux: outcomes(&[[1.0, 4.0]]), ..batch };
+        assert!(linux.over_linux(&ours).is_none(), "one seed has no interval");
+    }
+
+    #[test]
+    fn latencies_of_all_seeds_count() {
+        let mut outcomes = outcomes(&[[1.0, 1.0], [1.0, 1.0]]);
+        (outcomes[0].apps[1].latency.backlog, outcomes[1].apps[1].latency.backlog) = (3.0, 2.0);
+        let series = Series { name: String::new(), outcomes, best: None, search_s: 0.0 };
+        assert_eq!((Batch::latency(&series, 0).backlog, Batch::latency(&series, 1).backlog), (0.0, 3.0));
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_jobs_and_the_first_error_counts() {
+        let jobs: Vec<u64> = (0..50).collect();
+        let done = AtomicUsize::new(0);
+        let hear = |n| {
+            done.fetch_max(n, Ordering::Relaxed);
+        };
+        let twice = parallel(&jobs, |job| Ok::<_, u64>(job * 2), hear).unwrap();
+        assert_eq!(twice, jobs.iter().map(|job| job * 2).collect::<Vec<_>>());
+        assert_eq!(done.into_inner(), 50);
+        let fails = |job: &u64| if *job > 2 { Err(*job) } else { Ok(()) };
+        assert_eq!(parallel(&jobs, fails, |_| ()), Err(3));
+    }
+
+    #[test]
+    fn maps_are_written_as_they_are_read() {
+        assert_eq!(map_text(&[0, FREE, 1, 1, 24, 26]), "X.AAYa");
+    }
+}

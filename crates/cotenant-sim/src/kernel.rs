@@ -317,3 +317,110 @@ fn resident(program: &Program, threads: usize) -> f64 {
     let most = program.phases.iter().map(|p| p.footprint_bytes).fold(0.0, f64::max);
     most * (program.shared + (1.0 - program.shared) * threads as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::tests::{near, world};
+
+    /// With no thread on a CPU.
+    fn nobody() -> World {
+        let mut world = world();
+        for thread in 0..world.threads.len() {
+            world.stand(thread, None);
+        }
+        world
+    }
+
+    /// Package, cache and core with fewest threads per CPU, level by level: cores are 2k and 2k + 1, L2s four CPUs,
+    /// L3s eight, packages sixteen.
+    #[test]
+    fn the_idlest_is_found_level_by_level() {
+        let all: Vec<usize> = (0..48).collect();
+        for (threads, may, expected) in [
+            // Two on one CPU are fewer than three on three.
+            (vec![0, 0, 16, 17, 18, 32, 33, 34], all.clone(), 8..16),
+            (vec![0, 8, 9, 16, 17, 18, 19, 32, 33, 34, 35], all, 4..8),
+            (vec![0, 4, 5, 8, 9, 10, 12], (0..16).collect(), 2..4),
+            (vec![0, 2, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], (0..16).collect(), 1..2),
+            // Where it may not go does not count, but who is there does.
+            (vec![0, 0, 1], vec![0, 1, 4], 4..5),
+            (vec![0, 0, 1], vec![0, 1], 1..2),
+            (vec![16; 4], vec![3, 17], 3..4),
+        ] {
+            let mut world = nobody();
+            threads.iter().for_each(|cpu| world.queues[*cpu] += 1);
+            let cpu = world.idlest_of(may);
+            assert!(expected.contains(&cpu), "{threads:?}: CPU {cpu}, not of {expected:?}");
+        }
+    }
+
+    /// A process is drawn to a cache that has a core for each of its threads and room for their data: 4 MB each, half
+    /// of it in common.
+    #[test]
+    fn a_process_prefers_the_cache_that_holds_all_of_it() {
+        for (cpus, bytes, expected) in [
+            (vec![8, 16], 6e6, Some(1)), // as many in both: the first
+            (vec![8, 16], 6e6 - 1.0, None),
+            (vec![8, 16, 18], 8e6, Some(2)),
+            (vec![0, 2, 4, 6, 8], 2e7, None), // five, four cores
+            (vec![], 2e7, None),
+        ] {
+            let mut world = nobody();
+            let machine = std::sync::Arc::get_mut(&mut world.machine).unwrap();
+            machine.caches.iter_mut().for_each(|cache| cache.bytes = bytes);
+            world.apps[0].spec.threads = cpus.len();
+            world.threads.iter_mut().zip(&cpus).for_each(|(t, cpu)| t.cpu = Some(*cpu));
+            assert_eq!(world.preferred(0), expected, "{cpus:?}");
+        }
+    }
+
+    /// At most half of the cache's eight CPUs may be busy with one more.
+    #[test]
+    fn a_process_is_drawn_while_there_is_room() {
+        for (busy, moves) in [(1, true), (3, true), (4, false)] {
+            let mut world = nobody();
+            world.apps[0].spec.threads = 2;
+            for (thread, cpu) in [(0, 8), (1, 16)] {
+                world.stand(thread, Some(cpu));
+            }
+            (0..busy - 1).for_each(|n| world.queues[9 + n] = 1);
+            assert_eq!((world.draw(), world.threads[1].cpu.is_some_and(|c| c < 16)), (moves, moves), "{busy} busy");
+        }
+    }
+
+    /// 512 MiB, of which a scan covers half: 65,536 pages of 1 µs each.
+    #[test]
+    fn a_scan_brings_pages_and_threads_together() {
+        let mut world = nobody();
+        let program = std::sync::Arc::get_mut(&mut world.apps[2].spec.program).unwrap();
+        (program.phases[0].footprint_bytes, program.shared) = (2.0 * SCAN_BYTES, 0.0);
+        // On node 1, with half of its pages there: it stays, and half of the others come.
+        world.stand(8, Some(20));
+        world.threads[8].pages = vec![0.5, 0.5, 0.0];
+        world.scan();
+        let t = &world.threads[8];
+        assert_eq!((t.cpu, t.pages.as_slice()), (Some(20), [0.25, 0.75, 0.0].as_slice()));
+        assert!(near(t.counts[Signal::PageFaults as usize], 65_536.0) && near(t.debt_s, 0.065_536));
+        // More than half are on node 0: it goes there, if a CPU is idle, and nothing is scanned.
+        world.threads[8].pages = vec![0.6, 0.4, 0.0];
+        (0..16).for_each(|cpu| world.queues[cpu] = u32::from(cpu != 5));
+        world.scan();
+        assert_eq!((world.threads[8].cpu, world.threads[8].pages[0]), (Some(5), 0.6));
+        // None is idle: they come to it.
+        world.put(8, 20);
+        world.queues[5] = 1;
+        world.scan();
+        assert_eq!((world.threads[8].cpu, world.threads[8].pages[0]), (Some(20), 0.3));
+    }
+
+    /// A third of what is in common goes where a third of the threads are.
+    #[test]
+    fn a_scan_spreads_what_is_in_common() {
+        let mut world = world();
+        world.threads[0].pages = vec![1.0, 0.0, 0.0];
+        world.scan();
+        let pages = &world.threads[0].pages;
+        assert!(near(pages[0], 0.5 + 0.5 * 4.0 / 6.0) && near(pages[1], 0.5 * 2.0 / 6.0), "{pages:?}");
+    }
+}

@@ -15,7 +15,7 @@ mod pages;
 mod report;
 mod stand;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use budget::{Budget, Endless, Halt};
 pub use report::{AppReport, Latency};

@@ -43,23 +43,23 @@ fn program(barrier: bool) -> Arc<Program> {
 
 /// Application 0 on a core, on the other L2 of its L3, on the other L3 of its package and on two cores of the next
 /// package; 1, which serves requests, on a CPU of that and elsewhere; 2 alone.
-fn world() -> World {
+pub(crate) fn world() -> World {
     let mut machine = SimMachine::new(&Machine::parse(MACHINE).unwrap()).unwrap();
     machine.bus_of = (0..48).map(|cpu| Some(90 + cpu / 16)).collect();
     let spec = |name: &str, threads, barrier| AppSpec::new(name, program(barrier), threads, 1e9);
     let load = Load { requests_per_s: 1e3, instructions: 2e5 };
     let specs = vec![spec("a", 6, true), AppSpec { load: Some(load), ..spec("b", 2, false) }, spec("c", 1, false)];
     let mut world = World::new(Arc::new(machine), specs, Kernel::new("eevdf".parse().unwrap()), 1);
-    for (thread, cpu) in world.threads.iter_mut().zip([0, 1, 4, 8, 16, 18, 16, 32, 20]) {
-        (thread.cpu, thread.exists) = (Some(cpu), true);
-        thread.pages = vec![0.75, 0.25, 0.0];
+    for (thread, cpu) in [0, 1, 4, 8, 16, 18, 16, 32, 20].into_iter().enumerate() {
+        world.stand(thread, Some(cpu));
+        (world.threads[thread].exists, world.threads[thread].pages) = (true, vec![0.75, 0.25, 0.0]);
     }
     (world.apps[0].limit, world.apps[2].limit) = (Some(4.5), Some(2.0));
     world.waits.resize(93, 0.0); // with the buses
     world
 }
 
-fn near(a: f64, b: f64) -> bool {
+pub(crate) fn near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
 
@@ -241,13 +241,14 @@ fn a_move_costs_caches_time_and_is_counted() {
         [(0, [2e5, 5e5], 0), (1, [2e5, 5e5], 1), (2, [2e5, 5e5], 1), (4, [0.0, 5e5], 1), (8, [0.0, 0.0], 1)]
     {
         let mut world = holding();
-        world.queues[0] = 1;
+        let before = world.queues[to];
         world.put(0, to);
         let t = &world.threads[0];
         assert_eq!((t.near[0], t.held), (kept[0], kept[1]), "to {to}");
         assert_eq!((world.migrations, t.counts[Signal::Migrations as usize]), (moves, moves as f64), "to {to}");
         assert!(near(t.debt_s, 5e-6 * moves as f64), "to {to}");
-        assert_eq!((t.cpu, world.queues[0], world.queues[to]), (Some(to), u32::from(to == 0), 1), "to {to}");
+        assert_eq!((t.cpu, world.queues[0]), (Some(to), u32::from(to == 0)), "to {to}");
+        assert_eq!(world.queues[to], before + u32::from(to != 0), "to {to}");
     }
 }
 

@@ -90,6 +90,18 @@ fn together_they_sit_nearer_than_in_turn() {
 }
 
 #[test]
+fn a_hundred_and_twenty_eight_tasks_are_assigned_exactly() {
+    let t = machine(2, 8, 8, 1);
+    let board = Board::new(&t, t.usable());
+    for (tasks, expected) in [(128, true), (129, false)] {
+        let guests: Vec<Guest> =
+            (0..tasks).map(|i| Guest { allowed: t.usable().clone(), ..guest(i, &[1.0, 0.0]) }).collect();
+        let (seating, exact) = search::assignment(&board, &guests);
+        assert_eq!((exact, seating.len()), (expected, 128));
+    }
+}
+
+#[test]
 fn cores_are_doubled_last_and_masks_are_kept() {
     // Two packages of two cores with two contexts each: CPUs 0 1 | 2 3, siblings + 4.
     let t = machine(2, 1, 2, 2);
