@@ -102,3 +102,22 @@ fn pauses_that_tell_nothing_become_rare() {
     }
     assert!(napped > MS(500) && napped < Duration::from_secs(10), "{napped:?} in {all:?}");
 }
+
+#[test]
+fn a_doubt_is_looked_into_once() {
+    // The least duty costs 12 %, more than may be lost: a pause after a second asks whether the program is slower by
+    // itself. It is not, and the doubt goes on: then pauses are 2 s apart, two looks of 20 batches each.
+    let controller = preset("tracking");
+    let (mut phase, mut state) = controller.start();
+    let (mut turns, mut between) = (0, Vec::new());
+    for _ in 0..80 {
+        if phase.why != Why::Baseline {
+            turns += 1;
+        } else if turns > 0 {
+            between.push(std::mem::take(&mut turns));
+        }
+        let seen = PhaseResult { grain: Some(MS(50)), ..PhaseResult::one(100.0 * (1.0 - 2.4 * phase.duty)) };
+        (phase, state) = controller.next(state, &seen);
+    }
+    assert_eq!(between[..4], [5, 10, 10, 10], "turns of 200 ms");
+}
