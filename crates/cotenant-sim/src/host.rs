@@ -308,3 +308,94 @@ impl World {
 fn normal(rng: &mut Rng) -> f64 {
     (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::tests::{near, world};
+
+    /// Thread 0 has computed for 1 s, and missed a million times.
+    fn host(observation: Observation) -> SimHost {
+        let mut world = world();
+        world.threads[0].id = 7;
+        let counts = &mut world.threads[0].counts;
+        (counts[Signal::CpuTime as usize], counts[Signal::LlcMisses as usize]) = (1e9, 1e6);
+        SimHost::new(world, observation, 1, Time(u64::MAX))
+    }
+
+    fn count(sample: &Sample, signal: Signal) -> Count {
+        let task = sample.tasks.iter().find(|task| task.info.id == TaskId(7)).unwrap();
+        task.counters.iter().find(|(s, _)| *s == signal).unwrap().1
+    }
+
+    #[test]
+    fn counters_count_everything_or_while_others_have_them_nothing() {
+        for (gaps, [once, twice], runs) in [(0.0, [1_000_000, 1_500_000], true), (1.0, [0, 0], false)] {
+            let mut host = host(Observation { gaps, ..Observation::default() });
+            let first = count(&host.sample().unwrap(), Signal::LlcMisses);
+            let counts = &mut host.world.threads[0].counts;
+            (counts[Signal::CpuTime as usize], counts[Signal::LlcMisses as usize]) = (3e9, 1.5e6);
+            let sample = host.sample().unwrap();
+            let second = count(&sample, Signal::LlcMisses);
+            assert_eq!((first.value, second.value), (once, twice), "{gaps}");
+            assert_eq!((first.enabled_ns, second.enabled_ns), (1_000_000_000, 3_000_000_000), "{gaps}");
+            assert_eq!(second.running_ns, if runs { 3_000_000_000 } else { 0 }, "{gaps}");
+            assert_eq!(count(&sample, Signal::CpuTime), Count::exact(3_000_000_000), "the kernel counts that");
+        }
+    }
+
+    #[test]
+    fn gaps_and_noise_are_as_large_as_is_said() {
+        let mut host = host(Observation { noise: 0.1, gaps: 0.25, ..Observation::default() });
+        let (mut before, mut seen) = (Count::default(), Vec::new());
+        for n in 1..=1_000_u32 {
+            let counts = &mut host.world.threads[0].counts;
+            (counts[Signal::CpuTime as usize], counts[Signal::LlcMisses as usize]) =
+                (1e9 * f64::from(n), 1e6 * f64::from(n));
+            let count = count(&host.sample().unwrap(), Signal::LlcMisses);
+            if count.running_ns > before.running_ns {
+                seen.push((count.value - before.value) as f64 / 1e6);
+            }
+            before = count;
+        }
+        let n = seen.len() as f64;
+        let mean = seen.iter().sum::<f64>() / n;
+        let deviation = (seen.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
+        assert!((700.0..800.0).contains(&n), "{n} of 1,000 were counted");
+        assert!((mean - 1.0).abs() < 0.015 && (deviation - 0.1).abs() < 0.01, "{mean} ± {deviation}");
+    }
+
+    /// Where no CPU is idle, observing takes time from the task on the highest CPU, which is thread 7: 1 µs for each of
+    /// nine, and of those of application 0, 7/12 of 4 MB each, and so on, the pages.
+    #[test]
+    fn observing_costs_time_where_nobody_is_idle() {
+        let costs = Observation { cost_s: 1e-6, page_scan_s: 1e-9, ..Observation::default() };
+        let pages: u64 = host(costs).world.pages().iter().flatten().sum();
+        assert!(pages.abs_diff(((6.0 * 7.0 / 12.0 + 2.0 * 0.75 + 1.0) * 4e6 / 4096.0) as u64) < 9, "{pages}");
+        for (idle, now_ms, expected) in [(false, 49, 9e-6), (false, 50, 9e-6 + pages as f64 * 1e-9), (true, 50, 0.0)] {
+            let mut host = host(costs);
+            host.world.queues.fill(1);
+            host.world.queues[3] = u32::from(!idle);
+            host.world.now = now_ms * 1_000_000;
+            host.sample().unwrap();
+            let debts: Vec<f64> = host.world.threads.iter().map(|t| t.debt_s).collect();
+            assert!(near(debts[7], expected) && near(debts.iter().sum(), expected), "{idle} {now_ms}: {debts:?}");
+        }
+    }
+
+    /// A hundred accesses to 570 pages at random touch 570 · (1 − exp(−100/570)) of them, once per look.
+    #[test]
+    fn pages_that_are_touched_cost_a_fault_per_look() {
+        let mut host = host(Observation { page_fault_s: 1e-6, ..Observation::default() });
+        let pages = 7.0 / 12.0 * 4e6 / 4096.0;
+        let touched = |accesses: f64| pages * (1.0 - (-accesses / pages).exp()) * 1e-6;
+        for (now_ms, so_far, debt) in
+            [(50, 100.0, touched(100.0)), (99, 400.0, touched(100.0)), (100, 400.0, touched(100.0) + touched(300.0))]
+        {
+            host.world.now = now_ms * 1_000_000;
+            host.world.threads[0].counts[Signal::PrivateMisses as usize] = so_far;
+            host.sample().unwrap();
+            assert!(near(host.world.threads[0].debt_s, debt), "{now_ms} ms: {}", host.world.threads[0].debt_s);
+        }
+    }
+}

@@ -221,7 +221,7 @@ impl Tracking {
                 }
                 let doubtful = state.duty <= LEAST && kept < self.goal || too_fast && duty < 1.0;
                 let due = if doubtful && !state.sure { self.between / OFTEN } else { self.due(&state) };
-                state.sure = doubtful && (state.sure && state.since >= due);
+                state.sure = doubtful && (state.sure || state.since >= due);
                 if state.since >= due {
                     return self.pause(state);
                 }
