@@ -287,3 +287,59 @@ impl Excess {
         self.seen() <= 0.5
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a p99: one in a hundred may be beyond the goal.
+    fn p99(beyond: f64, count: u64) -> Excess {
+        Excess::of(beyond, count, 0.99)
+    }
+
+    /// Ten may be beyond, with a standard deviation of 3.15; of square roots of shares it is 0.158.
+    #[test]
+    fn what_is_beyond_the_goal_by_hand() {
+        assert!(!p99(0.0, 0).is_any() && p99(0.0, 1).is_any());
+        for (beyond, count, over, [sure, missed, alarming, kept]) in [
+            (3.0, 1_000, -7.0, [true, false, false, true]),
+            (5.0, 1_000, -5.0, [false, false, false, true]),
+            (5.1, 1_000, -4.9, [false, false, false, false]),
+            (10.0, 1_000, 0.0, [false, false, false, false]),
+            (11.0, 1_000, 1.0, [false, true, false, false]),
+            // 2.86 deviations are no chance; however often it is asked, 2.39 of square roots may be one.
+            (19.0, 1_000, 9.0, [true, true, false, false]),
+            (20.0, 1_000, 10.0, [true, true, true, false]),
+            // Two alone alarm nobody.
+            (2.0, 1, 1.99, [true, true, false, false]),
+            (3.0, 1, 2.99, [true, true, true, false]),
+        ] {
+            let excess = p99(beyond, count);
+            let got = [excess.is_sure(), excess.is_missed(), excess.is_alarming(), excess.is_likely_kept()];
+            assert_eq!((got, excess.is_certain()), ([sure, missed, alarming, kept], alarming), "{beyond} of {count}");
+            assert!((excess.over - over).abs() < 1e-9, "{excess:?}");
+        }
+        assert!((p99(20.0, 1_000).seen() - 2.0).abs() < 1e-9);
+        assert!((p99(20.0, 1_000).most() - (2.1 + 0.2 * 21f64.sqrt())).abs() < 1e-9);
+    }
+
+    /// Alone it is at the goal, give or take: up to 17.3 of ten are not the low-priority programs' doing, and less than
+    /// 0.447 of square roots tells nothing.
+    #[test]
+    fn what_is_beyond_it_alone_is_nobodys_doing() {
+        let alone = p99(10.0, 1_000);
+        for (now, since, over, missed, certain) in [
+            (20.0, p99(20.0, 1_000), 2.675, false, false),
+            (30.0, p99(30.0, 1_000), 12.675, true, true),
+            (17.0, p99(10.0, 1_000), 0.0, false, false),
+            (5.0, p99(5.0, 1_000), -5.0, false, false),
+            // All the time since the last pause tells more, if it was long enough.
+            (20.0, p99(30.0, 1_000), 2.675, true, true),
+            (20.0, p99(29.0, 990), 2.675, false, false),
+        ] {
+            let excess = p99(now, 1_000).against(&alone, &since);
+            assert!((excess.over - over).abs() < 1e-3, "{excess:?}");
+            assert_eq!((excess.is_missed(), excess.is_certain()), (missed, certain), "{now}: {excess:?}");
+        }
+    }
+}

@@ -90,6 +90,32 @@ fn the_threshold_of_coherence_is_what_sam_measured() {
     assert!((t.socket_bandwidth_per_s / 327e6 - 1.0).abs() < 0.01, "{t:?}");
 }
 
+/// 40 GB/s in order and 20 scattered; at half load the memory makes each line wait 8.8 ns.
+#[test]
+fn bandwidth_and_queues_by_hand() {
+    let m = machine(&MACHINE.replace("memory_gbs = 40", "memory_gbs = 40, memory_gbs_scattered = 20")).unwrap();
+    let of = |bytes, locality, waits, base_s| {
+        let u = Use { station: 0, bytes, waits, floor: 0.0, locality };
+        Demand { share: 1.0, limit: None, base_s, floor_s: 0.0, uses: vec![u], cap: None, team: None }
+    };
+    for (locality, gbs) in [(0.0, 20.0), (0.5, 30.0), (1.0, 40.0)] {
+        let demands = vec![of(64.0, locality, 1e-3, 1e-10); 8];
+        let speeds = solve(&m, &demands, &mut vec![0.0; m.stations.len()], 0.0).unwrap();
+        let got = speeds.iter().sum::<f64>() * 64.0 / 1e9;
+        assert!(got <= gbs && got > 0.95 * gbs, "{locality}: {got} GB/s of {gbs}");
+    }
+    // A tenth of a wait per instruction of 64 bytes: 2.32 + 0.88 ns each are 20 GB/s.
+    let mut waits = vec![0.0; m.stations.len()];
+    let speed = solve(&m, &[of(64.0, 1.0, 0.1, 2.32e-9)], &mut waits, 0.0).unwrap()[0];
+    assert!((speed * 64.0 / 20e9 - 1.0).abs() < 1e-3 && (waits[0] / 8.8e-9 - 1.0).abs() < 1e-3, "{speed} {waits:?}");
+    // Who has half of a CPU, or is asked for less.
+    for (share, cap, part) in [(0.5, None, 0.5), (1.0, Some(1e6), 1e6 * 2.32e-9)] {
+        let demand = Demand { share, cap, ..of(1e-3, 1.0, 0.0, 2.32e-9) };
+        let speed = solve(&m, &[demand], &mut vec![0.0; m.stations.len()], 0.0).unwrap()[0];
+        assert!((speed * 2.32e-9 / part - 1.0).abs() < 1e-3, "{share} {cap:?}: {speed}");
+    }
+}
+
 #[test]
 fn a_team_advances_with_its_slowest_thread() {
     let m = machine(MACHINE).unwrap();
