@@ -316,6 +316,8 @@ mod tests {
         let bench = Bench::new(machine(2, 1, 2, 1), "X..X");
         let decision = bench.decide(&bench.view(&[(1, 0), (2, 0), (3, 0)]).view(), StaticState::default(), &[]);
         assert_eq!(moves(&decision), "1→0,3 2→0,3 3→0,3");
+        let why = "map: app 0 shares the CPUs that the map marks for it, from CPU 0 on: it has more tasks than they";
+        assert_eq!(decision.proposals[2].reason.to_string(), why);
     }
 
     #[test]
