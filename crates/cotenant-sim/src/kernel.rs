@@ -349,7 +349,9 @@ mod tests {
             (vec![16; 4], vec![3, 17], 3..4),
         ] {
             let mut world = nobody();
-            threads.iter().for_each(|cpu| world.queues[*cpu] += 1);
+            for cpu in &threads {
+                world.queues[*cpu] += 1;
+            }
             let cpu = world.idlest_of(may);
             assert!(expected.contains(&cpu), "{threads:?}: CPU {cpu}, not of {expected:?}");
         }

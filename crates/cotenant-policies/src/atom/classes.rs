@@ -266,4 +266,32 @@ mod tests {
             assert_eq!(levels(&topology).iter().map(text).collect::<Vec<_>>(), expected);
         }
     }
+
+    /// Two packages of two CPUs, and of two caches of two: an application's threads together or apart at each level,
+    /// beside the other's or away from them.
+    #[test]
+    fn corners_are_packed_or_spread_level_by_level() {
+        let (two, four) = (machine(2, 1, 2, 1), machine(2, 2, 2, 1));
+        for (topology, threads, signs, meet, expected) in [
+            (&two, [2, 2], 0b1, false, Some("00 11")),
+            (&two, [2, 2], 0b0, false, Some("01 01")),
+            (&two, [1, 1], 0b1, false, Some("0. 1.")),
+            (&two, [1, 1], 0b1, true, Some("01 ..")),
+            (&two, [4, 1], 0b0, false, None),
+            (&four, [2, 2], 0b11, false, Some("00 .. 11 ..")),
+            (&four, [2, 2], 0b01, false, Some("0. 0. 1. 1.")),
+            (&four, [2, 2], 0b10, false, Some("0. 1. 0. 1.")),
+            (&four, [2, 2], 0b01, true, Some("01 01 .. ..")),
+        ] {
+            let order: Vec<CpuId> = topology.usable().iter().collect();
+            let group = |(app, threads)| Group { app: AppId(app), on: topology.usable().clone(), threads };
+            let groups: Vec<Group> = (0..).zip(threads).map(group).collect();
+            let mapping = corner(&order, &groups, &levels(topology), signs, meet);
+            let letter = |slot: &Slot| if *slot == FREE { ".".to_owned() } else { slot.to_string() };
+            let text = |mapping: Vec<Slot>| {
+                mapping.chunks(2).map(|two| two.iter().map(letter).collect::<String>()).collect::<Vec<_>>().join(" ")
+            };
+            assert_eq!(mapping.map(text).as_deref(), expected, "{threads:?} {signs:b} {meet}");
+        }
+    }
 }

@@ -146,7 +146,9 @@ fn s2_11b_what_went_home_leaves_room_and_takes_some() {
     //     S0: o m . │ S1: p . .
     let start = |drawing: &str, strays: &str, home: &[(char, u32)]| {
         let mut s = scene(drawing).remote(strays);
-        home.iter().for_each(|(name, node)| s.actor(*name).pages = Some(vec![(*node, 900)]));
+        for (name, node) in home {
+            s.actor(*name).pages = Some(vec![(*node, 900)]);
+        }
         s.count("o", Signal::LlcMisses, 6_000_000).count("m", Signal::LlcMisses, 1_000_000)
     };
     for (misses, after) in [(1_500_000, "o p . | . m ."), (1_500_001, "o . . | p m .")] {
