@@ -46,7 +46,7 @@ pub const MAGIC: [u8; 8] = *b"\x89CTN\r\n\x1a\n";
 pub const VERSION: u32 = 1;
 
 /// The policies' defaults of now, by number. Raise it where one changes, and let [`Header`] say what held before: 0 is
-/// from before `whole-cores` of `sam` was on by default.
+/// from before `whole-cores` of `sam` was on and `widest` of `resense` off by default.
 pub const DEFAULTS: u32 = 1;
 
 /// What is known once, when a recording starts.
@@ -111,8 +111,12 @@ impl Header {
         }
         let rules = self.rules.iter_mut().map(|rule| (rule.policy.as_str(), &mut rule.config.settings));
         let all = rules.chain([(self.policy.as_str(), &mut self.config.settings)]);
-        for (policy, settings) in all.filter(|(policy, _)| ["sam", "auto"].contains(policy)) {
-            settings.set_missing("sam", "whole-cores", false.into());
+        for (policy, settings) in all {
+            match policy {
+                "sam" | "auto" => settings.set_missing("sam", "whole-cores", false.into()),
+                "resense" | "resense-sum" => settings.set_missing("resense", "widest", true.into()),
+                _ => {}
+            }
             let usual = SamConfig { whole_cores: false, ..SamConfig::default() };
             // What `auto` does of itself it does where nothing is set.
             if policy == "auto" && settings.of::<Sam>() == Ok(usual) {
