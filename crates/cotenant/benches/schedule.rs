@@ -30,6 +30,7 @@ mod report;
 
 use cotenant_model::stats::Summary;
 use cotenant_model::stats::median::median;
+use fastrand::Rng;
 use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
