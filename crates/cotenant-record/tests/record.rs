@@ -11,7 +11,9 @@ use cotenant_model::{
 };
 use cotenant_policies::{Auto, Resense, Sam, SamConfig};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
-use cotenant_record::{DEFAULTS, Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError};
+use cotenant_record::{
+    DEFAULTS, Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -395,7 +397,10 @@ fn what_was_the_default_holds_in_recordings_of_before() {
         r#"{"settings":{"sam":{"cooldown":false,"whole-cores":true}}}"#,
         &format!("{{\"sam\":{all}}}"), // as version 0.1.0 wrote it
     ];
-    assert_eq!([none, one, some, full].map(|t| sam("sam", 0, t)), [before, SamConfig { whole_cores: false, ..cold }, cold, before]);
+    assert_eq!(
+        [none, one, some, full].map(|t| sam("sam", 0, t)),
+        [before, SamConfig { whole_cores: false, ..cold }, cold, before]
+    );
     assert_eq!([none, one, some, full].map(|t| sam("sam", DEFAULTS, t)), [usual, cold, cold, before]);
     // `auto` decides as recommended where nothing is set, however that is written.
     assert_eq!([none, full, one].map(|t| sam("auto", 0, t)), [usual, usual, SamConfig { whole_cores: false, ..cold }]);
