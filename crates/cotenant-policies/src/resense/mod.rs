@@ -59,7 +59,7 @@ fn scores(ctx: &Ctx<'_>, app: &AppView, levels: &[Level]) -> Vec<Option<f64>> {
 
 /// The mapping, made anew. Nothing where no application has a score: then Linux does as well.
 fn map(
-    policy: &Resense,
+    policy: Resense,
     ctx: &Ctx<'_>,
     view: &View,
     levels: &[Level],
@@ -133,7 +133,7 @@ impl Policy for Resense {
         let mut notes = Vec::new();
         if !state.plan.fits(ctx, view.tasks.iter()) {
             let levels = choices(ctx);
-            let seats = map(self, ctx, view, &levels, state.plan.wanted(), &mut notes);
+            let seats = map(*self, ctx, view, &levels, state.plan.wanted(), &mut notes);
             if levels.is_empty() {
                 notes.push(
                     "this machine has one of each resource that cores share: there is nothing to choose".to_owned(),

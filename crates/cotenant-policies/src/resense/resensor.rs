@@ -90,7 +90,7 @@ pub(super) fn map(
     levels: &[Level],
     apps: &[App],
     free: &CpuSet,
-    policy: &Resense,
+    policy: Resense,
 ) -> BTreeMap<TaskId, Seat> {
     let mut mapper = Mapper { topology, levels, policy, seats: BTreeMap::new() };
     let groups = apps.iter().map(|app| (app, app.threads.iter().collect())).collect();
@@ -101,7 +101,7 @@ pub(super) fn map(
 struct Mapper<'a> {
     topology: &'a Topology,
     levels: &'a [Level],
-    policy: &'a Resense,
+    policy: Resense,
     seats: BTreeMap<TaskId, Seat>,
 }
 
