@@ -249,7 +249,7 @@ fn estimate(ratios: &[f64]) -> Option<Value> {
 
 fn schedule(folder: &Path, rival: &str) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
-    command.args(["schedule", "queue", "--policy", rival, "--cpus", "0,1", "--json"]);
+    command.args(["schedule", "queue", "--policy", rival, "--cpus", "0,1", "--json", "--anew"]);
     if rival != "fifo" {
         command.args(["--jobs", "12"]);
     }
